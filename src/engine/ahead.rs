@@ -11,9 +11,9 @@
 //! To learn that it is the next one, a request also watches the one ahead of its predecessor. When
 //! that is deleted, it lists the queue, while its predecessor holds the lock.
 //!
-//! A request that shares the lock, or that may have two znodes, does none of this. Neither does one
-//! behind a request of the same session, which needs no watch. One whose client is not ordered sets no
-//! watches in advance: it looks at its own znode after the event.
+//! A request that shares the lock does none of this. Neither does one behind a request of the same session,
+//! which needs no watch. One whose client is not ordered sets no watches in advance: it looks at its own
+//! znode after the event.
 
 use super::calls::{CallId, Pending};
 use super::contender::{Next, Phase};
@@ -154,8 +154,8 @@ impl Engine {
     ) -> Next {
         let present = self.lease.connection();
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
-        // A request that may have two znodes, or that shares the lock, decides by listings alone.
-        let may_know = contender.spec.access.is_exclusive() && !contender.may_have_more;
+        // A request that shares the lock decides by listings alone.
+        let may_know = contender.spec.access.is_exclusive();
         let second = match outlook {
             Outlook::Behind(second) if may_know => Some(contender.spec.dir.child(second)),
             _ => None,

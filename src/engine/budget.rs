@@ -32,15 +32,17 @@ pub(super) struct Budget {
     chroot: usize,
     /// The bytes of all znodes, also of those whose create is under way.
     used: usize,
-    /// The bytes of each znode that exists or may exist. A sequential one whose create has no known outcome
-    /// stands under its path without the number.
+    /// The bytes of each znode that exists.
     znodes: BTreeMap<Arc<str>, usize>,
+    /// The bytes of each one whose create has no known outcome; a sequential one stands under its path without
+    /// the number.
+    lost: BTreeMap<Arc<str>, usize>,
 }
 
 impl Budget {
     pub(super) fn new(jute_max_buffer: usize, chroot: usize) -> Budget {
         let limit = jute_max_buffer - jute_max_buffer / RESERVE_DIVISOR;
-        Budget { limit, chroot, used: 0, znodes: BTreeMap::new() }
+        Budget { limit, chroot, used: 0, znodes: BTreeMap::new(), lost: BTreeMap::new() }
     }
 
     /// Counts the znodes that a call is to create.
@@ -96,14 +98,14 @@ impl Budget {
 
     fn may_have_created(&mut self, call: &Call) {
         match call {
-            Call::Create { path, .. } => self.add(path, self.bytes_of(call)),
+            Call::Create { path, .. } => self.lose(path, self.bytes_of(call)),
             Call::CreateAndList { dir, prefix, .. } => {
-                self.add(&[&**dir, "/", &**prefix].concat(), self.bytes_of(call));
+                self.lose(&[&**dir, "/", &**prefix].concat(), self.bytes_of(call));
             }
             Call::Multi(operations) => {
                 for operation in &**operations {
                     if let Op::Create { path, mode, .. } = operation {
-                        self.add(path, self.bytes(path.len(), *mode));
+                        self.lose(path, self.bytes(path.len(), *mode));
                     }
                 }
             }
@@ -113,21 +115,38 @@ impl Budget {
 
     /// A search has found the znode whose create had no known outcome.
     pub(super) fn found(&mut self, without_number: &str, path: &str) {
-        if let Some(bytes) = self.znodes.remove(without_number) {
-            self.add(path, bytes);
-        }
+        self.forget_lost(without_number);
+        let bytes = LENGTH + self.chroot + path.len();
+        self.used += bytes;
+        self.add(path, bytes);
+    }
+
+    /// Creates in this directory with no known outcome have been searched for: what they have made was found, or is
+    /// deleted as soon as it is seen.
+    pub(super) fn settle(&mut self, dir: &str) {
+        let is_in_dir = |path: &str| path.rsplit_once('/').is_some_and(|(parent, _)| parent == dir);
+        let settled: Vec<Arc<str>> = self.lost.keys().filter(|path| is_in_dir(path)).cloned().collect();
+        settled.iter().for_each(|path| self.forget_lost(path));
     }
 
     /// A znode counts that was counted by [`take`](Budget::take).
     fn add(&mut self, path: &str, bytes: usize) {
-        let former = if bytes > 0 { self.znodes.insert(path.into(), bytes) } else { None };
-        self.used = self.used.saturating_sub(former.unwrap_or_default());
+        self.used = self.used.saturating_sub(insert(&mut self.znodes, path, bytes));
+    }
+
+    /// As [`add`](Budget::add), for one of which nobody knows whether it exists.
+    fn lose(&mut self, path: &str, bytes: usize) {
+        self.used = self.used.saturating_sub(insert(&mut self.lost, path, bytes));
+    }
+
+    fn forget_lost(&mut self, path: &str) {
+        self.used = self.used.saturating_sub(self.lost.remove(path).unwrap_or_default());
     }
 
     /// There is no such znode, or no longer.
     pub(super) fn remove(&mut self, path: &str) {
-        let bytes = self.znodes.remove(path);
-        self.used = self.used.saturating_sub(bytes.unwrap_or_default());
+        self.forget_lost(path);
+        self.used = self.used.saturating_sub(self.znodes.remove(path).unwrap_or_default());
     }
 
     /// The bytes that a call adds to the transaction that ends the session.
@@ -160,4 +179,10 @@ impl Budget {
     pub(super) fn used(&self) -> usize {
         self.used
     }
+}
+
+/// Has a znode count. Returns the bytes that it had counted before.
+fn insert(znodes: &mut BTreeMap<Arc<str>, usize>, path: &str, bytes: usize) -> usize {
+    let former = if bytes > 0 { znodes.insert(path.into(), bytes) } else { None };
+    former.unwrap_or_default()
 }

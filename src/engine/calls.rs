@@ -10,7 +10,6 @@ use super::parents::MissingParents;
 use super::{Effect, Engine, ParticipantId};
 use crate::client::{Ask, Call, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply, Stat};
 use crate::error::{LossReason, ZkError, ZkResult};
-use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
@@ -39,27 +38,24 @@ pub(super) enum Pending {
     Created(ParticipantId, Arc<RequestSpec>),
     Enqueued(ParticipantId, Arc<RequestSpec>, ConnectionNumber),
     MadeParent(ParticipantId, MissingParents),
-    ListedAfterWrite(ParticipantId, ConnectionNumber),
-    FoundAgain(ParticipantId, ZNodePath, ConnectionNumber, Names),
+    Swept(ParticipantId, ConnectionNumber),
+    FoundAgain(ParticipantId, ZNodePath, Arc<Listing>),
     Listed {
         dir: ZNodePath,
         connection: ConnectionNumber,
         readers: Vec<ParticipantId>,
     },
     Counted(ParticipantId, ZNodePath, ConnectionNumber),
-    ListedPeers(ParticipantId),
+    ListedPeers(ParticipantId, ZNodePath),
     Looked(Look),
     LookedAtUnreadable(Look),
     EarlyWatchOnOwn(ParticipantId, ZNodePath, ConnectionNumber),
     EarlyWatchOnSecond(ParticipantId, ZNodePath),
-    DeletedDuplicate(ParticipantId, ZNodePath),
     Removed(ParticipantId),
-    ListedLeftovers(ParticipantId),
     /// With the path on which the call leaves a watch.
     ReadFor(ParticipantId, Option<ZNodePath>),
     /// The one that has asked takes up the outcome.
     Asked(ParticipantId),
-    RemovedLeftover(ParticipantId, Vec<ZNodePath>),
 }
 
 /// The continuation of a write that changes nothing.
@@ -68,8 +64,7 @@ pub(super) enum AfterWrite {
     /// It was the first of the two requests of a proof.
     ProofTouched,
     Proof,
-    FindAgain(ParticipantId, ConnectionNumber),
-    ListLeftovers(ParticipantId),
+    Sweep(ParticipantId, ConnectionNumber),
     Asked(ParticipantId),
 }
 
@@ -116,9 +111,9 @@ impl Engine {
         self.submit(Ask { call, read: Ok }, Priority::Other, Pending::Asked(id));
     }
 
-    /// As [`ask`](Engine::ask), a write that changes nothing. A read that follows shows everything that
-    /// this session has sent before, on whichever connection: a read alone may be answered by a server
-    /// that lags behind.
+    /// As [`ask`](Engine::ask), a write that changes nothing. A read that follows on the same connection shows
+    /// every write that was answered before, to any client: a read alone may be answered by a server that lags
+    /// behind. A write whose reply was lost may still [take effect](super::sweep) after both.
     pub(crate) fn ask_to_write_nothing(&mut self, id: ParticipantId) {
         if self.life.has_ended() {
             return self.effects.push_back(Effect::Answered(id, Err(ZkError::SessionExpired)));
@@ -170,8 +165,8 @@ impl Engine {
     fn write_to(&mut self, after: AfterWrite, path: &'static str) {
         let priority = match after {
             AfterWrite::ProofTouched | AfterWrite::Proof => Priority::Session,
-            AfterWrite::ListLeftovers(_) => Priority::Owner,
-            AfterWrite::FindAgain(..) | AfterWrite::Asked(_) => Priority::Other,
+            AfterWrite::Sweep(..) => Priority::Owner,
+            AfterWrite::Asked(_) => Priority::Other,
         };
         self.submit(keep_alive(path), priority, Pending::Wrote(after, path));
     }
@@ -216,13 +211,10 @@ impl Engine {
             Pending::MadeParent(id, missing) => {
                 self.go_on_with(id, |engine| engine.made_parent(id, missing, outcome));
             }
-            Pending::ListedAfterWrite(id, connection) => {
-                let listed = outcome.and_then(Reply::children);
-                self.go_on_with(id, |engine| engine.listed_after_write(id, connection, listed));
-            }
-            Pending::FoundAgain(id, znode, connection, listed) => {
+            Pending::Swept(id, connection) => self.swept(id, connection, outcome.and_then(Reply::children)),
+            Pending::FoundAgain(id, znode, listing) => {
                 let found = outcome.and_then(Reply::found);
-                self.go_on_with(id, |engine| engine.found_again(id, znode, connection, listed, found));
+                self.go_on_with(id, |engine| engine.found_again(id, znode, &listing, found));
             }
             Pending::Listed { dir, connection, readers } => {
                 let listing = Listing::new(connection, outcome.and_then(Reply::children));
@@ -232,8 +224,9 @@ impl Engine {
                 let listing = Listing::new(connection, outcome.and_then(Reply::children));
                 self.go_on_with(id, |engine| engine.counted(id, &dir, &listing));
             }
-            Pending::ListedPeers(id) => {
+            Pending::ListedPeers(id, dir) => {
                 let children = outcome.and_then(Reply::children).unwrap_or_default();
+                self.remove_strays(&dir, &children);
                 self.warn_of_peers(id, &children);
             }
             Pending::Looked(look) => {
@@ -250,18 +243,8 @@ impl Engine {
             Pending::EarlyWatchOnSecond(id, path) => {
                 self.early_watch_on_second_set(id, &path, outcome.and_then(Reply::data));
             }
-            Pending::DeletedDuplicate(id, path) => {
-                let deleted = outcome.and_then(Reply::done);
-                self.go_on_with(id, |engine| engine.deleted_duplicate(id, &path, deleted));
-            }
             Pending::Removed(id) => self.removal_attempted(id, outcome.and_then(Reply::done)),
-            Pending::ListedLeftovers(id) => {
-                self.listed_leftovers(id, outcome.and_then(Reply::children));
-            }
             Pending::ReadFor(id, watched) => self.read_for_tracked(id, watched, outcome),
-            Pending::RemovedLeftover(id, left) => {
-                self.removed_leftover(id, left, outcome.and_then(Reply::done));
-            }
             Pending::Asked(id) => self.effects.push_back(Effect::Answered(id, outcome)),
         }
     }
@@ -276,10 +259,7 @@ impl Engine {
         match after {
             AfterWrite::ProofTouched => self.touched(result),
             AfterWrite::Proof => self.end_proof(result),
-            AfterWrite::FindAgain(id, connection) => {
-                self.go_on_with(id, |engine| engine.list_after_write(id, connection, result));
-            }
-            AfterWrite::ListLeftovers(id) => self.list_leftovers(id, result),
+            AfterWrite::Sweep(id, connection) => self.list_for_sweep(id, connection, result),
             AfterWrite::Asked(id) => {
                 self.effects.push_back(Effect::Answered(id, result.map(|()| Reply::Done)));
             }
@@ -309,17 +289,13 @@ impl Pending {
             }
             Pending::Created(..) | Pending::MadeParent(..) => matches!(reply, Reply::Created { .. }),
             Pending::Enqueued(..) => matches!(reply, Reply::Enqueued(_)),
-            Pending::ListedAfterWrite(..)
-            | Pending::Listed { .. }
-            | Pending::Counted(..)
-            | Pending::ListedPeers(_)
-            | Pending::ListedLeftovers(_) => matches!(reply, Reply::Children(_)),
+            Pending::Swept(..) | Pending::Listed { .. } | Pending::Counted(..) | Pending::ListedPeers(..) => {
+                matches!(reply, Reply::Children(_))
+            }
             Pending::Looked(_) | Pending::EarlyWatchOnOwn(..) | Pending::EarlyWatchOnSecond(..) => {
                 matches!(reply, Reply::Data(..))
             }
-            Pending::DeletedDuplicate(..) | Pending::Removed(_) | Pending::RemovedLeftover(..) => {
-                matches!(reply, Reply::Done)
-            }
+            Pending::Removed(_) => matches!(reply, Reply::Done),
         };
         if fits { Ok(reply) } else { Err(ZkError::MarshallingError) }
     }

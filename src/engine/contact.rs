@@ -113,6 +113,7 @@ impl Engine {
         for id in removals {
             self.removal_reconnected(id);
         }
+        self.sweep_again();
         self.look_at_all_tracked();
     }
 
@@ -159,6 +160,7 @@ impl Engine {
         for id in removals {
             self.removal_at_end(id);
         }
+        self.sweeps_at_end();
         self.end_tracking(reason);
         if matches!(self.life, Life::Ending(..)) {
             self.finish();

@@ -56,8 +56,6 @@ pub(super) struct Contender {
     pub(super) listing: Option<Arc<Listing>>,
     /// The next listing is due to a reconnect, which is no reason to expect the lock.
     pub(super) has_reconnected: bool,
-    /// It may have znodes that it does not know: while it joined, a call had no clear outcome.
-    pub(super) may_have_more: bool,
     /// The time at which the request was made; later, the time at which it acquired the lock.
     pub(super) since: Moment,
     /// The number of requests ahead in the first listing; counted only if somebody asks for it.
@@ -137,7 +135,6 @@ impl Contender {
             ahead: Ahead::default(),
             listing: None,
             has_reconnected: false,
-            may_have_more: false,
             since,
             number_ahead: None,
             unreadable: 0,

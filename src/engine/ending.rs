@@ -1,8 +1,6 @@
 //! The end of a request: withdrawn, lost, dropped from the queue, or refused.
 
-use super::contender::Contender;
-use super::join::all_znodes;
-use super::removal::Target;
+use super::contender::{Contender, Phase};
 use super::report::{Ending, Failure, Line, Report};
 use super::{Engine, ParticipantId, Place};
 use crate::error::LossReason;
@@ -73,15 +71,13 @@ impl Engine {
             self.budget.give_back(&create);
         }
         self.listings.forget(&contender.spec.dir, id);
-        let target = match contender.may_have_more {
-            // A create that seemed lost may have taken effect, perhaps beside its repetition.
-            true => Some(all_znodes(&contender.spec)),
-            // The outcome of a create that is under way finds nobody, and its znode is deleted.
-            false => contender.znode().cloned().map(Target::ZNode),
-        };
         let (was_owner, time) = (contender.is_owner(), self.now.since(contender.since));
         self.report(id, Report::Ended { was_owner, how, time });
-        let removal = target.map(|target| self.remove(target));
+        // The outcome of a create that is under way finds nobody, and its znode is deleted.
+        let removal = contender.znode().cloned().map(|znode| self.remove(znode));
+        if matches!(contender.phase, Phase::Joining { unconfirmed: true, .. }) {
+            self.sweep(&contender.spec.dir);
+        }
         self.forget_watches(id, &contender);
         removal
     }

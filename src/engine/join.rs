@@ -6,19 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::calls::{AfterWrite, Pending, may_have_created};
+use super::calls::{Pending, may_have_created};
 use super::contender::{Contender, Next, Phase, RequestSpec};
 use super::lease::ConnectionNumber;
 use super::listing::Listing;
 use super::parents::MissingParents;
-use super::removal::Target;
 use super::report::{Failure, Line, Report};
 use super::{Engine, ParticipantId};
 use crate::client::{Call, CreateMode, Enqueued, Reply, Stat};
 use crate::error::{Operation, ZkError, ZkResult};
-use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
-use crate::recipe::queue::find_own;
 use crate::time::{Moment, Priority};
 
 /// The least delay before a failed look is repeated, whatever the retry policy.
@@ -117,20 +114,23 @@ impl Engine {
             Ok(enqueued) => enqueued,
             Err(error) => return self.not_created(id, spec, error),
         };
-        if self.joined(id, path, stat).is_none() {
-            return Next::Park;
-        }
+        let is_joined = self.joined(id, path, stat).is_some();
         if let Ok(children) = &children {
+            self.remove_strays(&spec.dir, children);
             self.warn_of_peers(id, children);
+        }
+        if !is_joined {
+            return Next::Park;
         }
         self.decide(id, &Listing::new(connection, children))
     }
 
     fn not_created(&mut self, id: ParticipantId, spec: &Arc<RequestSpec>, error: ZkError) -> Next {
+        self.create_failed(&spec.dir, error);
         if !self.contenders.contains_key(&id) {
             // Withdrawn meanwhile. The znode may exist.
             if may_have_created(error) {
-                self.remove(all_znodes(spec));
+                self.sweep(&spec.dir);
             }
             return Next::Park;
         }
@@ -169,54 +169,35 @@ impl Engine {
         }
     }
 
-    /// Searches for the znode of a create whose reply was lost, so that a request never has two. A
-    /// read alone may be answered by a server that lags behind, so a write goes before it.
+    /// Searches for the znode of a create whose reply was lost, before it creates another one.
     pub(super) fn find_again(&mut self, id: ParticipantId) -> Next {
-        self.alarms.clear(id);
-        self.write_nothing(AfterWrite::FindAgain(id, self.lease.connection()));
-        Next::Pending
-    }
-
-    pub(super) fn list_after_write(
-        &mut self,
-        id: ParticipantId,
-        connection: ConnectionNumber,
-        written: ZkResult<()>,
-    ) -> Next {
         let Some(contender) = self.contenders.get(&id) else { return Next::Park };
-        if let Err(error) = written {
-            return self.join_failed(id, Operation::LIST, error);
-        }
-        let list = Call::get_children(&contender.spec.dir, false);
-        self.submit(list, Priority::Other, Pending::ListedAfterWrite(id, connection));
+        let dir = contender.spec.dir.clone();
+        self.alarms.clear(id);
+        self.search(&dir, id);
         Next::Pending
     }
 
-    pub(super) fn listed_after_write(
+    /// Takes up a listing with this znode of the request, or without any.
+    pub(super) fn searched(
         &mut self,
         id: ParticipantId,
-        connection: ConnectionNumber,
-        listed: ZkResult<Names>,
+        znode: Option<ZNodePath>,
+        listing: &Arc<Listing>,
     ) -> Next {
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
-        let listed = match listed {
-            Ok(children) => children,
-            Err(ZkError::NoNode) => Names::default(),
-            Err(error) => return self.join_failed(id, Operation::LIST, error),
-        };
-        let without_number = contender.spec.dir.child(&contender.spec.prefix);
-        let Some(name) = find_own(&contender.spec.prefix, &listed) else {
-            self.budget.remove(without_number.as_str());
+        let RequestSpec { dir, prefix, .. } = &*contender.spec;
+        let without_number = dir.child(prefix);
+        let Some(znode) = znode else {
             if let Phase::Joining { unconfirmed, .. } = &mut contender.phase {
                 *unconfirmed = false;
             }
             return Next::Again;
         };
-        let znode = contender.spec.dir.child(name);
         self.budget.found(without_number.as_str(), znode.as_str());
         self.log(Line::FoundAgain(znode.clone()));
-        let pending = Pending::FoundAgain(id, znode.clone(), connection, listed);
-        self.submit(Call::exists(&znode, false), Priority::Other, pending);
+        let exists = Call::exists(&znode, false);
+        self.submit(exists, Priority::Other, Pending::FoundAgain(id, znode, Arc::clone(listing)));
         Next::Pending
     }
 
@@ -224,14 +205,9 @@ impl Engine {
         &mut self,
         id: ParticipantId,
         znode: ZNodePath,
-        connection: ConnectionNumber,
-        listed: Names,
+        listing: &Listing,
         found: ZkResult<Option<Stat>>,
     ) -> Next {
-        // One that was withdrawn meanwhile has left every znode with its prefix to a deletion.
-        if !self.contenders.contains_key(&id) {
-            return Next::Park;
-        }
         if self.joined(id, znode.to_string(), found.unwrap_or_default()).is_none() {
             return Next::Park;
         }
@@ -240,7 +216,7 @@ impl Engine {
             self.lose_znode(id);
             return Next::Park;
         }
-        self.decide(id, &Listing::new(connection, Ok(listed)))
+        self.decide(id, listing)
     }
 
     /// Notes the znode; `None` when the request was withdrawn meanwhile, and the znode is deleted
@@ -248,7 +224,7 @@ impl Engine {
     fn joined(&mut self, id: ParticipantId, path: String, stat: Option<Stat>) -> Option<ZNodePath> {
         let znode = ZNodePath::from_server(path);
         let Some(contender) = self.contenders.get_mut(&id) else {
-            self.remove(Target::ZNode(znode));
+            self.remove(znode);
             return None;
         };
         contender.phase = Phase::Queued { znode: znode.clone(), is_behind: false };
@@ -260,12 +236,11 @@ impl Engine {
         Some(znode)
     }
 
-    fn join_failed(&mut self, id: ParticipantId, operation: Operation, error: ZkError) -> Next {
+    pub(super) fn join_failed(&mut self, id: ParticipantId, operation: Operation, error: ZkError) -> Next {
         let chance = self.chance();
         let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
         let is_final = is_refused && !self.tolerates(id, error);
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
-        contender.may_have_more |= may_have_created(error);
         let failure = Failure::Call { operation, path: contender.spec.dir.clone(), error };
         let Phase::Joining { unconfirmed, failed } = &mut contender.phase else { return Next::Park };
         if is_final {
@@ -329,9 +304,4 @@ impl Engine {
         contender.unreadable = contender.unreadable.saturating_add(1);
         contender.unreadable < MAX_UNREADABLE
     }
-}
-
-/// Every znode that a request has created, whether or not a reply named it.
-pub(super) fn all_znodes(spec: &RequestSpec) -> Target {
-    Target::Children { dir: spec.dir.clone(), prefix: spec.prefix.clone() }
 }

@@ -15,7 +15,7 @@ use crate::error::{Operation, ZkError, ZkResult};
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::mismatch;
-use crate::recipe::queue::{Decision, count_ahead, find_duplicate};
+use crate::recipe::queue::{Decision, count_ahead};
 use crate::recipe::revocation;
 use crate::time::Priority;
 
@@ -68,6 +68,9 @@ impl Engine {
         if !next.is_empty() {
             self.list(dir.clone(), next);
         }
+        if let Ok(children) = &listing.children {
+            self.remove_strays(dir, children);
+        }
         let kinds = readers.iter().filter_map(|id| Some(self.contenders.get(id)?.spec.access));
         let listing = Arc::new(if readers.len() > 1 { listing.in_order_for(kinds) } else { listing });
         for id in readers {
@@ -88,11 +91,6 @@ impl Engine {
             Err(ZkError::NoNode) => &Names::default(),
             Err(error) => return self.look_failed(id, Operation::LIST, &spec.dir, *error),
         };
-        let find = || find_duplicate(&spec.prefix, znode.name(), children);
-        if let Some(duplicate) = contender.may_have_more.then(find).flatten() {
-            let duplicate = spec.dir.child(duplicate);
-            return self.delete_duplicate(id, duplicate);
-        }
         match listing.decide(spec.access, znode.name(), children) {
             Decision::Owner => {
                 self.warn_of_peers(id, children);
@@ -152,6 +150,9 @@ impl Engine {
     }
 
     pub(super) fn counted(&mut self, id: ParticipantId, dir: &ZNodePath, listing: &Listing) -> Next {
+        if let Ok(children) = &listing.children {
+            self.remove_strays(dir, children);
+        }
         // The request may have ended, or been woken, during the call.
         let is_watched =
             self.contenders.get(&id).is_some_and(|contender| contender.watched.as_ref() == Some(dir));
@@ -298,27 +299,6 @@ impl Engine {
         }
     }
 
-    /// A create whose reply was lost took effect after all, beside its repetition. Its znode would
-    /// block others, or this request.
-    fn delete_duplicate(&mut self, id: ParticipantId, duplicate: ZNodePath) -> Next {
-        self.log(Line::Duplicate(duplicate.clone()));
-        let delete = Call::delete(&duplicate, None);
-        self.submit(delete, Priority::Owner, Pending::DeletedDuplicate(id, duplicate));
-        Next::Pending
-    }
-
-    pub(super) fn deleted_duplicate(
-        &mut self,
-        id: ParticipantId,
-        duplicate: &ZNodePath,
-        outcome: ZkResult<()>,
-    ) -> Next {
-        match outcome {
-            Ok(()) | Err(ZkError::NoNode) => Next::Again,
-            Err(error) => self.look_failed(id, Operation::DELETE, duplicate, error),
-        }
-    }
-
     // ---- looks
 
     /// Looks at a znode and leaves a watch there.
@@ -385,8 +365,9 @@ impl Engine {
         }
         if contender.is_owner() {
             // Requests that do not count this one may have come after it.
-            let list = Call::get_children(&contender.spec.dir, false);
-            self.submit(list, Priority::Other, Pending::ListedPeers(id));
+            let dir = contender.spec.dir.clone();
+            let list = Call::get_children(&dir, false);
+            self.submit(list, Priority::Other, Pending::ListedPeers(id, dir));
         }
         self.wake(id);
     }

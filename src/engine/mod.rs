@@ -44,6 +44,10 @@
 //! 3. If no reconnect comes in time, the clock ends the lease, and [`ending`] reports the loss. `is_owner()` has
 //!    been false since that moment, whether or not a thread has noticed.
 //!
+//! From a lost create to its end: the request searches for its znode, together with the others of its directory, and
+//! creates another one if there is none ([`sweep`]). A create that takes effect late leaves a znode whose name the
+//! session recognizes in any listing, and deletes.
+//!
 //! The watches of users (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) go the same ways:
 //! [`tracked`] says when to look, and the room `tracking` has the steps of a look.
 //!
@@ -72,6 +76,7 @@ mod proof;
 mod removal;
 mod report;
 mod sight;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod tracked;
@@ -97,12 +102,15 @@ use self::removal::Removal;
 pub(crate) use self::removal::Target;
 pub(crate) use self::report::{Effect, Ending, Line, Report};
 pub(crate) use self::sight::Sight;
+use self::sweep::Sweeps;
 pub(crate) use self::tracked::Looked;
 use self::tracked::Tracked;
 use self::watchers::Watchers;
 use self::window::Window;
 use crate::error::{LossReason, ZkError};
+use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
+use crate::recipe::session_tag::SessionTag;
 use crate::time::Moment;
 
 /// The number of a participant on its session; never used twice.
@@ -138,6 +146,8 @@ pub(crate) struct Settings {
     pub(crate) chroot: usize,
     /// The session was opened after this moment, if that is known.
     pub(crate) opened_after: Option<Moment>,
+    /// Distinguishes the requests of the session from those of all others.
+    pub(crate) tag: SessionTag,
     /// The seed of what is drawn at random: the delays of retries and of routine looks.
     pub(crate) seed: u64,
 }
@@ -170,6 +180,9 @@ pub(crate) struct Engine {
     refused: VecDeque<(CallId, Pending, ZkError)>,
     contenders: BTreeMap<ParticipantId, Contender>,
     removals: BTreeMap<ParticipantId, Removal>,
+    /// The znodes that are being deleted.
+    removed_paths: BTreeSet<ZNodePath>,
+    sweeps: Sweeps,
     /// The subjects that are looked at for users.
     tracked: BTreeMap<ParticipantId, Tracked>,
     /// The participants that keep the session from being finished.
@@ -214,6 +227,8 @@ impl Engine {
             refused: VecDeque::new(),
             contenders: BTreeMap::new(),
             removals: BTreeMap::new(),
+            removed_paths: BTreeSet::new(),
+            sweeps: Sweeps::default(),
             tracked: BTreeMap::new(),
             pins: BTreeSet::new(),
             alarms: Alarms::default(),
@@ -251,6 +266,7 @@ impl Engine {
             } else if let Some(id) = self.alarms.take_due(self.now) {
                 self.wake(id);
                 self.wake_removal(id);
+                self.wake_sweep(id);
                 self.look_at_tracked(id);
             } else {
                 self.finish_if_idle();
@@ -263,6 +279,12 @@ impl Engine {
 
     pub(crate) fn new_id(&mut self) -> ParticipantId {
         ParticipantId(self.next_number())
+    }
+
+    /// Gives a request its number, and names its znode up to the sequence number.
+    pub(crate) fn name_request(&mut self, access: Access) -> (ParticipantId, String) {
+        let id = self.new_id();
+        (id, access.prefix(self.settings.tag.guid(id.0)))
     }
 
     fn next_number(&mut self) -> u64 {
@@ -345,6 +367,7 @@ impl Engine {
         let is_create = |call: &UnderWay| call.pending.creates_for().is_some();
         self.contenders.is_empty()
             && self.removals.is_empty()
+            && self.sweeps.is_empty()
             && self.tracked.is_empty()
             && self.pins.is_empty()
             && !self.calls.values().any(is_create)
@@ -352,7 +375,8 @@ impl Engine {
 
     /// The number of participants, and of the paths for which somebody has registered.
     pub(crate) fn census(&self) -> (usize, usize) {
-        let participants = self.contenders.len() + self.removals.len() + self.tracked.len() + self.pins.len();
+        let deletions = self.removals.len() + self.sweeps.owed();
+        let participants = self.contenders.len() + deletions + self.tracked.len() + self.pins.len();
         (participants, self.watchers.paths())
     }
 

@@ -105,11 +105,6 @@ impl OwnQueues {
         (own.state == Stay::InQueue).then(|| before.path.clone())
     }
 
-    pub(super) fn with_prefix(&self, dir: &ZNodePath, prefix: &str) -> Vec<ZNodePath> {
-        let queue = self.by_dir.get(dir).into_iter().flat_map(BTreeMap::keys);
-        queue.map(|place| &place.path).filter(|path| path.name().starts_with(prefix)).cloned().collect()
-    }
-
     fn get(&self, path: &ZNodePath) -> Option<&OwnZNode> {
         self.by_dir.get(path.dir()?)?.get(&QueueKey::of(path)?)
     }

@@ -1,25 +1,24 @@
-//! [`Removal`]: deletes a znode, in the background if need be: after an unlock, a timeout, or a
-//! create whose reply was lost.
+//! [`Removal`]: deletes a znode, in the background if need be: after an unlock, a timeout, or where no
+//! request [has](super::sweep) it.
 //!
 //! An unlock during an outage must not leave a znode that blocks others while the session lives,
 //! so a deletion is repeated until it is done or the session has ended: after every reconnect, and
 //! now and then in contact. This holds even if the server refuses it, as an ACL can be changed back.
 //! A reconnect changes nothing of a refusal, so the next attempt after one comes in its time.
 
-use std::borrow::Cow;
-use std::slice;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::ahead::ZNodeChange;
-use super::calls::{AfterWrite, Pending};
+use super::calls::Pending;
 use super::contender::Activity;
 use super::life::Life;
 use super::report::Line;
 use super::{Effect, Engine, ParticipantId};
 use crate::client::Call;
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
+use crate::recipe::session_tag::SessionTag;
 use crate::time::Priority;
 
 /// The delay before a failed deletion is repeated in contact. It doubles with each failure, up to
@@ -27,18 +26,18 @@ use crate::time::Priority;
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(30);
 
-/// The znodes to delete.
+/// What a session leaves at its end, for the one that follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     /// The znode at this path.
     ZNode(ZNodePath),
-    /// Every child of this directory with this prefix: the reply that would have named it was lost.
-    Children { dir: ZNodePath, prefix: String },
+    /// Whatever sessions with these tags have in this directory: the reply to a create was lost.
+    Strays { dir: ZNodePath, tags: BTreeSet<SessionTag> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Removal {
-    target: Target,
+    path: ZNodePath,
     /// Serializes the attempts: a concurrent second one would report `NoNode`.
     activity: Activity,
     /// Nobody has heard of the outcome of the first, nor of the loss of contact.
@@ -51,9 +50,9 @@ pub(super) struct Removal {
 }
 
 impl Removal {
-    fn new(target: Target) -> Removal {
+    fn new(path: ZNodePath) -> Removal {
         Removal {
-            target,
+            path,
             activity: Activity::Idle,
             is_unreported: true,
             failure: None,
@@ -72,12 +71,11 @@ impl Removal {
 
 impl Engine {
     /// Deletes a znode of this session, trying again until it is gone or the session has ended.
-    pub(crate) fn remove(&mut self, target: Target) -> ParticipantId {
+    pub(crate) fn remove(&mut self, path: ZNodePath) -> ParticipantId {
         let id = self.new_id();
-        if let Target::ZNode(path) = &target {
-            self.own_queues.leaves(path);
-        }
-        self.removals.insert(id, Removal::new(target));
+        self.own_queues.leaves(&path);
+        self.removed_paths.insert(path.clone());
+        self.removals.insert(id, Removal::new(path));
         if self.life.has_ended() {
             self.removal_at_end(id);
             return id;
@@ -105,59 +103,8 @@ impl Engine {
             return;
         }
         removal.activity = Activity::UnderWay;
-        match &removal.target {
-            Target::ZNode(path) => {
-                let delete = Call::delete(path, None);
-                self.submit(delete, Priority::Owner, Pending::Removed(id));
-            }
-            Target::Children { .. } => self.write_nothing(AfterWrite::ListLeftovers(id)),
-        }
-    }
-
-    pub(super) fn list_leftovers(&mut self, id: ParticipantId, written: ZkResult<()>) {
-        let Some(removal) = self.removals.get(&id) else { return };
-        let Target::Children { dir, .. } = &removal.target else { return };
-        match written {
-            Ok(()) => {
-                let list = Call::get_children(dir, false);
-                self.submit(list, Priority::Owner, Pending::ListedLeftovers(id));
-            }
-            Err(_) => self.removal_attempted(id, written),
-        }
-    }
-
-    pub(super) fn listed_leftovers(&mut self, id: ParticipantId, listed: ZkResult<Names>) {
-        let Some(removal) = self.removals.get(&id) else { return };
-        let Target::Children { dir, prefix } = &removal.target else { return };
-        match listed {
-            Ok(children) => {
-                let left = children.iter().filter(|name| name.starts_with(prefix));
-                self.remove_next_leftover(id, left.map(|name| dir.child(name)).collect());
-            }
-            Err(error) => self.removal_attempted(id, Err(error)),
-        }
-    }
-
-    fn remove_next_leftover(&mut self, id: ParticipantId, mut left: Vec<ZNodePath>) {
-        match left.pop() {
-            Some(path) => {
-                let delete = Call::delete(&path, None);
-                self.submit(delete, Priority::Owner, Pending::RemovedLeftover(id, left));
-            }
-            None => self.removal_attempted(id, Ok(())),
-        }
-    }
-
-    pub(super) fn removed_leftover(
-        &mut self,
-        id: ParticipantId,
-        left: Vec<ZNodePath>,
-        outcome: ZkResult<()>,
-    ) {
-        match outcome {
-            Ok(()) | Err(ZkError::NoNode) => self.remove_next_leftover(id, left),
-            Err(_) => self.removal_attempted(id, outcome),
-        }
+        let delete = Call::delete(&removal.path, None);
+        self.submit(delete, Priority::Owner, Pending::Removed(id));
     }
 
     /// Takes up the outcome of an attempt.
@@ -165,16 +112,11 @@ impl Engine {
         self.report_removal(id, outcome);
         match outcome {
             Ok(()) | Err(ZkError::NoNode) => {
-                let Some(Removal { target, was_refused, .. }) = self.end_removal(id) else { return };
-                if let Target::Children { dir, prefix } = &target {
-                    self.budget.remove(dir.child(prefix).as_str());
-                }
-                self.log(Line::Removed { target: target.clone(), was_refused });
-                for path in &*self.own_of(&target) {
-                    let has_owned = self.own_queues.remove(path);
-                    for waiter in self.watchers.take(path) {
-                        self.notice(waiter, path, ZNodeChange::Removed { has_owned });
-                    }
+                let Some(Removal { path, was_refused, .. }) = self.end_removal(id) else { return };
+                self.log(Line::Removed { path: path.clone(), was_refused });
+                let has_owned = self.own_queues.remove(&path);
+                for waiter in self.watchers.take(&path) {
+                    self.notice(waiter, &path, ZNodeChange::Removed { has_owned });
                 }
             }
             // The session may have ended for this process alone, with the znode left on the server.
@@ -189,7 +131,7 @@ impl Engine {
         let is_news = removal.failure.replace(error) != Some(error);
         removal.was_refused |= !error.is_reply_lost();
         let again = std::mem::replace(&mut removal.activity, Activity::Idle) == Activity::Woken;
-        let target = removal.target.clone();
+        let path = removal.path.clone();
         if again {
             self.wake_removal(id);
         } else {
@@ -200,25 +142,13 @@ impl Engine {
             }
         }
         if is_news {
-            self.log(Line::CannotRemove { target: target.clone(), error });
+            self.log(Line::CannotRemove { path: path.clone(), error });
         }
-        if !error.is_reply_lost() {
+        if !error.is_reply_lost() && self.own_queues.refuse(&path) {
             // Those who wait for the deletion look again, and set a watch: another client may delete it.
-            for path in &*self.own_of(&target) {
-                let waiting =
-                    if self.own_queues.refuse(path) { self.watchers.take(path) } else { Vec::new() };
-                for waiter in waiting {
-                    self.notice(waiter, path, ZNodeChange::Unknown);
-                }
+            for waiter in self.watchers.take(&path) {
+                self.notice(waiter, &path, ZNodeChange::Unknown);
             }
-        }
-    }
-
-    /// The znodes of a target for which others of this session may wait.
-    fn own_of<'a>(&self, target: &'a Target) -> Cow<'a, [ZNodePath]> {
-        match target {
-            Target::ZNode(path) => slice::from_ref(path).into(),
-            Target::Children { dir, prefix } => self.own_queues.with_prefix(dir, prefix).into(),
         }
     }
 
@@ -247,24 +177,17 @@ impl Engine {
         self.report_removal(id, Err(ZkError::SessionExpired));
         if let Some(removal) = self.end_removal(id) {
             if removal.was_refused {
-                self.log(Line::RemovedWithSession(removal.target.clone()));
+                self.log(Line::RemovedWithSession(removal.path.clone()));
             }
-            self.effects.push_back(Effect::LeftBehind(id, removal.target));
+            self.effects.push_back(Effect::LeftBehind(id, Target::ZNode(removal.path)));
         }
     }
 
     fn end_removal(&mut self, id: ParticipantId) -> Option<Removal> {
         self.alarms.clear(id);
-        self.removals.remove(&id)
-    }
-}
-
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Target::ZNode(path) => write!(f, "{path}"),
-            Target::Children { dir, prefix } => write!(f, "{dir}/{prefix}*"),
-        }
+        let removal = self.removals.remove(&id)?;
+        self.removed_paths.remove(&removal.path);
+        Some(removal)
     }
 }
 
@@ -274,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_delay_doubles_with_each_failure_up_to_half_a_minute() {
-        let mut removal = Removal::new(Target::ZNode(ZNodePath::parse("/a").unwrap()));
+        let mut removal = Removal::new(ZNodePath::parse("/a").unwrap());
         let delays: Vec<Duration> = (0..9).map(|_| removal.next_delay()).collect();
         let millis = [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
         assert_eq!(delays, millis.map(Duration::from_millis));

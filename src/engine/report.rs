@@ -116,7 +116,7 @@ pub(crate) enum Line {
         dir: ZNodePath,
         mismatch: String,
     },
-    Duplicate(ZNodePath),
+    Stray(ZNodePath),
     Acquired(ZNodePath),
     RevocationRequested(ZNodePath),
     Released(ZNodePath),
@@ -131,14 +131,18 @@ pub(crate) enum Line {
         is_owner: bool,
     },
     CannotRemove {
-        target: Target,
+        path: ZNodePath,
+        error: ZkError,
+    },
+    CannotSweep {
+        dir: ZNodePath,
         error: ZkError,
     },
     Removed {
-        target: Target,
+        path: ZNodePath,
         was_refused: bool,
     },
-    RemovedWithSession(Target),
+    RemovedWithSession(ZNodePath),
     SessionEnded(LossReason),
 }
 

@@ -7,6 +7,8 @@ mod window;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::*;
 use crate::client::{Call, ClientEvent, CreateMode, Enqueued, Granted, Reply, Stat};
 use crate::error::ZkResult;
@@ -17,6 +19,10 @@ use crate::retry::RetryPolicy;
 
 fn path(text: &str) -> ZNodePath {
     ZNodePath::parse(text).unwrap()
+}
+
+fn tag() -> SessionTag {
+    SessionTag::new(Uuid::from_u128(0x0b2e_47a1 << 96))
 }
 
 const A: ParticipantId = ParticipantId(1);
@@ -73,7 +79,6 @@ fn numbers_of_a_directory_that_was_created_anew_do_not_hide_the_old_ones() {
     own.add(&new);
     assert!(own.stays(&new));
     assert!(!own.remove(&old) && own.last_stays(&path("/lock")));
-    assert_eq!(own.with_prefix(&path("/lock"), "x-b"), [new]);
 }
 
 #[test]
@@ -145,6 +150,7 @@ fn served_since(now: Moment) -> Engine {
         jute_max_buffer: 1 << 20,
         chroot: 0,
         opened_after: None,
+        tag: tag(),
         seed: 1,
     };
     let granted = Granted::new(TIMEOUT).with_report_delay(Duration::ZERO);
@@ -214,6 +220,7 @@ fn unproven_engine(owns_session: bool, granted: Granted) -> Engine {
         jute_max_buffer: 1 << 20,
         chroot: 0,
         opened_after: Some(NOW),
+        tag: tag(),
         seed: 1,
     };
     let mut engine = Engine::new(NOW, settings, Lease::unproven(granted, NOW));
@@ -548,4 +555,171 @@ fn change_among_the_permits_while_they_are_listed_frees_none() {
     assert_eq!(engine.place(id), Some(Place::Queued));
     let (_, call) = submitted(&mut engine);
     assert!(matches!(call, Call::GetChildren { watch: true, .. }), "{call:?}");
+}
+
+// ---- strays
+
+/// The name of a request's znode, by the request's number on its session.
+fn named(number: u64, sequence: i32) -> String {
+    format!("{}{sequence:010}", Access::Exclusive(NamingScheme::Recipe).prefix(tag().guid(number)))
+}
+
+fn deleted(calls: &[(CallId, Call)]) -> Vec<&str> {
+    let deletes = calls.iter().map(|(_, call)| call).filter(|call| matches!(call, Call::Delete { .. }));
+    deletes.filter_map(Call::path).collect()
+}
+
+/// Starts a request with a name by which its session recognizes it.
+fn start_named(engine: &mut Engine) -> (u64, CallId) {
+    let access = Access::Exclusive(NamingScheme::Recipe);
+    let (id, prefix) = engine.name_request(access);
+    engine.input(NOW, |engine| engine.start(id, spec(access, &prefix), NOW));
+    (id.0, submitted(engine).0)
+}
+
+#[test]
+fn a_listing_shows_the_strays_of_the_session_and_of_nobody_else() {
+    let other = SessionTag::new(Uuid::from_u128(1 << 96));
+    let mut engine = connected_engine();
+    let gone = engine.new_id().0;
+    let pinned = engine.new_id();
+    engine.pin(pinned);
+    let (joining, _) = start_named(&mut engine);
+    let (own, create) = start_named(&mut engine);
+    let foreign = format!("x-{}-lock-0000000001", other.guid(gone));
+    let (stray, second) = (named(gone, 2), named(own, 3));
+    let names = [&foreign, &stray, &second, &named(pinned.0, 4), &named(joining, 5), &named(own, 6)];
+    let children: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+    joined(&mut engine, create, children[5], &children);
+    let calls = all_submitted(&mut engine);
+    assert_eq!(deleted(&calls), [format!("/lock/{stray}"), format!("/lock/{second}")]);
+    // While they are being deleted, another listing changes nothing.
+    let (_, create) = start_named(&mut engine);
+    joined(&mut engine, create, &named(own + 1, 7), &children);
+    assert_eq!(deleted(&all_submitted(&mut engine)), [""; 0]);
+}
+
+#[test]
+fn every_listing_of_a_lock_is_searched_for_strays() {
+    let permit = Access::Permit(NonZeroU32::MIN);
+    let exclusive = Access::Exclusive(NamingScheme::Recipe);
+    let children = ["x-0-lock-0000000000", "x-b-lock-0000000001", "x-a-lock-0000000002"];
+    let permits = ["_c_0-lease-0000000000", "_c_a-lease-0000000001"];
+    type Ask = fn(&mut Engine);
+    let departure: Ask = |engine| {
+        let path = "/lock/x-b-lock-0000000001".to_owned();
+        engine.client_reports(NOW, ClientEvent::NodeChanged { path, is_deleted: true });
+    };
+    let routine: Ask = Engine::look_routinely;
+    let cases = [
+        // That of all waiters, that of the permits, and an owner's search for peers.
+        (exclusive, "x-a-lock-", &children[..], departure),
+        (permit, "_c_a-lease-", &permits[..], routine),
+        (exclusive, "x-a-lock-", &children[2..], routine),
+    ];
+    for (access, prefix, children, ask) in cases {
+        let mut engine = connected_engine();
+        let stray = named(engine.new_id().0, 2);
+        let (_, create) = start_as(&mut engine, access, prefix);
+        joined(&mut engine, create, children[children.len() - 1], children);
+        serve(&mut engine, children);
+        engine.input(NOW, ask);
+        let shown = [children, &[&stray]].concat();
+        let mut calls = Vec::new();
+        for _ in 0..4 {
+            let sent = all_submitted(&mut engine);
+            for (id, call) in &sent {
+                let reply = match call {
+                    Call::GetData { .. } => data(),
+                    Call::GetChildren { .. } => Ok(Reply::Children(Names::from_iter(shown.iter().copied()))),
+                    Call::Delete { .. } => continue,
+                    _ => Err(ZkError::NoNode),
+                };
+                engine.input(NOW, |engine| engine.replied(*id, reply));
+            }
+            calls.extend(sent);
+        }
+        assert_eq!(deleted(&calls), [format!("/lock/{stray}")], "{access:?} {calls:?}");
+    }
+}
+
+#[test]
+fn a_sweep_lists_again_and_again_until_a_lost_create_cannot_come_any_more() {
+    let mut engine = connected_engine();
+    engine.input(NOW, |engine| engine.create_failed(&path("/lock"), ZkError::ConnectionLoss));
+    let (mut now, mut rounds) = (NOW, Vec::new());
+    while let Some(due) = engine.deadline().filter(|due| due.since(NOW) < Duration::from_secs(600)) {
+        now = now.max(due);
+        engine.input(now, |_| {});
+        let calls = all_submitted(&mut engine);
+        for (id, call) in calls {
+            if call.path() == Some(crate::client::KEEP_ALIVE_PATH) {
+                engine.input(now, |engine| engine.replied(id, Err(ZkError::NoNode)));
+                let (list, _) = submitted(&mut engine);
+                engine.input(now, |engine| engine.replied(list, Ok(Reply::Children(Names::default()))));
+                rounds.push(now.since(NOW).as_secs());
+            }
+        }
+    }
+    assert_eq!(rounds, [1, 2, 4, 8, 16, 31, 46, 61, 76, 91, 106, 121]);
+    assert!(engine.is_idle(), "nothing is left");
+}
+
+#[test]
+fn requests_whose_creates_were_lost_share_the_search() {
+    const MANY: usize = 1000;
+    let mut engine = connected_engine();
+    let creates: Vec<(u64, CallId)> = (0..MANY).map(|_| start_named(&mut engine)).collect();
+    for (_, create) in &creates {
+        engine.input(NOW, |engine| engine.replied(*create, Err(ZkError::ConnectionLoss)));
+    }
+    // The first has begun a round by itself.
+    let mut lists = 0;
+    let names: Vec<String> = creates.iter().zip(0..).map(|((id, _), number)| named(*id, number)).collect();
+    loop {
+        let calls = all_submitted(&mut engine);
+        if calls.is_empty() {
+            break;
+        }
+        for (id, call) in calls {
+            let reply = match call {
+                Call::GetChildren { .. } => {
+                    lists += 1;
+                    Ok(Reply::Children(names.iter().collect()))
+                }
+                Call::Exists { .. } => Ok(Reply::Found(Some(Stat::default()))),
+                Call::GetData { .. } => data(),
+                Call::Delete { path, .. } => panic!("{path} is deleted"),
+                _ => Err(ZkError::NoNode),
+            };
+            engine.input(NOW, |engine| engine.replied(id, reply));
+        }
+    }
+    assert_eq!(lists, 2, "of the first, and of all others");
+    let places = creates.iter().map(|(id, _)| engine.place(ParticipantId(*id)));
+    let owners = places.filter(|place| *place == Some(Place::Owner)).count();
+    assert_eq!((engine.contenders.len(), owners), (MANY, 1));
+}
+
+#[test]
+fn a_session_that_has_ended_leaves_its_sweeps_to_the_next() {
+    let mut engine = connected_engine();
+    engine.input(NOW, |engine| engine.create_failed(&path("/lock"), ZkError::ConnectionLoss));
+    engine.input(NOW, |engine| engine.end(LossReason::SessionExpired));
+    engine.input(NOW, Engine::complete_end);
+    let left = |effect| if let Effect::LeftBehind(_, left) = effect { Some(left) } else { None };
+    let left: Vec<Target> = std::iter::from_fn(|| engine.poll()).filter_map(left).collect();
+    assert_eq!(left, [Target::Strays { dir: path("/lock"), tags: BTreeSet::from([tag()]) }]);
+
+    let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
+    let mut next = unproven_engine(true, granted);
+    next.settings.tag = SessionTag::new(Uuid::from_u128(2 << 96));
+    all_submitted(&mut next);
+    next.input(NOW, |engine| left.into_iter().for_each(|left| engine.take_over(left)));
+    let (write, _) = submitted(&mut next);
+    next.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+    let (list, _) = submitted(&mut next);
+    let stray = named(7, 0);
+    next.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(Names::from_iter([&stray])))));
+    assert_eq!(deleted(&all_submitted(&mut next)), [format!("/lock/{stray}")]);
 }

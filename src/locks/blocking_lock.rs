@@ -11,7 +11,7 @@ use crate::locks::locking;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, Place, Request, RequestEvent};
+use crate::request::{Claim, Place, RequestEvent};
 use crate::session::Session;
 use crate::wait::{Wait, Waited};
 
@@ -90,8 +90,7 @@ impl BlockingLock {
         self.support.check_open(Operation::LOCK.name, &self.dir)?;
         self.session().core().check_open(Operation::LOCK, &self.dir)?;
         let (observer, events) = WaitObserver::new(signals);
-        let spec = locking::spec(&self.dir, &self.support, self.access);
-        let request = Request::new(self.session(), spec, observer);
+        let request = locking::request(&self.dir, &self.support, self.access, observer);
         request.start();
         let (session, signals) = (self.session().clone(), Arc::clone(signals));
         Ok(Attempt { session, claim: Claim::on(request), events, signals })

@@ -47,9 +47,8 @@ impl LockInner {
             if !is_wanted(current.as_deref()) {
                 return current.clone();
             }
-            let spec = locking::spec(&self.dir, &self.support, self.access);
             let observer = Arc::<ListenerSlot>::clone(&self.listener);
-            let request = Request::new(self.support.session(), spec, observer);
+            let request = locking::request(&self.dir, &self.support, self.access, observer);
             // The former request is dropped outside the mutex, as it may be the last handle of a
             // client.
             let ended = current.replace(Arc::clone(&request));
@@ -428,8 +427,7 @@ mod tests {
         let support = ProtocolSupport::new(&session);
         let lock = ListeningLock::new(support, dir, EXCLUSIVE, None);
         let inner = &lock.inner;
-        let spec = locking::spec(&inner.dir, &inner.support, inner.access);
-        let request = Request::new(&session, spec, lock.observer());
+        let request = locking::request(&inner.dir, &inner.support, inner.access, lock.observer());
         *inner.current.lock() = Some(Arc::clone(&request));
         let replaced = session.replacement().unwrap().next();
         next(&clients).expire();

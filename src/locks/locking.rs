@@ -25,18 +25,24 @@ pub enum Released {
     Kept,
 }
 
-/// The spec of a new request.
-pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -> RequestSpec {
+/// Makes a request with the settings of a lock, which does nothing until it is started.
+pub(crate) fn request(
+    dir: &ZNodePath,
+    support: &ProtocolSupport,
+    access: Access,
+    observer: Arc<dyn Observer>,
+) -> Arc<Request> {
     let options = support.options();
-    RequestSpec {
+    let spec = |prefix| RequestSpec {
         dir: dir.clone(),
-        prefix: access.prefix(support.session().core().new_guid()),
+        prefix,
         data: Arc::clone(options.shared_data()),
         acl: Arc::clone(options.shared_acl()),
         retry: options.retry_policy(),
         access,
         directory_mode: options.directory_mode(),
-    }
+    };
+    Request::new(support.session(), access, spec, observer)
 }
 
 /// The mode of an exclusive lock, with names as the options say.

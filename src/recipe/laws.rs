@@ -10,7 +10,7 @@ pub use self::histories::{check_history, check_permit_history};
 use super::access::Access;
 use super::counter::is_in_doubt;
 use super::naming_scheme::NamingScheme;
-use super::queue::{Decision, Ordered, Outlook, decide, find_duplicate, find_own, outlook};
+use super::queue::{Decision, Ordered, Outlook, decide, find_own, outlook};
 use super::znode_name::{ZNodeName, generated_sequence};
 use crate::recipe::names::Names;
 
@@ -195,10 +195,6 @@ fn check_found_again(own: &str, children: &[String]) {
         find_own(prefix, children).is_some_and(|found| alike.contains(&found)),
         "{own:?} in {children:?}"
     );
-    match find_duplicate(prefix, own, children) {
-        None => assert_eq!(alike, [own]),
-        Some(second) => assert!(second != own && alike.contains(&second), "{second:?} beside {own:?}"),
-    }
 }
 
 fn decide_exclusive<'a>(own: &str, children: &'a [String]) -> Decision<'a> {

@@ -14,4 +14,5 @@ pub(crate) mod permit;
 pub(crate) mod queue;
 pub(crate) mod resource;
 pub(crate) mod revocation;
+pub(crate) mod session_tag;
 pub(crate) mod znode_name;

@@ -224,16 +224,6 @@ pub(crate) fn find_own<'a, N: AsRef<str> + ?Sized + 'a>(
     children.into_iter().map(N::as_ref).find(|child| child.starts_with(prefix))
 }
 
-/// A second child that a request created with this prefix: a create that seemed lost was executed
-/// late.
-pub(crate) fn find_duplicate<'a, N: AsRef<str> + ?Sized + 'a>(
-    prefix: &str,
-    own: &str,
-    children: impl IntoIterator<Item = &'a N>,
-) -> Option<&'a str> {
-    children.into_iter().map(N::as_ref).find(|child| child.starts_with(prefix) && *child != own)
-}
-
 /// Returns whether another request is in the queue of an exclusive owner. All of them are behind it.
 pub(crate) fn has_waiter<'a>(own: &str, children: impl IntoIterator<Item = &'a str>) -> bool {
     children.into_iter().any(|child| child != own && generated_sequence(child).is_some())

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Observer, Request, RequestSpec, Target};
+use super::{Observer, Request, RequestSpec};
 use crate::client::{Call, CreateMode};
 use crate::engine::{ParticipantId, Place};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
@@ -23,8 +23,9 @@ pub(crate) struct Downgrade {
     spec: RequestSpec,
     znode: ZNodePath,
     is_complete: AtomicBool,
-    /// Keeps the session from being finished while there may be something to undo.
-    session_pin: ParticipantId,
+    /// The number of the new request. It is pinned, which keeps the session from being finished while there
+    /// may be something to undo, and the znode from being taken for one that no request has.
+    id: ParticipantId,
 }
 
 impl Downgrade {
@@ -39,13 +40,12 @@ impl Downgrade {
         let Some(number) = owners_znode.name().strip_prefix(spec.prefix.as_str()) else {
             return Err(not_owner(&owners_znode));
         };
-        let prefix = access.prefix(owner.core.new_guid());
+        let (id, prefix) = owner.core.name_request(access);
         let znode = spec.dir.child(&format!("{prefix}{number}"));
         let spec = RequestSpec { prefix, access, ..spec.clone() };
-        let session_pin = owner.core.new_id();
-        owner.core.pin(session_pin);
+        owner.core.pin(id);
         let (owner, is_complete) = (Arc::clone(owner), AtomicBool::new(false));
-        Ok(Arc::new(Downgrade { owner, owners_znode, spec, znode, is_complete, session_pin }))
+        Ok(Arc::new(Downgrade { owner, owners_znode, spec, znode, is_complete, id }))
     }
 
     pub(crate) fn znode(&self) -> &ZNodePath {
@@ -80,7 +80,10 @@ impl Downgrade {
         // It is undone when the outcome of the call is known, and not before.
         match core.begin_ask(create, Arc::clone(self)).wait(core) {
             Ok(_) | Err(ZkError::NodeExists) => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                core.create_failed(&self.spec.dir, error);
+                return Err(error);
+            }
         }
         let seen = core.ask(Call::exists(&self.owners_znode, false))?;
         if core.connection() != connection {
@@ -98,7 +101,7 @@ impl Downgrade {
     /// `NotOwner`, when the lock was taken away meanwhile.
     pub(crate) fn complete(&self, fencing_token: i64, observer: Arc<dyn Observer>) -> Result<Arc<Request>> {
         let core = Arc::clone(&self.owner.core);
-        let request = Request::on(core, Arc::new(self.spec.clone()), observer);
+        let request = Request::on(core, self.id, self.spec.clone(), observer);
         // The new znode is younger than those of waiters, which will own later and must have larger
         // tokens.
         let _ = request.seat.fencing_token.set(fencing_token);
@@ -118,9 +121,9 @@ impl Drop for Downgrade {
         }
         let core = &self.owner.core;
         if !*self.is_complete.get_mut() {
-            core.remove(Target::ZNode(self.znode.clone()));
+            core.remove(self.znode.clone());
         }
-        core.unpin(self.session_pin);
+        core.unpin(self.id);
     }
 }
 

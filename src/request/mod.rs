@@ -24,9 +24,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::client::Call;
-use crate::engine::Target;
+use crate::engine::ParticipantId;
 pub(crate) use crate::engine::{Place, RequestSpec};
 use crate::error::{LockError, LossReason, Operation, Result, ZkResult};
+use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::events::{self, LockHandedOver};
 use crate::session::{Core, Outcome, Seat, Session};
@@ -44,13 +45,26 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Makes a request, which does nothing until it is [started](Request::start).
-    pub(crate) fn new(session: &Session, spec: RequestSpec, observer: Arc<dyn Observer>) -> Arc<Request> {
-        Request::on(session.core(), Arc::new(spec), observer)
+    /// Makes a request, which does nothing until it is [started](Request::start). `spec` gets the name of its
+    /// znode up to the sequence number.
+    pub(crate) fn new(
+        session: &Session,
+        access: Access,
+        spec: impl FnOnce(String) -> RequestSpec,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<Request> {
+        let core = session.core();
+        let (id, prefix) = core.name_request(access);
+        Request::on(core, id, spec(prefix), observer)
     }
 
-    fn on(core: Arc<Core>, spec: Arc<RequestSpec>, observer: Arc<dyn Observer>) -> Arc<Request> {
-        let seat = core.make_request(spec, observer);
+    fn on(
+        core: Arc<Core>,
+        id: ParticipantId,
+        spec: RequestSpec,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<Request> {
+        let seat = core.make_request(id, Arc::new(spec), observer);
         Arc::new(Request { core, seat, commit_fence: CommitFence::default() })
     }
 

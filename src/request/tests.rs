@@ -3,6 +3,7 @@
 mod crossing;
 mod downgrade;
 mod interleavings;
+mod late_creates;
 mod lost_replies;
 mod many_requests;
 mod naming;

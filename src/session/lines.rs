@@ -21,12 +21,14 @@ pub(super) fn is_wanted(line: &Line) -> bool {
 fn level(line: &Line) -> Level {
     match line {
         Line::Joined(_) | Line::Acquired(_) | Line::RevocationRequested(_) | Line::Released(_) => Level::Info,
-        Line::Removed { was_refused: true, .. } | Line::RemovedWithSession(_) => Level::Info,
+        Line::Removed { was_refused: true, .. } | Line::RemovedWithSession(_) | Line::Stray(_) => Level::Info,
         Line::FoundAgain(_) | Line::JoinFailed { .. } | Line::WaitsFor { .. } => Level::Debug,
         Line::Removed { was_refused: false, .. } | Line::Suspended { is_owner: false, .. } => Level::Debug,
         // There may be one for each request of an outage, which is mentioned by itself.
-        Line::CannotRemove { error, .. } if error.is_reply_lost() => Level::Debug,
-        Line::Persistent(_) | Line::Peers { .. } | Line::Duplicate(_) | Line::CannotRemove { .. } => {
+        Line::CannotRemove { error, .. } | Line::CannotSweep { error, .. } if error.is_reply_lost() => {
+            Level::Debug
+        }
+        Line::Persistent(_) | Line::Peers { .. } | Line::CannotRemove { .. } | Line::CannotSweep { .. } => {
             Level::Warn
         }
         Line::Suspended { is_owner: true, .. } => Level::Warn,
@@ -51,7 +53,9 @@ impl fmt::Display for Line {
                 write!(f, "requests wait for {ahead}, which is persistent: no session's end deletes it")
             }
             Line::Peers { dir, mismatch } => write!(f, "in {dir}, {mismatch}"),
-            Line::Duplicate(path) => write!(f, "deleting {path}, a second znode of one request"),
+            Line::Stray(path) => {
+                write!(f, "deleting {path}, whose creation was not confirmed, as no request has it")
+            }
             Line::Acquired(znode) => write!(f, "acquired {znode}"),
             Line::RevocationRequested(znode) => write!(f, "somebody asks to release {znode}"),
             Line::Released(name) => write!(f, "released {name}"),
@@ -73,12 +77,17 @@ impl fmt::Display for Line {
             Line::Suspended { znode, is_owner: false } => {
                 write!(f, "suspended {znode}: no contact, waiting for it")
             }
-            Line::CannotRemove { target, error } => {
-                write!(f, "cannot remove {target} ({error:?}): it blocks others until a retry succeeds")
+            Line::CannotRemove { path, error } => {
+                write!(f, "cannot remove {path} ({error:?}): it blocks others until a retry succeeds")
             }
-            Line::Removed { target, was_refused: true } => write!(f, "removed {target} after all"),
-            Line::Removed { target, was_refused: false } => write!(f, "removed {target}"),
-            Line::RemovedWithSession(target) => write!(f, "{target} is removed with its session"),
+            Line::CannotSweep { dir, error } => write!(
+                f,
+                "cannot list {dir} ({error:?}): a request whose creation was not confirmed may block others there \
+                 until a retry succeeds"
+            ),
+            Line::Removed { path, was_refused: true } => write!(f, "removed {path} after all"),
+            Line::Removed { path, was_refused: false } => write!(f, "removed {path}"),
+            Line::RemovedWithSession(path) => write!(f, "{path} is removed with its session"),
             Line::SessionEnded(LossReason::SessionClosed) => f.write_str("ZooKeeper session closed"),
             Line::SessionEnded(reason) => write!(f, "ZooKeeper session lost: {reason}"),
         }

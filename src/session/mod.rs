@@ -132,8 +132,9 @@ impl Session {
     ///
     /// The handle stays the application's: closing this session, or dropping it, deletes the znodes
     /// of its locks and leaves the rest alone. It keeps the handle until that is done, or there was no
-    /// contact for a session timeout. The handle does not report which session timeout a
-    /// server has granted, and each server grants its own on every reconnect. So `session_timeout`
+    /// contact for a session timeout. If the reply to the creation of a request was lost, it keeps the handle
+    /// until two minutes after that: the znode may appear late. The handle does not report which session
+    /// timeout a server has granted, and each server grants its own on every reconnect. So `session_timeout`
     /// must be the smallest that any server of the ensemble grants to this handle: never more than
     /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the
     /// next change of the configuration. **A longer value breaks mutual exclusion.** Ticks of at

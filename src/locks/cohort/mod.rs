@@ -33,7 +33,7 @@ use crate::locks::cohort_options::CohortOptions;
 use crate::locks::locking::{self, Release, Released};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Place, Request};
+use crate::request::Place;
 use crate::session::{Core, OnNewSession, Process, Replacement, Session};
 use crate::time::Moment;
 use crate::tracking::WaiterWatch;
@@ -216,9 +216,10 @@ impl Cohort {
     }
 
     fn start(self: &Arc<Self>, number: u64) {
-        let spec = locking::spec(&self.dir, &self.support, locking::exclusive(&self.support));
         let observer = CohortObserver::new(number, self);
-        let request = CohortRequest::new(number, Request::new(self.session(), spec, observer));
+        let access = locking::exclusive(&self.support);
+        let request = locking::request(&self.dir, &self.support, access, observer);
+        let request = CohortRequest::new(number, request);
         if self.shared.install(&request) {
             request.start();
         }

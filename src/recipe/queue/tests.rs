@@ -263,14 +263,6 @@ fn own_znode_is_found_by_its_guid() {
     assert_eq!(find_own("x-c-lock-", &all), None);
 }
 
-#[test]
-fn second_znode_of_a_request_is_found_at_any_position() {
-    let all = children(&["x-a-lock-0000000001", "x-b-lock-0000000002", "x-a-lock-0000000003"]);
-    assert_eq!(find_duplicate("x-a-lock-", "x-a-lock-0000000001", &all), Some("x-a-lock-0000000003"));
-    assert_eq!(find_duplicate("x-a-lock-", "x-a-lock-0000000003", &all), Some("x-a-lock-0000000001"));
-    assert_eq!(find_duplicate("x-b-lock-", "x-b-lock-0000000002", &all), None);
-}
-
 /// Requests in order of arrival, with names unrelated to the order.
 fn queue_of(kinds: &[Access], start: i32, seed: u64) -> Vec<(Access, String)> {
     let named = |(index, access): (usize, &Access)| {

@@ -162,17 +162,17 @@ impl Rig {
             _ => Access::Exclusive(scheme),
         };
         let session = &self.clients[client].session;
-        let prefix = access.prefix(session.core().new_guid());
-        let spec = RequestSpec {
+        let spec = |name: String| RequestSpec {
             dir: ZNodePath::parse(DIR).unwrap(),
-            prefix: prefix.clone(),
+            prefix: name,
             data: Arc::from(&b"me"[..]),
             acl: Acl::open_unsafe().to_vec().into(),
             retry: RetryPolicy::constant(Duration::from_millis(1)).with_attempts(1000),
             access,
             directory_mode: CreateMode::Persistent,
         };
-        let request = Request::new(session, spec, Arc::new(Nobody));
+        let request = Request::new(session, access, spec, Arc::new(Nobody));
+        let prefix = request.seat.spec.prefix.clone();
         let line = format!("request {} joins on client {client}: {prefix}", self.ours.len());
         self.note(line);
         request.start();

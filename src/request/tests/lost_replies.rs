@@ -7,7 +7,7 @@ use crate::locks::locking;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Observer, Place, Request, RequestEvent};
+use crate::request::{Observer, Place, RequestEvent};
 
 /// Makes one call fail in one way while a lock is acquired behind another and released, and checks
 /// that the outcome is the same as without the fault.
@@ -81,9 +81,8 @@ fn request_continues_after_a_step_that_panics() {
     let fixture = Fixture::join(&zk);
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
     let dir = ZNodePath::parse(DIR).unwrap();
-    let spec = locking::spec(&dir, &support, Access::Exclusive(NamingScheme::Recipe));
     let observer = Arc::new(PanicsOnce(AtomicBool::new(true)));
-    let request = Request::new(&fixture.session, spec, observer);
+    let request = locking::request(&dir, &support, Access::Exclusive(NamingScheme::Recipe), observer);
     request.start();
     eventually("it owns", || request.is_owner());
     zk.delete(request.znode().unwrap().as_str());
@@ -98,8 +97,8 @@ fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let fixture = Fixture::join(&zk);
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
     let dir = ZNodePath::parse(DIR).unwrap();
-    let spec = locking::spec(&dir, &support, Access::Exclusive(NamingScheme::Recipe));
-    let request = Request::new(&fixture.session, spec, Arc::new(PanicsOnce(AtomicBool::new(false))));
+    let observer = Arc::new(PanicsOnce(AtomicBool::new(false)));
+    let request = locking::request(&dir, &support, Access::Exclusive(NamingScheme::Recipe), observer);
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || {
         of_waiter.wait_until_placed([&crossbeam_channel::never(), &crossbeam_channel::never()]).unwrap()

@@ -117,8 +117,8 @@ impl Core {
         Answer { outcome, read }
     }
 
-    /// Makes a write that changes nothing. A read that follows shows everything that this session has
-    /// sent before.
+    /// Makes a write that changes nothing. A read that follows shows every write that was answered before it, to
+    /// any client: see [`Engine::ask_to_write_nothing`].
     pub(crate) fn begin_to_write_nothing(self: &Arc<Self>) -> Answer<()> {
         Answer { outcome: self.begin((), Engine::ask_to_write_nothing), read: Reply::done }
     }

@@ -45,6 +45,7 @@ use crate::lock_order::{
     rank::{ENGINE, ORPHANS},
 };
 use crate::logging;
+use crate::recipe::session_tag::SessionTag;
 use crate::time::{Moment, Priority, Repetition, Runtime, Signal};
 
 /// The log names suspensions at most this often.
@@ -148,6 +149,7 @@ impl Core {
             jute_max_buffer: client.jute_max_buffer(),
             chroot: client.chroot().len(),
             opened_after,
+            tag: SessionTag::new(runtime.new_guid()),
             seed: runtime.new_guid().as_u64_pair().0,
         };
         let core = Arc::new(Core {

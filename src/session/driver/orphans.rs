@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::{Core, Origin};
 use crate::engine::Target;
+use crate::recipe::path::ZNodePath;
 
 pub(super) enum Orphans {
     Kept(Vec<Target>),
@@ -12,8 +13,12 @@ pub(super) enum Orphans {
 
 impl Core {
     /// Deletes a znode, trying again until it is gone or the session has ended.
-    pub(crate) fn remove(self: &Arc<Self>, target: Target) {
-        self.feed(Origin::Other, |driver| driver.engine.remove(target));
+    pub(crate) fn remove(self: &Arc<Self>, path: ZNodePath) {
+        self.feed(Origin::Other, |driver| driver.engine.remove(path));
+    }
+
+    fn take_over(self: &Arc<Self>, left: Target) {
+        self.feed(Origin::Other, |driver| driver.engine.take_over(left));
     }
 
     /// Leaves a deletion to the session that follows, if there is one. A call that was under way at
@@ -24,7 +29,7 @@ impl Core {
             Orphans::PassedOn(successor) => successor.upgrade(),
         };
         if let Some(successor) = successor {
-            successor.remove(target);
+            successor.take_over(target);
         }
     }
 
@@ -34,7 +39,7 @@ impl Core {
         let former = std::mem::replace(&mut *self.orphans.lock(), passed_on);
         let Orphans::Kept(targets) = former else { return };
         for target in targets {
-            successor.remove(target);
+            successor.take_over(target);
         }
     }
 }

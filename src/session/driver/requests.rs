@@ -8,7 +8,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, never};
 
 use super::{Afterwards, Core, Driver, Origin};
 use crate::engine::{Ending, ParticipantId, Place, Report, RequestSpec};
-use crate::error::{LockError, Operation, ZkResult};
+use crate::error::{LockError, Operation, ZkError, ZkResult};
+use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::events::{
     self, LockAcquired, LockGivenUp, LockJoined, LockLost, LockOfEvent, LockReleased,
@@ -24,12 +25,27 @@ pub(super) struct Seated {
 }
 
 impl Core {
+    /// Gives a request its number, and names its znode up to the sequence number.
+    pub(crate) fn name_request(&self, access: Access) -> (ParticipantId, String) {
+        self.driver.lock().engine.name_request(access)
+    }
+
+    /// The creation of a request's znode has failed, and may have taken effect.
+    pub(crate) fn create_failed(self: &Arc<Self>, dir: &ZNodePath, error: ZkError) {
+        self.feed(Origin::Other, |driver| driver.engine.create_failed(dir, error));
+    }
+
     /// Makes a request, which does nothing until it is [started](Core::start_request). It is to be
     /// started, or withdrawn.
-    pub(crate) fn make_request(&self, spec: Arc<RequestSpec>, observer: Arc<dyn Observer>) -> Arc<Seat> {
+    pub(crate) fn make_request(
+        &self,
+        id: ParticipantId,
+        spec: Arc<RequestSpec>,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<Seat> {
         let mut driver = self.driver_now();
         let seat = Arc::new(Seat {
-            id: driver.engine.new_id(),
+            id,
             spec,
             observer,
             made: driver.engine.now(),

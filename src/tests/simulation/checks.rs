@@ -9,7 +9,7 @@ use super::turns::Place;
 use super::world::{World, short};
 use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::counter::is_in_doubt;
-use crate::recipe::znode_name::generated_sequence;
+use crate::recipe::znode_name::{ZNodeName, generated_sequence};
 
 impl World {
     /// Returns a description of a broken promise.
@@ -27,7 +27,8 @@ impl World {
     fn check_children(&self, dir: &str) -> Option<String> {
         let children = self.zookeeper.children(dir);
         self.record_end_of_counter(dir, &children);
-        check_names(&children)
+        let late = &self.state().late;
+        check_names(&children, |child| late.contains(&format!("{dir}/{child}")))
     }
 
     /// No lock that reports ownership has another request before it in the queue, except that
@@ -133,14 +134,15 @@ impl World {
     }
 }
 
-/// No request ever has two znodes.
-fn check_names(children: &[String]) -> Option<String> {
+/// No request ever has two znodes, unless a server has held a create back.
+fn check_names(children: &[String], is_late: impl Fn(&str) -> bool) -> Option<String> {
     let mut prefixes = BTreeSet::new();
-    let ours = children.iter().filter(|child| !child.contains("stranger"));
-    for prefix in ours.map(|child| child.trim_end_matches(|end: char| end.is_ascii_digit() || end == '-')) {
-        if !prefixes.insert(prefix) {
+    let ours = children.iter().filter(|child| !child.contains("stranger") && !is_late(child));
+    for prefix in ours.map(|child| ZNodeName::new(child).prefix().to_owned()) {
+        if prefixes.contains(&prefix) {
             return Some(format!("one request has two znodes: {prefix}"));
         }
+        prefixes.insert(prefix);
     }
     None
 }

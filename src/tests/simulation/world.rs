@@ -63,6 +63,8 @@ pub(super) struct State {
     pub(super) register_versions: BTreeMap<&'static str, i32>,
     /// Znodes of downgrades that were not completed. They give no ownership.
     pub(super) tentative: BTreeSet<String>,
+    /// Created by what a client had sent on a connection that it had left.
+    pub(super) late: BTreeSet<String>,
     /// The sessions of the requests that another client asked to release.
     pub(super) asked: BTreeSet<i64>,
     /// Requests that a revoker may take away.
@@ -172,6 +174,7 @@ impl World {
             turns_as_of: None,
             register_versions: BTreeMap::new(),
             tentative: BTreeSet::new(),
+            late: BTreeSet::new(),
             asked: BTreeSet::new(),
             revoked: BTreeSet::new(),
             other_requests: Vec::new(),

@@ -101,6 +101,12 @@ pub(super) fn large_cases() -> Vec<Case> {
             ..case("two, watches set again, a deletion", two, Faults { deletions: 1, ..cut })
         },
         Case { may_be_late: true, ..case("two, late writes", two, cut) },
+        Case { may_be_late: true, ..case("two of a session, late writes", [(0, EXCLUSIVE); 2], cut) },
+        Case { may_be_late: true, ..case("reader and writer, late writes", [(0, READ), (1, WRITE)], cut) },
+        Case {
+            may_be_late: true,
+            ..case("one permit for two, late writes", [(0, permit(1)), (1, permit(1))], cut)
+        },
         Case {
             is_kept_proven: true,
             ..case("two, kept proven, a cut and a deletion", two, Faults { deletions: 1, ..cut })

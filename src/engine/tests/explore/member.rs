@@ -14,6 +14,7 @@ use crate::engine::lease::Lease;
 use crate::engine::{CallId, Effect, Engine, ParticipantId, Report, RequestSpec, Settings};
 use crate::error::{LossReason, ZkError};
 use crate::recipe::path::ZNodePath;
+use crate::recipe::session_tag::SessionTag;
 use crate::time::Moment;
 
 /// So long that no lease ends unless a session is to expire.
@@ -22,6 +23,9 @@ pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Longer than what requests and deletions wait for, shorter than the time to the next keep-alive: the
 /// clock stops here, as the rest goes on for ever.
 const HORIZON: Duration = Duration::from_secs(300);
+
+/// The longest time for which a server holds a write back.
+pub(super) const HELD_BACK: Duration = Duration::from_secs(100);
 
 const BEGIN: Moment = Moment::from_nanos(1_000_000_000_000_000);
 
@@ -42,6 +46,8 @@ pub(super) struct Member {
     pub(super) inbox: VecDeque<Item>,
     /// Sent on a former connection; the server may take them up yet.
     pub(super) late: VecDeque<Wire>,
+    /// They hold nothing back for longer.
+    pub(super) held_back_until: Moment,
     /// What the client sets again after a reconnect.
     pub(super) watches: BTreeSet<Watch>,
     /// The last transaction that the client has seen, and the last one in a reply.
@@ -66,7 +72,7 @@ pub(super) struct Seat {
     /// Its number among all requests.
     pub(super) request: usize,
     prefix: String,
-    id: Option<ParticipantId>,
+    id: ParticipantId,
     pub(super) stage: Stage,
     /// The name of its znode.
     pub(super) znode: Option<String>,
@@ -86,7 +92,11 @@ pub(super) enum Stage {
 
 impl Member {
     /// A session in contact, which owns these requests.
-    pub(super) fn new(requests: impl Iterator<Item = (usize, String)>, case: &Case) -> Member {
+    pub(super) fn new(
+        tag: SessionTag,
+        requests: impl Iterator<Item = (usize, String)>,
+        case: &Case,
+    ) -> Member {
         let settings = Settings {
             is_ordered: true,
             owns_session: !case.is_borrowed,
@@ -96,21 +106,24 @@ impl Member {
             jute_max_buffer: 1 << 20,
             chroot: 0,
             opened_after: Some(BEGIN),
+            tag,
             seed: 1,
         };
         let lease = Lease::unproven(granted(), BEGIN);
         let lease = if case.is_kept_proven { lease } else { lease.proven_for_owners_only() };
-        let seat = |(request, prefix)| Seat {
+        let mut engine = Engine::new(BEGIN, settings, lease);
+        let seats = requests.map(|(request, prefix)| Seat {
             request,
             prefix,
-            id: None,
+            id: engine.new_id(),
             stage: Stage::NotStarted,
             znode: None,
             owns_until: None,
             is_gone: false,
-        };
+        });
+        let seats = seats.collect();
         let mut member = Member {
-            engine: Engine::new(BEGIN, settings, lease),
+            engine,
             now: BEGIN,
             heard: BEGIN,
             alarm: None,
@@ -119,10 +132,11 @@ impl Member {
             calls: VecDeque::new(),
             inbox: VecDeque::new(),
             late: VecDeque::new(),
+            held_back_until: BEGIN,
             watches: BTreeSet::new(),
             seen: 0,
             replied: 0,
-            seats: requests.map(seat).collect(),
+            seats,
         };
         member.client_reports(ClientEvent::Connected(granted()));
         member
@@ -131,15 +145,14 @@ impl Member {
     // ---- inputs
 
     pub(super) fn start(&mut self, seat: usize, spec: &Arc<RequestSpec>) {
-        let id = self.engine.new_id();
-        self.seats[seat].id = Some(id);
+        let id = self.seats[seat].id;
         self.seats[seat].stage = Stage::Live;
         let now = self.now;
         self.feed(|engine| engine.start(id, Arc::clone(spec), now));
     }
 
     pub(super) fn withdraw(&mut self, seat: usize) {
-        let Some(id) = self.seats[seat].id else { return };
+        let id = self.seats[seat].id;
         self.seats[seat].stage = Stage::Withdrawn;
         self.feed(|engine| {
             engine.withdraw(id);
@@ -170,6 +183,7 @@ impl Member {
     /// of a znode's creation and the listing behind it, the reply to the first has come.
     pub(super) fn disconnect(&mut self, is_listing_lost: bool, may_be_late: bool) {
         self.contact = Contact::CutOff;
+        self.held_back_until = self.now.after(HELD_BACK);
         let answered: Vec<CallId> = self.inbox.drain(..).filter_map(|item| item.call()).collect();
         let calls: Vec<Wire> = self.calls.drain(..).collect();
         self.client_reports(ClientEvent::Disconnected);
@@ -318,7 +332,7 @@ impl Member {
     }
 
     fn seat(&mut self, id: ParticipantId) -> Option<&mut Seat> {
-        self.seats.iter_mut().find(|seat| seat.id == Some(id))
+        self.seats.iter_mut().find(|seat| seat.id == id)
     }
 
     // ---- what is to be checked

@@ -8,7 +8,8 @@
 //! - One write proves a session: its server reports to the leader without delay. The tests of the lease
 //!   have the rest. A session expires when the ensemble has not heard of it for a session timeout; its
 //!   own clock has gone on for as long, so an owner's lease must have ended.
-//! - A server takes up no write of a former connection after one of the next.
+//! - A server that holds back a write of a former connection takes it up within 100 s, also after others have
+//!   answered the session.
 //! - A connection loses what is under way, in both directions. What a session asks for without
 //!   contact waits for the next connection.
 //! - The clock stands still while something is under way, but for as many alarms as the case permits. It

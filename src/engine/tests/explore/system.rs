@@ -18,6 +18,7 @@ use crate::engine::RequestSpec;
 use crate::error::{LossReason, ZkError};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
+use crate::recipe::session_tag::SessionTag;
 use crate::retry::RetryPolicy;
 
 pub(super) const ALWAYS: &str = "no promise is broken";
@@ -37,7 +38,8 @@ pub(super) struct Case {
     pub(super) may_lag: bool,
     /// Whether the client sets its watches again after a reconnect.
     pub(super) sets_watches_again: bool,
-    /// Whether a server may take up a write after its connection was lost.
+    /// Whether a server may take up a write after its connection was lost, at any time within
+    /// [`HELD_BACK`](super::member::HELD_BACK).
     pub(super) may_be_late: bool,
     /// Whether the sessions write for their proof while they own nothing, as without reports of pings.
     pub(super) is_kept_proven: bool,
@@ -164,10 +166,18 @@ impl Hash for Shared {
     }
 }
 
+fn tag_of(session: usize) -> SessionTag {
+    SessionTag::new(Uuid::from_u128(u128::try_from(session).unwrap() << 96))
+}
+
 impl Exploration {
     pub(super) fn new(case: Case) -> Exploration {
-        let spec = |(number, (_, access)): (usize, &(usize, Access))| {
-            let guid = Uuid::from_u128(u128::try_from(number).unwrap());
+        let mut made: BTreeMap<usize, u64> = BTreeMap::new();
+        let spec = |(session, access): &(usize, Access)| {
+            // As the members number them.
+            let number = made.entry(*session).or_default();
+            *number += 1;
+            let guid = tag_of(*session).guid(*number);
             Arc::new(RequestSpec {
                 dir: ZNodePath::parse(DIR).unwrap(),
                 prefix: access.prefix(guid),
@@ -178,7 +188,7 @@ impl Exploration {
                 directory_mode: CreateMode::Persistent,
             })
         };
-        let specs = case.requests.iter().enumerate().map(spec).collect();
+        let specs = case.requests.iter().map(spec).collect();
         Exploration { case, specs, is_violated: AtomicBool::new(false) }
     }
 
@@ -251,7 +261,7 @@ impl Exploration {
             if left.expiries > 0 && member.contact == Contact::CutOff && is_alive {
                 actions.push(Action::Expire(session));
             }
-            if !member.late.is_empty() && is_alive {
+            if !member.late.is_empty() && is_alive && member.now <= member.held_back_until {
                 actions.push(Action::TakeLate(session));
             }
             let is_open = matches!(member.contact, Contact::Connected | Contact::CutOff);
@@ -403,8 +413,12 @@ impl Exploration {
         None
     }
 
-    /// A create is repeated only when a search has not found the znode.
+    /// A create is repeated only when a search has not found the znode. Where a server may hold it back, that says
+    /// little.
     fn unlawful_znode(&self, state: &State) -> Option<&'static str> {
+        if self.case.may_be_late {
+            return None;
+        }
         let of = |spec: &&Arc<RequestSpec>| {
             let names = state.server.tree.znodes.keys();
             names.filter(|name| name.starts_with(&spec.prefix)).count()
@@ -489,13 +503,7 @@ impl State {
     fn take(&mut self, session: usize) {
         let wire = self.members[session].change(|member| {
             member.heard = member.now;
-            let wire = member.calls.pop_front().unwrap();
-            // When a write passes through the leader, that knows of the new connection, and refuses what
-            // comes from a former one.
-            if matches!(&wire, Wire::Call(_, call) if call.is_write()) {
-                member.late.clear();
-            }
-            wire
+            member.calls.pop_front().unwrap()
         });
         let (sent, rest) = self.server.take(session, wire);
         if let Some(rest) = rest {
@@ -579,7 +587,7 @@ impl Model for Exploration {
             all.filter(move |(_, (of, _))| *of == session)
                 .map(|(request, _)| (request, self.specs[request].prefix.clone()))
         };
-        let member = |session| Shared::new(Member::new(requests_of(session), &self.case));
+        let member = |session| Shared::new(Member::new(tag_of(session), requests_of(session), &self.case));
         let mut state = State {
             server: Server::new(sessions, self.case.has_dir, self.case.may_lag),
             members: (0..sessions).map(member).collect(),

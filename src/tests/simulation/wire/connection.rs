@@ -101,7 +101,9 @@ impl SimulatedConnection {
         let mut state = self.world.state();
         let wired = state.clients.get_mut(self.client).and_then(|client| client.wire.as_mut());
         let Some(wired) = wired else { return };
+        let mut has_created = false;
         for (request, continuation) in requests {
+            has_created |= matches!(request, Request::Create { .. });
             let what = format!("{:?} {}", request.operation(), short(request.path().unwrap_or_default()));
             let ticket = wired.begin_call(what, now);
             let continuation = Ticketed { ticket, continuation };
@@ -110,6 +112,9 @@ impl SimulatedConnection {
             endpoint.settle();
         }
         drop(state);
+        if has_created {
+            faults::perhaps_hold_back(&self.world, self.client);
+        }
         refused.into_iter().for_each(|refused| refused.answered(Err(ZkError::SessionExpired)));
     }
 }

@@ -37,6 +37,8 @@ pub(in crate::tests::simulation) struct Endpoint {
     /// The servers, in the order in which they are tried.
     servers: Vec<usize>,
     attempts: usize,
+    /// The server of the next attempt, whatever its turn.
+    pub(super) next_server: Option<usize>,
     pub(super) contact: Contact,
     pub(super) has_ended: bool,
     /// The grant that the client has reported.
@@ -69,6 +71,7 @@ impl Endpoint {
             link_number: 0,
             late: Vec::new(),
             attempts: 0,
+            next_server: None,
             contact: Contact::Disconnected,
             has_ended: false,
             granted,
@@ -176,7 +179,8 @@ impl Endpoint {
             }
         }
         self.attempts += 1;
-        self.transport = Some(Transport::new(self.servers[position], Peer::new(peer)));
+        let server = self.next_server.take().unwrap_or(self.servers[position]);
+        self.transport = Some(Transport::new(server, Peer::new(peer)));
     }
 
     pub(super) fn opened(&mut self, now: Moment) {

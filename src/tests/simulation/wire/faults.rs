@@ -249,6 +249,34 @@ pub(in crate::tests::simulation) fn perhaps_strike_at_hand_over(world: &World, c
     }
 }
 
+/// A server may be paused before it reads the creation of a request, and the client's connection is reset: so
+/// the client turns to another one, and perhaps back to this one.
+pub(super) fn perhaps_hold_back(world: &World, client: usize) {
+    let now = world.now();
+    let mut state = world.state();
+    let is_possible =
+        world.in_trouble() && world.profile.faults.slow_replies && !state.clients[client].opening;
+    if !is_possible || state.ensemble.well_servers().len() < 2 || !state.random.one_in(3) {
+        return;
+    }
+    let Some(endpoint) = state.clients[client].endpoint().filter(|endpoint| endpoint.is_served()) else {
+        return;
+    };
+    let Some(server) = endpoint.transport.as_ref().map(|transport| transport.server) else { return };
+    if state.ensemble.servers[server].mode != Mode::Serving {
+        return;
+    }
+    let paused = &mut state.ensemble.servers[server];
+    (paused.mode, paused.well_since) = (Mode::Silent, None);
+    let returns = state.random.one_in(2);
+    if let Some(endpoint) = state.clients[client].endpoint() {
+        endpoint.lose_transport(now);
+        endpoint.next_server = returns.then_some(server);
+    }
+    drop(state);
+    world.note(format!("server {server} is paused before it reads what client {client} has sent"));
+}
+
 fn lose_server(world: &World, server: usize) {
     let now = world.now();
     let mut state = world.state();

@@ -48,7 +48,10 @@ impl World {
     }
 
     fn commit(&self, proposal: &Proposal) -> ZkResult<Reply> {
-        let Proposal { client, connection, frame, .. } = proposal;
+        let Proposal { client, number, connection, frame, .. } = proposal;
+        let is_late = self.with_endpoint(*client, |endpoint| {
+            endpoint.transport.as_ref().is_none_or(|transport| transport.peer.number != *number)
+        });
         let (_, request) = Request::decode(frame).expect("it was decoded before");
         let is_denied = self.now() < self.state().clients[*client].denied_until;
         let result = match &request {
@@ -64,6 +67,9 @@ impl World {
             Request::Create { data, mode, .. } => {
                 let result = connection.write(&request);
                 if let Ok(Reply::Created { path, .. }) = &result {
+                    if is_late == Some(true) {
+                        self.state().late.insert(path.clone());
+                    }
                     self.record_creation(path, data, *mode);
                 }
                 result

@@ -4,8 +4,9 @@
 //! Replies come in the order of the requests, and an event before the reply that shows its cause. A
 //! write is proposed to the leader, which commits it at some later step; until then the connection
 //! answers nothing else. A proposal is committed even if its client has lost the connection
-//! meanwhile. Once a session has moved to another connection, its writes on earlier ones are
-//! refused.
+//! meanwhile. While a session has moved to another server, its writes on earlier connections are
+//! refused; not those that a server takes up late after the session has come back to it, or has asked it
+//! to, which the client may have forgotten.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -390,7 +391,10 @@ impl Front<'_> {
             return;
         }
         let mut state = self.world.state();
-        if state.clients[self.client].wired().owner != Some(self.transport.peer.number) {
+        // The leader does not distinguish the session's connections to one server. So it takes what the
+        // server has left unread on a former one, if the session has come back to it meanwhile.
+        let wired = state.clients[self.client].wired();
+        if wired.owner.is_none() || wired.owned_by != self.transport.server {
             drop(state);
             return self.close();
         }

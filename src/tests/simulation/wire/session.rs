@@ -21,8 +21,9 @@ pub(in crate::tests::simulation) struct Wired {
     /// Whether it presents credentials.
     pub(super) authenticates: bool,
     was_opened: bool,
-    /// The connection that the leader takes for the session's.
+    /// The connection that the session has, and its server: all that the leader knows.
     pub(super) owner: Option<i64>,
+    pub(super) owned_by: usize,
     /// The server that last heard from it, and when.
     pub(super) heard_by: usize,
     last_touch: Moment,
@@ -83,6 +84,7 @@ impl Wired {
             authenticates,
             was_opened: false,
             owner: None,
+            owned_by: 0,
             heard_by: 0,
             last_touch: now,
             swallowed_at: None,
@@ -179,7 +181,7 @@ impl World {
         state.report_connection(number, former, now);
         let wired = state.clients[number].wired_mut();
         wired.owner = Some(transport.peer.number);
-        wired.heard_by = transport.server;
+        (wired.owned_by, wired.heard_by) = (transport.server, transport.server);
         wired.last_touch = now;
     }
 

@@ -1,0 +1,335 @@
+//! [`Sweep`]: finds what lost creates have left in a directory, and deletes what no request has.
+//!
+//! A server may hold a create back whose reply was lost, and pass it on after others have served the session.
+//! Suppose that it is paused, and gets a request to take the session up again. When it goes on, it tells the
+//! leader first that the session is there, and then takes up what it had held back. So a search that finds
+//! nothing settles nothing, and neither does a write that another server has answered. Two rules settle it
+//! together:
+//!
+//! - A session recognizes the names of its znodes, and for which request it has created each. A znode whose
+//!   request has ended, or has another znode, is a stray. Whatever listing shows one, it is deleted.
+//! - After a lost create the directory is listed again and again, until the create cannot come any more:
+//!   after each reconnect, and now and then.
+//!
+//! All lost creates of a directory share its sweep: an outage may lose thousands at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::calls::{AfterWrite, Pending, may_have_created};
+use super::contender::{Activity, RequestSpec};
+use super::lease::ConnectionNumber;
+use super::life::Life;
+use super::listing::Listing;
+use super::removal::Target;
+use super::report::Line;
+use super::{Effect, Engine, ParticipantId};
+use crate::client::Call;
+use crate::error::{Operation, ZkError, ZkResult};
+use crate::recipe::names::Names;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::session_tag::SessionTag;
+use crate::time::{Moment, Priority};
+
+/// The time after which a lost create does not come any more. The leader gives up a server that it has not
+/// heard from for `syncLimit` ticks, which are 10 s by default, and what that server holds is lost with it.
+/// The system of a client goes on to send what a closed connection has left for up to some 100 s.
+const SETTLES_IN: Duration = Duration::from_secs(120);
+
+/// The pause after the first round. It doubles with each, up to the second.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(15);
+
+/// The sweeps of a session, at most one for each directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Sweeps {
+    by_id: BTreeMap<ParticipantId, Sweep>,
+    by_dir: BTreeMap<ZNodePath, ParticipantId>,
+    /// The tags of the sessions that this one follows, and that may live on at the server.
+    former: BTreeSet<SessionTag>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Sweep {
+    dir: ZNodePath,
+    /// No lost create comes after this moment.
+    until: Moment,
+    /// A request that may have a znode has ended, and no round has begun since.
+    is_owed: bool,
+    /// Of a round, which is a write and a listing.
+    activity: Activity,
+    /// The requests that search for their znodes in the next round, and in the present one.
+    waiting: BTreeSet<ParticipantId>,
+    searching: Vec<ParticipantId>,
+    /// The number of rounds since the last lost create or reconnect.
+    rounds: u32,
+    /// The error of the last round; logged when it changes.
+    failure: Option<ZkError>,
+}
+
+impl Sweeps {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// The number of those that have yet to list what a request may have left.
+    pub(super) fn owed(&self) -> usize {
+        self.by_id.values().filter(|sweep| sweep.is_owed).count()
+    }
+
+    fn remove(&mut self, id: ParticipantId) -> Option<Sweep> {
+        let sweep = self.by_id.remove(&id)?;
+        self.by_dir.remove(&sweep.dir);
+        Some(sweep)
+    }
+}
+
+impl Sweep {
+    fn pause(&self) -> Duration {
+        FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.rounds.saturating_sub(1))).min(MAX_PAUSE)
+    }
+}
+
+impl Engine {
+    /// The reply to a create in this directory was lost, unless the error says that nothing was created.
+    pub(crate) fn create_failed(&mut self, dir: &ZNodePath, error: ZkError) {
+        if !may_have_created(error) {
+            return;
+        }
+        if self.is_over() {
+            return self.leave_sweep_behind(dir.clone());
+        }
+        let (id, until) = (self.sweep_of(dir), self.now.after(SETTLES_IN));
+        if let Some(sweep) = self.sweeps.by_id.get_mut(&id) {
+            (sweep.until, sweep.rounds) = (until, 0);
+        }
+        self.alarms.set(id, self.now.after(FIRST_PAUSE));
+    }
+
+    /// Lists the directory of a request that has ended and may have a znode.
+    pub(super) fn sweep(&mut self, dir: &ZNodePath) {
+        if self.is_over() {
+            return self.leave_sweep_behind(dir.clone());
+        }
+        let id = self.sweep_of(dir);
+        if let Some(sweep) = self.sweeps.by_id.get_mut(&id) {
+            sweep.is_owed = true;
+        }
+        self.wake_sweep(id);
+    }
+
+    /// Has a request search for its znode. Its next step follows.
+    pub(super) fn search(&mut self, dir: &ZNodePath, request: ParticipantId) {
+        let id = self.sweep_of(dir);
+        if let Some(sweep) = self.sweeps.by_id.get_mut(&id) {
+            sweep.waiting.insert(request);
+        }
+        self.wake_sweep(id);
+    }
+
+    /// Takes over what a former session has left.
+    pub(crate) fn take_over(&mut self, left: Target) {
+        match left {
+            Target::ZNode(path) => drop(self.remove(path)),
+            Target::Strays { dir, tags } => {
+                self.sweeps.former.extend(tags);
+                self.create_failed(&dir, ZkError::ConnectionLoss);
+                self.sweep(&dir);
+            }
+        }
+    }
+
+    fn sweep_of(&mut self, dir: &ZNodePath) -> ParticipantId {
+        if let Some(id) = self.sweeps.by_dir.get(dir) {
+            return *id;
+        }
+        let sweep = Sweep {
+            dir: dir.clone(),
+            until: self.now,
+            is_owed: false,
+            activity: Activity::Idle,
+            waiting: BTreeSet::new(),
+            searching: Vec::new(),
+            rounds: 0,
+            failure: None,
+        };
+        let id = self.new_id();
+        self.sweeps.by_dir.insert(dir.clone(), id);
+        self.sweeps.by_id.insert(id, sweep);
+        id
+    }
+
+    // ---- rounds
+
+    /// Begins a round, or one more after the one under way. A read alone may be answered by a server that
+    /// lags behind, so a write goes before it.
+    pub(super) fn wake_sweep(&mut self, id: ParticipantId) {
+        let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
+        if sweep.activity != Activity::Idle {
+            sweep.activity = Activity::Woken;
+            return;
+        }
+        sweep.activity = Activity::UnderWay;
+        sweep.searching = std::mem::take(&mut sweep.waiting).into_iter().collect();
+        self.write_nothing(AfterWrite::Sweep(id, self.lease.connection()));
+    }
+
+    pub(super) fn list_for_sweep(
+        &mut self,
+        id: ParticipantId,
+        connection: ConnectionNumber,
+        written: ZkResult<()>,
+    ) {
+        let Some(sweep) = self.sweeps.by_id.get(&id) else { return };
+        let list = Call::get_children(&sweep.dir, false);
+        match written {
+            Ok(()) => drop(self.submit(list, Priority::Owner, Pending::Swept(id, connection))),
+            Err(error) => self.sweep_failed(id, error),
+        }
+    }
+
+    pub(super) fn swept(&mut self, id: ParticipantId, connection: ConnectionNumber, listed: ZkResult<Names>) {
+        let children = match listed {
+            Ok(children) => children,
+            Err(ZkError::NoNode) => Names::default(),
+            Err(error) => return self.sweep_failed(id, error),
+        };
+        let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
+        sweep.failure = None;
+        let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
+        self.remove_strays(&dir, &children);
+        self.search_in(connection, children, searching);
+        self.budget.settle(dir.as_str());
+        self.end_round(id);
+    }
+
+    /// Takes up a listing for requests that search for their znodes.
+    fn search_in(&mut self, connection: ConnectionNumber, children: Names, searching: Vec<ParticipantId>) {
+        if searching.is_empty() {
+            return;
+        }
+        // In order, for many requests.
+        let mut sorted: Vec<&str> = children.iter().collect();
+        sorted.sort_unstable();
+        let find = |id| {
+            let contender = self.contenders.get(&id)?;
+            let RequestSpec { dir, prefix, access, .. } = &*contender.spec;
+            let first = sorted.partition_point(|child| *child < prefix.as_str());
+            let name = sorted.get(first).filter(|child| child.starts_with(prefix));
+            Some((id, *access, name.map(|name| dir.child(name))))
+        };
+        let found: Vec<_> = searching.into_iter().filter_map(find).collect();
+        let kinds = found.iter().filter(|(_, _, znode)| znode.is_some()).map(|(_, access, _)| *access);
+        let listing = Arc::new(Listing::new(connection, Ok(children)).in_order_for(kinds));
+        for (id, _, znode) in found {
+            self.go_on_with(id, |engine| engine.searched(id, znode, &listing));
+        }
+    }
+
+    fn sweep_failed(&mut self, id: ParticipantId, error: ZkError) {
+        let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
+        let is_news = sweep.failure.replace(error) != Some(error);
+        let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
+        for request in searching {
+            self.go_on_with(request, |engine| engine.join_failed(request, Operation::LIST, error));
+        }
+        if is_news {
+            self.log(Line::CannotSweep { dir, error });
+        }
+        let in_contact = self.in_contact();
+        let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
+        sweep.rounds = sweep.rounds.saturating_add(1);
+        let pause = sweep.pause();
+        if std::mem::take(&mut sweep.activity) == Activity::Woken {
+            self.wake_sweep(id);
+        } else if in_contact || !error.is_reply_lost() {
+            // Without contact there is nothing to try: the reconnect wakes everybody.
+            self.alarms.set(id, self.now.after(pause));
+        }
+    }
+
+    fn end_round(&mut self, id: ParticipantId) {
+        let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
+        sweep.rounds = sweep.rounds.saturating_add(1);
+        if std::mem::take(&mut sweep.activity) == Activity::Woken {
+            return self.wake_sweep(id);
+        }
+        sweep.is_owed = false;
+        let (until, pause) = (sweep.until, sweep.pause());
+        if until <= self.now {
+            self.alarms.clear(id);
+            self.sweeps.remove(id);
+        } else {
+            self.alarms.set(id, self.now.after(pause));
+        }
+    }
+
+    /// A server that has taken the session up may have held a create back.
+    pub(super) fn sweep_again(&mut self) {
+        let all: Vec<ParticipantId> = self.sweeps.by_id.keys().copied().collect();
+        for id in all {
+            if let Some(sweep) = self.sweeps.by_id.get_mut(&id) {
+                sweep.rounds = 0;
+            }
+            self.wake_sweep(id);
+        }
+    }
+
+    // ---- strays
+
+    /// Deletes the znodes among these children that this session has created, and no request has.
+    pub(super) fn remove_strays(&mut self, dir: &ZNodePath, children: &Names) {
+        let strays = children.iter().filter(|name| self.is_stray(dir, name));
+        let strays: Vec<ZNodePath> = strays.map(|name| dir.child(name)).collect();
+        for stray in strays {
+            self.log(Line::Stray(stray.clone()));
+            self.remove(stray);
+        }
+    }
+
+    fn is_stray(&self, dir: &ZNodePath, name: &str) -> bool {
+        let Some((tag, number)) = SessionTag::read(name) else { return false };
+        let is_known = match tag == self.settings.tag {
+            true => self.has_or_makes(ParticipantId(number), name),
+            false => !self.sweeps.former.contains(&tag),
+        };
+        !is_known && !self.removed_paths.contains(&dir.child(name))
+    }
+
+    /// Returns whether a request has this znode, or has yet to learn which one it has.
+    fn has_or_makes(&self, id: ParticipantId, name: &str) -> bool {
+        match self.contenders.get(&id) {
+            Some(contender) => contender.znode().is_none_or(|own| own.name() == name),
+            // Of a downgrade that is under way.
+            None => self.pins.contains(&id),
+        }
+    }
+
+    // ---- the end
+
+    /// The session has ended. It may live on at the server without us.
+    pub(super) fn sweeps_at_end(&mut self) {
+        if !self.is_over() {
+            return self.sweep_again();
+        }
+        for (id, sweep) in std::mem::take(&mut self.sweeps.by_id) {
+            self.alarms.clear(id);
+            self.leave_sweep_behind(sweep.dir);
+        }
+        self.sweeps.by_dir.clear();
+    }
+
+    /// Leaves a directory to the session that follows.
+    fn leave_sweep_behind(&mut self, dir: ZNodePath) {
+        let tags = self.sweeps.former.iter().copied().chain([self.settings.tag]).collect();
+        let id = self.new_id();
+        self.effects.push_back(Effect::LeftBehind(id, Target::Strays { dir, tags }));
+    }
+
+    /// Returns whether nothing more can be deleted on this session.
+    fn is_over(&self) -> bool {
+        let is_finished = matches!(self.life, Life::Finished(..));
+        self.life.has_ended() && (is_finished || !self.server_may_keep_session())
+    }
+}
