@@ -143,6 +143,23 @@ fn owner_writes_at_its_period_and_never_after_its_release() {
 }
 
 #[test]
+fn owner_that_survives_a_shorter_outage_writes_less() {
+    let fixture = Fixture::new();
+    let core = fixture.session.core();
+    core.set_survived_outage(TIMEOUT / 4);
+    let lock = WriteLock::new(&fixture.session, "/lock").unwrap();
+    assert!(lock.lock().unwrap());
+    fixture.pass(TIMEOUT, |_| {});
+    let writes = fixture.pass(10 * TIMEOUT, |now| {
+        assert!(lock.is_owner());
+        let left = core.lease_end().since(now);
+        assert!(left >= TIMEOUT / 5, "{left:?} left");
+    });
+    // The period is 0.444 T.
+    assert!((35..=50).contains(&writes), "{writes} writes");
+}
+
+#[test]
 fn owner_is_suspended_when_its_writes_fail_although_pings_are_answered() {
     let fixture = Fixture::new();
     let lock = WriteLock::new(&fixture.session, "/lock").unwrap();
