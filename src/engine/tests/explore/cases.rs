@@ -62,7 +62,7 @@ pub(super) fn small_cases() -> Vec<Case> {
             ..case(
                 "two of a session, a window of one",
                 [(0, EXCLUSIVE); 2],
-                Faults { withdrawals: 2, cuts: 1, ..NONE },
+                Faults { withdrawals: 2, ..NONE },
             )
         },
         case("reader and writer", [(0, READ), (1, WRITE)], Faults { withdrawals: 1, deletions: 1, ..NONE }),
@@ -133,6 +133,7 @@ pub(super) fn large_cases() -> Vec<Case> {
             window: 1,
             ..case("two, a window of one, a cut and a deletion", two, Faults { deletions: 1, ..cut })
         },
+        Case { window: 1, ..case("two of a session, a window of one, a cut", [(0, EXCLUSIVE); 2], cut) },
         Case {
             window: 1,
             is_borrowed: true,
