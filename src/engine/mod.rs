@@ -385,6 +385,12 @@ impl Engine {
         self.lease.admits_owners(self.now)
     }
 
+    /// The bytes of the znodes that the session counts.
+    #[cfg(test)]
+    pub(crate) fn bytes_of_znodes(&self) -> usize {
+        self.budget.used()
+    }
+
     #[cfg(test)]
     pub(crate) fn watched_by(&self, id: ParticipantId) -> Option<ZNodePath> {
         self.contenders.get(&id)?.watched.clone()

@@ -178,3 +178,25 @@ fn what_the_application_creates_counts_with_its_chroot() {
     );
     assert_eq!(engine.budget.used(), 0);
 }
+
+#[test]
+fn znode_that_was_found_again_does_not_count_once_a_search_finds_none() {
+    let mut engine = engine_for(3);
+    let (id, create) = start(&mut engine);
+    engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
+    let search = |engine: &mut Engine, found: &[&str]| {
+        let (write, _) = submitted(engine);
+        engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+        let (list, _) = submitted(engine);
+        let children = Names::from_iter(found.iter().copied());
+        engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(children))));
+    };
+    search(&mut engine, &["x-a-lock-0000000000"]);
+    let (look, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(look, Ok(Reply::Found(Some(Stat::default())))));
+    all_submitted(&mut engine);
+    assert_eq!(engine.budget.used(), REQUEST);
+    engine.input(NOW, |engine| engine.withdraw(id));
+    search(&mut engine, &[]);
+    assert_eq!(engine.budget.used(), 0);
+}

@@ -646,6 +646,10 @@ impl Core {
         self.driver.lock().engine.readers(dir)
     }
 
+    pub(crate) fn bytes_of_znodes(&self) -> usize {
+        self.driver.lock().engine.bytes_of_znodes()
+    }
+
     pub(crate) fn admits_owners(&self) -> bool {
         self.driver_now().engine.admits_owners()
     }

@@ -268,6 +268,7 @@ fn what_is_left(world: &World) -> Option<String> {
         .or_else(|| request_left(world))
         .or_else(|| watches_left(world))
         .or_else(|| registration_left(world))
+        .or_else(|| count_left(world))
 }
 
 fn unreported_end(world: &World) -> Option<String> {
@@ -306,6 +307,17 @@ fn registration_left(world: &World) -> Option<String> {
         let left = core?.census();
         let is_left = left != (0, 0);
         is_left.then(|| format!("client {number} is left with {left:?}"))
+    };
+    cores.into_iter().enumerate().find_map(left)
+}
+
+/// A session that counts a znode which does not exist: in the end it would refuse every request.
+fn count_left(world: &World) -> Option<String> {
+    let cores: Vec<_> = world.state().clients.iter().map(|client| client.core.upgrade()).collect();
+    let left = |(number, core): (usize, Option<Arc<Core>>)| {
+        let core = core.filter(|core| core.end_reason().is_none())?;
+        let bytes = core.bytes_of_znodes();
+        (bytes > 0).then(|| format!("client {number} counts {bytes} bytes of znodes that are gone"))
     };
     cores.into_iter().enumerate().find_map(left)
 }
