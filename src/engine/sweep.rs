@@ -1,10 +1,9 @@
 //! [`Sweep`]: finds what lost creates have left in a directory, and deletes what no request has.
 //!
 //! A server may hold a create back whose reply was lost, and pass it on after others have served the session.
-//! Suppose that it is paused, and gets a request to take the session up again. When it goes on, it tells the
-//! leader first that the session is there, and then takes up what it had held back. So a search that finds
-//! nothing settles nothing, and neither does a write that another server has answered. Two rules settle it
-//! together:
+//! It does so if it is paused, and meanwhile gets a request to take the session up again: when it goes on, it
+//! reports the session to the leader, and then takes up what it had held back. So a search that finds nothing
+//! settles nothing, and neither does a write that another server has answered. Two rules settle it together:
 //!
 //! - A session recognizes the names of its znodes, and for which request it has created each. A znode whose
 //!   request has ended, or has another znode, is a stray. Whatever listing shows one, it is deleted.

@@ -586,9 +586,9 @@ fn a_listing_shows_the_strays_of_the_session_and_of_nobody_else() {
     engine.pin(pinned);
     let (joining, _) = start_named(&mut engine);
     let (own, create) = start_named(&mut engine);
-    let foreign = format!("x-{}-lock-0000000001", other.guid(gone));
+    let stranger = format!("x-{}-lock-0000000001", other.guid(gone));
     let (stray, second) = (named(gone, 2), named(own, 3));
-    let names = [&foreign, &stray, &second, &named(pinned.0, 4), &named(joining, 5), &named(own, 6)];
+    let names = [&stranger, &stray, &second, &named(pinned.0, 4), &named(joining, 5), &named(own, 6)];
     let children: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
     joined(&mut engine, create, children[5], &children);
     let calls = all_submitted(&mut engine);

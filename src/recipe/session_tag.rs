@@ -9,8 +9,8 @@ const NUMBER: u128 = (1 << 48) - 1;
 
 /// The random part of the GUIDs of a session's requests. The rest of each GUID is the request's number.
 ///
-/// A session can so tell from the name of any znode whether it has created that, and for which request:
-/// also where the reply to the create was lost.
+/// So the name of any znode shows a session whether it has created that znode, and for which request: also
+/// where the reply to the create was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SessionTag(Uuid);
 
@@ -64,8 +64,8 @@ mod tests {
             let tag = SessionTag::new(Uuid::from_u128(random));
             let name = format!("{}{sequence:010}", access.prefix(tag.guid(number)));
             prop_assert_eq!(SessionTag::read(&name), Some((tag, number)), "{}", name);
-            let foreign = access.prefix(Uuid::from_u128(other)) + "0000000000";
-            prop_assert!(SessionTag::read(&foreign).is_none_or(|(read, _)| read != tag || random == other));
+            let stranger = access.prefix(Uuid::from_u128(other)) + "0000000000";
+            prop_assert!(SessionTag::read(&stranger).is_none_or(|(read, _)| read != tag || random == other));
         }
 
         #[test]

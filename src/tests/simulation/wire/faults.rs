@@ -273,6 +273,8 @@ pub(super) fn perhaps_hold_back(world: &World, client: usize) {
         endpoint.lose_transport(now);
         endpoint.next_server = returns.then_some(server);
     }
+    // It loses time at this server, perhaps after it has lost some at another.
+    disturb(&mut state.clients[client], now.after(Duration::from_nanos(1)));
     drop(state);
     world.note(format!("server {server} is paused before it reads what client {client} has sent"));
 }
