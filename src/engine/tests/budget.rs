@@ -180,7 +180,7 @@ fn what_the_application_creates_counts_with_its_chroot() {
 }
 
 #[test]
-fn znode_that_was_found_again_does_not_count_once_a_search_finds_none() {
+fn znode_that_was_found_again_counts_until_its_deletion_was_answered() {
     let mut engine = engine_for(3);
     let (id, create) = start(&mut engine);
     engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
@@ -197,6 +197,8 @@ fn znode_that_was_found_again_does_not_count_once_a_search_finds_none() {
     all_submitted(&mut engine);
     assert_eq!(engine.budget.used(), REQUEST);
     engine.input(NOW, |engine| engine.withdraw(id));
-    search(&mut engine, &[]);
+    let calls = all_submitted(&mut engine);
+    let (deletion, _) = calls.into_iter().find(|(_, call)| matches!(call, Call::Delete { .. })).unwrap();
+    engine.input(NOW, |engine| engine.replied(deletion, Err(ZkError::NoNode)));
     assert_eq!(engine.budget.used(), 0);
 }
