@@ -27,7 +27,7 @@ use super::shared::{Actions, ContactState, Shared};
 #[cfg(feature = "tls")]
 use super::tls::TlsClient;
 use super::transport::{Security, Transport};
-use crate::client::{ClientEvent, EventSink, Granted};
+use crate::client::{ClientEvent, DEFAULT_TICK, EventSink, Granted};
 use crate::logging;
 use crate::panics;
 use crate::time::{Clock, Moment, Outage, Repetition, SystemClock};
@@ -51,6 +51,14 @@ const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 /// The pause after a probe without an answer is the session timeout, and doubles this often.
 const MAX_PROBE_DOUBLINGS: u32 = 8;
 
+/// So many probes in a row without an answer are logged.
+const PROBES_BEFORE_WARNING: u32 = 2;
+
+/// A round trip longer than this part of the session timeout is too long. It is logged when so many in a row
+/// were: a single one may only show a pause.
+const MAX_ROUND_TRIP_DIVISOR: u32 = 6;
+const SLOW_PINGS_BEFORE_WARNING: u32 = 3;
+
 const BUFFER: usize = 64 * 1024;
 
 /// The memory of a longer queue of actions is freed.
@@ -73,9 +81,11 @@ pub(super) struct IoThread {
     pub(super) chroot: Chroot,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsClient>,
-    /// No server's tick is taken for a shorter one.
-    pub(super) max_tick: Duration,
-    /// Receives the first contact, or why there will be none. Dropped if the thread fails before.
+    /// The servers' longest tick, if the application has stated it.
+    pub(super) max_tick: Option<Duration>,
+    /// Receives the first contact, or why there will be none. The first contact is the answer to the first
+    /// ping, because a server that demands an authentication accepts the session and refuses its requests.
+    /// Dropped if the thread fails before.
     pub(super) first_contact: Option<Sender<Result<(), SessionLoss>>>,
     /// Disconnects its receivers when the thread ends.
     pub(super) ended: Sender<Infallible>,
@@ -90,6 +100,12 @@ pub(super) struct ServerNotes {
     probe: Option<Probe>,
     /// The server to ask for its tick, and when.
     to_probe: Option<(Moment, Destination)>,
+    /// The grant of the present connection, before the tick was known.
+    fresh: Option<Granted>,
+    /// The log says that probes are not answered.
+    has_warned: bool,
+    /// The pings in a row whose answers took too long, up to the one that is logged.
+    slow_pings: u32,
     /// The number of unanswered probes of the present connection's server.
     unanswered: u32,
     /// The servers whose tick is known, with their grants at that time.
@@ -205,15 +221,17 @@ impl IoThread {
         }
     }
 
-    /// Opens a transport to the next server, unless the machine has given up this attempt.
+    /// Opens a transport to the next server, beside those that are being opened, unless the machine has given
+    /// up this attempt or one of them is open.
     fn open(&mut self, number: u64) {
         let mut lookups = Vec::new();
         let target = {
             let mut io = self.shared.lock();
-            if io.link_number != number {
+            if io.link_number != number || io.target().is_some() {
                 return;
             }
-            let next = io.servers.next(SystemClock.now());
+            let is_first = !io.is_opening();
+            let next = io.next_server();
             while let Some(lookup) = io.servers.next_lookup() {
                 lookups.push(lookup);
             }
@@ -224,7 +242,9 @@ impl IoThread {
                     None
                 }
                 NextServer::Nothing => {
-                    io.fail();
+                    if is_first {
+                        io.fail();
+                    }
                     None
                 }
             }
@@ -244,12 +264,11 @@ impl IoThread {
             let mut io = self.shared.lock();
             match opened {
                 Ok(transport) if io.link_number == number => {
-                    io.set_link(transport, target);
+                    io.add_opening(transport, target);
                     None
                 }
                 Err(why) if io.link_number == number => {
-                    io.servers.failed(target, why);
-                    io.fail();
+                    io.opening_failed(target, why);
                     None
                 }
                 late => late.ok(),
@@ -298,7 +317,13 @@ impl IoThread {
                 }
             }
             Event::TakenUp { session_timeout } => self.send(ClientEvent::TakenUp { session_timeout }),
-            Event::PingAnswered { sent } => self.send(ClientEvent::PingAnswered { sent }),
+            Event::PingAnswered { sent } => {
+                self.note_round_trip(SystemClock.now().since(sent));
+                self.send(ClientEvent::PingAnswered { sent });
+                if let Some(first_contact) = self.first_contact.take() {
+                    let _ = first_contact.send(Ok(()));
+                }
+            }
         }
     }
 
@@ -317,11 +342,9 @@ impl IoThread {
             (target, io.status.server.clone())
         };
         self.report(ContactState::Connected, ClientEvent::Connected(granted));
-        if let Some(first_contact) = self.first_contact.take() {
-            let _ = first_contact.send(Ok(()));
-        }
         self.log_contact(granted.session_timeout, session_id, &server);
         self.drop_probe();
+        self.notes.fresh = Some(fresh);
         self.notes.unanswered = 0;
         if let Some(target) = target.filter(|target| !self.notes.knows(*target, fresh)) {
             let delay = self.probe_delay(fresh.session_timeout);
@@ -353,17 +376,32 @@ impl IoThread {
         );
     }
 
-    fn on_loss(&mut self, loss: SessionLoss) {
-        let why = match loss {
-            SessionLoss::Expired => "the session has expired",
-            SessionLoss::CredentialsRefused => "the server refuses the credentials",
-        };
-        let session_id = self.shared.lock().status.session_id;
-        self.report(ContactState::Lost, ClientEvent::SessionLost);
-        if let Some(first_contact) = self.first_contact.take() {
-            let _ = first_contact.send(Err(loss));
+    /// Warns once if the server is too far away for the session timeout.
+    fn note_round_trip(&mut self, time: Duration) {
+        let session_timeout = self.shared.lock().status.granted.session_timeout;
+        if self.notes.slow_pings == SLOW_PINGS_BEFORE_WARNING {
+            return;
         }
-        logging::warn!("ZooKeeper session {session_id:#x} lost: {why}");
+        self.notes.slow_pings = match time > session_timeout / MAX_ROUND_TRIP_DIVISOR {
+            true => self.notes.slow_pings + 1,
+            false => 0,
+        };
+        if self.notes.slow_pings == SLOW_PINGS_BEFORE_WARNING {
+            logging::warn!(
+                "the round trip of {time:.1?} to the ZooKeeper server is too long for a session timeout of \
+                 {session_timeout:?}: locks may be lost without a fault, or never acquired"
+            );
+        }
+    }
+
+    fn on_loss(&mut self, loss: SessionLoss) {
+        let (session_id, why) = (self.shared.lock().status.session_id, loss.reason());
+        self.report(ContactState::Lost, ClientEvent::SessionLost);
+        match self.first_contact.take() {
+            // The caller gets the reason as an error.
+            Some(first_contact) => drop(first_contact.send(Err(loss))),
+            None => logging::warn!("ZooKeeper session {session_id:#x} lost: {why}"),
+        }
     }
 
     /// Changes the state that the application sees, and reports the event.
@@ -403,10 +441,11 @@ impl IoThread {
             progress = probe.advance();
             // Two ticks, unless the server is configured otherwise. Perhaps to less: so a short time
             // is not believed.
-            let tick = (shortest_timeout / 2).max(self.max_tick);
-            self.notes.longest_tick = Some(self.notes.longest_tick.map_or(tick, |longest| longest.max(tick)));
+            let tick = (shortest_timeout / 2).max(self.max_tick.unwrap_or(DEFAULT_TICK));
+            let longest = self.notes.longest_tick.map_or(tick, |longest| longest.max(tick));
+            self.notes.longest_tick = Some(longest);
             self.note_probed();
-            self.report_tick();
+            self.report_tick(longest);
             self.notes.unanswered = 0;
         }
         let is_late = self.notes.probe.as_ref().is_some_and(|probe| probe.deadline() <= now);
@@ -416,12 +455,36 @@ impl IoThread {
         }
     }
 
+    /// The server has refused a second connection, or does not answer there. What the application has stated
+    /// counts until it does.
+    fn note_unanswered(&mut self) {
+        let stated =
+            self.max_tick.map(|stated| self.notes.longest_tick.map_or(stated, |known| known.max(stated)));
+        if let Some(tick) = stated {
+            self.report_tick(tick);
+        }
+        if self.notes.unanswered == PROBES_BEFORE_WARNING
+            && !std::mem::replace(&mut self.notes.has_warned, true)
+        {
+            let server = self.shared.lock().status.server.clone();
+            let counted = match stated {
+                Some(tick) => format!("max_tick counts, {tick:?}"),
+                None => "the longest possible one counts, so locks survive shorter outages".to_owned(),
+            };
+            logging::warn!(
+                "ZooKeeper server {server} does not answer on a second connection, so its tick is not known: {counted}; \
+                 check its limit of connections (maxClientCnxns), and set max_tick"
+            );
+        }
+    }
+
     /// Has a probe without an answer repeated, less and less often.
     fn probe_again(&mut self, now: Moment) {
         let doublings = self.notes.unanswered.min(MAX_PROBE_DOUBLINGS);
         if doublings == 0 {
             return;
         }
+        self.note_unanswered();
         let io = self.shared.lock();
         let pause = io.status.granted.session_timeout * 2_u32.pow(doublings - 1);
         self.notes.to_probe = io.target().map(|target| (now.after(pause), target));
@@ -445,13 +508,13 @@ impl IoThread {
         }
     }
 
-    /// Reports the report delay that follows from the known tick.
-    fn report_tick(&mut self) {
-        let Some(tick) = self.notes.longest_tick else { return };
+    /// Reports the report delay that follows from a tick.
+    fn report_tick(&mut self, tick: Duration) {
+        let Some(fresh) = self.notes.fresh else { return };
         let (sink, granted) = {
             let mut io = self.shared.lock();
             let status = &mut io.status;
-            let granted = status.granted.with_tick(tick);
+            let granted = fresh.with_tick(tick);
             if status.contact != ContactState::Connected || granted == status.granted {
                 return;
             }

@@ -57,8 +57,7 @@ use self::shared::{ContactState, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    AnyClient, Call, ClientEvent, DEFAULT_JUTE_MAX_BUFFER, DEFAULT_TICK, Done, EventSink, Granted,
-    ZooKeeperClient,
+    AnyClient, Call, ClientEvent, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, Granted, ZooKeeperClient,
 };
 use crate::error::{LockError, Result, ZkError};
 use crate::lock_order;
@@ -87,8 +86,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) tls: Option<TlsConfig>,
     /// The longest frame accepted from a server.
     pub(crate) max_frame: usize,
-    /// No server's tick is taken for a shorter one.
-    pub(crate) max_tick: Duration,
+    /// The servers' longest tick, if the application has stated it.
+    pub(crate) max_tick: Option<Duration>,
     /// See [`ZooKeeperClient::jute_max_buffer`].
     pub(crate) jute_max_buffer: usize,
     names: NameService,
@@ -103,7 +102,7 @@ impl ConnectionOptions {
             #[cfg(feature = "tls")]
             tls: None,
             max_frame: DEFAULT_MAX_FRAME,
-            max_tick: DEFAULT_TICK,
+            max_tick: None,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             names: resolver::system(),
         }
@@ -136,7 +135,7 @@ impl Connection {
     ///
     /// # Errors
     /// - `Connect` with the outcome for each server.
-    /// - `CredentialsRefused`, `Cancelled`.
+    /// - `CredentialsRefused`, `NotZooKeeper`, `Cancelled`.
     /// - `InvalidArgument` for files of the TLS configuration that are not usable.
     /// - `Thread` if the I/O thread, or what it needs, cannot be made.
     pub(crate) fn connect(
@@ -151,10 +150,16 @@ impl Connection {
         let connection = Connection::start(servers, options, first_contact)?;
         let tried = match await_contact(&contact, wait) {
             Some(Ok(())) => return Ok(Arc::new(connection)),
-            Some(Err(SessionLoss::CredentialsRefused)) => {
-                return Err(LockError::CredentialsRefused { servers: servers.to_string() });
+            Some(Err(SessionLoss::Expired)) => format!("{servers} ({})", SessionLoss::Expired.reason()),
+            Some(Err(loss @ SessionLoss::ClickHouseKeeper)) => {
+                return Err(LockError::NotZooKeeper { servers: servers.to_string(), reason: loss.reason() });
             }
-            Some(Err(SessionLoss::Expired)) => format!("{servers} (the session has expired)"),
+            Some(Err(loss @ (SessionLoss::CredentialsRefused | SessionLoss::AuthenticationRequired))) => {
+                return Err(LockError::CredentialsRefused {
+                    servers: servers.to_string(),
+                    reason: loss.reason(),
+                });
+            }
             None if wait.is_cancelled() => {
                 return Err(LockError::Cancelled { operation: CONNECT, path: servers.to_string() });
             }

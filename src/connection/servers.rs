@@ -1,6 +1,7 @@
 //! [`Servers`]: which address is tried next, and the outcome of the attempts before.
 //!
-//! The addresses of all names are tried in laps, in random order. A lap begins with the addresses
+//! The addresses of all names are tried in laps, in random order. Two have a place of their own: see
+//! `Servers::ordered`. A lap begins with the addresses
 //! known before, while the names are resolved again: an answer of the name service changes what is
 //! left of the lap. A lap waits for the names, for a short time, only while none has been resolved yet.
 //!
@@ -19,8 +20,11 @@ pub(super) struct Servers {
     hosts: Vec<Host>,
     /// The present lap.
     lap: Option<Lap>,
-    /// The address of the last session. The next lap ends with it.
+    /// The address that served the session last.
     last: Option<Destination>,
+    /// The addresses whose connection was left because the server did not answer. Such a server may go on
+    /// to accept sessions that it does not serve.
+    silent: Vec<SocketAddr>,
     /// The longest time for which a lap waits for names.
     max_wait: Duration,
     random: fastrand::Rng,
@@ -95,7 +99,14 @@ impl Servers {
     /// has other addresses.
     pub(super) fn new(servers: &[String], max_wait: Duration, seed: u64) -> Servers {
         let hosts = servers.iter().map(|server| Host::new(server)).collect();
-        Servers { hosts, lap: None, last: None, max_wait, random: fastrand::Rng::with_seed(seed) }
+        Servers {
+            hosts,
+            lap: None,
+            last: None,
+            silent: Vec::new(),
+            max_wait,
+            random: fastrand::Rng::with_seed(seed),
+        }
     }
 
     /// Returns what to do next. Begins a new lap if the last one is over; but if no name had an
@@ -112,12 +123,31 @@ impl Servers {
         self.continue_lap(lap, now)
     }
 
+    /// Returns the next address of the present lap, to be tried beside one that has not answered yet.
+    pub(super) fn next_beside(&mut self) -> Option<Destination> {
+        let target = self.lap.as_mut()?.left.pop_front()?;
+        self.hosts[target.server].is_tried = true; // the position is that of a host
+        Some(target)
+    }
+
+    /// Takes back an address whose attempt was given up for another one. The present lap ends with it.
+    pub(super) fn put_back(&mut self, target: Destination) {
+        if let Some(lap) = &mut self.lap {
+            lap.left.push_back(target);
+        }
+    }
+
+    /// Returns whether the present lap has addresses that were not tried.
+    pub(super) fn has_more(&self) -> bool {
+        self.lap.as_ref().is_some_and(|lap| !lap.left.is_empty())
+    }
+
     fn continue_lap(&mut self, mut lap: Lap, now: Moment) -> NextServer {
         let knows_any = self.address_count() > 0;
         let may_wait = self.is_resolving() && (!knows_any || now < lap.wait_until);
         if lap.is_gathering && !may_wait {
             lap.is_gathering = false;
-            lap.left = self.shuffled();
+            lap.left = self.ordered();
         }
         let next = match lap.left.pop_front() {
             Some(target) => NextServer::Try(target),
@@ -169,6 +199,15 @@ impl Servers {
         }
     }
 
+    /// Records the end of a connection that served the session: whether it was left because the server did
+    /// not answer.
+    pub(super) fn ended(&mut self, target: Destination, was_silent: bool) {
+        self.silent.retain(|silent| *silent != target.address);
+        if was_silent {
+            self.silent.push(target.address);
+        }
+    }
+
     /// Records that a session was opened, or taken up again, at this address. Ends the lap.
     pub(super) fn succeeded(&mut self, target: Destination) {
         self.lap = None;
@@ -212,12 +251,15 @@ impl Servers {
                 host.lookup = Resolving::Due;
             }
         }
-        let left = if is_gathering { VecDeque::new() } else { self.shuffled() };
+        let left = if is_gathering { VecDeque::new() } else { self.ordered() };
         Lap { left, is_gathering, wait_until: now.after(self.max_wait) }
     }
 
-    /// All known addresses in random order, that of the last session at the end.
-    fn shuffled(&mut self) -> VecDeque<Destination> {
+    /// Returns all known addresses in random order, with two exceptions:
+    /// - The address that served the session last is the second. If its server is gone, another one is
+    ///   asked first. If only the connection was lost, no dead address should come before a healthy server.
+    /// - Those that were left for their silence come last.
+    fn ordered(&mut self) -> VecDeque<Destination> {
         let hosts = self.hosts.iter().enumerate();
         let mut targets: Vec<Destination> = hosts
             .flat_map(|(server, host)| {
@@ -225,8 +267,18 @@ impl Servers {
             })
             .collect();
         self.random.shuffle(&mut targets);
-        targets.sort_by_key(|target| Some(*target) == self.last); // stable
-        targets.into()
+        targets.sort_by_key(|target| self.is_silent(target)); // stable
+        let mut targets = VecDeque::from(targets);
+        let is_last = |target: &Destination| Some(*target) == self.last && !self.is_silent(target);
+        if let Some(last) = targets.iter().position(is_last).and_then(|position| targets.remove(position)) {
+            let goes_on = targets.front().is_some_and(|first| !self.is_silent(first));
+            targets.insert(usize::from(goes_on), last);
+        }
+        targets
+    }
+
+    fn is_silent(&self, target: &Destination) -> bool {
+        self.silent.contains(&target.address)
     }
 
     fn is_resolving(&self) -> bool {
@@ -424,17 +476,62 @@ mod tests {
         }
     }
 
+    /// The addresses of a lap, in the order in which they are tried.
+    fn lap(servers: &mut Servers, count: usize) -> Vec<Destination> {
+        let target = |next| match next {
+            NextServer::Try(target) => target,
+            other => panic!("{other:?}"),
+        };
+        (0..count).map(|_| target(servers.next(at(0)))).collect()
+    }
+
+    const THREE: [&str; 3] = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"];
+
     #[test]
-    fn server_of_the_last_session_is_tried_last() {
+    fn server_of_the_last_session_is_the_second_to_be_tried() {
+        let mut first = HashSet::new();
         for seed in 0..50 {
-            let mut servers = servers(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"], seed);
+            let mut servers = servers(&THREE, seed);
             let NextServer::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
             servers.succeeded(target);
             servers.failed(target, "gone".to_owned());
-            let lap: Vec<_> = (0..3).map(|_| tried(servers.next(at(0)))).collect();
-            assert_eq!(lap[2], target.address, "{lap:?}");
-            assert_eq!(lap.iter().collect::<HashSet<_>>().len(), 3, "{lap:?}");
+            let lap = lap(&mut servers, 3);
+            assert_eq!(lap[1], target, "{lap:?}");
+            first.extend([lap[0].address, lap[2].address]);
         }
+        assert_eq!(first.len(), 3, "the order of the others is random");
+        let mut alone = servers(&THREE[..1], 1);
+        let target = lap(&mut alone, 1)[0];
+        alone.succeeded(target);
+        assert_eq!(lap(&mut alone, 1), [target]);
+    }
+
+    #[test]
+    fn server_that_was_left_for_its_silence_is_tried_last_until_a_connection_there_ends_otherwise() {
+        for seed in 0..50 {
+            let mut servers = servers(&THREE, seed);
+            let silent = lap(&mut servers, 3)[0];
+            servers.succeeded(silent);
+            servers.ended(silent, true);
+            for _ in 0..3 {
+                assert_eq!(lap(&mut servers, 3)[2], silent);
+            }
+            servers.succeeded(silent);
+            servers.ended(silent, false);
+            assert_eq!(lap(&mut servers, 3)[1], silent);
+        }
+    }
+
+    #[test]
+    fn address_beside_another_is_the_next_of_the_same_lap() {
+        let mut servers = servers(&THREE, 3);
+        let first = lap(&mut servers, 1)[0];
+        let others: Vec<_> = std::iter::from_fn(|| servers.next_beside()).collect();
+        assert_eq!(others.len(), 2);
+        assert!(!others.contains(&first) && !servers.has_more());
+        servers.put_back(first);
+        assert!(servers.has_more());
+        assert_eq!(servers.next_beside(), Some(first));
     }
 
     #[test]

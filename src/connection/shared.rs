@@ -9,13 +9,14 @@ use std::convert::Infallible;
 use std::io;
 use std::process;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use mio::{Registry, Waker};
 
 use super::exchange::Continuation;
 use super::machine::{Action, Event, Machine};
-use super::servers::{Destination, Servers};
+use super::servers::{Destination, NextServer, Servers};
 use super::transport::Transport;
 use crate::client::{EventSink, Granted};
 use crate::connection::codec::Request;
@@ -29,9 +30,16 @@ pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;
 /// The largest number of reads of a transport in sequence. Then the callers get the mutex.
 const MAX_READS: usize = 16;
 
+/// The next address is tried beside one that does not answer after this part of the session timeout. The
+/// longest time is that of RFC 8305.
+const OVERLAP_DIVISOR: u32 = 40;
+const MAX_OVERLAP: Duration = Duration::from_millis(250);
+
 /// The likely reasons why a server has closed a connection: if it served before, and if none has served yet.
-const CLOSED: &str = "the server closed the connection, it may not be serving";
-const CLOSED_AT_FIRST: &str = "the server closed the connection, it may not be serving, or expects TLS";
+const CLOSED: &str = "the server closed the connection, it may not be serving, or have too many connections from this \
+     machine (maxClientCnxns)";
+const CLOSED_AT_FIRST: &str = "the server closed the connection, it may not be serving, expect TLS, or have too many \
+     connections from this machine (maxClientCnxns)";
 
 pub(super) struct Shared {
     io: Mutex<CONNECTION, Io>,
@@ -49,6 +57,11 @@ pub(super) struct Io {
     pub(super) machine: Option<Machine<Continuation>>,
     pub(super) servers: Servers,
     link: Option<Link>,
+    /// The transports that are being opened beside each other. The first that is open becomes the link,
+    /// and the others are closed: only one server at a time is asked to serve the session.
+    opening: Vec<Link>,
+    /// The time at which another address is tried beside those.
+    opens_another: Option<Moment>,
     /// Counts the transports that the machine has asked for or given up.
     pub(super) link_number: u64,
     actions: Actions,
@@ -66,6 +79,8 @@ pub(super) struct Io {
 struct Link {
     transport: Transport,
     target: Destination,
+    /// The server serves the session on it.
+    is_serving: bool,
     write_error: Option<io::Error>,
 }
 
@@ -186,6 +201,8 @@ impl Io {
             machine: Some(machine),
             servers,
             link: None,
+            opening: Vec::new(),
+            opens_another: None,
             link_number: 0,
             actions: Actions::new(),
             registry,
@@ -228,7 +245,7 @@ impl Io {
 
     // ---- the I/O thread
 
-    /// The address of the present transport.
+    /// The address of the present connection.
     pub(super) fn target(&self) -> Option<Destination> {
         self.link.as_ref().map(|link| link.target)
     }
@@ -252,7 +269,7 @@ impl Io {
         if self.has_more || self.has_failed() || machine.has_actions() || !self.actions.is_empty() {
             return None;
         }
-        let deadlines = [machine.deadline(), self.waits_for_name.flatten(), others];
+        let deadlines = [machine.deadline(), self.waits_for_name.flatten(), self.opens_another, others];
         let until = deadlines.into_iter().flatten().min().unwrap_or(Moment::from_nanos(u64::MAX));
         self.asleep_until = Some(until);
         Some(until)
@@ -275,6 +292,10 @@ impl Io {
         if self.waits_for_name.flatten().is_some_and(|until| until <= now) {
             self.open_again();
         }
+        if self.opens_another.is_some_and(|at| at <= now) {
+            self.opens_another = None;
+            self.open_again();
+        }
     }
 
     /// Takes the answer of the name service.
@@ -283,6 +304,8 @@ impl Io {
         self.count_addresses();
         if self.waits_for_name.is_some() {
             self.open_again();
+        } else if !self.opening.is_empty() && self.opens_another.is_none() {
+            self.open_another_after(self.overlap());
         }
     }
 
@@ -298,9 +321,79 @@ impl Io {
         self.actions.push_back((self.link_number, Action::Open));
     }
 
-    /// Uses a transport that is being opened.
-    pub(super) fn set_link(&mut self, transport: Transport, target: Destination) {
-        self.link = Some(Link { transport, target, write_error: None });
+    /// Returns whether a transport is being opened.
+    pub(super) fn is_opening(&self) -> bool {
+        !self.opening.is_empty()
+    }
+
+    /// Returns the next server to try.
+    pub(super) fn next_server(&mut self) -> NextServer {
+        if self.opening.is_empty() {
+            return self.servers.next(SystemClock.now());
+        }
+        // A new lap would try the same addresses a second time.
+        self.servers.next_beside().map_or(NextServer::Nothing, NextServer::Try)
+    }
+
+    /// Takes a transport that is being opened.
+    pub(super) fn add_opening(&mut self, transport: Transport, target: Destination) {
+        if let Some(machine) = self.machine.as_mut().filter(|_| !self.opening.is_empty()) {
+            machine.opening_another(SystemClock.now());
+        }
+        self.opening.push(Link { transport, target, is_serving: false, write_error: None });
+        self.open_another_after(self.overlap());
+    }
+
+    fn overlap(&self) -> Duration {
+        (self.status.granted.session_timeout / OVERLAP_DIVISOR).min(MAX_OVERLAP)
+    }
+
+    fn open_another_after(&mut self, pause: Duration) {
+        self.opens_another = self.servers.has_more().then(|| SystemClock.now().after(pause));
+    }
+
+    /// An address could not be reached. The machine learns of it when no other one is being tried.
+    pub(super) fn opening_failed(&mut self, target: Destination, why: String) {
+        self.servers.failed(target, why);
+        match self.opening.is_empty() {
+            true => self.fail(),
+            false => self.open_another_after(Duration::ZERO),
+        }
+    }
+
+    /// Opens the transports further. The first that is open becomes the link.
+    fn advance_opening(&mut self) {
+        let mut position = 0;
+        while let Some(link) = self.opening.get_mut(position) {
+            match link.transport.progress() {
+                Ok(false) => position += 1,
+                Ok(true) => {
+                    self.link = Some(self.opening.swap_remove(position));
+                    self.close_opening(None);
+                    if let Some(machine) = &mut self.machine {
+                        machine.opened(SystemClock.now());
+                    }
+                    return self.flush();
+                }
+                Err(error) => {
+                    let Link { transport, target, .. } = self.opening.remove(position);
+                    transport.close(&self.registry);
+                    self.opening_failed(target, error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Closes the transports that are being opened: because of this failure, or for the first of them.
+    fn close_opening(&mut self, failure: Option<&str>) {
+        self.opens_another = None;
+        for Link { transport, target, .. } in self.opening.drain(..) {
+            transport.close(&self.registry);
+            match failure {
+                Some(why) => self.servers.failed(target, why.to_owned()),
+                None => self.servers.put_back(target),
+            }
+        }
     }
 
     /// Reports to the machine that there is no transport, or no longer.
@@ -313,14 +406,8 @@ impl Io {
     /// Opens the transport further, reads what has arrived and writes what waits.
     fn exchange(&mut self, buffer: &mut [u8]) {
         self.has_more = false;
-        let (Some(link), Some(machine)) = (&mut self.link, &mut self.machine) else { return };
-        if !link.transport.is_open() {
-            match link.transport.progress() {
-                Ok(false) => return,
-                Ok(true) => machine.opened(SystemClock.now()),
-                Err(error) => return self.lose_link(&error.to_string()),
-            }
-            self.flush();
+        if self.link.is_none() {
+            self.advance_opening();
         }
         for _ in 0..MAX_READS {
             let (Some(link), Some(machine)) = (&mut self.link, &mut self.machine) else { return };
@@ -350,20 +437,29 @@ impl Io {
     /// explain it.
     fn flush(&mut self) {
         let (Some(link), Some(machine)) = (&mut self.link, &mut self.machine) else { return };
-        if link.transport.is_open() && link.write_error.is_none() {
+        if link.write_error.is_none() {
             link.write_error = link.transport.write(machine.outgoing()).err();
         }
     }
 
+    /// The server has closed the connection, or the network has.
     fn lose_link(&mut self, why: &str) {
+        self.note_end(false);
         self.drop_link(why);
         self.fail();
+    }
+
+    fn note_end(&mut self, was_silent: bool) {
+        if let Some(link) = self.link.as_ref().filter(|link| link.is_serving) {
+            self.servers.ended(link.target, was_silent);
+        }
     }
 
     fn drop_link(&mut self, why: &str) {
         self.link_number += 1;
         self.waits_for_name = None;
         self.has_more = false;
+        self.close_opening(Some(why));
         if let Some(link) = self.link.take() {
             self.servers.failed(link.target, why.to_owned());
             link.transport.close(&self.registry);
@@ -375,9 +471,14 @@ impl Io {
     fn collect(&mut self, why: &str) {
         while let Some(action) = self.machine.as_mut().and_then(Machine::next_action) {
             match action {
-                Action::Open | Action::Drop | Action::Ended => self.drop_link(why),
+                Action::Drop => {
+                    self.note_end(true);
+                    self.drop_link(why);
+                }
+                Action::Open | Action::Ended => self.drop_link(why),
                 Action::Event(Event::Connected { .. }) => {
-                    if let Some(link) = &self.link {
+                    if let Some(link) = &mut self.link {
+                        link.is_serving = true;
                         self.servers.succeeded(link.target);
                     }
                 }
@@ -392,18 +493,55 @@ impl Io {
 mod tests {
     use super::*;
     use crate::connection::machine::Config;
-    use mio::Poll;
-    use std::time::Duration;
+    use crate::tests::eventually;
+    use mio::{Poll, Token};
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    fn io(servers: &[String], session_timeout: Duration) -> (Poll, Io) {
+        let config = Config { session_timeout, credentials: Vec::new(), max_frame: 1 << 20, seed: 1 };
+        let machine = Machine::new(config, SystemClock.now());
+        let poll = Poll::new().unwrap();
+        let registry = poll.registry().try_clone().unwrap();
+        let servers = Servers::new(servers, Duration::ZERO, 1);
+        let mut io = Io::new(machine, servers, registry, Granted::new(session_timeout));
+        io.take_actions(&mut Actions::new());
+        (poll, io)
+    }
+
+    /// Two connect requests at once would be two sessions, or one session that two servers serve.
+    #[test]
+    fn of_two_transports_that_open_one_is_greeted_and_the_other_closed() {
+        let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+        let (poll, mut io) = io(&addresses, Duration::from_secs(30));
+        for _ in 0..2 {
+            let NextServer::Try(target) = io.next_server() else { panic!("two addresses are known") };
+            let transport =
+                Transport::connect(target.address, Default::default(), poll.registry(), Token(1)).unwrap();
+            io.add_opening(transport, target);
+        }
+        assert_eq!(io.next_server(), NextServer::Nothing, "no second lap beside the first");
+        eventually("one is open", || {
+            io.wake_up(true, &mut [0; 64]);
+            io.target().is_some()
+        });
+        assert!(!io.is_opening());
+        let received = listeners.map(|listener| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            let mut bytes = Vec::new();
+            let has_ended = stream.read_to_end(&mut bytes).is_ok();
+            (bytes.len(), has_ended)
+        });
+        let mut received = received;
+        received.sort_unstable();
+        assert_eq!(received, [(0, true), (4 + 45, false)]);
+    }
 
     #[test]
     fn call_wakes_the_io_thread_only_for_an_earlier_deadline() {
-        let session_timeout = Duration::from_secs(30);
-        let config = Config { session_timeout, credentials: Vec::new(), max_frame: 1 << 20, seed: 1 };
-        let machine = Machine::new(config, SystemClock.now());
-        let servers = Servers::new(&["127.0.0.1:1".to_owned()], Duration::ZERO, 1);
-        let registry = Poll::new().unwrap().registry().try_clone().unwrap();
-        let mut io = Io::new(machine, servers, registry, Granted::new(session_timeout));
-        io.take_actions(&mut Actions::new());
+        let (_poll, mut io) = io(&["127.0.0.1:1".to_owned()], Duration::from_secs(30));
         let deadline = io.machine.as_ref().and_then(Machine::deadline).unwrap();
         io.asleep_until = Some(deadline);
         assert!(!io.after_call(false));

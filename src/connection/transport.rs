@@ -31,6 +31,7 @@ enum Stage {
 #[cfg(feature = "tls")]
 pub(super) type Security = Option<TlsTarget>;
 #[cfg(not(feature = "tls"))]
+#[derive(Default)]
 pub(super) struct Security;
 
 impl Transport {

@@ -41,7 +41,8 @@ pub enum ErrorKind {
     ///   is not held. Lock again if it is still needed.
     /// - [`AccessDenied`](LockError::AccessDenied), [`NoChroot`](LockError::NoChroot),
     ///   [`CredentialsRefused`](LockError::CredentialsRefused),
-    ///   [`Unsupported`](LockError::Unsupported),
+    ///   [`NotZooKeeper`](LockError::NotZooKeeper),
+    ///   [`Unsupported`](LockError::Unsupported), [`EndsConnection`](LockError::EndsConnection),
     ///   [`SequenceExhausted`](LockError::SequenceExhausted): an operator must change something.
     /// - [`NoSuchRequest`](LockError::NoSuchRequest): nothing is left to do.
     /// - [`Other`](LockError::Other): the application has made it.
@@ -67,6 +68,8 @@ impl LockError {
             LockError::InvalidPath { .. }
             | LockError::InvalidArgument { .. }
             | LockError::CredentialsRefused { .. }
+            | LockError::EndsConnection { .. }
+            | LockError::NotZooKeeper { .. }
             | LockError::OutcomeUnknown { .. }
             | LockError::NoChroot { .. }
             | LockError::SequenceExhausted { .. }
@@ -124,9 +127,11 @@ mod tests {
         let normal = [
             LockError::InvalidPath { path: path.clone(), rule },
             LockError::InvalidArgument { argument: "test", rule: rule.to_owned() },
-            LockError::CredentialsRefused { servers: path.clone() },
+            LockError::CredentialsRefused { servers: path.clone(), reason: "a reason" },
+            LockError::NotZooKeeper { servers: path.clone(), reason: "a reason" },
             LockError::Unsupported { operation, path: path.clone() },
             LockError::OutcomeUnknown { operation, path: path.clone(), source },
+            LockError::EndsConnection { operation, path: path.clone(), source },
             LockError::NoChroot { operation, path: path.clone() },
             LockError::SequenceExhausted { path: path.clone() },
             LockError::RequestDeleted { path: path.clone() },

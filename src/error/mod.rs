@@ -58,13 +58,29 @@ pub enum LockError {
         timeout: Duration,
     },
 
-    /// A server refused a credential of [`SessionBuilder::auth`](crate::SessionBuilder::auth): it
-    /// does not know the scheme, or the credential is wrong.
-    #[error("connect to {servers}: a server refuses a credential, check its scheme and its content")]
+    /// A server refused this client for its credentials:
+    /// - It does not know the scheme of a credential of
+    ///   [`SessionBuilder::auth`](crate::SessionBuilder::auth), or the credential is wrong.
+    /// - It demands an authentication, by SASL or another of its `enforce.auth.schemes`, and no
+    ///   server of the list answered without one.
+    #[error("connect to {servers}: {reason}")]
     #[non_exhaustive]
     CredentialsRefused {
         /// The servers of the connect string.
         servers: String,
+        /// What the server refuses or demands.
+        reason: &'static str,
+    },
+
+    /// The servers are none of ZooKeeper's, and their sessions end too early for a lock. Only
+    /// ClickHouse Keeper is known for that. Connect to ZooKeeper.
+    #[error("connect to {servers}: {reason}")]
+    #[non_exhaustive]
+    NotZooKeeper {
+        /// The servers of the connect string.
+        servers: String,
+        /// What the servers are, and why no lock is safe there.
+        reason: &'static str,
     },
 
     /// Contact was lost, or never came back, while the operation ran; it may or may not have taken
@@ -311,6 +327,21 @@ pub enum LockError {
         path: String,
     },
 
+    /// The server closes the connection whenever it gets this request, so it is not sent any more. The
+    /// request may be longer than the server's `jute.maxbuffer`, or the server may not know the
+    /// operation. A repetition on this session fails at once.
+    #[error("{operation} '{path}': {source}")]
+    #[non_exhaustive]
+    EndsConnection {
+        /// The attempted operation.
+        operation: &'static str,
+        /// The path of the znode.
+        path: String,
+        /// The client's error, with the length of the request.
+        #[source]
+        source: ZkError,
+    },
+
     /// The server refused the operation for the reason in the source.
     #[error("{operation} '{path}': the server answered: {source}")]
     #[non_exhaustive]
@@ -415,10 +446,12 @@ impl LockError {
             | LockError::Refused { path, .. }
             | LockError::SessionFull { path, .. }
             | LockError::Unsupported { path, .. }
+            | LockError::EndsConnection { path, .. }
             | LockError::Server { path, .. } => Some(path),
             LockError::InvalidArgument { .. }
             | LockError::Connect { .. }
             | LockError::CredentialsRefused { .. }
+            | LockError::NotZooKeeper { .. }
             | LockError::Other { .. }
             | LockError::Thread { .. } => None,
         }
@@ -439,6 +472,7 @@ impl LockError {
             ZkError::InvalidAcl => LockError::InvalidAcl { operation, path, source },
             ZkError::SessionFull { limit } => LockError::SessionFull { operation, path, limit },
             ZkError::Unimplemented => LockError::Unsupported { operation, path },
+            ZkError::EndsConnection { .. } => LockError::EndsConnection { operation, path, source },
             declined if declined.is_declined() => LockError::Refused { operation, path, source },
             _ => LockError::Server { operation, path, source },
         }

@@ -71,6 +71,21 @@ pub enum ZkError {
         /// The bound, in bytes.
         limit: usize,
     },
+    /// The session is local (`localSessionsEnabled`), and the server does not make it a global one
+    /// (`localSessionsUpgradingEnabled`), so it cannot have an ephemeral znode, and no lock.
+    #[error(
+        "a local session cannot have ephemeral znodes, so no lock; set localSessionsUpgradingEnabled on the servers"
+    )]
+    EphemeralOnLocalSession,
+    /// Such a request of this client has ended several connections in a row. This one was not sent.
+    #[error(
+        "the server closes the connection at this request of {bytes} bytes; it may allow no more (jute.maxbuffer), or \
+         not know the operation"
+    )]
+    EndsConnection {
+        /// The length of the request.
+        bytes: usize,
+    },
     /// Another code.
     #[error("error code {0}")]
     Other(i32),
@@ -123,18 +138,20 @@ impl ZkError {
             -115 | -124 => ZkError::AuthFailed,
             -118 => ZkError::SessionMoved,
             -119 => ZkError::NotReadOnly,
+            -120 => ZkError::EphemeralOnLocalSession,
             -125 => ZkError::QuotaExceeded,
             -127 => ZkError::Throttled,
             _ => ZkError::Other(code),
         }
     }
 
-    /// Returns the error's number.
+    /// Returns the error's number; for [`EndsConnection`](ZkError::EndsConnection), which no server reports,
+    /// that of a request that the server cannot decode.
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
             ZkError::ConnectionLoss => -4,
-            ZkError::MarshallingError => -5,
+            ZkError::MarshallingError | ZkError::EndsConnection { .. } => -5,
             ZkError::Unimplemented => -6,
             ZkError::OperationTimeout => -7,
             ZkError::BadArguments => -8,
@@ -149,6 +166,7 @@ impl ZkError {
             ZkError::AuthFailed => -115,
             ZkError::SessionMoved => -118,
             ZkError::NotReadOnly => -119,
+            ZkError::EphemeralOnLocalSession => -120,
             ZkError::QuotaExceeded | ZkError::SessionFull { .. } => -125,
             ZkError::Throttled => -127,
             ZkError::Other(code) => code,
@@ -172,6 +190,8 @@ impl ZkError {
             | ZkError::MarshallingError
             | ZkError::Unimplemented
             | ZkError::SessionFull { .. }
+            | ZkError::EphemeralOnLocalSession
+            | ZkError::EndsConnection { .. }
             | ZkError::Other(_) => Class::Final,
         }
     }
@@ -225,6 +245,7 @@ mod tests {
             (-115, ZkError::AuthFailed),
             (-118, ZkError::SessionMoved),
             (-119, ZkError::NotReadOnly),
+            (-120, ZkError::EphemeralOnLocalSession),
             (-125, ZkError::QuotaExceeded),
             (-127, ZkError::Throttled),
         ];
@@ -240,8 +261,7 @@ mod tests {
 
     #[test]
     fn unknown_code_is_kept() {
-        for code in [0, 1, -1, -2, -3, -13, -14, -100, -113, -120, -121, -123, -126, -128, i32::MIN, i32::MAX]
-        {
+        for code in [0, 1, -1, -2, -3, -13, -14, -100, -113, -121, -123, -126, -128, i32::MIN, i32::MAX] {
             assert_eq!((ZkError::from_code(code), ZkError::Other(code).code()), (ZkError::Other(code), code));
         }
     }

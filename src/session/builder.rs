@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::threads::Threads;
 use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, open_core};
 use crate::client::connect_string::ConnectString;
-use crate::client::{AnyClient, DEFAULT_JUTE_MAX_BUFFER, DEFAULT_TICK};
+use crate::client::{AnyClient, DEFAULT_JUTE_MAX_BUFFER};
 #[cfg(feature = "tls")]
 use crate::connection::TlsConfig;
 use crate::connection::{Connection, ConnectionOptions, Credential};
@@ -40,7 +40,7 @@ pub struct SessionBuilder {
     connect_string: String,
     session_timeout: Duration,
     replaces_lost_sessions: bool,
-    max_tick: Duration,
+    max_tick: Option<Duration>,
     jute_max_buffer: usize,
     survived_outage: Option<Duration>,
     wait: Option<Wait>,
@@ -65,7 +65,7 @@ impl SessionBuilder {
             connect_string,
             session_timeout: DEFAULT_TIMEOUT,
             replaces_lost_sessions: false,
-            max_tick: DEFAULT_TICK,
+            max_tick: None,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             survived_outage: None,
             wait: None,
@@ -88,14 +88,16 @@ impl SessionBuilder {
     ///
     /// A lock is owned only while the server provably keeps the session, and the proof depends on
     /// the tick. The session takes half of the shortest session timeout that a server grants for its
-    /// tick, but no less than this.
+    /// tick, but no less than this. It asks for that on a second connection. Where the server refuses one, a
+    /// tick that is set here counts as it is, and without one the longest that the session timeout allows.
     ///
     /// - State shorter ticks for a session timeout of a few seconds: its locks then survive longer
     ///   outages.
     /// - State longer ticks if the servers' `minSessionTimeout` is below two of them, as it hides
-    ///   them. **A value below the true one then breaks mutual exclusion** when a server dies.
+    ///   them. **A value below the true one then breaks mutual exclusion** when a server dies. So it does
+    ///   where the servers refuse a second connection.
     pub fn max_tick(self, max_tick: Duration) -> SessionBuilder {
-        SessionBuilder { max_tick, ..self }
+        SessionBuilder { max_tick: Some(max_tick), ..self }
     }
 
     /// Sets the servers' `jute.maxbuffer`, in bytes; a mebibyte by default, as theirs.
@@ -196,7 +198,8 @@ impl SessionBuilder {
     /// - [`Connect`](crate::LockError::Connect): no server served in time. The message has the
     ///   outcome for each server.
     /// - [`CredentialsRefused`](crate::LockError::CredentialsRefused): a server refused a
-    ///   credential of [`auth`](SessionBuilder::auth).
+    ///   credential of [`auth`](SessionBuilder::auth), or the servers demand one.
+    /// - [`NotZooKeeper`](crate::LockError::NotZooKeeper): the servers are those of ClickHouse Keeper.
     /// - [`Cancelled`](crate::LockError::Cancelled): by another thread.
     /// - [`Thread`](crate::LockError::Thread): no thread could be started.
     pub fn connect(mut self) -> Result<Session> {

@@ -289,6 +289,48 @@ fn refused_credential_is_an_error_at_once() {
     }
 }
 
+/// A server with more lines in its configuration.
+fn server_with(lines: &[&str]) -> Server {
+    let config = lines.iter().map(|&line| line.to_owned()).collect();
+    Server::with(ServerOptions { config, ..ServerOptions::default() })
+}
+
+#[test]
+fn servers_that_demand_an_authentication_refuse_a_session_and_end_one_that_holds_a_lock() {
+    let demand = "enforce.auth.enabled=true";
+    let server = server_with(&["enforce.auth.enabled=false", "enforce.auth.schemes=digest"]);
+    let timeout = Duration::from_secs(6);
+    let holder = Session::builder(server.connect_string()).session_timeout(timeout).connect().unwrap();
+    let dir = unique_dir("demand");
+    let guard = BlockingWriteLock::new(&holder, &dir).unwrap().lock().unwrap();
+    server.stop();
+    server.reconfigure("enforce.auth.enabled=false", demand);
+    server.restart();
+    eventually("the session is lost", || holder.state() == SessionState::Lost);
+    assert!(!guard.is_owner());
+    for replaces in [false, true] {
+        let builder = Session::builder(server.connect_string()).replace_lost_sessions(replaces);
+        let error = builder.wait_for_server(Wait::forever()).connect().unwrap_err();
+        assert!(matches!(error, LockError::CredentialsRefused { .. }), "{error:?}");
+        assert!(error.to_string().contains("requires SASL authentication"), "{error}");
+    }
+    // Each connect request of the former holder would have renewed its session.
+    let identified = Session::builder(server.connect_string()).auth("digest", "ada:secret");
+    let next = identified.session_timeout(timeout).connect().unwrap();
+    let lock = BlockingWriteLock::new(&next, &dir).unwrap();
+    lock.try_lock_for(deadline()).unwrap().expect("the znode of the former holder is deleted");
+}
+
+#[test]
+fn lock_is_held_where_the_server_refuses_a_second_connection() {
+    let server = server_with(&["maxClientCnxns=1"]);
+    let session = session(&server);
+    let guard = BlockingWriteLock::new(&session, &unique_dir("one-connection")).unwrap().lock().unwrap();
+    let error = connect_error(&server.connect_string()).to_string();
+    assert!(error.contains("too many connections from this machine (maxClientCnxns)"), "{error}");
+    assert!(guard.is_owner(), "{:?}", guard.loss());
+}
+
 #[test]
 fn acl_of_a_lock_directory_holds_over_a_restart_of_the_server() {
     let server = Server::start();

@@ -14,6 +14,9 @@ use crate::spans::parse_duration;
 /// The longest wait for the first server, unless the session timeout is shorter.
 const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
 
+/// The default of `--max-tick`.
+const DEFAULT_MAX_TICK: Duration = Duration::from_secs(2);
+
 /// An identity that other users do not see.
 const AUTH_VARIABLE: &str = "ZK_AUTH";
 
@@ -70,10 +73,12 @@ impl ConnectionArgs {
     /// # Errors
     /// An identity, or the file of identities, cannot be used.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
-        let mut builder = Session::builder(servers)
-            .session_timeout(self.session_timeout)
-            .max_tick(self.max_tick)
-            .wait_for_server(self.wait());
+        let mut builder =
+            Session::builder(servers).session_timeout(self.session_timeout).wait_for_server(self.wait());
+        // The default states nothing about these servers.
+        if self.max_tick != DEFAULT_MAX_TICK {
+            builder = builder.max_tick(self.max_tick);
+        }
         for Identity { scheme, credential } in self.identities()? {
             builder = builder.auth(scheme, credential);
         }

@@ -16,6 +16,9 @@ const REPLY_HEADER: usize = 16;
 /// A longer password is not from a ZooKeeper server, whose passwords have 16 bytes.
 const MAX_PASSWORD: usize = 256;
 
+/// The password in a request for a new session.
+const NO_PASSWORD: [u8; 16] = [0; 16];
+
 /// The password of a session. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Password(Vec<u8>);
@@ -33,7 +36,7 @@ impl Password {
 impl Default for Password {
     /// The password of a request for a new session.
     fn default() -> Password {
-        Password(vec![0; 16])
+        Password(NO_PASSWORD.to_vec())
     }
 }
 
@@ -90,14 +93,18 @@ pub(crate) enum ConnectAnswer {
     /// The server is read-only and the client does not accept that. The answer is a reply header
     /// with an error.
     ReadOnlyServer,
+    /// ClickHouse Keeper has opened a session.
+    ClickHouseKeeper,
 }
 
 /// Decodes the first frame of a server.
 ///
-/// Servers before 3.4 do not send whether they are read-only: they never are.
+/// Servers before 3.4 do not send whether they are read-only: they never are. ClickHouse Keeper does not
+/// send it either, and is known by a password of zeros: ZooKeeper derives that from the session's id.
 ///
 /// # Errors
-/// `ConnectError` if the server answers with any other error than that it is read-only.
+/// - `ConnectError` if the server answers with any other error than that it is read-only.
+/// - `UnknownValue` for another version of the protocol. Keeper answers so while it has no leader.
 pub(crate) fn decode_connect_answer(frame: &[u8]) -> Result<ConnectAnswer, DecodeError> {
     let mut reader = Reader::new(frame);
     if frame.len() == REPLY_HEADER {
@@ -108,17 +115,22 @@ pub(crate) fn decode_connect_answer(frame: &[u8]) -> Result<ConnectAnswer, Decod
             error => Err(DecodeError::ConnectError(error)),
         };
     }
-    let _version = reader.i32()?;
+    let version = reader.i32()?;
+    if version != 0 {
+        return Err(DecodeError::UnknownValue(version));
+    }
     let timeout_ms = reader.i32()?;
     let session_id = reader.i64()?;
     let password = reader.buffer()?;
-    let read_only = !reader.is_empty() && reader.bool()?;
+    let is_short = reader.is_empty();
+    let read_only = !is_short && reader.bool()?;
     reader.finish()?;
     if password.len() > MAX_PASSWORD {
         return Err(DecodeError::TooLong);
     }
     match timeout_ms {
         0 => Ok(ConnectAnswer::Refused),
+        1.. if is_short && password == NO_PASSWORD => Ok(ConnectAnswer::ClickHouseKeeper),
         1.. => {
             let password = Password::new(password);
             Ok(ConnectAnswer::Accepted(ConnectResponse { timeout_ms, session_id, password, read_only }))

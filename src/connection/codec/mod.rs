@@ -47,6 +47,10 @@ pub(crate) const XID_AUTH: i32 = -4;
 /// The xid of a request that sets watches again. Servers may reply to it with another xid.
 pub(crate) const XID_SET_WATCHES: i32 = -8;
 
+/// The error of a server that demands an authentication, to every request of a client without one. It comes
+/// ahead of the replies that are owed, and the server closes the connection.
+pub(crate) const AUTHENTICATION_REQUIRED: i32 = -124;
+
 /// The way in which bytes violate the protocol.
 #[derive(thiserror::Error, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodeError {

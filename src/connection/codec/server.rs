@@ -41,6 +41,12 @@ impl ConnectAnswer {
                 frame,
             ),
             ConnectAnswer::Refused => encode_response(0, 0, &Password::default(), false, frame),
+            ConnectAnswer::ClickHouseKeeper => Writer::frame(frame, |writer| {
+                writer.i32(0);
+                writer.i32(10_000);
+                writer.i64(1);
+                writer.buffer(Password::default().as_bytes());
+            }),
             ConnectAnswer::ReadOnlyServer => ReplyHeader { xid: 0, zxid: 0, error: -119 }.encode(frame),
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Action, Event, Identity, Machine, Phase, Serving, SessionLoss};
 use crate::client::Granted;
 use crate::connection::codec::{
-    ConnectAnswer, ConnectRequest, ConnectResponse, Frames, ReplyHeader, Request, XID_AUTH,
-    decode_connect_answer,
+    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Frames, ReplyHeader, Request,
+    XID_AUTH, decode_connect_answer,
 };
 use crate::error::ZkError;
 use crate::time::Moment;
@@ -44,8 +44,12 @@ impl<C> Machine<C> {
         match decode_connect_answer(frame).map_err(|_| Malformed)? {
             ConnectAnswer::Accepted(ConnectResponse { read_only: true, .. })
             | ConnectAnswer::ReadOnlyServer => Err(Malformed),
-            // Zero asks for a new session: this one could never be taken up again.
-            ConnectAnswer::Accepted(ConnectResponse { session_id: 0, .. }) => Err(Malformed),
+            // Zero asks for a new session: this one could never be taken up again. No server opens -1.
+            ConnectAnswer::Accepted(ConnectResponse { session_id: 0 | -1, .. }) => Err(Malformed),
+            ConnectAnswer::ClickHouseKeeper => {
+                self.mismatched(SessionLoss::ClickHouseKeeper);
+                Err(Malformed)
+            }
             ConnectAnswer::Accepted(response) => {
                 self.accepted(response, now);
                 Ok(())
@@ -94,6 +98,10 @@ impl<C> Machine<C> {
         let Phase::Authenticating { granted, unanswered, .. } = &mut self.phase else {
             return Err(Malformed);
         };
+        if header.error == AUTHENTICATION_REQUIRED {
+            self.mismatched(SessionLoss::AuthenticationRequired);
+            return Err(Malformed);
+        }
         if header.xid != XID_AUTH {
             return Err(Malformed);
         }
@@ -114,7 +122,7 @@ impl<C> Machine<C> {
 
     /// Reports the connection, sets the watches again, and sends what has waited.
     fn serve(&mut self, granted: Granted, now: Moment) {
-        let next_ping = now.after(self.pacing.ping_interval());
+        let next_ping = if self.is_admitted { now.after(self.pacing.ping_interval()) } else { now };
         self.phase = Phase::Serving(Serving { since: now, last_progress: now, unread: 0, next_ping });
         if self.closing_until.is_some() {
             return self.traffic.send_close(&mut self.outgoing);
@@ -132,6 +140,7 @@ impl<C> Machine<C> {
     /// Leaves the server.
     pub(super) fn drop_transport(&mut self, now: Moment) {
         if self.has_transport() {
+            self.traffic.connection_left();
             self.actions.push_back(Action::Drop);
             self.transport_gone(now);
         }
@@ -154,6 +163,9 @@ impl<C> Machine<C> {
             for continuation in self.traffic.take_sent() {
                 self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
             }
+        }
+        if let Some(loss) = self.count_refusal() {
+            return self.lose_session(loss);
         }
         if self.closing_until.is_some() && self.identity.id == 0 {
             return self.end();

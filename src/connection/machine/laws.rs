@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::{Action, Config, Event, Machine};
 use crate::client::{Acl, CreateMode, Stat};
 use crate::connection::codec::{
-    ConnectAnswer, ConnectResponse, EventKind, OpCode, Password, Reply, ReplyHeader, Request, WatchEvent,
-    XID_AUTH, XID_PING,
+    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectResponse, EventKind, OpCode, Password, Reply, ReplyHeader,
+    Request, WatchEvent, XID_AUTH, XID_PING,
 };
 use crate::connection::credential::Credential;
 use crate::error::ZkError;
@@ -27,7 +27,7 @@ const PATHS: [&str; 4] = ["/a", "/b", "/a/b", "/"];
 const OWN_FRAMES: usize = 1 << 10;
 
 /// Errors of a server. The last one is no server's.
-const ERRORS: [i32; 8] = [-101, -6, -112, -115, -118, -102, -4, 77];
+const ERRORS: [i32; 9] = [-101, -6, -112, -115, -118, -102, -4, AUTHENTICATION_REQUIRED, 77];
 
 /// The rest of a history.
 struct Bytes<'a>(&'a [u8]);
@@ -126,7 +126,10 @@ impl Run {
         match bytes.next() % 16 {
             0 | 1 => self.submit(bytes.next(), bytes.next()),
             2 if has_transport => {
-                self.machine.opened(self.now);
+                match bytes.next() % 4 {
+                    0 => self.machine.opening_another(self.now),
+                    _ => self.machine.opened(self.now),
+                }
                 self.carry_out(0);
             }
             3 if has_transport => {
@@ -212,6 +215,7 @@ impl Run {
         let answer = match kind % 16 {
             0 => ConnectAnswer::Refused,
             1 => ConnectAnswer::ReadOnlyServer,
+            15 => ConnectAnswer::ClickHouseKeeper,
             2 => accepted(ID + 1, TIMEOUT),
             3 => accepted(0, TIMEOUT),
             4 => accepted(ID, TIMEOUT / 3),

@@ -26,6 +26,12 @@
 //! - A server before version 3.5 does not know `create2`, and closes the connection. Then the
 //!   session uses `create` from the next connection on.
 //! - A session whose credentials are refused is lost, and closed on the next connection.
+//! - A server may refuse every client like this one, because it demands an authentication, or be refused
+//!   because it is ClickHouse Keeper. The session is lost after a lap over the servers in which none has answered a request. It is not presented
+//!   again, because each connect request renews it, and its znodes block others.
+//! - A write at which the server has closed three connections in a row is not sent any more, if no server
+//!   has answered one as long: it may exceed the server's limit, or be unknown to the server.
+//! - The first request of a session is a ping, because only its answer shows that the server admits the client.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next
 //!   attempt. [`Event::Connected`] comes before the replies of its connection.
 //! - No server serves the session that is behind what the session has seen, in replies or events.
@@ -117,6 +123,39 @@ pub(crate) enum Event {
 pub(crate) enum SessionLoss {
     Expired,
     CredentialsRefused,
+    /// The servers demand an authentication that this client has not presented.
+    AuthenticationRequired,
+    /// The servers are those of ClickHouse Keeper, on which no lease is sound.
+    ClickHouseKeeper,
+}
+
+impl SessionLoss {
+    /// The reason, for the log and for errors.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            SessionLoss::Expired => "the session has expired",
+            SessionLoss::CredentialsRefused => {
+                "a server refuses a credential, check its scheme and its content"
+            }
+            SessionLoss::AuthenticationRequired => {
+                "the server requires SASL authentication, or another one of its enforce.auth.schemes; present a \
+                 credential that it accepts"
+            }
+            SessionLoss::ClickHouseKeeper => {
+                "the server is ClickHouse Keeper, which ends the sessions of a server that is stopped before their \
+                 clients notice, so two clients can own a lock; use ZooKeeper"
+            }
+        }
+    }
+}
+
+/// A server and this client do not fit together, and no server has answered a request since.
+#[derive(Debug)]
+struct Refusal {
+    /// The end of the session if no server of the lap serves it.
+    loss: SessionLoss,
+    /// The attempts that are left of the lap, with the present one.
+    attempts: u32,
 }
 
 #[derive(Debug)]
@@ -187,6 +226,9 @@ pub(crate) struct Machine<C> {
     closing_until: Option<Moment>,
     /// The time of the last sign of a server, on any connection.
     last_heard: Moment,
+    refusal: Option<Refusal>,
+    /// A server has answered a request of the session.
+    is_admitted: bool,
     frames: Frames,
     outgoing: Vec<u8>,
     traffic: Traffic<C>,
@@ -203,6 +245,8 @@ impl<C> Machine<C> {
             identity: Identity::default(),
             closing_until: None,
             last_heard: now,
+            refusal: None,
+            is_admitted: false,
             frames: Frames::new(config.max_frame),
             outgoing: Vec::new(),
             traffic: Traffic::default(),
@@ -229,6 +273,10 @@ impl<C> Machine<C> {
             self.actions.push_back(Action::Reply(continuation, Err(ZkError::Unimplemented)));
             return Ok(());
         }
+        if let Some(error) = self.traffic.ends_connection(request) {
+            self.actions.push_back(Action::Reply(continuation, Err(error)));
+            return Ok(());
+        }
         match self.phase {
             Phase::Serving(_) => self.traffic.send(request, continuation, &mut self.outgoing),
             _ => self.traffic.keep(request, continuation, now),
@@ -252,6 +300,19 @@ impl<C> Machine<C> {
         self.pacing.set_addresses(count);
     }
 
+    /// The transport to another address is being opened beside those that [`Action::Open`] has led to so
+    /// far. They count as failed attempts, although one of them may still be the first to open.
+    pub(crate) fn opening_another(&mut self, now: Moment) {
+        if matches!(self.phase, Phase::Opening { .. }) {
+            self.pacing.another_attempt();
+            if let Some(refusal) = &mut self.refusal {
+                // The last one is counted when it ends.
+                refusal.attempts = (refusal.attempts - 1).max(1);
+            }
+            self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
+        }
+    }
+
     /// The transport that [`Action::Open`] asked for is open.
     pub(crate) fn opened(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Opening { .. }) {
@@ -261,6 +322,9 @@ impl<C> Machine<C> {
 
     /// The transport could not be opened, or has ended.
     pub(crate) fn failed(&mut self, now: Moment) {
+        if matches!(self.phase, Phase::Serving(_)) {
+            self.traffic.connection_closed();
+        }
         self.transport_gone(now);
     }
 
@@ -366,6 +430,25 @@ impl<C> Machine<C> {
             self.post(Event::SessionLost(SessionLoss::CredentialsRefused));
             self.begin_close(now);
         }
+    }
+
+    /// The server and this client do not fit together. Another server may be configured otherwise.
+    fn mismatched(&mut self, loss: SessionLoss) {
+        if self.closing_until.is_some() {
+            // It refuses to close the session, too, and each attempt would renew it.
+            return self.end();
+        }
+        self.is_admitted = false;
+        let attempts = self.pacing.addresses();
+        self.refusal.get_or_insert(Refusal { loss, attempts }).loss = loss;
+    }
+
+    /// An attempt or a connection has ended. Returns the session's end if that was the last one of a lap in
+    /// which no server has admitted this client.
+    fn count_refusal(&mut self) -> Option<SessionLoss> {
+        let refusal = self.refusal.as_mut()?;
+        refusal.attempts = refusal.attempts.saturating_sub(1);
+        (refusal.attempts == 0).then_some(refusal.loss)
     }
 
     fn lose_session(&mut self, loss: SessionLoss) {

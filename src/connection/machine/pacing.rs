@@ -53,6 +53,10 @@ impl Pacing {
         self.addresses = u32::try_from(count).unwrap_or(u32::MAX).max(1);
     }
 
+    pub(super) fn addresses(&self) -> u32 {
+        self.addresses
+    }
+
     pub(super) fn ping_interval(&self) -> Duration {
         self.session_timeout / PING_DIVISOR
     }
@@ -84,6 +88,11 @@ impl Pacing {
 
     fn laps(&self) -> u32 {
         self.failures / self.addresses
+    }
+
+    /// Another attempt begins before the last one has failed.
+    pub(super) fn another_attempt(&mut self) {
+        self.failures = self.failures.saturating_add(1);
     }
 
     /// An attempt has failed. Returns the time of the next: now, or after a pause if all servers

@@ -9,11 +9,17 @@ use super::watches::Table;
 use super::{Action, Event, Machine, Phase, SessionLoss};
 use crate::client::{KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH};
 use crate::connection::codec::{
-    DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, XID_EVENT, XID_PING,
-    XID_SET_WATCHES,
+    AUTHENTICATION_REQUIRED, DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent,
+    XID_EVENT, XID_PING, XID_SET_WATCHES,
 };
 use crate::error::{ZkError, ZkResult};
 use crate::time::Moment;
+
+/// A request that ends so many connections in a row is not sent any more.
+const MAX_ENDED_CONNECTIONS: u32 = 3;
+
+/// Every server takes requests of this length. That of a proof of life is far less.
+const ALWAYS_TAKEN: usize = 4 << 10;
 
 /// The requests that are under way, and those that wait for a connection.
 pub(super) struct Traffic<C> {
@@ -27,12 +33,23 @@ pub(super) struct Traffic<C> {
     lacks_containers: bool,
     /// The server of a connection has denied the barrier by itself: the znode exists.
     is_barrier_denied: bool,
+    /// The length of the longest request of each operation that a server has answered.
+    answered: Vec<(OpCode, usize)>,
+    /// The request at which the last connections have ended, and their number.
+    suspect: Option<(Suspect, u32)>,
+    /// Such a request ends every connection.
+    ends_connections: Option<Suspect>,
 }
+
+/// A request that may be the reason why a server closes the connection: its operation and length.
+type Suspect = (OpCode, usize);
 
 #[derive(Debug)]
 struct Sent<C> {
     xid: i32,
     operation: OpCode,
+    /// The length of the frame.
+    bytes: usize,
     /// The path on which the request sets a watch.
     watch: Option<String>,
     purpose: SentFor<C>,
@@ -68,6 +85,9 @@ impl<C> Default for Traffic<C> {
             is_before_3_5: false,
             lacks_containers: false,
             is_barrier_denied: false,
+            answered: Vec::new(),
+            suspect: None,
+            ends_connections: None,
         }
     }
 }
@@ -90,13 +110,67 @@ impl<C> Traffic<C> {
             _ => self.next_xid(),
         };
         let (operation, watch) = (self.operation(request), watched_path(request));
+        let before = outgoing.len();
         request.encode_as(operation, xid, outgoing);
-        self.sent.push_back(Sent { xid, operation, watch, purpose });
+        let bytes = outgoing.len() - before;
+        self.sent.push_back(Sent { xid, operation, bytes, watch, purpose });
     }
 
     /// Returns whether a server has refused such a request as unknown, and closed the connection.
     pub(super) fn is_unknown(&self, request: &Request<'_>) -> bool {
         self.lacks_containers && request.operation() == OpCode::CreateContainer
+    }
+
+    /// Returns the error of a request that ends every connection, instead of sending it.
+    pub(super) fn ends_connection(&self, request: &Request<'_>) -> Option<ZkError> {
+        let (operation, least) = self.ends_connections?;
+        if self.operation(request) != operation {
+            return None;
+        }
+        let mut frame = Vec::new();
+        request.encode_as(operation, 1, &mut frame);
+        (frame.len() >= least).then_some(ZkError::EndsConnection { bytes: frame.len() })
+    }
+
+    /// The server has closed the connection. A request that no server has answered may be the reason, if each
+    /// connection ends before it is answered.
+    pub(super) fn connection_closed(&mut self) {
+        let suspect = self.sent.iter().find(|sent| self.may_end_connections(sent));
+        let suspect = suspect.map(|sent| (sent.operation, sent.bytes));
+        self.suspect = suspect.map(|suspect| match self.suspect {
+            Some((former, count)) if former == suspect => (suspect, count + 1),
+            _ => (suspect, 1),
+        });
+        if let Some((suspect, MAX_ENDED_CONNECTIONS..)) = self.suspect {
+            self.ends_connections = Some(suspect);
+        }
+    }
+
+    /// The connection has ended, but the server did not close it.
+    pub(super) fn connection_left(&mut self) {
+        self.suspect = None;
+    }
+
+    /// A call whose operation a server may not know, or whose length it may not take, and that is longer than
+    /// any that was answered. The others must always be tried: deletions release locks, and a proof of life is
+    /// the first call on each connection, however that ends.
+    fn may_end_connections(&self, sent: &Sent<C>) -> bool {
+        let Sent { operation, bytes, .. } = sent;
+        let is_suspicious = match operation {
+            OpCode::Create2 | OpCode::CreateContainer | OpCode::Multi => true,
+            OpCode::Create | OpCode::SetData => *bytes > ALWAYS_TAKEN,
+            _ => false,
+        };
+        let is_known = self.answered.iter().any(|(known, longest)| known == operation && longest >= bytes);
+        matches!(sent.purpose, SentFor::Caller(_)) && is_suspicious && !is_known
+    }
+
+    /// Notes that a server knows the operation, and takes requests of this length.
+    fn note_answered(&mut self, operation: OpCode, bytes: usize) {
+        match self.answered.iter_mut().find(|(known, _)| *known == operation) {
+            Some((_, longest)) => *longest = bytes.max(*longest),
+            None => self.answered.push((operation, bytes)),
+        }
     }
 
     fn operation(&self, request: &Request<'_>) -> OpCode {
@@ -140,7 +214,8 @@ impl<C> Traffic<C> {
     pub(super) fn send_unsent(&mut self, outgoing: &mut Vec<u8>) {
         for Unsent { frame, xid, operation, watch, continuation, .. } in self.unsent.drain(..) {
             outgoing.extend_from_slice(&frame);
-            self.sent.push_back(Sent { xid, operation, watch, purpose: SentFor::Caller(continuation) });
+            let (bytes, purpose) = (frame.len(), SentFor::Caller(continuation));
+            self.sent.push_back(Sent { xid, operation, bytes, watch, purpose });
         }
     }
 
@@ -265,6 +340,10 @@ impl<C> Machine<C> {
         if header.xid == XID_EVENT {
             return self.read_event(header, body);
         }
+        if header.error == AUTHENTICATION_REQUIRED {
+            self.mismatched(SessionLoss::AuthenticationRequired);
+            return Err(Malformed);
+        }
         match self.traffic.denied_at_once(header) {
             Some((position, error)) => self.finish(now, position, header, Err(error)),
             None => self.read_reply(now, header, body),
@@ -330,13 +409,16 @@ impl<C> Machine<C> {
         header: ReplyHeader,
         result: ZkResult<Reply>,
     ) -> Result<(), Malformed> {
-        let Sent { operation, watch, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
+        let Sent { operation, bytes, watch, purpose, .. } =
+            self.traffic.sent.remove(position).ok_or(Malformed)?;
+        self.traffic.note_answered(operation, bytes);
         if let Phase::Serving(serving) = &mut self.phase {
             // A denial at once shows nothing of the replies that are owed.
             if position == 0 {
                 serving.progressed(now);
             }
         }
+        (self.is_admitted, self.refusal) = (true, None);
         // Until all watches are set again, events from before may be missing. A barrier counts when
         // its write has passed through the leader.
         match purpose {

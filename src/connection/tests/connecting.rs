@@ -3,17 +3,17 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::server::{SESSION, Seen, Server, accepted, answer, refused};
+use super::server::{Client, SESSION, Seen, Server, accepted, answer, refused};
 use super::*;
-use crate::connection::codec::{ConnectAnswer, Request};
+use crate::connection::codec::{AUTHENTICATION_REQUIRED, ConnectAnswer, ReplyHeader, Request};
 use crate::connection::{Credential, resolver::NameService};
 use crate::error::{LockError, ZkError};
 use crate::recipe::names::Names;
-use crate::tests::{deadline, next, wait::scaled};
+use crate::tests::{deadline, eventually, next, wait::scaled};
 
 /// Returns how long connecting to bad servers may take.
 fn short() -> Duration {
@@ -65,7 +65,7 @@ fn error_has_the_outcome_of_every_server() {
     let (_silent, silent) = silent_server();
     let unused = unused_address();
     let servers = [
-        (closing.address(), "the server closed the connection, it may not be serving, or expects TLS"),
+        (closing.address(), "the server closed the connection, it may not be serving, expect TLS, or have"),
         (garbage.address(), "it refused the connection, or is no ZooKeeper server"),
         (refusing.address(), "it refused the connection, or is no ZooKeeper server"),
         (half.address(), "no answer"),
@@ -192,4 +192,93 @@ fn server_that_accepts_and_closes_is_not_asked_without_a_pause() {
     connect_error(&closing.address(), short());
     // Pauses grow from 20 ms to a twentieth of the session timeout.
     assert!(closing.connections.load(Ordering::SeqCst) < 60);
+}
+
+/// Serves sessions, and answers every request of theirs by demanding an authentication, as a server with
+/// `enforce.auth.enabled` does.
+fn serve_none_without_authentication(client: &mut Client) {
+    let Some(request) = client.read_connect() else { return };
+    client.write(&accepted(request.timeout_ms, SESSION));
+    if let Some(frame) = client.read() {
+        let (xid, _) = Request::decode(&frame).unwrap();
+        let mut reply = Vec::new();
+        ReplyHeader { xid, zxid: 0, error: AUTHENTICATION_REQUIRED }.encode(&mut reply);
+        client.write(&reply);
+    }
+}
+
+#[test]
+fn server_that_demands_an_authentication_refuses_a_session_at_once() {
+    let demanding = Server::with(|mut client| serve_none_without_authentication(&mut client));
+    let wait = Wait::forever();
+    let servers = ConnectString::parse(&demanding.address()).unwrap();
+    let error = Connection::connect(&servers, &ConnectionOptions::new(LONG), &wait).unwrap_err();
+    assert!(matches!(error, LockError::CredentialsRefused { .. }), "{error:?}");
+    assert!(error.to_string().contains("requires SASL authentication"), "{error}");
+}
+
+#[test]
+fn session_without_an_authentication_that_servers_begin_to_demand_is_lost() {
+    let demands = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&demands);
+    let server = Server::with(move |mut client| match begun.load(Ordering::SeqCst) {
+        true => serve_none_without_authentication(&mut client),
+        false => client.serve(),
+    });
+    let options = ConnectionOptions::new(scaled(Duration::from_millis(1000)));
+    let connection = connect_with(&server.address(), &options).unwrap();
+    demands.store(true, Ordering::SeqCst);
+    server.disconnect();
+    eventually("the session is lost", || connection.exists("/a", false) == Err(ZkError::SessionExpired));
+    let before = server.connections.load(Ordering::SeqCst);
+    thread::sleep(options.session_timeout);
+    assert_eq!(server.connections.load(Ordering::SeqCst), before, "it is not presented again");
+}
+
+#[test]
+fn clickhouse_keeper_is_refused_by_name() {
+    let keeper = Server::with(|mut client| {
+        if client.read_connect().is_some() {
+            let mut frame = Vec::new();
+            ConnectAnswer::ClickHouseKeeper.encode(&mut frame);
+            client.write(&frame);
+            while client.read().is_some() {}
+        }
+    });
+    let error = connect_with(&keeper.address(), &ConnectionOptions::new(LONG)).unwrap_err();
+    assert!(matches!(error, LockError::NotZooKeeper { .. }), "{error:?}");
+    assert!(error.to_string().contains("ClickHouse Keeper"), "{error}");
+}
+
+/// An address that swallows what is sent to it, as that of a host that is down.
+fn black_hole() -> (TcpListener, Vec<mio::net::TcpStream>, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    // They fill its queue.
+    let streams = (0..3).map(|_| mio::net::TcpStream::connect(address).unwrap()).collect();
+    (listener, streams, address.to_string())
+}
+
+#[test]
+fn healthy_server_is_found_beside_ten_addresses_that_swallow_everything() {
+    let holes: Vec<_> = (0..10).map(|_| black_hole()).collect();
+    let server = Server::start();
+    let mut list: Vec<_> = holes.iter().map(|(_, _, address)| address.clone()).collect();
+    list.push(server.address());
+    let options = ConnectionOptions::new(scaled(Duration::from_secs(4)));
+    let begun = Instant::now();
+    let connection = connect_with(&list.join(","), &options).unwrap();
+    // A tenth of a second each.
+    assert!(begun.elapsed() < options.session_timeout / 2, "{:?}", begun.elapsed());
+    let events = events_of(&connection);
+    for _ in 0..3 {
+        let begun = Instant::now();
+        server.disconnect();
+        eventually("the disconnect is reported", || {
+            events.try_iter().any(|event| event == ClientEvent::Disconnected)
+        });
+        while !is_connected(&next(&events)) {}
+        assert!(begun.elapsed() < options.session_timeout / 8, "{:?}", begun.elapsed());
+    }
 }

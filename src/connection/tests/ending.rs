@@ -30,6 +30,7 @@ fn expire(mut client: Client) {
     match client.read_connect() {
         Some(request) if request.session_id == 0 => {
             client.write(&super::server::accepted(request.timeout_ms, super::server::SESSION));
+            client.answer_first_ping();
             while client.read().is_some() {}
         }
         Some(_) => {

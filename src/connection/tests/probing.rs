@@ -22,7 +22,7 @@ fn connect(servers: &str) -> Arc<Connection> {
 }
 
 fn connect_with_max_tick(servers: &str, max_tick: Duration) -> Arc<Connection> {
-    let options = ConnectionOptions { max_tick, ..ConnectionOptions::new(LONG) };
+    let options = ConnectionOptions { max_tick: Some(max_tick), ..ConnectionOptions::new(LONG) };
     connect_with(servers, &options).unwrap()
 }
 
@@ -61,6 +61,8 @@ fn session_of_the_probe_is_closed() {
         if request.timeout_ms == 1 {
             let frame = client.read().unwrap();
             sender.send(Request::decode(&frame).unwrap().1 == Request::Close).unwrap();
+        } else {
+            client.answer_first_ping();
         }
         while client.read().is_some() {}
     });
@@ -74,12 +76,34 @@ fn probe_without_an_answer_changes_nothing() {
         let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
         if request.timeout_ms != 1 {
             client.write(&accepted(request.timeout_ms, SESSION));
+            client.answer_first_ping();
             while client.read().is_some() {}
         }
     });
-    let connection = connect(&server.address());
+    let connection = super::connect(&server.address());
     eventually("the probe comes", || server.connections.load(Ordering::SeqCst) == 2);
     assert_eq!(connection.report_delay(), Granted::new(LONG).report_delay);
+}
+
+#[test]
+fn stated_tick_counts_while_no_probe_is_answered_and_a_longer_one_when_one_is() {
+    let probes = AtomicUsize::new(0);
+    let server = Server::with(move |mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        if request.timeout_ms == 1 && probes.fetch_add(1, Ordering::SeqCst) < 2 {
+            return;
+        }
+        client.write(&accepted(request.timeout_ms.clamp(MIN_TIMEOUT_MS, 500), SESSION));
+        client.serve_accepted(|xid, request| (answer(xid, request), true));
+    });
+    let stated = Duration::from_millis(50);
+    let connection = connect_with_max_tick(&server.address(), stated);
+    let granted = Granted::new(connection.session_timeout());
+    // The second probe comes after the session timeout of half a second.
+    let delay = granted.with_tick(stated).report_delay;
+    eventually("what is stated counts", || connection.report_delay() == delay);
+    let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
+    eventually("the answer counts", || connection.report_delay() == granted.with_tick(tick).report_delay);
 }
 
 #[test]
@@ -128,6 +152,9 @@ fn server_is_asked_again_only_if_it_grants_another_session_timeout() {
         asked.fetch_add(i32::from(is_probe), Ordering::SeqCst);
         let timeout = if is_probe { &min } else { &max };
         client.write(&accepted(timeout.load(Ordering::SeqCst), SESSION));
+        if !is_probe && request.session_id == 0 {
+            client.answer_first_ping();
+        }
         while client.read().is_some() {}
     });
     let connection = connect(&server.address());

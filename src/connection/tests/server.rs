@@ -99,12 +99,14 @@ impl<T: Read + Write + Send> Stream for T {}
 pub(super) struct Client {
     pub(super) stream: Box<dyn Stream>,
     frames: Frames,
+    /// Read before, and not handled.
+    unread: Option<Vec<u8>>,
     seen: Sender<Seen>,
 }
 
 impl Client {
     fn new(stream: Box<dyn Stream>, seen: Sender<Seen>) -> Client {
-        Client { stream, frames: Frames::new(usize::MAX), seen }
+        Client { stream, frames: Frames::new(usize::MAX), unread: None, seen }
     }
 
     /// Expects the client to use TLS.
@@ -116,6 +118,9 @@ impl Client {
 
     /// Reads the next frame; `None` at the end of the stream.
     pub(super) fn read(&mut self) -> Option<Vec<u8>> {
+        if let Some(frame) = self.unread.take() {
+            return Some(frame);
+        }
         loop {
             if let Some(frame) = self.frames.next().unwrap() {
                 return Some(frame.to_vec());
@@ -147,7 +152,21 @@ impl Client {
     pub(super) fn accept(&mut self) -> Option<ConnectRequest> {
         let request = self.read_connect()?;
         self.write(&accepted(request.timeout_ms, SESSION));
+        if request.session_id == 0 {
+            self.answer_first_ping()?;
+        }
         Some(request)
+    }
+
+    /// Answers the first request of a new session, which shows the client that it is admitted.
+    pub(super) fn answer_first_ping(&mut self) -> Option<()> {
+        let frame = self.read()?;
+        match Request::decode(&frame).unwrap() {
+            (xid, Request::Ping) => self.write(&replied(xid, &Reply::Empty)),
+            // Credentials come before.
+            _ => self.unread = Some(frame),
+        }
+        Some(())
     }
 
     /// Accepts a session and answers its requests.

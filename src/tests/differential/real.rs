@@ -68,6 +68,7 @@ impl RealConnection {
                     Some(connection)
                 }
                 ConnectAnswer::Refused => None,
+                ConnectAnswer::ClickHouseKeeper => panic!("no ZooKeeper server"),
                 ConnectAnswer::ReadOnlyServer => panic!("a read-only server"),
             };
         }

@@ -71,6 +71,21 @@ fn connect_answer_of_36_bytes_is_of_a_server_that_is_not_read_only() {
 }
 
 #[test]
+fn connect_answer_of_36_bytes_with_a_password_of_zeros_is_of_clickhouse_keeper() {
+    let keeper = "00000000 00002710 0000000000000001 00000010 00000000000000000000000000000000";
+    assert_eq!(decode_connect_answer(&bytes(keeper)), Ok(ConnectAnswer::ClickHouseKeeper));
+    let zookeeper = decode_connect_answer(&bytes(&format!("{keeper} 00")));
+    assert!(matches!(zookeeper, Ok(ConnectAnswer::Accepted(_))), "{zookeeper:?}");
+}
+
+/// So answers ClickHouse Keeper without a leader: with version 42 and the session -1.
+#[test]
+fn connect_answer_of_another_version_is_malformed() {
+    let electing = "0000002a 00002710 ffffffffffffffff 00000010 00000000000000000000000000000000";
+    assert_eq!(decode_connect_answer(&bytes(electing)), Err(DecodeError::UnknownValue(42)));
+}
+
+#[test]
 fn connect_answer_without_a_timeout_is_a_refusal() {
     let refused = "00000000 00000000 0000000000000000 00000010 00000000000000000000000000000000";
     assert_eq!(decode_connect_answer(&bytes(refused)), Ok(ConnectAnswer::Refused));

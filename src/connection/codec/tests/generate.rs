@@ -119,7 +119,8 @@ pub(crate) fn connect_answer() -> impl Strategy<Value = ConnectAnswer> {
     prop_oneof![
         3 => accepted,
         1 => Just(ConnectAnswer::Refused),
-        1 => Just(ConnectAnswer::ReadOnlyServer)
+        1 => Just(ConnectAnswer::ReadOnlyServer),
+        1 => Just(ConnectAnswer::ClickHouseKeeper)
     ]
 }
 

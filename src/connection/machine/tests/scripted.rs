@@ -50,14 +50,26 @@ impl Scripted {
         scripted
     }
 
-    /// Goes from `Open` to `Connected`.
+    /// Goes from `Open` to `Connected`, and for a new session to the answer of the first ping.
     pub(super) fn connect(&mut self) -> ConnectRequest {
         assert!(matches!(self.actions().as_slice(), [Action::Open]));
         let request = self.open();
         self.answer(&accepted(ID));
         let connected = Event::Connected { granted: Granted::new(TIMEOUT), session_id: ID };
         assert_eq!(self.events(), [connected]);
+        if request.session_id == 0 {
+            self.admit();
+        }
         request
+    }
+
+    /// Answers the ping that shows that the server admits the client.
+    pub(super) fn admit(&mut self) {
+        self.machine.timer(self.now);
+        let sent = self.sent();
+        assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Ping]);
+        self.pong();
+        assert_eq!(self.events(), [Event::PingAnswered { sent: self.now }]);
     }
 
     /// Opens the transport and takes the connect request.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, granted, read};
 use crate::client::Granted;
-use crate::connection::codec::{ConnectAnswer, OpCode, Reply, XID_AUTH};
+use crate::connection::codec::{ConnectAnswer, OpCode, Reply, XID_AUTH, XID_PING};
 use crate::connection::machine::{Action, Event, SessionLoss};
 use crate::error::ZkError;
 
@@ -133,6 +133,45 @@ fn refused_new_session_and_read_only_server_are_failed_attempts() {
 }
 
 #[test]
+fn answer_with_another_version_or_with_the_session_minus_one_is_a_failed_attempt() {
+    for (at, value) in [(4, 42_i32), (12, -1)] {
+        let mut scripted = Scripted::new(config());
+        scripted.machine.set_addresses(2);
+        scripted.actions();
+        scripted.open();
+        let mut bytes = Vec::new();
+        accepted(i64::from(u32::MAX)).encode(&mut bytes);
+        bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        scripted.machine.received(scripted.now, &bytes);
+        let actions = scripted.actions();
+        assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{value}: {actions:?}");
+        assert_eq!(scripted.open().session_id, 0);
+    }
+}
+
+#[test]
+fn session_is_lost_after_a_lap_of_servers_of_clickhouse_keeper() {
+    for mut scripted in [Scripted::new(config()), Scripted::serving()] {
+        scripted.machine.set_addresses(2);
+        scripted.machine.failed(scripted.now);
+        for attempt in 0..2 {
+            if attempt == 1 {
+                scripted.run_to_deadline();
+            }
+            scripted.open();
+            scripted.actions();
+            scripted.answer(&ConnectAnswer::ClickHouseKeeper);
+            let actions = scripted.actions();
+            let is_lost = actions.iter().any(|action| {
+                matches!(action, Action::Event(Event::SessionLost(SessionLoss::ClickHouseKeeper)))
+            });
+            assert_eq!(is_lost, attempt == 1, "{actions:?}");
+        }
+        assert_eq!(scripted.machine.deadline(), None);
+    }
+}
+
+#[test]
 fn negative_session_timeout_is_a_failed_attempt() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
@@ -157,6 +196,7 @@ fn longer_session_timeout_than_was_asked_for_is_accepted() {
     scripted.answer(&granted(ID, 3 * TIMEOUT));
     let connected = Event::Connected { granted: Granted::new(3 * TIMEOUT), session_id: ID };
     assert_eq!(scripted.events(), [connected]);
+    scripted.admit();
     assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(TIMEOUT / 2)), "the next ping");
 }
 
@@ -380,4 +420,89 @@ fn servers_that_end_each_connection_at_once_are_not_tried_in_a_loop_without_paus
         scripted.run_to_deadline();
     }
     assert!(connections < 40, "{connections}");
+}
+
+/// The error of a server that demands an authentication.
+const DEMANDED: i32 = crate::connection::codec::AUTHENTICATION_REQUIRED;
+
+/// Answers the first request on a new connection with the demand for an authentication.
+fn demand(scripted: &mut Scripted) {
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.run_to_deadline();
+    assert_eq!(scripted.sent()[0].operation, OpCode::Ping, "asked at once");
+    scripted.reply_error(XID_PING, DEMANDED);
+}
+
+fn opens(actions: &[Action<u32>]) -> usize {
+    actions.iter().filter(|action| matches!(action, Action::Open)).count()
+}
+
+fn ends_for_want_of_authentication(actions: &[Action<u32>]) -> bool {
+    let lost = |action: &Action<u32>| {
+        matches!(action, Action::Event(Event::SessionLost(SessionLoss::AuthenticationRequired)))
+    };
+    actions.iter().any(lost) && matches!(actions.last(), Some(Action::Ended))
+}
+
+#[test]
+fn session_is_lost_after_a_lap_of_servers_that_demand_an_authentication() {
+    let mut scripted = Scripted::new(config());
+    scripted.machine.set_addresses(3);
+    assert_eq!(opens(&scripted.actions()), 1);
+    for _ in 0..2 {
+        demand(&mut scripted);
+        assert_eq!(opens(&scripted.actions()), 1, "another server may not demand it");
+    }
+    demand(&mut scripted);
+    let actions = scripted.actions();
+    assert!(ends_for_want_of_authentication(&actions), "{actions:?}");
+    assert_eq!((opens(&actions), scripted.machine.deadline()), (0, None), "it is not presented again");
+}
+
+/// Each connect request renews a session, so one that is presented for ever blocks others with its znodes.
+#[test]
+fn living_session_is_not_renewed_for_ever_at_servers_that_begin_to_demand_an_authentication() {
+    let mut scripted = Scripted::serving();
+    scripted.machine.set_addresses(2);
+    scripted.submit(1, &read("/a"));
+    scripted.submit(2, &read("/b"));
+    // The error comes ahead of the replies that are owed.
+    scripted.reply_error(2, DEMANDED);
+    let actions = scripted.actions();
+    assert_eq!(opens(&actions), 1, "{actions:?}");
+    assert!(matches!(actions[0], Action::Drop), "{actions:?}");
+    scripted.machine.failed(scripted.now);
+    let actions = scripted.actions();
+    assert!(
+        ends_for_want_of_authentication(&actions),
+        "a server that is not reached does not help: {actions:?}"
+    );
+}
+
+#[test]
+fn server_that_answers_makes_up_for_one_that_demands_an_authentication() {
+    let mut scripted = Scripted::new(config());
+    scripted.machine.set_addresses(2);
+    for _ in 0..3 {
+        scripted.actions();
+        demand(&mut scripted);
+        scripted.actions();
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        scripted.actions();
+        scripted.admit();
+        scripted.lose_connection();
+    }
+    assert!(scripted.machine.deadline().is_some());
+}
+
+#[test]
+fn refusal_to_close_a_session_for_want_of_authentication_ends_the_close() {
+    let mut scripted = Scripted::serving();
+    scripted.machine.close(scripted.now);
+    let close = scripted.sent().pop().unwrap();
+    scripted.reply_error(close.xid, DEMANDED);
+    let actions = scripted.actions();
+    assert!(matches!(actions.as_slice(), [Action::Drop, Action::Ended]), "{actions:?}");
 }

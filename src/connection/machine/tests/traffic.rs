@@ -3,16 +3,20 @@
 use std::time::Duration;
 
 use super::scripted::{ID, Received, Scripted, TIMEOUT, accepted, config, data, read, watch};
+use crate::client::{Acl, CreateMode};
 use crate::connection::codec::{EventKind, OpCode, Reply, ReplyHeader, Request};
 use crate::connection::machine::{Action, Event, MIN_PROGRESS};
 use crate::error::ZkError;
 
 #[test]
 fn request_without_a_connection_is_sent_on_the_next_one() {
-    let mut scripted = Scripted::new(config());
+    let mut scripted = Scripted::serving();
+    scripted.lose_connection();
     scripted.submit(1, &read("/a"));
     assert!(scripted.machine.outgoing().is_empty());
-    scripted.connect();
+    scripted.open();
+    scripted.answer(&super::scripted::accepted(super::scripted::ID));
+    scripted.actions();
     let path = Some("/a".to_owned());
     assert_eq!(scripted.sent(), [Received { xid: 1, operation: OpCode::GetData, path }]);
     scripted.reply(1, 1, &data());
@@ -552,4 +556,81 @@ fn container_that_a_server_does_not_know_is_asked_for_once() {
     scripted.submit(2, &create);
     assert!(scripted.sent().is_empty());
     assert!(matches!(scripted.replies().as_slice(), [(2, Err(ZkError::Unimplemented))]));
+}
+
+fn create_of(length: usize) -> Request<'static> {
+    Request::Create {
+        path: "/a/x-".into(),
+        data: vec![0; length].into(),
+        acl: Acl::open_unsafe().into(),
+        mode: CreateMode::EphemeralSequential,
+    }
+}
+
+/// Takes up the session again, sends this, and has the server close the connection.
+fn close_at(scripted: &mut Scripted, number: u32, request: &Request<'_>) {
+    scripted.submit(number, request);
+    let actions = scripted.actions();
+    assert!(actions.is_empty(), "it is sent: {actions:?}");
+    scripted.lose_connection();
+    reconnect(scripted);
+}
+
+fn reconnect(scripted: &mut Scripted) {
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.actions();
+    scripted.sent();
+}
+
+#[test]
+fn request_at_which_three_connections_end_is_not_sent_any_more() {
+    let mut scripted = Scripted::serving();
+    for number in 1..=3 {
+        close_at(&mut scripted, number, &create_of(9000));
+    }
+    scripted.submit(4, &create_of(9000));
+    let replies = scripted.replies();
+    assert!(
+        matches!(replies.as_slice(), [(4, Err(ZkError::EndsConnection { bytes: 9000.. }))]),
+        "{replies:?}"
+    );
+    assert!(scripted.sent().is_empty());
+    scripted.submit(5, &create_of(8000));
+    assert_eq!(scripted.sent().len(), 1, "a shorter one may be taken");
+}
+
+#[test]
+fn request_is_no_reason_for_the_end_of_connections_if_such_a_one_was_answered_or_it_must_be_tried() {
+    let proof = Request::SetData { path: "/keep-alive".into(), data: Vec::new().into(), version: i32::MAX };
+    let delete = Request::Delete { path: "/a/x-1".into(), version: -1 };
+    let answered = create_of(100);
+    for request in [proof, delete, answered, read("/a")] {
+        let mut scripted = Scripted::serving();
+        scripted.submit(1, &create_of(200));
+        let stat = crate::client::Stat::default();
+        scripted.reply(1, 5, &Reply::Created { path: "/a/x-1".to_owned(), stat });
+        scripted.replies();
+        scripted.sent();
+        for number in 2..7 {
+            close_at(&mut scripted, number, &request);
+        }
+    }
+}
+
+#[test]
+fn three_connections_that_end_in_other_ways_are_not_blamed_on_a_request() {
+    let mut scripted = Scripted::serving();
+    for number in 1..=6 {
+        if number % 3 == 0 {
+            // The server does not answer, and is left.
+            scripted.submit(number, &create_of(9000));
+            scripted.advance(TIMEOUT / 2);
+            scripted.machine.timer(scripted.now);
+            scripted.actions();
+            reconnect(&mut scripted);
+        } else {
+            close_at(&mut scripted, number, &create_of(9000));
+        }
+    }
 }
