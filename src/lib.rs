@@ -154,6 +154,7 @@ mod connection;
 mod directory;
 mod engine;
 mod error;
+mod external;
 #[cfg(any(test, feature = "test-util"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 pub mod fake;

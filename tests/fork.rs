@@ -15,7 +15,8 @@ use zookeeper_recipes_lock::client::{
 };
 use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, CohortLock, NodeTracker, Session, SessionState, WriteLock, ZkResult,
+    BlockingWriteLock, Candidate, CohortLock, LockDirectory, LockError, NodeTracker, ReentrantLock, Session,
+    SessionState, WriteLock, ZkResult,
 };
 
 /// Enough that at some fork a thread holds the mutex behind the answer.
@@ -93,11 +94,56 @@ fn main() {
     );
     println!("test forked_child_does_not_own_the_lock ... ok");
 
+    calls_of_a_child_fail_at_once(&zookeeper);
+    println!("test calls_of_a_forked_child_fail_at_once ... ok");
+
     // The last handle, whose drop ends the session.
     let last = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
     let is_connected = || last.state() == SessionState::Connected;
     in_each_child("a handle", is_connected, || drop_copy(&last));
     println!("test forked_child_drops_the_last_handle ... ok");
+}
+
+/// The parent's threads use the same locks all the time, so that some hold a mutex at each fork.
+fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
+    let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
+    let blocking = BlockingWriteLock::new(&session, "/locks/busy").expect("the path is valid");
+    let listening =
+        WriteLock::with_listener(&session, "/locks/busy-listening", ()).expect("the path is valid");
+    let cohort = CohortLock::new(&session, "/locks/busy-cohort").expect("the path is valid");
+    let reentrant = ReentrantLock::new(blocking.clone());
+    let guard = BlockingWriteLock::new(&session, "/locks/held").expect("the path is valid");
+    let guard = guard.lock().expect("the lock is free");
+    let tracker =
+        NodeTracker::start(&session, "/tracked", Duration::from_secs(30)).expect("there is contact");
+    let work = || {
+        drop(blocking.try_lock());
+        drop(listening.lock().and_then(|_| listening.unlock()));
+        drop(cohort.try_lock());
+        drop((session.subscribe(), tracker.current().is_ok(), guard.is_revocation_requested()));
+        session.state() == SessionState::Connected && guard.is_owner()
+    };
+    in_each_child("a busy session", work, || {
+        let is_lost = |error: &LockError| matches!(error, LockError::SessionLost { .. });
+        assert!(blocking.lock().is_err_and(|error| is_lost(&error)));
+        assert!(blocking.try_lock().is_err_and(|error| is_lost(&error)));
+        assert!(blocking.try_lock_for(Duration::from_secs(60)).is_err_and(|error| is_lost(&error)));
+        assert!(listening.lock().is_err_and(|error| is_lost(&error)));
+        assert!(listening.unlock().is_err_and(|error| is_lost(&error)));
+        assert!(cohort.lock().is_err_and(|error| is_lost(&error)));
+        assert!(reentrant.lock().is_err_and(|error| is_lost(&error)));
+        assert!(tracker.current().is_err_and(|error| is_lost(&error)));
+        assert!(NodeTracker::start(&session, "/tracked", Duration::from_secs(60)).is_err());
+        assert!(LockDirectory::new(&session, "/locks/busy").is_ok_and(|dir| dir.contenders().is_err()));
+        assert!(!guard.is_revocation_requested() && listening.id().is_none());
+        assert_eq!(session.state(), SessionState::Lost);
+        drop(session.subscribe());
+        session.close();
+        drop_copy(&listening);
+        drop_copy(&guard);
+        drop_copy(&session);
+    });
+    drop(guard);
 }
 
 /// Makes its calls on the thread that submits them.

@@ -12,6 +12,7 @@
 mod support;
 
 use std::alloc::System;
+use std::fs;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -45,6 +46,7 @@ fn nothing_is_left_after_everything_is_dropped() {
     let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
     let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
     let znodes = server.metric("znode_count");
+    closed_session_keeps_no_descriptor(&server);
     waiting_locks_need_two_threads(&server);
     timed_out_attempts_leave_no_watch(&server);
     permits_leave_nothing(&server);
@@ -215,6 +217,23 @@ fn only_the_borrowed_handle_is_left(server: &Server) {
     assert_no_threads("zk-lock-");
     assert_eq!(Arc::strong_count(&zk), 1);
     assert!(zk.get_children("/leaks/queue", false).unwrap().is_empty());
+}
+
+/// A lock or a guard may live on.
+fn closed_session_keeps_no_descriptor(server: &Server) {
+    let descriptors = || fs::read_dir("/proc/self/fd").map(Iterator::count);
+    let Ok(before) = descriptors() else { return };
+    let held: Vec<_> = (0..5)
+        .map(|_| {
+            let session = Session::connect(&server.connect_string(), LONG).unwrap();
+            let guard = BlockingWriteLock::new(&session, "/leaks/queue").unwrap().lock().unwrap();
+            session.close();
+            guard
+        })
+        .collect();
+    eventually("all descriptors are closed", || descriptors().is_ok_and(|count| count <= before));
+    drop(held);
+    assert_no_threads("zk-lock-");
 }
 
 fn failed_connect_leaves_no_thread(server: &Server) {

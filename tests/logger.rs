@@ -21,9 +21,9 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use zookeeper_recipes_lock::client::{BlockingClient, Call, Granted};
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, Candidate, LeaderWatch, Leadership, LockDirectory, LockError, LockGuard,
-    LockOptions, MultiLock, NamingScheme, NodeTracker, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock,
-    RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock, ZkError,
+    Acl, BlockingWriteLock, CancelToken, Candidate, LeaderWatch, Leadership, LockDirectory, LockError,
+    LockGuard, LockOptions, MultiLock, NamingScheme, NodeTracker, Permissions, QueueWatch, ReadLock,
+    ReadWriteLock, ReentrantLock, RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock, ZkError,
 };
 
 const DIR: &str = "/locks/it";
@@ -624,6 +624,64 @@ fn panicking_logger_blocks_no_lock() {
         sessions.iter().for_each(Session::close);
         assert!(sessions.iter().all(|session| session.state() == SessionState::Lost));
         eventually("both sessions are closed", || server.sessions().is_empty());
+        drop(reacting);
+    });
+}
+
+#[test]
+fn logger_that_blocks_on_warnings_holds_up_no_call_of_a_client_that_blocks() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let (open, gate) = bounded::<()>(0);
+        let reacting = Reacting::with(move |record| {
+            if record.args().to_string().contains("/secret/") {
+                let _ = gate.recv();
+            }
+        });
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        // As many as there are calls at once.
+        for number in 0..16 {
+            let path = format!("/secret/{number}");
+            server.create_with_acl(&path, b"", &[Acl::new(Permissions::DELETE, "world", "anyone")]);
+            let refused = NodeTracker::start(&session, &path, LONG).unwrap_err();
+            assert!(matches!(refused, LockError::AccessDenied { .. }), "{refused}");
+        }
+        let (acquired, acquisitions) = bounded(1);
+        let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+        thread::spawn(move || acquired.send(lock.lock().map(drop)));
+        acquisitions.recv_timeout(LONG).unwrap().unwrap();
+        drop(open);
+        drop(reacting);
+    });
+}
+
+#[test]
+fn logger_that_blocks_on_acquisitions_holds_up_no_call_of_a_client_that_blocks() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let (open, gate) = bounded::<()>(0);
+        let reacting = Reacting::with(move |record| {
+            if record.args().to_string().starts_with("acquired /locks/blocked/") {
+                let _ = gate.recv();
+            }
+        });
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let locks: Vec<_> = (0..20)
+            .map(|number| {
+                let dir = format!("/locks/blocked/{number}");
+                let ahead = server.create_sequential(&dir, "x-other-lock-", None);
+                let lock = WriteLock::with_listener(&session, &dir, ()).unwrap();
+                assert!(!lock.lock().unwrap());
+                server.delete(&ahead);
+                lock
+            })
+            .collect();
+        eventually("all are owned", || locks.iter().all(|lock| lock.is_owner()));
+        let (acquired, acquisitions) = bounded(1);
+        let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+        thread::spawn(move || acquired.send(lock.lock().map(drop)));
+        acquisitions.recv_timeout(LONG).unwrap().unwrap();
+        drop(open);
         drop(reacting);
     });
 }

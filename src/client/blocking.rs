@@ -9,6 +9,7 @@ use super::{
     contain_call,
 };
 use crate::error::ZkResult;
+use crate::external::External;
 use crate::time::Runtime;
 
 /// A client whose calls wait for their replies.
@@ -131,7 +132,10 @@ impl AnyClient {
     pub(crate) fn on(self, runtime: &Arc<dyn Runtime>) -> Arc<dyn ZooKeeperClient> {
         match self {
             AnyClient::Port(client) => client,
-            AnyClient::Blocking(client) => Arc::new(OnWorkers { client, runtime: Arc::downgrade(runtime) }),
+            AnyClient::Blocking(client) => {
+                let client = Arc::new(External::new("a ZooKeeper client", client, runtime));
+                Arc::new(OnWorkers { client, runtime: Arc::downgrade(runtime) })
+            }
         }
     }
 }
@@ -165,7 +169,8 @@ impl fmt::Debug for AnyClient {
 
 /// The adapter. It passes on each outcome on the thread that has made the call.
 struct OnWorkers {
-    client: Arc<dyn BlockingClient>,
+    /// A job that is dropped may have the last handle.
+    client: Arc<External<Arc<dyn BlockingClient>>>,
     runtime: Weak<dyn Runtime>,
 }
 
@@ -174,7 +179,7 @@ impl ZooKeeperClient for OnWorkers {
         // Without one, the session has ended.
         let Some(runtime) = self.runtime.upgrade() else { return };
         let client = Arc::clone(&self.client);
-        let make = move || call_blocking(&*client, &call);
+        let make = move || call_blocking(&***client, &call);
         runtime.submit(
             done.priority(),
             Box::new(move || done.finish(contain_call("the ZooKeeper client", make))),

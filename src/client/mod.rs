@@ -211,6 +211,8 @@ impl Enqueued {
 /// - The client calls a [`Done`], and the sink, on any of its threads, while it holds no lock that
 ///   `submit` or [`remove_watches`](ZooKeeperClient::remove_watches) takes: what follows from an
 ///   outcome or an event makes such calls, on that thread and on others. Neither of the two blocks.
+/// - The session drops the client on a callback thread, never on one of the client's. So the drop may wait for
+///   the client's threads.
 /// - Of calls and their effects, outcomes and events: see [`is_ordered`](ZooKeeperClient::is_ordered).
 pub trait ZooKeeperClient: Send + Sync {
     /// Makes a call, whose outcome is passed to `done`: the reply of its kind, or an error.

@@ -52,7 +52,7 @@ pub(crate) use self::exchange::{Continuation, Exchange, exchange};
 use self::machine::{Config, Machine, SessionLoss};
 use self::resolver::{NameService, Resolver};
 use self::servers::Servers;
-use self::shared::{ContactState, Io, Shared};
+use self::shared::{ContactState, Io, PollHandle, Shared};
 #[cfg(feature = "tls")]
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
@@ -189,9 +189,10 @@ impl Connection {
         let names_wait = (session_timeout / NAMES_WAIT_DIVISOR).min(MAX_NAMES_WAIT);
         let machine = Machine::new(config, SystemClock.now());
         let list = Servers::new(servers.servers(), names_wait, names_seed);
-        let io = Io::new(machine, list, registry, Granted::new(session_timeout));
+        let handle = PollHandle { registry, waker: Arc::clone(&waker) };
+        let io = Io::new(machine, list, handle, Granted::new(session_timeout));
         let (end, ended) = bounded(0);
-        let shared = Arc::new(Shared::new(io, Arc::clone(&waker), ended));
+        let shared = Arc::new(Shared::new(io, ended));
         let chroot = Chroot::new(servers.chroot());
         let io_thread = IoThread {
             shared: Arc::clone(&shared),

@@ -43,7 +43,6 @@ const CLOSED_AT_FIRST: &str = "the server closed the connection, it may not be s
 
 pub(super) struct Shared {
     io: Mutex<CONNECTION, Io>,
-    waker: Arc<Waker>,
     /// The process that opened the connection. One that it forks has no I/O thread, and must not
     /// use the socket.
     process: u32,
@@ -65,7 +64,8 @@ pub(super) struct Io {
     /// Counts the transports that the machine has asked for or given up.
     pub(super) link_number: u64,
     actions: Actions,
-    registry: Registry,
+    /// `None` once the I/O thread has ended: handles that are left must not keep its descriptors open.
+    poll: Option<PollHandle>,
     /// The transport may have more to read.
     has_more: bool,
     /// An attempt waits for a name to be resolved, until this moment if there is one.
@@ -73,6 +73,12 @@ pub(super) struct Io {
     /// The I/O thread sleeps until then.
     asleep_until: Option<Moment>,
     pub(super) status: Status,
+}
+
+/// What a connection needs of the I/O thread's poll. Each has a descriptor.
+pub(super) struct PollHandle {
+    pub(super) registry: Registry,
+    pub(super) waker: Arc<Waker>,
 }
 
 /// A transport that is in use, or is being opened.
@@ -105,8 +111,8 @@ pub(super) enum ContactState {
 }
 
 impl Shared {
-    pub(super) fn new(io: Io, waker: Arc<Waker>, ended: Receiver<Infallible>) -> Shared {
-        Shared { io: Mutex::new(io), waker, process: process::id(), ended }
+    pub(super) fn new(io: Io, ended: Receiver<Infallible>) -> Shared {
+        Shared { io: Mutex::new(io), process: process::id(), ended }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, CONNECTION, Io> {
@@ -169,15 +175,16 @@ impl Shared {
 
     /// Makes a caller's call, writes what it has left to write, and wakes the I/O thread if need be.
     fn call<T>(&self, code: impl FnOnce(&mut Io) -> T) -> T {
-        let (result, wakes) = {
+        let (result, waker) = {
             let mut io = self.lock();
             let was_blocked = io.is_write_blocked();
             let result = code(&mut io);
-            (result, io.after_call(was_blocked))
+            let wakes = io.after_call(was_blocked);
+            (result, io.poll.as_ref().filter(|_| wakes).map(|poll| Arc::clone(&poll.waker)))
         };
-        if wakes {
+        if let Some(waker) = waker {
             // Fails only if the process has no memory for it. The I/O thread wakes every second.
-            let _ = self.waker.wake();
+            let _ = waker.wake();
         }
         result
     }
@@ -187,7 +194,7 @@ impl Io {
     pub(super) fn new(
         machine: Machine<Continuation>,
         servers: Servers,
-        registry: Registry,
+        poll: PollHandle,
         granted: Granted,
     ) -> Io {
         let status = Status {
@@ -205,7 +212,7 @@ impl Io {
             opens_another: None,
             link_number: 0,
             actions: Actions::new(),
-            registry,
+            poll: Some(poll),
             has_more: false,
             waits_for_name: None,
             asleep_until: None,
@@ -260,7 +267,7 @@ impl Io {
     /// continuations.
     pub(super) fn take_rest(&mut self) -> impl Sized + use<> {
         self.drop_link("the connection has ended");
-        (self.machine.take(), std::mem::take(&mut self.actions))
+        (self.machine.take(), std::mem::take(&mut self.actions), self.poll.take())
     }
 
     /// Prepares for sleep and returns when it ends, or `None` if there is work.
@@ -377,7 +384,7 @@ impl Io {
                 }
                 Err(error) => {
                     let Link { transport, target, .. } = self.opening.remove(position);
-                    transport.close(&self.registry);
+                    close(transport, self.poll.as_ref());
                     self.opening_failed(target, error.to_string());
                 }
             }
@@ -388,7 +395,7 @@ impl Io {
     fn close_opening(&mut self, failure: Option<&str>) {
         self.opens_another = None;
         for Link { transport, target, .. } in self.opening.drain(..) {
-            transport.close(&self.registry);
+            close(transport, self.poll.as_ref());
             match failure {
                 Some(why) => self.servers.failed(target, why.to_owned()),
                 None => self.servers.put_back(target),
@@ -462,7 +469,7 @@ impl Io {
         self.close_opening(Some(why));
         if let Some(link) = self.link.take() {
             self.servers.failed(link.target, why.to_owned());
-            link.transport.close(&self.registry);
+            close(link.transport, self.poll.as_ref());
         }
     }
 
@@ -489,6 +496,13 @@ impl Io {
     }
 }
 
+/// Closes a transport. Without a poll, dropping it does so.
+fn close(transport: Transport, poll: Option<&PollHandle>) {
+    if let Some(poll) = poll {
+        transport.close(&poll.registry);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -502,9 +516,10 @@ mod tests {
         let config = Config { session_timeout, credentials: Vec::new(), max_frame: 1 << 20, seed: 1 };
         let machine = Machine::new(config, SystemClock.now());
         let poll = Poll::new().unwrap();
-        let registry = poll.registry().try_clone().unwrap();
+        let waker = Arc::new(Waker::new(poll.registry(), Token(0)).unwrap());
+        let handle = PollHandle { registry: poll.registry().try_clone().unwrap(), waker };
         let servers = Servers::new(servers, Duration::ZERO, 1);
-        let mut io = Io::new(machine, servers, registry, Granted::new(session_timeout));
+        let mut io = Io::new(machine, servers, handle, Granted::new(session_timeout));
         io.take_actions(&mut Actions::new());
         (poll, io)
     }

@@ -41,6 +41,7 @@ impl BlockingLock {
     /// Takes the lock if it is free. Later loss and revocation arrive on the signals, which several
     /// locks may share.
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
+        self.session().check_process(Operation::LOCK, &self.dir)?;
         let attempt = self.start(signals)?;
         match attempt.claim.wait_until_placed([&signals.broken(), self.support.closed()])? {
             Some(Place::Owner) => attempt.into_guard().map(Some),
@@ -63,6 +64,7 @@ impl BlockingLock {
     /// Waits for the lock. The loss of the session, or of another lock on the same signals, ends
     /// the wait.
     pub(crate) fn wait(&self, wait: &Wait, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
+        self.session().check_process(Operation::LOCK, &self.dir)?;
         if wait.is_cancelled() {
             return Err(cancelled(&self.dir));
         }

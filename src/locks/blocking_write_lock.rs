@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
@@ -156,6 +156,11 @@ impl BlockingWriteLock {
     /// The core of the present session.
     pub(crate) fn core(&self) -> Arc<Core> {
         self.lock.session().core()
+    }
+
+    /// Fails in a forked child, where the session has ended.
+    pub(crate) fn check_process(&self, operation: Operation) -> Result<()> {
+        self.lock.session().check_process(operation, self.lock.path())
     }
 
     pub(crate) fn dir(&self) -> &str {

@@ -194,7 +194,10 @@ impl Candidate {
     /// Stops the candidate without blocking: it leaves the queue, or steps down when its closure
     /// has returned. Idempotent.
     pub fn stop(&self) {
-        self.shared.stop.cancel();
+        // In a forked child the candidate is the parent's, and a mutex may stay held for ever.
+        if self.process.is_current() {
+            self.shared.stop.cancel();
+        }
     }
 
     /// Blocks until the candidate has ended, or the wait times out or is cancelled. Returns whether it
@@ -202,9 +205,9 @@ impl Candidate {
     ///
     /// After a [`stop`](Candidate::stop) a leader ends once its closure has returned and the znode is
     /// deleted. One that waits ends at once, and its znode is deleted in the background. It ends by
-    /// itself after an [error](Candidate::error).
+    /// itself after an [error](Candidate::error). Returns `false` at once in a forked child.
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
-        wait.into().wait_for(&*self.runtime, &self.ended) == Waited::Disconnected
+        self.process.is_current() && wait.into().wait_for(&*self.runtime, &self.ended) == Waited::Disconnected
     }
 
     /// Returns a channel that is disconnected when the candidate has ended; for use in
@@ -237,10 +240,7 @@ impl Candidate {
 
 impl Drop for Candidate {
     fn drop(&mut self) {
-        // In a forked child the candidate is the parent's, and a mutex may stay held for ever.
-        if self.process.is_current() {
-            self.stop();
-        }
+        self.stop();
     }
 }
 

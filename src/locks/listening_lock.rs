@@ -93,13 +93,12 @@ impl ListeningLock {
         access: Access,
         listener: Option<Arc<dyn LockListener>>,
     ) -> ListeningLock {
-        let is_replaced = support.session().replacement().is_some();
         let inner = Arc::new_cyclic(|inner| LockInner {
             process: support.session().core().process(),
+            listener: Arc::new(ListenerSlot::new(Weak::clone(inner), listener, support.session())),
             support,
             dir,
             access,
-            listener: Arc::new(ListenerSlot::new(Weak::clone(inner), listener, is_replaced)),
             current: lock_order::Mutex::new(None),
         });
         if let Some(replacement) = inner.support.session().replacement() {
@@ -129,6 +128,7 @@ impl ListeningLock {
     /// - [`RequestDeleted`](LockError::RequestDeleted): another client deleted the znode meanwhile.
     /// - [`AccessDenied`](LockError::AccessDenied), or another refusal of the server.
     pub fn lock(&self) -> Result<bool> {
+        self.session().check_process(Operation::LOCK, &self.inner.dir)?;
         let closed = || LockError::closed(Operation::LOCK, &self.inner.dir);
         if self.is_closed() {
             return Err(closed());
@@ -164,6 +164,7 @@ impl ListeningLock {
     ///   released, but its znode blocks others. The deletion is repeated in the background until it
     ///   succeeds or the session ends.
     pub fn unlock(&self) -> Result<Released> {
+        self.session().check_process(Operation::UNLOCK, &self.inner.dir)?;
         let Some(request) = self.inner.current.lock().take() else { return Ok(Released::Deleted) };
         let owned = request.is_owner();
         let released = locking::release(&request);
@@ -191,6 +192,9 @@ impl ListeningLock {
     /// Returns the full path of the request's znode; `None` without a request in the queue.
     #[must_use]
     pub fn id(&self) -> Option<String> {
+        if !self.inner.process.is_current() {
+            return None;
+        }
         let current = self.inner.current.lock();
         let request = current.as_ref().filter(|request| !request.has_ended())?;
         request.znode().map(|znode| znode.to_string())
@@ -205,6 +209,7 @@ impl ListeningLock {
     /// more; [`SessionLost`](LockError::SessionLost);
     /// [`ConnectionLoss`](LockError::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
+        self.session().check_process(Operation::FENCE, &self.inner.dir)?;
         let current = self.inner.current.lock().clone();
         match current.filter(|request| !request.has_ended()) {
             Some(request) => request.fencing_token(),
@@ -218,6 +223,10 @@ impl ListeningLock {
     /// calls of [`lock`](ListeningLock::lock) fail with [`Closed`](LockError::Closed). Idempotent;
     /// the session stays open.
     pub fn close(&self) {
+        // In a forked child the request is the parent's, and a mutex may stay held for ever.
+        if !self.inner.process.is_current() {
+            return;
+        }
         self.inner.support.close();
         let current = self.inner.current.lock().take();
         if let Some(request) = current {
@@ -251,7 +260,7 @@ impl ListeningLock {
     /// Replaces the listener. The new one receives all events that the former one has not yet
     /// received: perhaps a release without the acquisition before it.
     pub fn set_lock_listener(&self, listener: impl LockListener + 'static) {
-        self.inner.listener.set(Some(Arc::new(listener)));
+        self.inner.listener.set(Arc::new(listener));
     }
 }
 
@@ -280,8 +289,7 @@ impl ListeningLock {
 
 impl Drop for ListeningLock {
     fn drop(&mut self) {
-        // In a forked child the request is the parent's, and a mutex may stay held for ever.
-        if self.closes_on_drop && self.inner.process.is_current() {
+        if self.closes_on_drop {
             self.close();
         }
     }

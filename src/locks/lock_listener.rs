@@ -1,17 +1,22 @@
 //! [`LockListener`]: the callbacks of a lock; and [`ListenerSlot`], the only code that calls them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crossbeam_channel::Sender;
 
 use crate::error::LossReason;
+use crate::external::External;
 use crate::lock_order::{Mutex, rank::LISTENER};
 use crate::locks::listening_lock::{ListeningLock, LockInner};
 use crate::logging;
-use crate::panics::contain;
 use crate::request::{Observer, RequestEvent};
-use crate::session::Mailbox;
+use crate::session::{Mailbox, Session};
+use crate::time::Runtime;
+
+/// The largest number of events that wait for a listener.
+const MAX_WAITING: usize = 1000;
 
 /// The callbacks of a [`WriteLock`](crate::WriteLock) or a [`ReadLock`](crate::ReadLock).
 ///
@@ -24,9 +29,13 @@ use crate::session::Mailbox;
 /// The calls for one lock come in order and one at a time. They come on a callback thread of the
 /// session, or on the thread that unlocks, closes or drops the lock. The crate holds no internal
 /// lock meanwhile: a listener may lock, unlock, close or drop its own lock or any other. A listener
-/// that blocks delays only the later calls for its own lock. A call comes a moment after the event;
+/// that blocks delays only the later calls for its own lock. If 1,000 wait for it, the oldest acquisitions are
+/// left out, each with its end, and [counted](LockListener::missed). A call comes a moment after the event;
 /// ask [`is_owner`](crate::ListeningLock::is_owner) for the state *now*. A panic in a listener is
 /// caught and logged, and affects nothing else.
+///
+/// A listener that no lock has any more is dropped on a callback thread of the session, soon after. There
+/// it may block, or panic, or use the crate.
 ///
 /// The methods that ask for an answer get the lock: after a loss,
 /// [`lock`](crate::ListeningLock::lock) joins the queue again. Its session stays open until the call
@@ -73,6 +82,13 @@ pub trait LockListener: Send + Sync {
     /// new session instead, without this call. Does nothing unless overridden.
     fn request_dropped(&self, lock: &ListeningLock, reason: LossReason) {
         let _ = (lock, reason);
+    }
+
+    /// Calls were left out, because 1,000 of them waited for this listener. Receives the number of the
+    /// acquisitions, of which neither the acquisition nor the end was reported, and of the requests that
+    /// were dropped. The latest acquisition is never left out. Does nothing unless overridden.
+    fn missed(&self, requests: u64) {
+        let _ = requests;
     }
 }
 
@@ -155,13 +171,22 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
     fn request_dropped(&self, lock: &ListeningLock, reason: LossReason) {
         (**self).request_dropped(lock, reason);
     }
+
+    fn missed(&self, requests: u64) {
+        (**self).missed(requests);
+    }
 }
+
+type Listener = Arc<External<Arc<dyn LockListener>>>;
 
 /// The listener of one lock, with the events that were not delivered yet.
 pub(crate) struct ListenerSlot {
     lock: Weak<LockInner>,
-    listener: Mutex<LISTENER, Option<Arc<dyn LockListener>>>,
+    listener: Mutex<LISTENER, Option<Listener>>,
+    runtime: Arc<dyn Runtime>,
     events: Mailbox<RequestEvent>,
+    /// The requests that were left out, as too many events waited.
+    missed: AtomicU64,
     /// Lost sessions are replaced. A request that waits on a lost session is then made again on the
     /// next, so there is nothing to report until it is known that none follows.
     is_replaced: bool,
@@ -173,19 +198,31 @@ impl ListenerSlot {
     pub(crate) fn new(
         lock: Weak<LockInner>,
         listener: Option<Arc<dyn LockListener>>,
-        is_replaced: bool,
+        session: &Session,
     ) -> ListenerSlot {
-        let (listener, is_withheld) = (Mutex::new(listener), AtomicBool::new(false));
-        ListenerSlot { lock, listener, events: Mailbox::new(), is_replaced, is_withheld }
+        let slot = ListenerSlot {
+            lock,
+            listener: Mutex::new(None),
+            runtime: Arc::clone(session.core().runtime()),
+            events: Mailbox::new(),
+            missed: AtomicU64::new(0),
+            is_replaced: session.replacement().is_some(),
+            is_withheld: AtomicBool::new(false),
+        };
+        if let Some(listener) = listener {
+            slot.set(listener);
+        }
+        slot
     }
 
     pub(crate) fn get(&self) -> Option<Arc<dyn LockListener>> {
-        self.listener.lock().clone()
+        self.listener.lock().as_ref().map(|listener| Arc::clone(&***listener))
     }
 
-    pub(crate) fn set(&self, listener: Option<Arc<dyn LockListener>>) {
-        let before = std::mem::replace(&mut *self.listener.lock(), listener);
-        // Outside the lock: dropping the listener runs the application's code.
+    pub(crate) fn set(&self, listener: Arc<dyn LockListener>) {
+        let listener = Arc::new(External::new("a lock listener", listener, &self.runtime));
+        let before = self.listener.lock().replace(listener);
+        // Outside the mutex.
         drop(before);
     }
 
@@ -204,18 +241,23 @@ impl ListenerSlot {
                 return;
             }
         }
-        let Some(listener) = self.get() else { return };
-        // The closure owns the listener: this may be its last handle, and dropping it runs the
-        // application's code, too.
-        let reported = event.clone();
-        let call = move || match reported {
+        let listener = self.listener.lock().clone();
+        let Some(listener) = listener else { return };
+        // Between two requests.
+        let missed = if begins(&event) { self.missed.swap(0, Ordering::SeqCst) } else { 0 };
+        if missed > 0 {
+            if let Err(message) = listener.call(|listener| listener.missed(missed)) {
+                logging::error!("a lock listener panicked on missed calls: {message}");
+            }
+        }
+        let called = listener.call(|listener| match &event {
             RequestEvent::Acquired => listener.lock_acquired(),
             RequestEvent::RevocationRequested => listener.revocation_requested(lock),
             RequestEvent::Released => listener.lock_released(),
-            RequestEvent::Lost(reason) => listener.lock_lost(lock, reason),
-            RequestEvent::Dropped(reason, _) => listener.request_dropped(lock, reason),
-        };
-        if let Err(message) = contain(call) {
+            RequestEvent::Lost(reason) => listener.lock_lost(lock, *reason),
+            RequestEvent::Dropped(reason, _) => listener.request_dropped(lock, *reason),
+        });
+        if let Err(message) = called {
             logging::error!("a lock listener panicked on {event:?}: {message}");
         }
     }
@@ -223,7 +265,9 @@ impl ListenerSlot {
 
 impl Observer for ListenerSlot {
     fn post(&self, event: RequestEvent) {
-        self.events.post(event);
+        self.events.post_within(MAX_WAITING, event, |waiting| {
+            self.missed.fetch_add(leave_out_oldest(waiting), Ordering::SeqCst);
+        });
     }
 
     fn has_callbacks(&self) -> bool {
@@ -237,6 +281,20 @@ impl Observer for ListenerSlot {
     }
 }
 
+/// Returns whether this is the first event of a request: it acquires the lock, or never will.
+fn begins(event: &RequestEvent) -> bool {
+    matches!(event, RequestEvent::Acquired | RequestEvent::Dropped(..))
+}
+
+/// Removes all events of the oldest request of which none was reported, unless it is the latest one. Returns
+/// how many requests that are.
+fn leave_out_oldest(waiting: &mut VecDeque<RequestEvent>) -> u64 {
+    let mut firsts = waiting.iter().enumerate().filter(|(_, event)| begins(event)).map(|(at, _)| at);
+    let (Some(oldest), Some(next)) = (firsts.next(), firsts.next()) else { return 0 };
+    waiting.drain(oldest..next);
+    1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +304,11 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use crossbeam_channel::{Receiver, bounded, unbounded};
+
+    use crate::error::LockError;
     use crate::fake::SimulatedZooKeeper;
+    use crate::tests::eventually;
     use crate::{Session, WriteLock};
 
     /// Posts and delivers these events of a lock with this listener.
@@ -358,5 +420,67 @@ mod tests {
         let lock = own.get_or_init(|| lock_with(first));
         deliver(lock, [RequestEvent::Acquired, RequestEvent::Released]);
         assert_eq!(successor.0.load(Ordering::SeqCst), 1);
+    }
+
+    /// Records its calls; the first one waits for a message.
+    struct Slow {
+        gate: Receiver<()>,
+        calls: Sender<LockEvent>,
+        missed: Sender<u64>,
+    }
+
+    impl LockListener for Slow {
+        fn lock_acquired(&self) {
+            let _ = self.gate.recv();
+            self.calls.lock_acquired();
+        }
+
+        fn lock_released(&self) {
+            self.calls.lock_released();
+        }
+
+        fn lock_lost(&self, lock: &ListeningLock, reason: LossReason) {
+            self.calls.lock_lost(lock, reason);
+        }
+
+        fn missed(&self, requests: u64) {
+            self.missed.send(requests).unwrap();
+        }
+    }
+
+    #[test]
+    fn events_that_wait_for_a_listener_are_bounded_and_the_latest_are_reported() {
+        let (open, gate) = bounded::<()>(0);
+        let ((sender, calls), (missing, missed)) = (unbounded(), unbounded());
+        let lock = lock_with(Slow { gate, calls: sender, missed: missing });
+        let slot = &lock.observer();
+        slot.post(RequestEvent::Acquired);
+        thread::scope(|scope| {
+            let delivering = scope.spawn(|| slot.deliver());
+            // Takes the first one, whose end is never left out.
+            eventually("the listener is called", || !slot.has_callbacks());
+            slot.post(RequestEvent::Released);
+            for _ in 0..3 * MAX_WAITING {
+                slot.post(RequestEvent::Acquired);
+                slot.post(RequestEvent::RevocationRequested);
+                slot.post(RequestEvent::Released);
+                let dropped = LockError::RequestDeleted { path: String::new() };
+                slot.post(RequestEvent::Dropped(LossReason::NodeDeleted, dropped));
+            }
+            slot.post(RequestEvent::Acquired);
+            slot.post(RequestEvent::Lost(LossReason::NodeDeleted));
+            drop(open);
+            delivering.join().unwrap();
+        });
+        let calls: Vec<_> = calls.try_iter().collect();
+        assert_eq!(calls[..2], [LockEvent::Acquired, LockEvent::Released]);
+        assert_eq!(calls[calls.len() - 2..], [LockEvent::Acquired, LockEvent::Lost(LossReason::NodeDeleted)]);
+        assert!(calls.chunks(2).all(|pair| pair[0] == LockEvent::Acquired && pair[1] != LockEvent::Acquired));
+        assert!(calls.len() <= MAX_WAITING, "{}", calls.len());
+        // Two in each round, of which only the acquisitions are recorded here; and it was reported once.
+        let left_out: Vec<_> = missed.try_iter().collect();
+        assert_eq!(left_out.len(), 1);
+        let recorded = calls.len() as u64 / 2 - 2;
+        assert!(left_out[0] >= 2 * (3 * MAX_WAITING as u64 - recorded) - 1, "{left_out:?}, {recorded}");
     }
 }

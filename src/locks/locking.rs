@@ -66,6 +66,7 @@ pub(crate) fn downgrade(
 
 /// Ends a request and waits until its znode is deleted, or contact is lost.
 pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
+    request.check_process(Operation::UNLOCK)?;
     Release::begin(request).wait()
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::error::{LockError, Result};
+use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::blocking_write_lock::BlockingWriteLock;
@@ -112,6 +112,7 @@ impl NamedLocks {
     /// As [`get`](NamedLocks::get).
     pub fn cohort(&self, resource: &str, options: CohortOptions) -> Result<CohortLock> {
         let dir = self.path(resource)?;
+        self.session.check_process(Operation::LOCK, &dir)?;
         let mut cohorts = self.cohorts.lock();
         if let Some(lock) = cohorts.locks.get(&dir).and_then(WeakCohortLock::upgrade) {
             return Ok(lock);

@@ -115,6 +115,7 @@ impl ReentrantLock {
 
     /// Another guard for a thread that has one already.
     fn enter_again(&self) -> Result<Option<ReentrantGuard<'_>>> {
+        self.lock.check_process(Operation::LOCK)?;
         let hold = self.holds.lock().get(&thread::current().id()).and_then(Weak::upgrade);
         match hold {
             Some(hold) if hold.is_owner() => Ok(Some(ReentrantGuard::new(hold))),

@@ -25,7 +25,6 @@ pub(crate) fn defer_on_this_thread() {
 }
 
 /// Has another thread write what is logged meanwhile.
-#[cfg(feature = "zookeeper")]
 pub(crate) fn deferring(code: impl FnOnce()) {
     struct Former(bool);
 
@@ -44,15 +43,16 @@ pub(crate) fn is_enabled(level: Level) -> bool {
 }
 
 pub(crate) fn write(level: Level, module: &'static str, line: fmt::Arguments<'_>) {
-    if DEFERS.get() {
-        return deferred::push(level, module, line.to_string());
-    }
     let log = || {
+        // The line may have a value of the application's, which is formatted here.
+        if DEFERS.get() {
+            return deferred::push(level, module, line.to_string());
+        }
         let mut record = Record::builder();
         record.level(level).target(module).module_path_static(Some(module));
         log::logger().log(&record.args(line).build());
     };
-    // A panic of the logger can be reported only by the panic hook, which has been called.
+    // A panic of the logger, or of a value, can be reported only by the panic hook, which has been called.
     drop(contain(log));
 }
 

@@ -24,9 +24,6 @@ impl Deref for Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // In a forked child the request is the parent's, and a mutex may stay held for ever.
-        if self.0.is_of_this_process() {
-            self.0.withdraw(None);
-        }
+        self.0.withdraw(None);
     }
 }

@@ -34,6 +34,7 @@ impl Downgrade {
     /// # Errors
     /// `NotOwner`.
     pub(crate) fn begin(owner: &Arc<Request>, access: Access) -> Result<Arc<Downgrade>> {
+        owner.check_process(Operation::DOWNGRADE)?;
         let spec = &*owner.seat.spec;
         let znode = owner.znode().filter(|_| owner.core.place(&owner.seat) == Some(Place::Owner));
         let Some(owners_znode) = znode else { return Err(not_owner(&spec.dir)) };

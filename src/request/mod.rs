@@ -77,12 +77,20 @@ impl Request {
     /// the deletion is sent to `first`. Does nothing when the request has ended.
     ///
     /// The caller [delivers](Request::deliver) the event, when it holds no lock.
+    ///
+    /// Does nothing in a forked child either: the request is its parent's, and a mutex may stay held for ever.
     pub(crate) fn withdraw(&self, first: Option<Sender<ZkResult<()>>>) {
+        if !self.is_of_this_process() {
+            return;
+        }
         self.core.withdraw(&self.seat, first);
     }
 
     /// Makes the callbacks for what was posted, on the calling thread.
     pub(crate) fn deliver(&self) {
+        if !self.is_of_this_process() {
+            return;
+        }
         self.seat.observer.deliver();
     }
 
@@ -106,6 +114,11 @@ impl Request {
         self.core.process().is_current()
     }
 
+    /// Fails in a forked child, where the session has ended.
+    pub(crate) fn check_process(&self, operation: Operation) -> Result<()> {
+        self.core.process().check(operation, self.seat.name())
+    }
+
     /// As [`is_owner`](Request::is_owner), for callers that have checked the process.
     pub(crate) fn holds_lease(&self) -> bool {
         self.seat.ownership.covers(self.core.now())
@@ -125,6 +138,7 @@ impl Request {
             return Ok(*token);
         }
         let Some(znode) = self.znode() else { return Err(self.not_owner(Operation::FENCE)) };
+        self.check_process(Operation::FENCE)?;
         match self.core.call(Operation::FENCE, &znode, Call::exists(&znode, false))? {
             Some(stat) => Ok(*self.seat.fencing_token.get_or_init(|| stat.czxid)),
             None => Err(self.not_owner(Operation::FENCE)),
@@ -206,7 +220,7 @@ impl Request {
 
     /// Returns whether another client has asked for the lock that this request holds.
     pub(crate) fn is_revocation_requested(&self) -> bool {
-        self.core.is_revocation_requested(&self.seat)
+        self.is_of_this_process() && self.core.is_revocation_requested(&self.seat)
     }
 
     /// Returns whether the lock was taken away while this request held it.

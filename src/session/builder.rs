@@ -250,7 +250,7 @@ impl SessionBuilder {
         let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
         let client = move || Connection::connect(&servers, &options, &Wait::timeout(session_timeout));
         let factory = Factory::new(runtime, client).with_survived_outage(self.survived_outage);
-        Session::replaced_by(core, Arc::new(factory))
+        Session::replaced_by(core, factory)
     }
 }
 

@@ -10,9 +10,10 @@ use std::time::Duration;
 use super::driver::Core;
 use super::mailbox::Mailbox;
 use crate::error::LossReason;
+use crate::external::External;
 use crate::logging;
-use crate::panics::contain;
 use crate::recipe::kind::LockKind;
+use crate::time::Runtime;
 
 /// The largest number of events that wait for a slow hook. Later ones are counted, and dropped.
 const MAX_WAITING: usize = 10_000;
@@ -30,7 +31,8 @@ mod tests;
 /// The events arrive in order, one at a time, on a thread of the session, soon after they have
 /// happened. No lock of this crate is held meanwhile, so a hook may call the crate. A hook
 /// that blocks delays only later events; if more than 10,000 wait for it, the next ones are dropped
-/// and [counted](EventHook::missed). A panic is logged, and costs only its event.
+/// and [counted](EventHook::missed). A panic is logged, and costs only its event. The hook is dropped on such
+/// a thread, too, soon after its session.
 ///
 /// `examples/metrics.rs` exports the events to Prometheus.
 ///
@@ -248,7 +250,7 @@ pub(crate) enum Event {
 
 /// The events of a session, on their way to the hook.
 pub(crate) struct Events {
-    hook: Arc<dyn EventHook>,
+    hook: External<Arc<dyn EventHook>>,
     mailbox: Mailbox<Event>,
     /// A delivery is submitted that has not begun.
     is_submitted: AtomicBool,
@@ -257,14 +259,15 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(super) fn new(hook: Arc<dyn EventHook>) -> Events {
+    pub(super) fn new(hook: Arc<dyn EventHook>, runtime: &Arc<dyn Runtime>) -> Events {
+        let hook = External::new("an event hook", hook, runtime);
         let (waiting, missed) = (AtomicUsize::new(0), AtomicU64::new(0));
         let is_submitted = AtomicBool::new(false);
         Events { hook, mailbox: Mailbox::new(), is_submitted, waiting, missed }
     }
 
     /// Takes an event, in order. The caller may hold locks.
-    fn post(&self, event: Event) {
+    pub(super) fn post(&self, event: Event) {
         if self.waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING {
             self.mailbox.post(event);
         } else {
@@ -285,7 +288,7 @@ impl Events {
     }
 
     fn guarded(&self, call: impl FnOnce(&dyn EventHook)) {
-        if let Err(message) = contain(|| call(&*self.hook)) {
+        if let Err(message) = self.hook.call(|hook| call(&**hook)) {
             logging::error!("an event hook panicked: {message}");
         }
     }

@@ -34,6 +34,15 @@ impl<T> Mailbox<T> {
         self.state.lock().items.push_back(item);
     }
 
+    /// Posts an item. If this many wait already, others make room first.
+    pub(crate) fn post_within(&self, max: usize, item: T, make_room: impl FnOnce(&mut VecDeque<T>)) {
+        let mut state = self.state.lock();
+        if state.items.len() >= max {
+            make_room(&mut state.items);
+        }
+        state.items.push_back(item);
+    }
+
     /// Returns whether an item was posted that no thread is about to deliver.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state.lock();

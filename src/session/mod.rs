@@ -19,7 +19,7 @@ mod timer;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never, unbounded};
@@ -28,13 +28,13 @@ use crossbeam_channel::{Receiver, never, unbounded};
 use crate::client::Adapter;
 use crate::client::AnyClient;
 use crate::connection::CONNECT;
-use crate::error::{LockError, LossReason, Result};
+use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
 use crate::time::{Moment, Runtime, is_disconnected};
 
 pub use self::builder::SessionBuilder;
 pub(crate) use self::driver::{Core, Step, Tracker};
-use self::events::{EventHook, Events};
+use self::events::{Event, EventHook, Events};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
@@ -103,6 +103,9 @@ pub(super) struct Handle {
     core: Mutex<SESSION, Arc<Core>>,
     replacement: Option<Replacement>,
     process: Process,
+    runtime: Arc<dyn Runtime>,
+    /// Of a forked child, which may take no mutex of the parent's: its holder may not exist there.
+    in_child: OnceLock<Arc<Core>>,
 }
 
 impl Session {
@@ -198,8 +201,8 @@ impl Session {
     /// with [`SessionBuilder::replace_lost_sessions`].
     ///
     /// The factory is called on a thread of the session. It may block, at best not longer than a
-    /// session timeout. If it fails, or panics, it is called again, soon at first and later every
-    /// three seconds. A client of which no session is made is closed. Each call must open a session:
+    /// session timeout. A callback thread drops it, and each lost client. If it fails, or panics, it is
+    /// called again, soon at first and later every three seconds. A client of which no session is made is closed. Each call must open a session:
     /// the lease of its client begins with the call, so an older session could own locks that the
     /// server has given to others.
     ///
@@ -213,13 +216,12 @@ impl Session {
     }
 
     pub(crate) fn open_replaced(factory: Factory) -> Result<Session> {
-        let factory = Arc::new(factory);
         let core = replacement::make(&factory)?;
         Session::replaced_by(core, factory)
     }
 
     /// Uses a core, and the factory whenever its session is lost.
-    fn replaced_by(core: Arc<Core>, factory: Arc<Factory>) -> Result<Session> {
+    fn replaced_by(core: Arc<Core>, factory: Factory) -> Result<Session> {
         let (replacement, closed) = Replacement::new();
         let handle = Arc::new(Handle::new(Arc::clone(&core), Some(replacement)));
         replacement::start(&handle, core, factory, closed)?;
@@ -238,7 +240,7 @@ impl Session {
     #[must_use]
     pub fn subscribe(&self) -> Receiver<SessionState> {
         let (subscriber, changes) = unbounded();
-        if let Some(replacement) = &self.handle.replacement {
+        if let Some(replacement) = self.replacement() {
             replacement.subscribe(subscriber.clone());
         }
         self.core().subscribe(subscriber);
@@ -276,7 +278,7 @@ impl Session {
     /// If the session is connected, the hook gets that as the first event.
     #[must_use = "there may be a hook already, which stays"]
     pub fn set_event_hook(&self, hook: impl EventHook + 'static) -> bool {
-        self.handle.set_events(Arc::new(Events::new(Arc::new(hook))))
+        self.handle.set_events(Arc::new(hook))
     }
 
     /// Closes the session: its locks are released, waiting calls return an error, listeners and
@@ -307,7 +309,15 @@ impl Session {
     /// Returns whether requests that wait are to join again after a loss, and if so, how they hear of the
     /// new session.
     pub(crate) fn replacement(&self) -> Option<&Replacement> {
-        self.handle.replacement.as_ref()
+        self.handle.replacement()
+    }
+
+    /// Fails in a forked child, where the session has ended. Takes no mutex.
+    ///
+    /// # Errors
+    /// `SessionLost`.
+    pub(crate) fn check_process(&self, operation: Operation, path: impl fmt::Display) -> Result<()> {
+        self.handle.process.check(operation, path)
     }
 }
 
@@ -319,11 +329,19 @@ impl fmt::Debug for Session {
 
 impl Handle {
     fn new(core: Arc<Core>, replacement: Option<Replacement>) -> Handle {
-        Handle { core: Mutex::new(core), replacement, process: Process::current() }
+        let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
+        Handle { core: Mutex::new(core), replacement, process, runtime, in_child: OnceLock::new() }
     }
 
     fn core(&self) -> Arc<Core> {
-        Arc::clone(&self.core.lock())
+        match self.process.is_current() {
+            true => Arc::clone(&self.core.lock()),
+            false => Arc::clone(self.in_child.get_or_init(|| process::core_of_child(&self.runtime))),
+        }
+    }
+
+    fn replacement(&self) -> Option<&Replacement> {
+        self.replacement.as_ref().filter(|_| self.process.is_current())
     }
 
     /// Ends the replacement, if there is any, and returns the core that is the last one.
@@ -332,17 +350,21 @@ impl Handle {
     /// [`replace`](Handle::replace) checks for that. So a core that is installed meanwhile is
     /// either the one returned, or refused by `replace`, and ended in both cases.
     fn close(&self) -> Arc<Core> {
-        if let Some(replacement) = &self.replacement {
+        if let Some(replacement) = self.replacement() {
             replacement.close();
         }
         self.core()
     }
 
-    fn set_events(&self, events: Arc<Events>) -> bool {
+    fn set_events(&self, hook: Arc<dyn EventHook>) -> bool {
+        if !self.process.is_current() {
+            return false;
+        }
         // Under the mutex, so that the next core gets them.
         let current = self.core.lock();
         let core = Arc::clone(&current);
-        // One that is refused is dropped outside the mutex: its hook is the application's.
+        // One that is refused is dropped outside the mutex.
+        let events = Arc::new(Events::new(hook, core.runtime()));
         let is_first = core.keep_events(Arc::clone(&events));
         drop(current);
         if is_first {
@@ -359,6 +381,8 @@ impl Handle {
             return false;
         }
         if let Some(events) = current.events() {
+            // Before all that happens on the new session.
+            events.post(Event::SessionReplaced(Arc::downgrade(&core)));
             core.keep_events(Arc::clone(events));
         }
         let lost = std::mem::replace(&mut *current, core);

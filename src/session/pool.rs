@@ -177,7 +177,11 @@ impl Crew {
         }
         let mut goes_on = true;
         while let Some((priority, generation, job)) = goes_on.then(|| self.next_job()).flatten() {
-            run_guarded(job);
+            match is_limited(priority) {
+                // A logger that blocks must not hold up the jobs that share the limit.
+                true => logging::deferring(|| run_guarded(job)),
+                false => run_guarded(job),
+            }
             goes_on = !is_limited(priority) || self.queue.lock().rejoin(generation);
         }
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::driver::Core;
-use super::events::Event;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
 use crate::client::AnyClient;
 use crate::error::{LockError, LossReason, Result};
+use crate::external::External;
 use crate::lock_order::{Mutex, rank::REPLACEMENT};
 use crate::logging;
 use crate::panics::contain;
@@ -28,7 +28,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(3);
 /// Makes what each new session runs on: first the runtime, then the client.
 pub(crate) struct Factory {
     runtime: Box<dyn Fn() -> Result<Arc<dyn Runtime>> + Send + Sync>,
-    /// The application's.
     client: Box<dyn Fn() -> Result<AnyClient> + Send + Sync>,
     /// The outage that owners of locks on each session are to survive, if it is not the default.
     survived_outage: Option<Duration>,
@@ -140,13 +139,15 @@ impl Replacement {
 }
 
 /// Makes a core on a new client.
-pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
+pub(super) fn make(factory: &Factory) -> Result<Arc<Core>> {
     let runtime = (factory.runtime)()?;
     let mut taken = None;
     let made = contain(|| make_on(&runtime, factory, &mut taken));
     made.unwrap_or_else(|message| {
         // Without a session nobody else closes it.
-        drop(contain(|| drop(taken.inspect(AnyClient::close))));
+        if let Some(client) = &taken {
+            drop(client.call(AnyClient::close));
+        }
         runtime.shut_down();
         let tried = format!("the client of the factory (a panic: {message})");
         Err(LockError::Connect { tried, timeout: Duration::ZERO })
@@ -155,14 +156,15 @@ pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
 
 fn make_on(
     runtime: &Arc<dyn Runtime>,
-    factory: &Arc<Factory>,
-    taken: &mut Option<AnyClient>,
+    factory: &Factory,
+    taken: &mut Option<External<AnyClient>>,
 ) -> Result<Arc<Core>> {
     let opened_after = Some(runtime.now());
     let client = (factory.client)().and_then(|client| {
+        // First: no other handle is the last one, whatever fails.
+        let client = &**taken.insert(External::new("a ZooKeeper client", client, runtime));
         check_timeout(client.session_timeout()).inspect_err(|_| client.close())?;
-        *taken = Some(client.clone());
-        Ok(client)
+        Ok(client.clone())
     });
     let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
     let contact = FirstContact::by(runtime.now(), wait, "the client of the factory");
@@ -177,11 +179,12 @@ fn make_on(
 pub(super) fn start(
     handle: &Arc<Handle>,
     core: Arc<Core>,
-    factory: Arc<Factory>,
+    factory: Factory,
     closed: Receiver<Infallible>,
 ) -> Result<()> {
     let handle = Arc::downgrade(handle);
     let runtime = Arc::clone(core.runtime());
+    let factory = External::new("a factory of ZooKeeper clients", factory, &runtime);
     let body = Box::new(move || {
         // A logger that blocks must not hold a replacement up.
         logging::defer_on_this_thread();
@@ -197,7 +200,7 @@ pub(super) fn start(
 fn replace_when_lost(
     handle: &Weak<Handle>,
     lost: &Arc<Core>,
-    factory: &Arc<Factory>,
+    factory: &Factory,
     closed: &Receiver<Infallible>,
 ) -> Option<Arc<Core>> {
     lost.wait(&[lost.ended(), closed], None);
@@ -208,13 +211,14 @@ fn replace_when_lost(
     while !is_disconnected(closed) {
         let error = match make(factory) {
             Ok(core) => return install(handle, lost, core),
-            Err(error) => error,
+            // It may be an error of the application's.
+            Err(error) => External::new("an error of a factory", error, lost.runtime()),
         };
         failures += 1;
         let now = lost.now();
         let level = if outage.mention(now).is_some() { log::Level::Warn } else { log::Level::Debug };
         let elapsed = now.since(lost_at);
-        logging::log!(level, "no new ZooKeeper session for {} s: {error}", elapsed.as_secs());
+        logging::log!(level, "no new ZooKeeper session for {} s: {}", elapsed.as_secs(), *error);
         let pause = pause_after(failures, lost.random_unit());
         lost.wait(&[closed], Some(lost.now().after(pause)));
     }
@@ -237,7 +241,7 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
         return None;
     };
     logging::info!("a new ZooKeeper session replaces the lost one");
-    core.report_event(|| Event::SessionReplaced(Arc::downgrade(&core)));
+    core.deliver_events();
     handle.replacement.as_ref()?.replaced(&core);
     Some(core)
 }

@@ -4,22 +4,27 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use super::pool::Pool;
+use super::pool::{Pool, run_guarded};
+use super::process::Process;
 use super::timer::Timer;
 use crate::error::{LockError, Result};
 use crate::time::{Clock, Job, Moment, Priority, Runtime, Signal, SystemClock, wait_by};
 
 /// The runtime of a session in use: one timer thread, and others while something may block.
+///
+/// A forked child has none of them, and their mutexes may stay held there for ever. There the submitting
+/// thread runs the jobs, and no time comes.
 #[derive(Debug)]
 pub(crate) struct Threads {
     pool: Pool,
     timer: Timer,
+    process: Process,
 }
 
 impl Threads {
     pub(crate) fn start() -> Result<Arc<Threads>> {
         let timer = Timer::start().map_err(LockError::thread)?;
-        Ok(Arc::new(Threads { pool: Pool::new(timer.clone()), timer }))
+        Ok(Arc::new(Threads { pool: Pool::new(timer.clone()), timer, process: Process::current() }))
     }
 }
 
@@ -29,11 +34,16 @@ impl Runtime for Threads {
     }
 
     fn submit(&self, priority: Priority, job: Job) {
-        self.pool.submit(priority, job);
+        match self.process.is_current() {
+            true => self.pool.submit(priority, job),
+            false => run_guarded(job),
+        }
     }
 
     fn at(&self, moment: Moment, job: Job) {
-        self.timer.at(moment, job);
+        if self.process.is_current() {
+            self.timer.at(moment, job);
+        }
     }
 
     fn spawn(&self, name: &'static str, body: Job) -> io::Result<()> {
@@ -45,10 +55,15 @@ impl Runtime for Threads {
     }
 
     fn abandon(&self) {
-        self.pool.abandon();
+        if self.process.is_current() {
+            self.pool.abandon();
+        }
     }
 
     fn shut_down(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         // The timer first: it may be about to start a thread of the pool.
         self.timer.shut_down();
         self.pool.shut_down();

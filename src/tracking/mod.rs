@@ -78,6 +78,7 @@ impl<S: Subject> Tracking<S> {
     /// # Errors
     /// As [`start`](Tracking::start).
     pub(crate) fn current(&self) -> Result<S::Value> {
+        self.check_process()?;
         match self.inner.cell.read(|view, _| self.judge(view))? {
             Some(sight) => Ok(sight),
             // Proof: `start` returns no tracking before the first value, and every later view has
@@ -104,6 +105,7 @@ impl<S: Subject> Tracking<S> {
         wait: &Wait,
         wanted: impl Fn(&S::Value) -> Option<T>,
     ) -> Result<Option<T>> {
+        self.check_process()?;
         loop {
             let (view, changed) = self.inner.cell.read(|view, changed| (self.judge(view), changed.clone()));
             if let Some(found) = view?.as_ref().and_then(&wanted) {
@@ -119,6 +121,10 @@ impl<S: Subject> Tracking<S> {
                 }
             }
         }
+    }
+
+    fn check_process(&self) -> Result<()> {
+        self.process.check(Operation::WATCH, self.path())
     }
 
     /// The value in a view, if there is one yet.

@@ -70,9 +70,8 @@ impl<S: Subject> WatchLoop<S> {
     fn note_failure(&self, error: ZkError) {
         let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
         if is_refused && self.cell.set(self.author, View::Refused(error)) {
-            let path = self.subject.path().clone();
             // This may be a thread of the client's, and the logger is the application's.
-            self.core.submit(move |_| logging::warn!("{path} cannot be watched: {error:?}"));
+            logging::deferring(|| logging::warn!("{} cannot be watched: {error:?}", self.subject.path()));
         }
     }
 }

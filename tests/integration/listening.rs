@@ -1,9 +1,10 @@
 //! Locks with a listener on a healthy server: the order of the calls, and the calls that a listener
 //! may make.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
 
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{Sender, unbounded};
 use zookeeper_recipes_lock::{ListeningLock, LockError, LockListener, LossReason, Released, WriteLock};
 
 use crate::fixtures::{Call, ErrorVariant, Observer, RecordingListener, next, session, unique_dir};
@@ -322,4 +323,44 @@ fn lock_lost_calls_lock_released_unless_overridden() {
     assert!(lock.lock().unwrap());
     session.close();
     next(&calls);
+}
+
+/// Drops its lock when that is lost, and reports the thread that drops it.
+struct DropsItsLock {
+    lock: Arc<Mutex<Option<WriteLock>>>,
+    dropped_on: Sender<String>,
+}
+
+impl LockListener for DropsItsLock {
+    fn lock_acquired(&self) {}
+
+    fn lock_released(&self) {}
+
+    fn lock_lost(&self, _lock: &ListeningLock, _reason: LossReason) {
+        let lock = self.lock.lock().unwrap().take();
+        drop(lock);
+    }
+}
+
+impl Drop for DropsItsLock {
+    fn drop(&mut self) {
+        let _ = self.dropped_on.send(thread::current().name().unwrap_or_default().to_owned());
+    }
+}
+
+#[test]
+fn listener_that_drops_its_lost_lock_is_dropped_on_a_callback_thread() {
+    let session = session(server::shared());
+    let other = Observer::at(server::shared());
+    let (dropped_on, threads) = unbounded();
+    for _ in 0..100 {
+        let own = Arc::new(Mutex::new(None));
+        let listener = DropsItsLock { lock: Arc::clone(&own), dropped_on: dropped_on.clone() };
+        let lock = WriteLock::with_listener(&session, &unique_dir("dropped"), listener).unwrap();
+        assert!(lock.lock().unwrap());
+        let id = lock.id().unwrap();
+        *own.lock().unwrap() = Some(lock);
+        other.delete(&id);
+        assert_eq!(next(&threads), "zk-lock-worker");
+    }
 }

@@ -18,7 +18,7 @@ use super::*;
 use crate::connection::tls::TlsConfig;
 use crate::error::LockError;
 use crate::tests::certificates::{Authority, Files, Identity};
-use crate::tests::{deadline, eventually, in_background, next, wait::scaled};
+use crate::tests::{deadline, eventually, in_background, logged_down_to, next, wait::scaled};
 
 fn roots(authority: &Authority) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
@@ -251,6 +251,50 @@ fn file_that_changes_while_it_is_read_is_read_again() {
     let mut client = TlsConfig::new().ca_file(&pipe).load().unwrap();
     next(&first).unwrap();
     let second = write();
+    // Another thread reads it.
     client.target("zk1").unwrap();
     next(&second).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn file_that_hangs_delays_no_reconnect() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let server = serve(&authority.issue(&["zk1"]), None);
+    let tls = files.trusting(&authority);
+    let connection = assert_serves(&server, &tls);
+    // A pipe, whose reader waits for a writer.
+    let ca = files.dir.path().join("ca.pem");
+    fs::remove_file(&ca).unwrap();
+    assert!(Command::new("mkfifo").arg(&ca).status().unwrap().success());
+    let events = events_of(&connection);
+    for _ in 0..2 {
+        server.disconnect();
+        assert!(events.iter().any(|event| event == ClientEvent::Disconnected));
+        let is_back = (0..).map(|_| next(&events)).any(|event| matches!(event, ClientEvent::Connected(_)));
+        assert!(is_back);
+    }
+    // Ends the other thread.
+    fs::write(&ca, authority.issuer.pem()).unwrap();
+}
+
+#[test]
+fn files_that_cannot_be_used_again_are_named_once_for_each_cause() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let tls = files.with_identity(files.trusting(&authority), &authority.issue(&["client"]));
+    let mut loaded = tls.load().unwrap();
+    let mut look = || logged_down_to(log::Level::Warn, || loaded.look_now());
+    assert!(look().is_empty());
+    files.write("client.pem", "nothing");
+    let lines = look();
+    assert!(lines.len() == 1 && lines[0].contains("client.pem"), "{lines:?}");
+    assert!(look().is_empty());
+    fs::remove_file(files.dir.path().join("ca.pem")).unwrap();
+    let lines = look();
+    assert!(lines.len() == 1 && lines[0].contains("ca.pem"), "{lines:?}");
+    files.write_authority(&authority);
+    files.write_identity(&authority.issue(&["a renewed client"]));
+    assert!(look().is_empty());
+    files.write("client.key", "nothing");
+    assert_eq!(look().len(), 1);
 }

@@ -6,8 +6,10 @@ mod unnamed;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::SystemTime;
 
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use rustls::client::ClientConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
@@ -17,6 +19,7 @@ use rustls::{ConfigBuilder, RootCertStore, WantsVerifier};
 pub(super) use self::stream::{TlsStream, TlsTarget};
 use self::unnamed::AnyName;
 use crate::error::{LockError, Result};
+use crate::logging;
 
 /// The encryption of a connection, and the authentication of the server and the client.
 ///
@@ -24,8 +27,10 @@ use crate::error::{LockError, Result};
 /// must be valid for the server's name in the connect string, and the client has no certificate.
 /// TLS 1.2 and 1.3 are used.
 ///
-/// All files are in PEM format. They are read when a session connects, and again at a reconnect if
-/// they have changed, so a renewed certificate needs no new session.
+/// All files are in PEM format. They are read when a session connects, so a file that cannot be read at
+/// once delays that. If they have changed at a reconnect, they are read again on another thread, and count from
+/// the next attempt on: a renewed certificate needs no new session. While they cannot be read or
+/// used, their former contents count, and the log names the file at `warn`.
 ///
 /// ```
 /// use zookeeper_recipes_lock::TlsConfig;
@@ -122,7 +127,11 @@ impl TlsConfig {
         if let NameCheck::Fixed(name) = &self.name {
             server_name(name)?;
         }
-        Ok(TlsClient { config: self.clone(), client: Arc::new(client), versions })
+        Ok(TlsClient {
+            config: self.clone(),
+            files: Files { client: Arc::new(client), versions, refusal: None },
+            look: None,
+        })
     }
 
     fn with_verifier(
@@ -222,27 +231,77 @@ type Version = Option<(SystemTime, u64)>;
 #[derive(Debug)]
 pub(super) struct TlsClient {
     config: TlsConfig,
+    files: Files,
+    /// A look at the files, which is under way on another thread: a file system may hang.
+    look: Option<Receiver<Files>>,
+}
+
+/// The files as they were read last.
+#[derive(Clone, Debug)]
+struct Files {
     client: Arc<ClientConfig>,
     versions: Vec<Version>,
+    /// Why their present contents are not usable, as the log has it.
+    refusal: Option<String>,
 }
 
 impl TlsClient {
-    /// Returns what encrypts a stream to this host. Reads files again that have changed; if they
-    /// are not usable now, their former contents count.
+    /// Returns what encrypts a stream to this host. Does not read the files, but has another thread look
+    /// whether they have changed, for the attempts that follow.
     ///
     /// # Errors
     /// `InvalidArgument` if a certificate cannot have this name.
     pub(super) fn target(&mut self, host: &str) -> Result<TlsTarget> {
-        if self.config.versions() != self.versions {
-            if let Ok(renewed) = self.config.load() {
-                *self = renewed;
-            }
-        }
+        self.renew();
         let name = match &self.config.name {
             NameCheck::Fixed(name) => server_name(name)?,
             // Without the zone of an IPv6 address, which a certificate cannot have.
             NameCheck::Host | NameCheck::Off => server_name(host.split('%').next().unwrap_or(host))?,
         };
-        Ok(TlsTarget { client: Arc::clone(&self.client), name })
+        Ok(TlsTarget { client: Arc::clone(&self.files.client), name })
     }
+
+    /// Takes up the outcome of the last look, and has the next begin.
+    fn renew(&mut self) {
+        match self.look.as_ref().map(Receiver::try_recv) {
+            Some(Err(TryRecvError::Empty)) => return,
+            Some(Ok(files)) => self.files = files,
+            // The thread could not be started.
+            Some(Err(TryRecvError::Disconnected)) | None => {}
+        }
+        let (sender, look) = bounded(1);
+        let (config, files) = (self.config.clone(), self.files.clone());
+        let thread = thread::Builder::new().name("zk-lock-tls".to_owned());
+        // Otherwise the next attempt tries again.
+        let _ = thread.spawn(move || look_at_files(&config, files, &sender));
+        self.look = Some(look);
+    }
+}
+
+#[cfg(test)]
+impl TlsClient {
+    /// Looks at the files on this thread.
+    pub(super) fn look_now(&mut self) {
+        let (sender, look) = bounded(1);
+        look_at_files(&self.config, self.files.clone(), &sender);
+        self.files = look.recv().expect("the look is over");
+    }
+}
+
+/// Reads the files if they have changed.
+fn look_at_files(config: &TlsConfig, mut files: Files, outcome: &Sender<Files>) {
+    let is_changed = config.versions() != files.versions;
+    match is_changed.then(|| config.load()) {
+        None => files.refusal = None,
+        Some(Ok(renewed)) => files = renewed.files,
+        Some(Err(error)) => {
+            let refusal = Some(error.to_string());
+            if files.refusal != refusal {
+                logging::warn!("TLS files have changed, their former contents stay in use: {error}");
+            }
+            files.refusal = refusal;
+        }
+    }
+    // The connection may have ended.
+    let _ = outcome.send(files);
 }

@@ -74,6 +74,7 @@ impl Cohort {
     // ---- threads
 
     pub(crate) fn try_lock(self: &Arc<Self>) -> Result<Option<Grant>> {
+        self.process.check(Operation::LOCK, &self.dir)?;
         match self.enter(true) {
             Entry::Granted(grant) => Ok(Some(grant)),
             Entry::Busy => Ok(None),
@@ -83,6 +84,7 @@ impl Cohort {
     }
 
     pub(crate) fn lock(self: &Arc<Self>, wait: &Wait) -> Result<Option<Grant>> {
+        self.process.check(Operation::LOCK, &self.dir)?;
         if wait.is_cancelled() {
             return Err(self.cancelled());
         }
@@ -95,8 +97,7 @@ impl Cohort {
     }
 
     fn enter(self: &Arc<Self>, only_tries: bool) -> Entry {
-        // A forked child has a copy of a kept lock, which is its parent's.
-        let entry = self.shared.enter(only_tries, self.is_of_this_process());
+        let entry = self.shared.enter(only_tries);
         if matches!(entry, Entry::Waits { .. }) {
             self.advance();
         }
@@ -148,6 +149,7 @@ impl Cohort {
     /// Hands the lock over, keeps it, or releases it to other processes; then waits until the znode
     /// is deleted.
     pub(crate) fn unlock(self: &Arc<Self>, grant: &Grant) -> Result<Released> {
+        self.process.check(Operation::UNLOCK, &self.dir)?;
         match self.shared.release(grant) {
             Departure::Stays(timer) => {
                 self.start_timer(grant, timer);

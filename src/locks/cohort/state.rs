@@ -94,14 +94,14 @@ impl CohortShared {
 
     // ---- threads
 
-    /// A thread asks for the lock. It may take over a kept one, unless `may_reuse` is false.
-    pub(super) fn enter(&self, only_tries: bool, may_reuse: bool) -> Entry {
+    /// A thread asks for the lock. It may take over a kept one.
+    pub(super) fn enter(&self, only_tries: bool) -> Entry {
         let mut state = self.lock();
         if state.is_closed {
             return Entry::Closed;
         }
         if let CohortPhase::Owned(ownership) = &mut state.phase {
-            if matches!(ownership.usage, Usage::Kept { .. }) && may_reuse {
+            if matches!(ownership.usage, Usage::Kept { .. }) {
                 if ownership.request.holds_lease() {
                     let grant = ownership.begin_tenure();
                     #[cfg(test)]

@@ -63,9 +63,7 @@ impl Fixture {
     /// Another thread begins to wait.
     fn wait(&self) -> Waiting<'_> {
         let cohort = self.lock.cohort();
-        let Entry::Waits { number, turns } = cohort.shared.enter(false, true) else {
-            panic!("the lock is free")
-        };
+        let Entry::Waits { number, turns } = cohort.shared.enter(false) else { panic!("the lock is free") };
         cohort.advance();
         Waiting { fixture: self, number, turns }
     }

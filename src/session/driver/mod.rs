@@ -40,6 +40,7 @@ use crate::client::{AnyClient, ClientEvent, Granted, Reply, ZooKeeperClient};
 use crate::engine::lease::{ConnectionNumber, Lease};
 use crate::engine::{Effect, Engine, Line, ParticipantId, Settings, Target};
 use crate::error::{LossReason, ZkResult};
+use crate::external::External;
 use crate::lock_order::{
     self, Mutex, MutexGuard,
     rank::{ENGINE, ORPHANS},
@@ -52,7 +53,7 @@ use crate::time::{Moment, Priority, Repetition, Runtime, Signal};
 const SUSPENSION_PAUSE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Core {
-    client: Arc<dyn ZooKeeperClient>,
+    client: External<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
     process: Process,
     driver: Mutex<ENGINE, Driver>,
@@ -131,11 +132,11 @@ impl Core {
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,
     ) -> Arc<Core> {
-        let client = client.on(&runtime);
+        let client = External::new("a ZooKeeper client", client.on(&runtime), &runtime);
         let (end, ended) = bounded(0);
         let (finish, finished) = bounded(0);
         let now = runtime.now();
-        let mut lease = Lease::unproven(granted_by(&*client), now);
+        let mut lease = Lease::unproven(granted_by(&**client), now);
         if client.reports_pings() {
             lease = lease.proven_for_owners_only();
         }
@@ -188,6 +189,22 @@ impl Core {
         self.feed(Origin::Other, |driver| driver.engine.set_survived_outage(outage));
     }
 
+    /// Makes one that has ended. It writes no line to the log, whose logger may wait for ever in a forked
+    /// child.
+    pub(in crate::session) fn ended_on(
+        client: Arc<dyn ZooKeeperClient>,
+        runtime: Arc<dyn Runtime>,
+    ) -> Arc<Core> {
+        let core = Core::start(client.into(), runtime, None);
+        let mut driver = core.driver_now();
+        driver.engine.end(LossReason::SessionExpired);
+        driver.engine.complete_end();
+        while driver.engine.poll().is_some() {}
+        (driver.end, driver.finish) = (None, None);
+        drop(driver);
+        core
+    }
+
     fn listen(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
         let before = self.runtime.now();
@@ -197,7 +214,7 @@ impl Core {
             }
         }));
         if in_contact {
-            let connected = ClientEvent::Connected(granted_by(&*self.client));
+            let connected = ClientEvent::Connected(granted_by(&**self.client));
             self.feed(Origin::Other, |driver| driver.engine.client_reports(before, connected));
         }
         // Events that arrive meanwhile queue behind it.
@@ -391,7 +408,7 @@ impl Core {
     }
 
     pub(crate) fn client(&self) -> &dyn ZooKeeperClient {
-        &*self.client
+        &**self.client
     }
 
     pub(crate) fn session_timeout(&self) -> Duration {

@@ -262,3 +262,18 @@ fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
         core.events().is_some_and(|events| events.waiting.load(Ordering::Relaxed) == 0)
     });
 }
+
+#[test]
+fn nothing_that_happens_on_a_new_session_is_reported_before_it_is() {
+    let server = SimulatedZooKeeper::new();
+    let (session, _clients) = replacing_session(&server, LONG);
+    let (sender, seen) = unbounded();
+    assert!(session.set_event_hook(Recorder(sender)));
+    assert_eq!(next(&seen), Seen::Connected);
+    let other = Session::from_client(server.connect(LONG)).unwrap();
+    let core = other.core();
+    assert!(session.handle.replace(Arc::clone(&core)));
+    // As a request of another thread may, before the thread that replaces goes on.
+    core.report_event(|| Event::Suspended);
+    assert_eq!((next(&seen), next(&seen)), (Seen::SessionReplaced, Seen::Suspended));
+}

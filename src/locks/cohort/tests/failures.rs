@@ -62,7 +62,7 @@ fn refusal_of_the_server_is_returned_to_all_who_wait() {
     let cohort = std::sync::Arc::clone(fixture.lock.cohort());
     let (sender, entered) = crossbeam_channel::bounded(1);
     fixture.client.before_next(SimOperation::Create, move || {
-        sender.send(cohort.shared.enter(false, true)).unwrap_or_default();
+        sender.send(cohort.shared.enter(false)).unwrap_or_default();
     });
     assert!(fixture.lock.try_lock().unwrap_err().is_access_denied());
     let super::Entry::Waits { turns, .. } = next(&entered) else { panic!("nobody holds it") };

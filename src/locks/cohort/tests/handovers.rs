@@ -202,9 +202,9 @@ fn try_lock_fails_at_once_when_a_thread_of_the_process_holds_the_lock() {
 fn try_lock_fails_at_once_when_a_thread_waits_whose_request_is_about_to_be_made() {
     let fixture = Fixture::new(keeping());
     let shared = &fixture.lock.cohort().shared;
-    let waiting = shared.enter(false, true);
+    let waiting = shared.enter(false);
     assert!(matches!(waiting, Entry::Waits { .. }));
-    assert!(matches!(shared.enter(true, true), Entry::Busy));
+    assert!(matches!(shared.enter(true), Entry::Busy));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn refused_try_lock_leaves_the_request_to_those_who_came_meanwhile() {
     let (sender, entered) = crossbeam_channel::bounded(1);
     let cohort = Arc::clone(fixture.lock.cohort());
     fixture.client.before_next(SimOperation::GetData, move || {
-        sender.send(cohort.shared.enter(false, true)).unwrap_or_default();
+        sender.send(cohort.shared.enter(false)).unwrap_or_default();
     });
     assert!(fixture.lock.try_lock().unwrap().is_none());
     assert_eq!(fixture.requests().len(), 2);

@@ -1,0 +1,61 @@
+//! [`External`]: a value of the application's: a listener, a hook, a closure, a client, an error.
+//!
+//! The code of such a value may block, panic, or call in here, also when it is dropped. The last handle of a
+//! value is dropped wherever that happens to be: on the I/O thread, on the timer's, on a thread of the
+//! client's, while another panic unwinds. So no value is dropped in place: a callback thread of the
+//! runtime drops it, which may block, and on which a panic is contained.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::logging;
+use crate::panics::contain;
+use crate::time::{Priority, Runtime};
+
+#[cfg(test)]
+mod tests;
+
+/// A value of the application's, which this crate owns.
+pub(crate) struct External<T: Send + 'static> {
+    /// `None` only while this is dropped.
+    value: Option<T>,
+    /// The kind of the value, for the log.
+    what: &'static str,
+    runtime: Arc<dyn Runtime>,
+}
+
+impl<T: Send + 'static> External<T> {
+    /// Takes a value, which a callback thread of this runtime will drop.
+    pub(crate) fn new(what: &'static str, value: T, runtime: &Arc<dyn Runtime>) -> External<T> {
+        External { value: Some(value), what, runtime: Arc::clone(runtime) }
+    }
+
+    /// Calls the value's code, and returns the message of a panic as an error.
+    pub(crate) fn call<R>(&self, code: impl FnOnce(&T) -> R) -> Result<R, String> {
+        contain(|| code(self))
+    }
+}
+
+impl<T: Send + 'static> Deref for External<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.value {
+            Some(value) => value,
+            // Proof: only the drop takes the value.
+            None => unreachable!("a value is in use while it is dropped"),
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for External<T> {
+    fn drop(&mut self) {
+        let (value, what) = (self.value.take(), self.what);
+        let job = move || {
+            if let Err(message) = contain(|| drop(value)) {
+                logging::error!("{what} panicked when it was dropped: {message}");
+            }
+        };
+        self.runtime.submit(Priority::Callback, Box::new(job));
+    }
+}
