@@ -114,8 +114,8 @@
 //! package `zookeeper-test-server` has real servers for tests, and a network that fails on command.
 //!
 //! # Logging
-//! The crate logs through [`log`]: `debug` for steps, `info` for acquired, released and the session's
-//! states, `warn` and `error` for what an operator should see. A line about a lock names its znode or
+//! The crate logs through [`log`]: `debug` for steps and for each lock that is acquired or released, `info`
+//! for the session's states, `warn` and `error` for what an operator should see. A line about a lock names its znode or
 //! directory. An outage is mentioned after a second, and then less and less often.
 //!
 //! With the feature `zookeeper`, a handle given to `from_zookeeper` logs thousands of lines a second under the target

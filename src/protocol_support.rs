@@ -159,7 +159,7 @@ impl ProtocolSupport {
                 Ok(_) | Err(ZkError::NodeExists) => Ok(()),
                 Err(ZkError::NoNode) => {
                     let (operation, path) = (Operation::CREATE.name, path.to_string());
-                    Err(LockError::NoChroot { operation, path })
+                    Err(LockError::NoChroot { operation, path, chroot: core.client().chroot() })
                 }
                 Err(error) => Err(core.failure(Operation::CREATE, &path, error)),
             }

@@ -124,10 +124,39 @@ impl Wait {
         &self,
         runtime: &dyn Runtime,
         channel: &Receiver<T>,
+        ends: [&Receiver<Infallible>; 2],
+    ) -> Waited<T> {
+        self.wait_until(runtime, channel, ends, self.moment(runtime))
+    }
+
+    /// As [`wait_for_or`](Wait::wait_for_or), with a remark that is made once, after this time.
+    pub(crate) fn wait_for_or_remark<T: Send + 'static>(
+        &self,
+        runtime: &dyn Runtime,
+        channel: &Receiver<T>,
+        ends: [&Receiver<Infallible>; 2],
+        (after, remark): (Duration, impl FnOnce()),
+    ) -> Waited<T> {
+        let deadline = self.moment(runtime);
+        let of_remark = runtime.now().after(after);
+        if deadline.is_none_or(|deadline| of_remark < deadline) {
+            let waited = self.wait_until(runtime, channel, ends, Some(of_remark));
+            if !matches!(waited, Waited::TimedOut) {
+                return waited;
+            }
+            remark();
+        }
+        self.wait_until(runtime, channel, ends, deadline)
+    }
+
+    fn wait_until<T: Send + 'static>(
+        &self,
+        runtime: &dyn Runtime,
+        channel: &Receiver<T>,
         [end, other_end]: [&Receiver<Infallible>; 2],
+        deadline: Option<Moment>,
     ) -> Waited<T> {
         let cancelled = self.cancellation();
-        let deadline = self.moment(runtime);
         loop {
             match channel.try_recv() {
                 Ok(message) => return Waited::Received(message),

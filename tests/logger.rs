@@ -685,3 +685,40 @@ fn logger_that_blocks_on_acquisitions_holds_up_no_call_of_a_client_that_blocks()
         drop(reacting);
     });
 }
+
+/// However many attempts are made meanwhile.
+#[test]
+fn outage_lasts_until_the_session_is_replaced() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let (made, clients) = unbounded();
+        let (of_factory, is_out) = (server.clone(), Arc::new(AtomicBool::new(false)));
+        let out = Arc::clone(&is_out);
+        let session = Session::from_client_factory(move || {
+            if out.load(Ordering::SeqCst) {
+                return Err(LockError::other("no server"));
+            }
+            let client = of_factory.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            Ok(client)
+        })
+        .unwrap();
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            if record.level() <= Level::Info && record.target() == "zookeeper_recipes_lock::session" {
+                let _ = log.send(record.args().to_string());
+            }
+        });
+        is_out.store(true, Ordering::SeqCst);
+        let begun = Instant::now();
+        clients.recv().unwrap().expire();
+        let line = |what: &str| logged.iter().find(|line| line.contains(what)).unwrap();
+        assert!(line("no ZooKeeper session for ").ends_with(" s: no server"));
+        is_out.store(false, Ordering::SeqCst);
+        let replaced = line("a new ZooKeeper session replaces the lost one, after ");
+        let seconds = replaced.split(", after ").nth(1).unwrap().split('s').next().unwrap();
+        let seconds: f64 = seconds.parse().unwrap();
+        assert!((1.0..=begun.elapsed().as_secs_f64() + 0.1).contains(&seconds), "{replaced}");
+        drop((session, reacting));
+    });
+}

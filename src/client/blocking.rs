@@ -83,8 +83,8 @@ pub trait BlockingClient: Send + Sync {
     }
 
     /// See [`ZooKeeperClient::chroot`].
-    fn chroot(&self) -> &str {
-        ""
+    fn chroot(&self) -> Option<String> {
+        None
     }
 
     /// See [`ZooKeeperClient::close`].
@@ -226,7 +226,7 @@ impl ZooKeeperClient for OnWorkers {
         self.client.jute_max_buffer()
     }
 
-    fn chroot(&self) -> &str {
+    fn chroot(&self) -> Option<String> {
         self.client.chroot()
     }
 

@@ -56,9 +56,8 @@ impl ConnectString {
         &self.servers
     }
 
-    /// The chroot as appended to the servers, or an empty string.
-    pub(crate) fn chroot(&self) -> &str {
-        self.chroot.as_ref().map_or("", ZNodePath::as_str)
+    pub(crate) fn chroot(&self) -> Option<&ZNodePath> {
+        self.chroot.as_ref()
     }
 }
 
@@ -93,7 +92,7 @@ fn parse_server(server: &str, whole: &str) -> Result<String> {
 
 impl fmt::Display for ConnectString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.servers.join(","), self.chroot())
+        write!(f, "{}{}", self.servers.join(","), self.chroot().map_or("", ZNodePath::as_str))
     }
 }
 
@@ -105,8 +104,8 @@ mod tests {
     fn servers_and_chroot_are_parsed() {
         let parsed = ConnectString::parse("zk1:2182, zk2,[::1]:2183,[::1]/app/a").unwrap();
         assert_eq!(parsed.servers(), ["zk1:2182", "zk2:2181", "[::1]:2183", "[::1]:2181"]);
-        assert_eq!(parsed.chroot(), "/app/a");
-        assert_eq!(ConnectString::parse("zk1/").unwrap().chroot(), "");
+        assert_eq!(parsed.chroot().map(ZNodePath::as_str), Some("/app/a"));
+        assert_eq!(ConnectString::parse("zk1/").unwrap().chroot(), None);
     }
 
     #[test]

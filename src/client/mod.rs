@@ -260,6 +260,12 @@ pub trait ZooKeeperClient: Send + Sync {
         None
     }
 
+    /// Returns the path that the client puts before all others, for error messages and the bound on the
+    /// session's znodes. `None` if there is none, which is the default. Called once, when the session is opened.
+    fn chroot(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the session timeout that the server granted on the current connection, or a shorter
     /// one that was granted to the session before: how long it keeps the session without contact.
     fn session_timeout(&self) -> Duration;
@@ -312,12 +318,6 @@ pub trait ZooKeeperClient: Send + Sync {
     /// The default is that of ZooKeeper, a mebibyte. Called once, when the session is opened.
     fn jute_max_buffer(&self) -> usize {
         DEFAULT_JUTE_MAX_BUFFER
-    }
-
-    /// Returns the path that the client puts before all others, or an empty one, which is the default. Called
-    /// once, when the session is opened.
-    fn chroot(&self) -> &str {
-        ""
     }
 
     /// Releases the connection. No event is reported afterwards. Idempotent. May block as any other

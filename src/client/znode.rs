@@ -52,11 +52,20 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// The session of an ephemeral znode. The server marks a container by an owner that cannot be a
-    /// session.
+    /// The owner by which the server marks a container. It cannot be a session.
+    const CONTAINER: i64 = i64::MIN;
+
+    /// The session of an ephemeral znode.
     pub(crate) fn session(&self) -> Option<i64> {
-        const CONTAINER: i64 = i64::MIN;
-        Some(self.ephemeral_owner).filter(|owner| !matches!(*owner, 0 | CONTAINER))
+        Some(self.ephemeral_owner).filter(|owner| !matches!(*owner, 0 | Stat::CONTAINER))
+    }
+
+    /// Returns whether the znode has children, or had some, so that it is no request for a lock: those of
+    /// every known library are ephemeral, and an ephemeral znode cannot have children.
+    ///
+    /// Most servers do not show which znodes are containers.
+    pub(crate) fn is_directory(&self) -> bool {
+        self.num_children > 0 || self.cversion != 0 || self.ephemeral_owner == Stat::CONTAINER
     }
 
     /// Returns when the znode was created, by the server's clock. Times out of range become 1970.

@@ -18,8 +18,8 @@ impl Chroot {
         Chroot { prefix: prefix.into() }
     }
 
-    pub(super) fn as_str(&self) -> &str {
-        &self.prefix
+    pub(super) fn prefix(&self) -> Option<&str> {
+        Some(&*self.prefix).filter(|prefix| !prefix.is_empty())
     }
 
     /// Prefixes the paths of a call.

@@ -83,6 +83,7 @@ pub(super) struct IoThread {
     pub(super) tls: Option<TlsClient>,
     /// The servers' longest tick, if the application has stated it.
     pub(super) max_tick: Option<Duration>,
+    pub(super) mentions_first_outage: bool,
     /// Receives the first contact, or why there will be none. The first contact is the answer to the first
     /// ping, because a server that demands an authentication accepts the session and refuses its requests.
     /// Dropped if the thread fails before.
@@ -151,7 +152,9 @@ impl IoThread {
     }
 
     fn run_to_the_end(&mut self) {
-        self.notes.outage.begin(SystemClock.now());
+        if self.mentions_first_outage {
+            self.notes.outage.begin(SystemClock.now());
+        }
         let mut events = Events::with_capacity(16);
         let mut buffer = vec![0; BUFFER];
         let mut actions = Actions::new();

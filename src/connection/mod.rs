@@ -57,10 +57,11 @@ use self::shared::{ContactState, Io, PollHandle, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    AnyClient, Call, ClientEvent, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, Granted, ZooKeeperClient,
+    AnyClient, Call, ClientEvent, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, Granted, Reply, ZooKeeperClient,
 };
-use crate::error::{LockError, Result, ZkError};
+use crate::error::{LockError, Result, ZkError, ZkResult};
 use crate::lock_order;
+use crate::recipe::path::ZNodePath;
 use crate::time::{Clock, SystemClock};
 use crate::wait::Wait;
 
@@ -90,6 +91,9 @@ pub(crate) struct ConnectionOptions {
     pub(crate) max_tick: Option<Duration>,
     /// See [`ZooKeeperClient::jute_max_buffer`].
     pub(crate) jute_max_buffer: usize,
+    /// The log mentions how long the first server has been waited for. Who replaces a lost session knows
+    /// the whole outage, and mentions that.
+    pub(crate) mentions_first_outage: bool,
     names: NameService,
 }
 
@@ -104,6 +108,7 @@ impl ConnectionOptions {
             max_frame: DEFAULT_MAX_FRAME,
             max_tick: None,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
+            mentions_first_outage: true,
             names: resolver::system(),
         }
     }
@@ -193,7 +198,7 @@ impl Connection {
         let io = Io::new(machine, list, handle, Granted::new(session_timeout));
         let (end, ended) = bounded(0);
         let shared = Arc::new(Shared::new(io, ended));
-        let chroot = Chroot::new(servers.chroot());
+        let chroot = Chroot::new(servers.chroot().map_or("", ZNodePath::as_str));
         let io_thread = IoThread {
             shared: Arc::clone(&shared),
             poll,
@@ -203,6 +208,7 @@ impl Connection {
             tls,
             max_tick: options.max_tick,
             first_contact: Some(first_contact),
+            mentions_first_outage: options.mentions_first_outage,
             ended: end,
             notes: Default::default(),
             random: fastrand::Rng::with_seed(names_seed ^ machine_seed),
@@ -227,6 +233,27 @@ impl Connection {
                 .for_each(|(_, refused)| refused.answered(Err(ZkError::BadArguments)));
         }
         self.shared.submit(requests);
+    }
+}
+
+impl Connection {
+    /// Makes a call whose paths begin at the root of the servers, not at the chroot, and waits for the
+    /// reply; returns `ConnectionLoss` if the wait ends before.
+    pub(crate) fn call_at_root(&self, call: Call, wait: &Wait) -> ZkResult<Reply> {
+        let (sender, outcome) = bounded(1);
+        // The receiver may be gone.
+        let done = Done::new(move |result| drop(sender.send(result)));
+        match exchange(&call, &Chroot::default(), done) {
+            Exchange::One(request) => self.send([request]),
+            Exchange::Two(requests) => self.send(requests),
+        }
+        let deadline = wait.deadline().map_or_else(never, at);
+        let reply = select! {
+            recv(outcome) -> reply => reply.ok(),
+            recv(wait.cancellation()) -> _ => None,
+            recv(deadline) -> _ => None,
+        };
+        reply.unwrap_or(Err(ZkError::ConnectionLoss))
     }
 }
 
@@ -275,6 +302,10 @@ impl ZooKeeperClient for Connection {
         Some(self.shared.lock().status.server.clone())
     }
 
+    fn chroot(&self) -> Option<String> {
+        self.chroot.prefix().map(str::to_owned)
+    }
+
     fn session_timeout(&self) -> Duration {
         self.shared.lock().status.granted.session_timeout
     }
@@ -289,10 +320,6 @@ impl ZooKeeperClient for Connection {
 
     fn jute_max_buffer(&self) -> usize {
         self.jute_max_buffer
-    }
-
-    fn chroot(&self) -> &str {
-        self.chroot.as_str()
     }
 
     fn close(&self) {

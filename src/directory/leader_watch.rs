@@ -95,40 +95,55 @@ impl Subject for Leader {
     }
 
     fn look(self: &Arc<Self>) -> Look<Option<LockInfo>> {
-        let leader = Arc::clone(self);
-        Look::ask(Call::get_children(&self.dir, false), move |children| match children {
-            Ok(children) => match leader.first(&children) {
-                Some(first) => leader.look_at(first),
-                None => leader.look_at_directory(None),
-            },
-            Err(ZkError::NoNode) => Look::absence(&leader.dir, None),
-            Err(error) => Look::Failed(error),
-        })
+        Arc::clone(self).look_among(Vec::new())
     }
 }
 
 impl Leader {
-    fn first(&self, children: &Names) -> Option<ZNodePath> {
-        first(children).map(|name| self.dir.child(name))
+    /// Looks for the first request among the children, without those that are known to be directories.
+    fn look_among(self: Arc<Self>, directories: Vec<ZNodePath>) -> Look<Option<LockInfo>> {
+        let list = Call::get_children(&self.dir, false);
+        Look::ask(list, move |children| match children {
+            Ok(children) => match self.first(&children, &directories) {
+                Some(first) => self.look_at(first, directories),
+                None => self.look_at_directory(None, directories),
+            },
+            Err(ZkError::NoNode) => Look::absence(&self.dir, None),
+            Err(error) => Look::Failed(error),
+        })
     }
 
-    fn look_at(self: Arc<Self>, first: ZNodePath) -> Look<Option<LockInfo>> {
+    fn first(&self, children: &Names, directories: &[ZNodePath]) -> Option<ZNodePath> {
+        let is_directory = |child: &str| directories.iter().any(|directory| directory.name() == child);
+        let requests = children.iter().filter(|child| !is_directory(child));
+        first(requests).map(|name| self.dir.child(name))
+    }
+
+    fn look_at(self: Arc<Self>, first: ZNodePath, mut directories: Vec<ZNodePath>) -> Look<Option<LockInfo>> {
         let path = first.clone();
         Look::data(&path, move |data| match data {
+            Ok((_, stat)) if stat.is_directory() => {
+                directories.push(first);
+                self.look_among(directories)
+            }
             Ok((data, stat)) => Look::Seen(Some(LockInfo::new(&first, data, &stat))),
             Err(ZkError::NoNode) => Look::ChangedMeanwhile,
             // Servers since 3.8.4 send no event when a znode without READ permission is deleted.
-            Err(ZkError::NoAuth) => self.look_at_directory(Some(first)),
+            Err(ZkError::NoAuth) => self.look_at_directory(Some(first), directories),
             Err(error) => Look::Failed(error),
         })
     }
 
     /// Watches the children of the directory, for when there is no leader, or none that can be
     /// watched.
-    fn look_at_directory(self: Arc<Self>, first: Option<ZNodePath>) -> Look<Option<LockInfo>> {
+    fn look_at_directory(
+        self: Arc<Self>,
+        first: Option<ZNodePath>,
+        directories: Vec<ZNodePath>,
+    ) -> Look<Option<LockInfo>> {
         let dir = self.dir.clone();
         Look::children(&dir, move |children| match children {
-            Ok(children) if self.first(&children) == first => match first {
+            Ok(children) if self.first(&children, &directories) == first => match first {
                 Some(first) => look_without_data(first),
                 None => Look::Seen(None),
             },

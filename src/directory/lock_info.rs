@@ -67,7 +67,10 @@ impl LockInfo {
         found: ZkResult<Option<Stat>>,
     ) -> ZkResult<Option<LockInfo>> {
         match found {
-            Ok(found) => Ok(found.map(|stat| LockInfo::unreadable(path, Some(&stat)))),
+            Ok(found) => {
+                let request = found.filter(|stat| !stat.is_directory());
+                Ok(request.map(|stat| LockInfo::unreadable(path, Some(&stat))))
+            }
             Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(path, None))),
             Err(error) => Err(error),
         }

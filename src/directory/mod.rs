@@ -31,8 +31,8 @@ use crate::wait::Wait;
 /// The directory of a lock or an election, for inspection and cleanup.
 ///
 /// Every child whose name ends in a sequence number counts as a request, whichever library made it,
-/// as it does for the locks of this crate. Other children are ignored. A directory that does not
-/// exist counts as an empty queue.
+/// as it does for the locks of this crate. Other children are ignored, and so are znodes that
+/// have children, or had some: they are directories. A directory that does not exist counts as an empty queue.
 ///
 /// Results are those of the connected server. They may be a moment behind the other servers, and
 /// may have changed since. Calls are not retried: after a

@@ -33,13 +33,15 @@ pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option
     info_of(core, request, core.ask(Call::get_data(request, false)))
 }
 
-/// Without READ permission, the result has only the name, and perhaps the metadata.
+/// Without READ permission, the result has only the name, and perhaps the metadata. A directory is no
+/// request.
 fn info_of(
     core: &Arc<Core>,
     request: &ZNodePath,
     data: ZkResult<(Vec<u8>, Stat)>,
 ) -> ZkResult<Option<LockInfo>> {
     match data {
+        Ok((_, stat)) if stat.is_directory() => Ok(None),
         Ok((data, stat)) => Ok(Some(LockInfo::new(request, data, &stat))),
         Err(ZkError::NoNode) => Ok(None),
         Err(ZkError::NoAuth) => LockInfo::without_data(request, core.ask(Call::exists(request, false))),

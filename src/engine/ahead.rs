@@ -251,11 +251,15 @@ impl Engine {
         let waiting = self.contenders.get_mut(&id).filter(|contender| contender.is_queued());
         let wanted = waiting.filter(|contender| contender.ahead.second() == Some(path));
         if let Some(contender) = wanted {
-            if !matches!(sight, Ok(Sight::Watched { .. })) {
+            let is_directory = matches!(sight, Ok(Sight::Watched { is_directory: true, .. }));
+            if is_directory || !matches!(sight, Ok(Sight::Watched { .. })) {
                 contender.ahead.second = None;
             }
-            if sight == Ok(Sight::Gone) {
+            if is_directory || sight == Ok(Sight::Gone) {
                 contender.ahead.is_outdated = true;
+                if is_directory {
+                    self.pass_over(id, path);
+                }
                 self.wake(id);
             }
         }

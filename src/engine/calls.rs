@@ -51,6 +51,7 @@ pub(super) enum Pending {
     LookedAtUnreadable(Look),
     EarlyWatchOnOwn(ParticipantId, ZNodePath, ConnectionNumber),
     EarlyWatchOnSecond(ParticipantId, ZNodePath),
+    CheckedOwn(ParticipantId, ZNodePath),
     Removed(ParticipantId),
     /// With the path on which the call leaves a watch.
     ReadFor(ParticipantId, Option<ZNodePath>),
@@ -243,6 +244,9 @@ impl Engine {
             Pending::EarlyWatchOnSecond(id, path) => {
                 self.early_watch_on_second_set(id, &path, outcome.and_then(Reply::data));
             }
+            Pending::CheckedOwn(id, path) => {
+                self.checked_own(id, &path, &outcome.and_then(Reply::found));
+            }
             Pending::Removed(id) => self.removal_attempted(id, outcome.and_then(Reply::done)),
             Pending::ReadFor(id, watched) => self.read_for_tracked(id, watched, outcome),
             Pending::Asked(id) => self.effects.push_back(Effect::Answered(id, outcome)),
@@ -284,9 +288,10 @@ impl Pending {
             Pending::ReadFor(..) | Pending::Asked(_) => true,
             Pending::Nothing => matches!(reply, Reply::Stat(_) | Reply::Found(_)),
             Pending::Wrote(..) => matches!(reply, Reply::Stat(_)),
-            Pending::Touched | Pending::FoundAgain(..) | Pending::LookedAtUnreadable(_) => {
-                matches!(reply, Reply::Found(_))
-            }
+            Pending::Touched
+            | Pending::FoundAgain(..)
+            | Pending::LookedAtUnreadable(_)
+            | Pending::CheckedOwn(..) => matches!(reply, Reply::Found(_)),
             Pending::Created(..) | Pending::MadeParent(..) => matches!(reply, Reply::Created { .. }),
             Pending::Enqueued(..) => matches!(reply, Reply::Enqueued(_)),
             Pending::Swept(..) | Pending::Listed { .. } | Pending::Counted(..) | Pending::ListedPeers(..) => {

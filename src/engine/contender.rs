@@ -14,6 +14,7 @@
 //! may be newer than the outcome, so it makes another step before it rests. (Looks that only
 //! shorten the wait run beside that: see [`super::ahead`].)
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::ahead::Ahead;
@@ -52,6 +53,9 @@ pub(super) struct Contender {
     /// or look at its own znode, and for a new owner that has not looked there yet.
     pub(super) watched: Option<ZNodePath>,
     pub(super) ahead: Ahead,
+    /// The names of directories that look like requests ahead, as looks have shown since the own znode
+    /// exists. A request that comes later under such a name is not ahead, so they are never looked at again.
+    pub(super) directories: BTreeSet<String>,
     /// A listing that it, or another request, has asked for, and that it has not read yet.
     pub(super) listing: Option<Arc<Listing>>,
     /// The next listing is due to a reconnect, which is no reason to expect the lock.
@@ -133,6 +137,7 @@ impl Contender {
             activity: Activity::Idle,
             watched: None,
             ahead: Ahead::default(),
+            directories: BTreeSet::new(),
             listing: None,
             has_reconnected: false,
             since,

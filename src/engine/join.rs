@@ -161,8 +161,8 @@ impl Engine {
             Ok(true) => Next::Again,
             Ok(false) => self.make_next_parent(id, missing),
             Err(ZkError::NoNode) => {
-                let path = contender.spec.dir.clone();
-                self.fail(id, Failure::NoChroot { path });
+                let (path, chroot) = (contender.spec.dir.clone(), self.settings.chroot.clone());
+                self.fail(id, Failure::NoChroot { path, chroot });
                 Next::Park
             }
             Err(error) => self.join_failed(id, Operation::CREATE, error),
@@ -232,7 +232,6 @@ impl Engine {
             self.own_queues.add(&znode);
         }
         self.report(id, Report::Joined { znode: znode.clone(), token: stat.map(|stat| stat.czxid) });
-        self.log(Line::Joined(znode.clone()));
         Some(znode)
     }
 

@@ -1,5 +1,7 @@
 //! [`Listing`]: the children of a directory, for those who decide by them.
 
+use std::collections::BTreeSet;
+
 use super::lease::ConnectionNumber;
 use crate::error::ZkResult;
 use crate::recipe::access::Access;
@@ -32,6 +34,13 @@ impl Listing {
             self.ordered = distinct.into_iter().filter_map(|access| Ordered::of(children, access)).collect();
         }
         self
+    }
+
+    /// The listing without these names; `None` if it has none of them.
+    pub(super) fn without(&self, names: &BTreeSet<String>) -> Option<Listing> {
+        let children = self.children.as_ref().ok().filter(|_| !names.is_empty())?;
+        let left: Names = children.iter().filter(|name| !names.contains(*name)).collect();
+        (left.len() < children.len()).then(|| Listing::new(self.connection, Ok(left)))
     }
 
     /// Decides for a request by the children.

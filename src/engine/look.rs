@@ -86,6 +86,8 @@ impl Engine {
         let Some(contender) = self.contenders.get(&id) else { return Next::Park };
         let Some(znode) = contender.znode().cloned() else { return Next::Park };
         let spec = Arc::clone(&contender.spec);
+        let of_requests = listing.without(&contender.directories);
+        let listing = of_requests.as_ref().unwrap_or(listing);
         let children = match &listing.children {
             Ok(children) => children,
             Err(ZkError::NoNode) => &Names::default(),
@@ -274,6 +276,11 @@ impl Engine {
             }
             return Next::Again;
         }
+        if let Sight::Watched { is_directory: true, .. } = sight {
+            self.forget_watch(id);
+            self.pass_over(id, ahead);
+            return Next::Again;
+        }
         self.placed(id, ahead);
         if let Sight::Watched { is_persistent, .. } = sight {
             if let Some(contender) = self.contenders.get_mut(&id) {
@@ -286,6 +293,15 @@ impl Engine {
         Next::Park
     }
 
+    /// Has a request wait no more for a znode that is a directory.
+    pub(super) fn pass_over(&mut self, id: ParticipantId, directory: &ZNodePath) {
+        let Some(contender) = self.contenders.get_mut(&id) else { return };
+        contender.directories.insert(directory.name().to_owned());
+        if self.mentions_first(directory) {
+            self.log(Line::Directory(directory.clone()));
+        }
+    }
+
     /// Records that the request is behind another.
     pub(super) fn placed(&mut self, id: ParticipantId, ahead: &ZNodePath) {
         let Some(contender) = self.contenders.get_mut(&id) else { return };
@@ -295,7 +311,7 @@ impl Engine {
         if is_news {
             let (znode, number_ahead) = (znode.clone(), contender.number_ahead);
             self.report(id, Report::Placed { ahead: ahead.clone(), number_ahead });
-            self.log(Line::WaitsFor { znode, ahead: ahead.clone() });
+            self.log(Line::Joined { znode, ahead: ahead.clone() });
         }
     }
 
@@ -359,17 +375,36 @@ impl Engine {
     /// that may not read the znode any more (CVE-2024-23944), and a change of an ACL fires no watch.
     pub(super) fn look_at_routine(&mut self, id: ParticipantId) {
         let Some(contender) = self.contenders.get(&id) else { return };
-        if contender.znode().is_none() {
+        match &contender.phase {
             // It is repeated by its retry policy.
-            return;
-        }
-        if contender.is_owner() {
-            // Requests that do not count this one may have come after it.
-            let dir = contender.spec.dir.clone();
-            let list = Call::get_children(&dir, false);
-            self.submit(list, Priority::Other, Pending::ListedPeers(id, dir));
+            Phase::Joining { .. } => return,
+            Phase::Owner { .. } => {
+                // Requests that do not count this one may have come after it.
+                let dir = contender.spec.dir.clone();
+                let list = Call::get_children(&dir, false);
+                self.submit(list, Priority::Other, Pending::ListedPeers(id, dir));
+            }
+            // The listing that it is woken for shows its own znode as well.
+            Phase::Queued { .. } if contender.spec.access.watches_children() => {}
+            Phase::Queued { znode, .. } => {
+                // Many waiters do not watch their own znode, and learn of its deletion when the queue moves.
+                let (exists, znode) = (Call::exists(znode, false), znode.clone());
+                self.submit(exists, Priority::Other, Pending::CheckedOwn(id, znode));
+            }
         }
         self.wake(id);
+    }
+
+    pub(super) fn checked_own(
+        &mut self,
+        id: ParticipantId,
+        path: &ZNodePath,
+        found: &ZkResult<Option<Stat>>,
+    ) {
+        let is_own = self.contenders.get(&id).is_some_and(|contender| contender.znode() == Some(path));
+        if is_own && *found == Ok(None) {
+            self.lose_znode(id);
+        }
     }
 
     /// Names in the log a request of another library that may own beside this one. Once per session

@@ -136,14 +136,14 @@ pub(crate) struct Settings {
     pub(crate) owns_session: bool,
     /// See [`ZooKeeperClient::min_idle_for_ping`](crate::client::ZooKeeperClient::min_idle_for_ping).
     pub(crate) min_idle_for_ping: Duration,
+    /// See [`ZooKeeperClient::chroot`](crate::client::ZooKeeperClient::chroot).
+    pub(crate) chroot: Option<String>,
     /// The longest time for which a session relies on its watches, without a routine look.
     pub(crate) routine_pause: Duration,
     /// The number of calls under way beyond which others wait: see [`window`].
     pub(crate) window: usize,
     /// See [`ZooKeeperClient::jute_max_buffer`](crate::client::ZooKeeperClient::jute_max_buffer).
     pub(crate) jute_max_buffer: usize,
-    /// The bytes of the [chroot](crate::client::ZooKeeperClient::chroot).
-    pub(crate) chroot: usize,
     /// The session was opened after this moment, if that is known.
     pub(crate) opened_after: Option<Moment>,
     /// Distinguishes the requests of the session from those of all others.
@@ -223,7 +223,7 @@ impl Engine {
             lease_checks: BTreeSet::new(),
             calls: BTreeMap::new(),
             window: Window::new(settings.window),
-            budget: Budget::new(settings.jute_max_buffer, settings.chroot),
+            budget: Budget::new(settings.jute_max_buffer, settings.chroot.as_ref().map_or(0, String::len)),
             refused: VecDeque::new(),
             contenders: BTreeMap::new(),
             removals: BTreeMap::new(),

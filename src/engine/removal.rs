@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::ahead::ZNodeChange;
 use super::calls::Pending;
-use super::contender::Activity;
+use super::contender::{Activity, RequestSpec};
 use super::life::Life;
 use super::report::Line;
 use super::{Effect, Engine, ParticipantId};
@@ -86,6 +86,13 @@ impl Engine {
         }
         self.wake_removal(id);
         id
+    }
+
+    /// Returns whether a znode of this request is still to be deleted.
+    pub(crate) fn is_removing(&self, spec: &RequestSpec) -> bool {
+        let is_of_request =
+            |path: &ZNodePath| path.dir() == Some(spec.dir.as_str()) && path.name().starts_with(&spec.prefix);
+        self.removals.values().any(|removal| is_of_request(&removal.path))
     }
 
     /// Reports the first outcome.

@@ -72,7 +72,7 @@ pub(crate) enum Ending {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Failure {
     Call { operation: Operation, path: ZNodePath, error: ZkError },
-    NoChroot { path: ZNodePath },
+    NoChroot { path: ZNodePath, chroot: Option<String> },
     SequenceExhausted { path: ZNodePath },
 }
 
@@ -89,8 +89,8 @@ impl From<Failure> for LockError {
     fn from(failure: Failure) -> LockError {
         match failure {
             Failure::Call { operation, path, error } => LockError::client(operation, path, error),
-            Failure::NoChroot { path } => {
-                LockError::NoChroot { operation: Operation::CREATE.name, path: path.to_string() }
+            Failure::NoChroot { path, chroot } => {
+                LockError::NoChroot { operation: Operation::CREATE.name, path: path.to_string(), chroot }
             }
             Failure::SequenceExhausted { path } => LockError::SequenceExhausted { path: path.to_string() },
         }
@@ -100,18 +100,20 @@ impl From<Failure> for LockError {
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Line {
-    Joined(ZNodePath),
     FoundAgain(ZNodePath),
     JoinFailed {
         dir: ZNodePath,
         attempts: u32,
         failure: Failure,
     },
-    WaitsFor {
+    /// It is in the queue, behind another.
+    Joined {
         znode: ZNodePath,
         ahead: ZNodePath,
     },
     Persistent(ZNodePath),
+    /// It looks like a request.
+    Directory(ZNodePath),
     Peers {
         dir: ZNodePath,
         mismatch: String,

@@ -7,8 +7,8 @@ use crate::error::{ZkError, ZkResult};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     /// It exists with these data, which were written `version` times since its creation. A
-    /// persistent one stays when its creator's session ends.
-    Watched { data: Vec<u8>, version: i32, is_persistent: bool },
+    /// persistent one stays when its creator's session ends. A directory is no request.
+    Watched { data: Vec<u8>, version: i32, is_persistent: bool, is_directory: bool },
     /// It exists, but READ is denied: servers since 3.8.4 set the watch and never report its event.
     Unreadable,
     /// It does not exist, and no watch was left where READ is granted.
@@ -20,8 +20,8 @@ impl Sight {
     pub(crate) fn of_data(result: ZkResult<(Vec<u8>, Stat)>) -> ZkResult<Sight> {
         match result {
             Ok((data, stat)) => {
-                let is_persistent = stat.ephemeral_owner == 0;
-                Ok(Sight::Watched { data, version: stat.version, is_persistent })
+                let (is_persistent, is_directory) = (stat.ephemeral_owner == 0, stat.is_directory());
+                Ok(Sight::Watched { data, version: stat.version, is_persistent, is_directory })
             }
             Err(ZkError::NoNode) => Ok(Sight::Gone),
             Err(error) => Err(error),

@@ -132,7 +132,7 @@ mod tests {
             LockError::Unsupported { operation, path: path.clone() },
             LockError::OutcomeUnknown { operation, path: path.clone(), source },
             LockError::EndsConnection { operation, path: path.clone(), source },
-            LockError::NoChroot { operation, path: path.clone() },
+            LockError::NoChroot { operation, path: path.clone(), chroot: None },
             LockError::SequenceExhausted { path: path.clone() },
             LockError::RequestDeleted { path: path.clone() },
             LockError::NotALockRequest { path: path.clone(), rule },

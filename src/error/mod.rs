@@ -131,14 +131,22 @@ pub enum LockError {
     },
 
     /// The root of the session's paths does not exist: the connect string names a chroot that
-    /// nobody has created.
-    #[error("{operation} '{path}': its parent does not exist; create the chroot of the connect string first")]
+    /// nobody has created. Create it, or let
+    /// [`SessionBuilder::create_chroot`](crate::SessionBuilder::create_chroot) do so.
+    #[error(
+        "{operation} '{path}': {} does not exist; create it first: SessionBuilder::create_chroot(true), or 'create' of \
+         zkCli.sh for each znode on the way",
+        named_chroot(chroot.as_deref())
+    )]
     #[non_exhaustive]
     NoChroot {
         /// The attempted operation.
         operation: &'static str,
-        /// The path of the znode.
+        /// The path of the znode, below the chroot.
         path: String,
+        /// The chroot. `None` for a client that does not
+        /// [report](crate::client::ZooKeeperClient::chroot) it.
+        chroot: Option<String>,
     },
 
     /// The sequence numbers of the lock directory have reached their end, 2147483647. Servers may
@@ -374,6 +382,13 @@ pub enum LockError {
     },
 }
 
+fn named_chroot(chroot: Option<&str>) -> String {
+    chroot.map_or_else(
+        || "the chroot of the connect string".to_owned(),
+        |chroot| format!("the chroot '{chroot}' of the connect string"),
+    )
+}
+
 fn how_it_was_lost(reason: LossReason) -> String {
     match reason {
         LossReason::LeaseExpired => {
@@ -540,6 +555,8 @@ pub(crate) struct Operation {
 
 impl Operation {
     pub(crate) const CREATE: Operation = Operation { name: "create", permission: "CREATE" };
+    pub(crate) const CREATE_CHROOT: Operation =
+        Operation { name: "create the chroot below", permission: "CREATE" };
     pub(crate) const DELETE: Operation = Operation { name: "delete", permission: "DELETE" };
     pub(crate) const READ: Operation = Operation { name: "read", permission: "READ" };
     pub(crate) const SET_DATA: Operation = Operation { name: "set the data of", permission: "WRITE" };

@@ -107,14 +107,15 @@ impl SimulatedLeadership {
     pub fn take_away(&self) {
         if self.zookeeper.exists(self.id()) {
             self.zookeeper.delete(self.id());
-            self.settle(|| !self.is_leader());
+            self.settle(|| self.loss().is_some());
         }
     }
 
     /// Ends the leadership with its session.
     pub fn expire(&self) {
         self.client.expire();
-        self.settle(|| !self.is_leader());
+        // The reason follows the end of the lease, on another thread.
+        self.settle(|| self.loss().is_some());
     }
 
     /// Waits until the session knows what has happened. Without contact it cannot.

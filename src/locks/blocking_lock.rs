@@ -1,19 +1,25 @@
 //! [`BlockingLock`]: what all blocking locks share, whatever access they request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never};
 
 use crate::error::{LockError, Operation, Result};
 use crate::locks::guard_signals::{GuardSignals, WaitObserver};
+use crate::locks::held_here;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking;
+use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, Place, RequestEvent};
+use crate::request::{Claim, Place, Request, RequestEvent};
 use crate::session::Session;
 use crate::wait::{Wait, Waited};
+
+/// A thread that has waited for this long may be waiting for itself.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// A lock for scoped code. Each call makes a new request.
 #[derive(Clone, Debug)]
@@ -70,7 +76,9 @@ impl BlockingLock {
         }
         let attempt = self.start(signals)?;
         let (broken, closed) = (signals.broken(), self.support.closed());
-        match wait.wait_for_or(&**attempt.claim.core().runtime(), &attempt.events, [&broken, closed]) {
+        let runtime = &**attempt.claim.core().runtime();
+        let remark = (LONG_WAIT, || self.warn_of_self(&attempt.claim));
+        match wait.wait_for_or_remark(runtime, &attempt.events, [&broken, closed], remark) {
             Waited::Received(RequestEvent::Acquired) => attempt.into_guard().map(Some),
             // Acquired in the moment in which the lock was closed, or another one was lost. Or this one was
             // lost right after its acquisition, which its guard reports.
@@ -85,6 +93,21 @@ impl BlockingLock {
             // If the lock is acquired at this moment, dropping the attempt releases it.
             Waited::TimedOut => Ok(None),
             Waited::Cancelled => Err(cancelled(&self.dir)),
+        }
+    }
+
+    /// Names in the log a thread that waits for itself.
+    fn warn_of_self(&self, waiting: &Request) {
+        // A thread may hold a permit and wait for another one of the same semaphore.
+        if self.access.permits().is_some() {
+            return;
+        }
+        if let Some(held) = held_here::held_before(waiting) {
+            logging::warn!(
+                "this thread waits for {}, which it has acquired itself as {held}: it waits until another thread \
+                 releases that, or for ever; use a ReentrantLock, or pass the guard on",
+                self.dir
+            );
         }
     }
 
@@ -169,11 +192,10 @@ impl Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     use crate::error::ZkError;
     use crate::fake::SimulatedZooKeeper;
-    use crate::tests::{ManualRuntime, open_on_manual_runtime};
+    use crate::tests::{ManualRuntime, logged_down_to, open_on_manual_runtime};
     use crate::time::Runtime;
     use crate::{BlockingWriteLock, CancelToken, Revocation, Revoker};
 
@@ -287,5 +309,69 @@ mod tests {
         });
         assert!(outcome.is_err());
         assert_eq!(fixture.runtime.elapsed() - closed, Duration::from_millis(18_000));
+    }
+
+    // ---- a thread that waits for itself
+
+    const MOMENT: Duration = Duration::from_millis(999);
+
+    /// What a thread logs at `warn` that waits for this time, after it has acquired the first lock.
+    fn logged_in_a_wait(
+        fixture: &Fixture,
+        first: BlockingLock,
+        second: &BlockingLock,
+        time: Duration,
+    ) -> String {
+        fixture.server.delete(&fixture.ahead);
+        let _guard = first.lock().unwrap();
+        let wait = Wait::until_moment(fixture.runtime.now().after(time));
+        logged_down_to(log::Level::Warn, || assert!(second.try_lock_for(&wait).unwrap().is_none())).join("\n")
+    }
+
+    fn lock(fixture: &Fixture, dir: &str, access: fn(&ProtocolSupport) -> Access) -> BlockingLock {
+        let support = Arc::new(ProtocolSupport::new(&fixture.session));
+        let access = access(&support);
+        BlockingLock::new(support, ZNodePath::parse(dir).unwrap(), access)
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_itself_is_named_in_the_log() {
+        let fixture = Fixture::new();
+        let [first, second] = [(); 2].map(|()| lock(&fixture, "/lock", locking::exclusive));
+        let line = logged_in_a_wait(&fixture, first, &second, LONG);
+        assert!(
+            line.starts_with("this thread waits for /lock, which it has acquired itself as /lock/x-"),
+            "{line}"
+        );
+        assert!(line.contains("ReentrantLock") && !line.contains('\n'), "{line}");
+    }
+
+    #[test]
+    fn a_short_wait_is_not_named_in_the_log() {
+        let fixture = Fixture::new();
+        let [first, second] = [(); 2].map(|()| lock(&fixture, "/lock", locking::exclusive));
+        assert_eq!(logged_in_a_wait(&fixture, first, &second, MOMENT), "");
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_another_permit_is_not_named_in_the_log() {
+        let fixture = Fixture::new();
+        let one = |_: &ProtocolSupport| Access::Permit(std::num::NonZeroU32::MIN);
+        let [first, second] = [(); 2].map(|()| lock(&fixture, "/leases", one));
+        assert_eq!(logged_in_a_wait(&fixture, first, &second, LONG), "");
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_others_is_not_named_in_the_log() {
+        let fixture = Fixture::new();
+        let other = lock(&fixture, "/other", locking::exclusive);
+        drop(lock(&fixture, "/lock", locking::exclusive));
+        let _guard = other.lock().unwrap();
+        let waiting = lock(&fixture, "/lock", locking::exclusive);
+        let wait = Wait::until_moment(fixture.runtime.now().after(LONG));
+        let lines = logged_down_to(log::Level::Warn, || {
+            assert!(waiting.try_lock_for(&wait).unwrap().is_none());
+        });
+        assert!(lines.is_empty(), "{lines:?}");
     }
 }

@@ -23,8 +23,8 @@ use crate::wait::Wait;
 /// Each call makes a new request. So any number of threads may share one `BlockingWriteLock`: they
 /// exclude one another as they exclude those of other processes. Clones are the same lock: closing one
 /// closes all. It is not reentrant: a thread that
-/// locks again while it holds the lock waits for itself. A [`ReentrantLock`](crate::ReentrantLock)
-/// avoids that.
+/// locks again while it holds the lock waits for itself. After a second, a line at `warn` says so.
+/// A [`ReentrantLock`](crate::ReentrantLock) avoids that.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -46,10 +46,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// servers busy.
 ///
 /// # Which session
-/// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions) the candidate
-/// stands again after a loss: for daemons that use the session for nothing else. On another session
-/// a loss ends it with [`SessionLost`](LockError::SessionLost): for applications that must set up
-/// more than this again.
+/// **By default, the first loss of the session ends the candidate for good**, with
+/// [`SessionLost`](LockError::SessionLost) and a line at `warn`. The application then sets up again
+/// what relied on the session, and starts another candidate. [`ended`](Candidate::ended) is the signal.
+///
+/// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the candidate
+/// stands again after each loss. This is for daemons that use the session for nothing else.
 ///
 /// `Send` and `Sync`. Dropping it stops it without blocking.
 ///
@@ -126,7 +128,7 @@ impl Candidate {
                 logging::error!("the closure of a candidate panicked when it was dropped: {message}");
             }
             if let Err(error) = outcome {
-                logging::warn!("the candidate for '{}' ends: {error}", of_thread.dir);
+                logging::warn!("{}", how_it_ends(&of_thread.dir, &error));
                 // Nobody else sets it.
                 let _ = of_thread.error.set(error);
             }
@@ -309,6 +311,16 @@ impl Campaign {
             _ => Ok(()),
         }
     }
+}
+
+/// The line of the log about a candidate that ends by itself.
+fn how_it_ends(dir: &str, error: &LockError) -> String {
+    let remedy = if error.is_session_lost() {
+        "; it does not stand again: start another one, or let the session replace itself (replace_lost_sessions)"
+    } else {
+        ""
+    };
+    format!("the candidate for '{dir}' ends: {error}{remedy}")
 }
 
 #[cfg(test)]

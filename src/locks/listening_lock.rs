@@ -151,8 +151,8 @@ impl ListeningLock {
     /// Releases the lock, or leaves the queue. Does nothing without a request.
     ///
     /// From the call on this process is not the owner, whatever the outcome. Blocks until the
-    /// server has deleted the znode; during an outage it returns [`Released::Pending`]. A request
-    /// that never owned the lock leaves the queue without an error, even if its znode was deleted
+    /// server has deleted the znode; during an outage it returns [`Released::Pending`], and so does
+    /// every later call until the znode is deleted. A request that never owned the lock leaves the queue without an error, even if its znode was deleted
     /// before.
     ///
     /// # Errors
@@ -170,6 +170,13 @@ impl ListeningLock {
         let released = locking::release(&request);
         if request.was_taken_away() {
             return Err(request.end_error(Operation::UNLOCK));
+        }
+        if request.may_leave_its_znode() {
+            // The next call is not to report it as deleted.
+            let mut current = self.inner.current.lock();
+            if current.is_none() {
+                *current = Some(Arc::clone(&request));
+            }
         }
         match released {
             Err(LockError::RequestDeleted { .. }) if !owned => Ok(Released::Deleted),
@@ -303,6 +310,7 @@ mod tests {
     use crossbeam_channel::unbounded;
 
     use crate::LockEvent;
+    use crate::client::{Acl, Permissions};
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::recipe::naming_scheme::NamingScheme;
     use crate::tests::{
@@ -374,6 +382,29 @@ mod tests {
             let fixture = Fixture::owning(access);
             fixture.lock.session().close();
             assert!(fixture.lock.unlock().unwrap_err().is_closed());
+        }
+    }
+
+    #[test]
+    fn unlock_is_pending_until_the_znode_is_deleted() {
+        for access in ACCESSES {
+            let fixture = Fixture::owning(access);
+            fixture.client.disconnect();
+            for _ in 0..3 {
+                assert_eq!(fixture.lock.unlock().unwrap(), Released::Pending);
+                assert!(!fixture.lock.is_owner() && fixture.lock.id().is_none());
+            }
+            fixture.client.reconnect();
+            eventually("the znode is deleted", || fixture.lock.unlock().unwrap() == Released::Deleted);
+            assert!(fixture.server.children("/locks/it").is_empty());
+
+            let fixture = Fixture::owning(access);
+            let acl = [Acl::new(Permissions::READ | Permissions::CREATE, "world", "anyone")];
+            fixture.server.set_acl("/locks/it", &acl);
+            assert!(fixture.lock.unlock().unwrap_err().is_access_denied());
+            assert_eq!(fixture.lock.unlock().unwrap(), Released::Pending);
+            // It can be locked again meanwhile.
+            fixture.lock.lock().unwrap();
         }
     }
 

@@ -9,6 +9,7 @@ use crossbeam_channel::Receiver;
 use crate::client::OpOutcome;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::locks::guard_signals::{GuardSignals, WaitObserver};
+use crate::locks::held_here;
 use crate::locks::locking::{self, Released};
 use crate::locks::transaction::{self, Transaction};
 use crate::protocol_support::ProtocolSupport;
@@ -42,6 +43,7 @@ impl LockGuard {
         znode: ZNodePath,
         signals: Arc<GuardSignals>,
     ) -> LockGuard {
+        held_here::note(&claim);
         LockGuard { claim, session, znode, signals }
     }
 

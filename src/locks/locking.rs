@@ -92,6 +92,9 @@ impl Release<'_> {
         let error = match outcome.try_recv() {
             Ok(Err(error)) => error,
             Ok(Ok(())) => return Ok(Released::Deleted),
+            Err(TryRecvError::Disconnected) if request.may_leave_its_znode() => {
+                return Ok(Released::Pending);
+            }
             // Nothing to delete; or a create is under way, which is undone when its outcome is known.
             Err(TryRecvError::Disconnected) if request.znode().is_some() => return Ok(Released::Deleted),
             Err(TryRecvError::Disconnected) => return Ok(Released::Pending),

@@ -11,6 +11,7 @@ mod cohort_guard;
 mod cohort_lock;
 mod cohort_options;
 mod guard_signals;
+mod held_here;
 mod leadership;
 pub(crate) mod listening_lock;
 mod lock_guard;

@@ -25,8 +25,9 @@ use crate::session::Session;
 ///
 /// The lock of a resource is the directory `<root>/<name>`, always one znode: `reports/daily`
 /// becomes `reports%2Fdaily`, as in a URL. Escaped are `/`, `%` and what ZooKeeper forbids (control
-/// and private-use characters, those beyond U+FFFF, the names `.` and `..`). Different names make
-/// different locks.
+/// and private-use characters, those beyond U+FFFF, the names `.` and `..`), and the last digit of a
+/// name that ends in ten digits, which would look like a request for a lock on `<root>` itself.
+/// Different names make different locks.
 ///
 /// `Send` and `Sync`.
 ///

@@ -121,7 +121,7 @@ impl Revoker {
     /// the [fencing token](crate::LockGuard::fencing_token) protects a resource from it.
     ///
     /// The request may also be a waiting one. It notices its end at its next look: when the request
-    /// ahead of it is gone, or after a reconnect.
+    /// ahead of it is gone, after a reconnect, or after half a minute.
     ///
     /// `grace` counts from the moment at which the holder was asked. A loss of contact does not
     /// interrupt the wait.

@@ -44,16 +44,16 @@ impl Deferred {
 
 struct DeferredLine {
     level: Level,
-    module: &'static str,
+    target: &'static str,
     text: String,
 }
 
-pub(super) fn push(level: Level, module: &'static str, text: String) {
+pub(super) fn push(level: Level, target: &'static str, text: String) {
     {
         let mut queue = QUEUE.lock();
         queue.move_to(process::id());
         match queue.lines.len() < MAX_LINES {
-            true => queue.lines.push_back(DeferredLine { level, module, text }),
+            true => queue.lines.push_back(DeferredLine { level, target, text }),
             false => queue.dropped += 1,
         }
         if queue.is_running {
@@ -71,8 +71,8 @@ pub(super) fn push(level: Level, module: &'static str, text: String) {
 }
 
 fn run() {
-    while let Some(DeferredLine { level, module, text }) = next_line() {
-        super::write(level, module, format_args!("{text}"));
+    while let Some(DeferredLine { level, target, text }) = next_line() {
+        super::write(level, target, format_args!("{text}"));
     }
 }
 
@@ -83,7 +83,7 @@ fn next_line() -> Option<DeferredLine> {
         if queue.lines.is_empty() && queue.dropped > 0 {
             let dropped = std::mem::take(&mut queue.dropped);
             let text = format!("{dropped} lines were dropped, as the logger was blocked");
-            return Some(DeferredLine { level: Level::Warn, module: module_path!(), text });
+            return Some(DeferredLine { level: Level::Warn, target: crate::logging::SESSION, text });
         }
         if let Some(line) = queue.lines.pop_front() {
             return Some(line);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn forked_child_starts_a_thread_for_its_lines() {
-        let line = DeferredLine { level: Level::Info, module: module_path!(), text: String::new() };
+        let line = DeferredLine { level: Level::Info, target: crate::logging::SESSION, text: String::new() };
         let mut queue =
             Deferred { lines: VecDeque::from([line]), is_running: true, ..Deferred::of_process(1) };
         queue.move_to(1);

@@ -42,14 +42,28 @@ pub(crate) fn is_enabled(level: Level) -> bool {
     level <= log::STATIC_MAX_LEVEL && level <= log::max_level()
 }
 
-pub(crate) fn write(level: Level, module: &'static str, line: fmt::Arguments<'_>) {
+/// The targets of the lines, for filters. They stay as they are when code moves.
+pub(crate) const CONNECTION: &str = "zookeeper_recipes_lock::connection";
+pub(crate) const SESSION: &str = "zookeeper_recipes_lock::session";
+pub(crate) const LOCKS: &str = "zookeeper_recipes_lock::locks";
+
+/// The target of the lines of a module.
+pub(crate) fn target_of(module: &str) -> &'static str {
+    match module.split("::").nth(1) {
+        Some("client" | "connection") => CONNECTION,
+        Some("session") => SESSION,
+        _ => LOCKS,
+    }
+}
+
+pub(crate) fn write(level: Level, target: &'static str, line: fmt::Arguments<'_>) {
     let log = || {
         // The line may have a value of the application's, which is formatted here.
         if DEFERS.get() {
-            return deferred::push(level, module, line.to_string());
+            return deferred::push(level, target, line.to_string());
         }
         let mut record = Record::builder();
-        record.level(level).target(module).module_path_static(Some(module));
+        record.level(level).target(target);
         log::logger().log(&record.args(line).build());
     };
     // A panic of the logger, or of a value, can be reported only by the panic hook, which has been called.
@@ -57,10 +71,13 @@ pub(crate) fn write(level: Level, module: &'static str, line: fmt::Arguments<'_>
 }
 
 macro_rules! log_ {
-    ($level:expr, $($arg:tt)+) => {
+    (target: $target:expr, $level:expr, $($arg:tt)+) => {
         if $crate::logging::is_enabled($level) {
-            $crate::logging::write($level, module_path!(), format_args!($($arg)+));
+            $crate::logging::write($level, $target, format_args!($($arg)+));
         }
+    };
+    ($level:expr, $($arg:tt)+) => {
+        $crate::logging::log!(target: $crate::logging::target_of(module_path!()), $level, $($arg)+)
     };
 }
 
@@ -81,3 +98,23 @@ macro_rules! debug_ {
 }
 
 pub(crate) use {debug_ as debug, error_ as error, info_ as info, log_ as log, warn_ as warn};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_those_that_the_docs_list() {
+        let docs = include_str!("../../docs/operations.md");
+        for (module, target) in [
+            ("zookeeper_recipes_lock::connection::driver", CONNECTION),
+            ("zookeeper_recipes_lock::client::adapter::connection_state", CONNECTION),
+            ("zookeeper_recipes_lock::session::driver", SESSION),
+            ("zookeeper_recipes_lock::locks::candidate", LOCKS),
+            ("zookeeper_recipes_lock::directory", LOCKS),
+        ] {
+            assert_eq!(target_of(module), target);
+            assert!(docs.contains(&format!("`{target}`")), "{target}");
+        }
+    }
+}

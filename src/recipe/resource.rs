@@ -4,12 +4,24 @@
 use std::fmt::Write as _;
 
 use super::path::is_forbidden;
+use super::znode_name::generated_sequence;
 
 /// The name of a resource's znode. Different resources have different names.
 ///
-/// Escapes the slash, the percent sign, the characters that ZooKeeper forbids, and the names `.`
-/// and `..`.
+/// Escapes the slash, the percent sign, the characters that ZooKeeper forbids, the names `.` and `..`,
+/// and the last digit of a name that ends as that of a request does: the directory of a resource is no
+/// request for a lock on the directory above.
 pub(crate) fn escaped(resource: &str) -> String {
+    let mut name = escaped_characters(resource);
+    if generated_sequence(&name).is_some() {
+        if let Some(digit) = name.pop() {
+            let _ = write!(name, "%{:02X}", u32::from(digit));
+        }
+    }
+    name
+}
+
+fn escaped_characters(resource: &str) -> String {
     match resource {
         "." | ".." => resource.replace('.', "%2E"),
         _ => resource.chars().fold(String::with_capacity(resource.len()), |mut name, character| {
@@ -70,6 +82,9 @@ mod tests {
             ("\u{85}", "%C2%85"),
             ("\u{e000}", "%EE%80%80"),
             ("🦀", "%F0%9F%A6%80"),
+            ("0000000003", "000000000%33"),
+            ("order-1234567890", "order-123456789%30"),
+            ("/0000000003", "%2F000000000%33"),
         ];
         for (resource, name) in cases {
             assert_eq!(escaped(resource), name);
@@ -83,6 +98,7 @@ mod tests {
             let name = escaped(&resource);
             prop_assert_eq!(unescaped(&name), resource);
             prop_assert!(!name.contains('/'));
+            prop_assert_eq!(generated_sequence(&name), None);
             let path = format!("/locks/{name}");
             prop_assert!(path.len() > 4096 || ZNodePath::parse(&path).is_ok(), "{path}");
         }

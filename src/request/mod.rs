@@ -154,6 +154,11 @@ impl Request {
         &self.commit_fence
     }
 
+    /// Returns whether both are requests of one session for one lock.
+    pub(crate) fn is_of_the_lock_of(&self, other: &Request) -> bool {
+        Arc::ptr_eq(&self.core, &other.core) && self.seat.spec.dir == other.seat.spec.dir
+    }
+
     /// The znode, once it is known.
     pub(crate) fn znode(&self) -> Option<ZNodePath> {
         self.seat.znode.get().cloned()
@@ -161,6 +166,12 @@ impl Request {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.seat.outcome().is_some()
+    }
+
+    /// Returns whether the znode of a request that has ended may exist and block others: it is still to
+    /// be deleted, here or by the server with the session.
+    pub(crate) fn may_leave_its_znode(&self) -> bool {
+        self.znode().is_some() && self.core.may_leave_znodes_of(&self.seat.spec)
     }
 
     /// Waits until the request owns the lock or is known to be behind another, and returns its place, which
@@ -237,6 +248,10 @@ impl Request {
 
 #[cfg(test)]
 impl Request {
+    pub(crate) fn was_withdrawn(&self) -> bool {
+        matches!(self.seat.outcome(), Some(Outcome::Withdrawn))
+    }
+
     fn watched(&self) -> Option<ZNodePath> {
         self.core.watched(&self.seat)
     }

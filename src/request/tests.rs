@@ -1,6 +1,7 @@
 //! The protocol, step by step, on the fake server, with faults that no real server has on demand.
 
 mod crossing;
+mod directories;
 mod downgrade;
 mod interleavings;
 mod late_creates;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::threads::Threads;
-use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, open_core};
+use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, chroot, open_core};
 use crate::client::connect_string::ConnectString;
 use crate::client::{AnyClient, DEFAULT_JUTE_MAX_BUFFER};
 #[cfg(feature = "tls")]
 use crate::connection::TlsConfig;
-use crate::connection::{Connection, ConnectionOptions, Credential};
+use crate::connection::{CONNECT, Connection, ConnectionOptions, Credential};
 use crate::error::{LockError, Result};
 use crate::session::events::EventHook;
 use crate::time::Runtime;
@@ -45,6 +45,7 @@ pub struct SessionBuilder {
     survived_outage: Option<Duration>,
     wait: Option<Wait>,
     credentials: Vec<Credential>,
+    creates_chroot: bool,
     event_hook: Option<Hook>,
     #[cfg(feature = "tls")]
     tls: Option<TlsConfig>,
@@ -70,6 +71,7 @@ impl SessionBuilder {
             survived_outage: None,
             wait: None,
             credentials: Vec::new(),
+            creates_chroot: false,
             event_hook: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -161,6 +163,22 @@ impl SessionBuilder {
         self
     }
 
+    /// Sets whether to create the chroot of the connect string, with its missing parents, before the
+    /// session is used; `false` by default. Without a chroot it has no effect.
+    ///
+    /// With `false`, a connect string with a wrong chroot shows itself at the first lock, by the error
+    /// [`NoChroot`](crate::LockError::NoChroot). With `true`, such a mistake makes a new tree in which
+    /// nobody else locks.
+    ///
+    /// The znodes persist, and their ACL grants everything to everybody
+    /// ([`Acl::open_unsafe`](crate::Acl::open_unsafe)), because clients with other identities share a
+    /// chroot. Create it by hand to protect it. A znode that exists is left as it is, and needs no
+    /// permission. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost one creates a
+    /// missing chroot again.
+    pub fn create_chroot(self, create: bool) -> SessionBuilder {
+        SessionBuilder { creates_chroot: create, ..self }
+    }
+
     /// Encrypts the connection with TLS.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
@@ -179,7 +197,7 @@ impl SessionBuilder {
     ///
     /// With [`Wait::forever`] a daemon may start before the ensemble: it connects when the first
     /// servers serve. Meanwhile the log mentions the outcome for each server, after 1 s, 10 s and
-    /// 60 s, then each minute. A [`CancelToken`](crate::CancelToken) ends the wait.
+    /// 60 s, then at intervals that double up to an hour. A [`CancelToken`](crate::CancelToken) ends the wait.
     ///
     /// This has no effect on later outages. A session that
     /// [replaces](SessionBuilder::replace_lost_sessions) a lost one is awaited without a limit in
@@ -200,6 +218,10 @@ impl SessionBuilder {
     /// - [`CredentialsRefused`](crate::LockError::CredentialsRefused): a server refused a
     ///   credential of [`auth`](SessionBuilder::auth), or the servers demand one.
     /// - [`NotZooKeeper`](crate::LockError::NotZooKeeper): the servers are those of ClickHouse Keeper.
+    /// - [`AccessDenied`](crate::LockError::AccessDenied) with the path of the znode below which the
+    ///   chroot cannot be created, and [`Server`](crate::LockError::Server) or
+    ///   [`Refused`](crate::LockError::Refused) if a server refuses it for another reason: only with
+    ///   [`create_chroot`](SessionBuilder::create_chroot). The path is that from the servers' root.
     /// - [`Cancelled`](crate::LockError::Cancelled): by another thread.
     /// - [`Thread`](crate::LockError::Thread): no thread could be started.
     pub fn connect(mut self) -> Result<Session> {
@@ -240,7 +262,8 @@ impl SessionBuilder {
             options.tls = self.tls;
         }
         let wait = self.wait.unwrap_or_else(|| Wait::timeout(session_timeout));
-        let core = open_first(&servers, &options, &wait)?;
+        let mut client = Opener { servers, options, creates_chroot: self.creates_chroot };
+        let core = client.open_first(&wait)?;
         if let Some(outage) = self.survived_outage {
             core.set_survived_outage(outage);
         }
@@ -248,7 +271,8 @@ impl SessionBuilder {
             return Ok(Session::on(core));
         }
         let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
-        let client = move || Connection::connect(&servers, &options, &Wait::timeout(session_timeout));
+        client.options.mentions_first_outage = false;
+        let client = move || client.connect(&Wait::timeout(session_timeout));
         let factory = Factory::new(runtime, client).with_survived_outage(self.survived_outage);
         Session::replaced_by(core, factory)
     }
@@ -262,26 +286,60 @@ fn check_jute_max_buffer(bytes: usize) -> Result<()> {
     Err(LockError::InvalidArgument { argument: "jute.maxbuffer", rule })
 }
 
-/// Opens sessions until one is established, as the servers may go away again just after they opened
-/// one.
-fn open_first(servers: &ConnectString, options: &ConnectionOptions, wait: &Wait) -> Result<Arc<Core>> {
-    loop {
-        match open(servers, options, wait) {
-            Err(LockError::Connect { .. }) if !wait.pause(CONNECT_RETRY) => {}
-            result => return result,
-        }
-    }
+/// Opens the first session, and connects each later one.
+struct Opener {
+    servers: ConnectString,
+    options: ConnectionOptions,
+    creates_chroot: bool,
 }
 
-fn open(servers: &ConnectString, options: &ConnectionOptions, wait: &Wait) -> Result<Arc<Core>> {
-    let threads = Threads::start()?;
-    let begun = (Instant::now(), threads.now());
-    let client = Connection::connect(servers, options, wait).map(AnyClient::from);
-    let contact = FirstContact {
-        tried: servers.to_string(),
-        timeout: wait.time_allowed(begun.0),
-        deadline: wait.moment(&*threads),
-        cancelled: wait.cancellation(),
-    };
-    open_core(client, threads, Some(begun.1), contact)
+impl Opener {
+    /// Opens sessions until one is established, as the servers may go away again just after they
+    /// opened one.
+    fn open_first(&self, wait: &Wait) -> Result<Arc<Core>> {
+        loop {
+            match self.open(wait) {
+                Err(LockError::Connect { .. }) if !wait.pause(CONNECT_RETRY) => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn open(&self, wait: &Wait) -> Result<Arc<Core>> {
+        let threads = Threads::start()?;
+        let begun = (Instant::now(), threads.now());
+        let client = self.connect(wait).map(AnyClient::from);
+        let contact = FirstContact {
+            tried: self.servers.to_string(),
+            timeout: wait.time_allowed(begun.0),
+            deadline: wait.moment(&*threads),
+            cancelled: wait.cancellation(),
+        };
+        open_core(client, threads, Some(begun.1), contact)
+    }
+
+    fn connect(&self, wait: &Wait) -> Result<Arc<Connection>> {
+        let begun = Instant::now();
+        let connection = Connection::connect(&self.servers, &self.options, wait)?;
+        if let Some(chroot) = self.servers.chroot().filter(|_| self.creates_chroot) {
+            let created = chroot::create(chroot, |call| connection.call_at_root(call, wait));
+            created.map_err(|error| self.no_contact(error, begun, wait))?;
+        }
+        Ok(connection)
+    }
+
+    /// Contact was lost while the chroot was created: the next session may create it.
+    fn no_contact(&self, error: LockError, begun: Instant, wait: &Wait) -> LockError {
+        let servers = self.servers.to_string();
+        match error {
+            LockError::ConnectionLoss { .. } | LockError::SessionLost { .. } if wait.is_cancelled() => {
+                LockError::Cancelled { operation: CONNECT, path: servers }
+            }
+            LockError::ConnectionLoss { .. } | LockError::SessionLost { .. } => LockError::Connect {
+                tried: format!("{servers} (contact was lost while the chroot was created)"),
+                timeout: wait.time_allowed(begun),
+            },
+            error => error,
+        }
+    }
 }

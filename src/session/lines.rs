@@ -10,7 +10,8 @@ use crate::logging;
 
 /// Writes a line to the log. The logger is the application's: the caller holds no mutex.
 pub(super) fn write(line: &Line) {
-    logging::log!(level(line), "{line}");
+    let target = if matches!(line, Line::SessionEnded(_)) { logging::SESSION } else { logging::LOCKS };
+    logging::log!(target: target, level(line), "{line}");
 }
 
 /// Returns whether the log takes the line at all.
@@ -20,9 +21,11 @@ pub(super) fn is_wanted(line: &Line) -> bool {
 
 fn level(line: &Line) -> Level {
     match line {
-        Line::Joined(_) | Line::Acquired(_) | Line::RevocationRequested(_) | Line::Released(_) => Level::Info,
+        // There may be thousands in a second.
+        Line::Acquired(_) | Line::Released(_) | Line::Joined { .. } => Level::Debug,
+        Line::RevocationRequested(_) => Level::Info,
         Line::Removed { was_refused: true, .. } | Line::RemovedWithSession(_) | Line::Stray(_) => Level::Info,
-        Line::FoundAgain(_) | Line::JoinFailed { .. } | Line::WaitsFor { .. } => Level::Debug,
+        Line::FoundAgain(_) | Line::JoinFailed { .. } | Line::Directory(_) => Level::Debug,
         Line::Removed { was_refused: false, .. } | Line::Suspended { is_owner: false, .. } => Level::Debug,
         // There may be one for each request of an outage, which is mentioned by itself.
         Line::CannotRemove { error, .. } | Line::CannotSweep { error, .. } if error.is_reply_lost() => {
@@ -43,14 +46,16 @@ fn level(line: &Line) -> Level {
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Line::Joined(znode) => write!(f, "joined {znode}"),
             Line::FoundAgain(znode) => write!(f, "found {znode} again, whose creation was not confirmed"),
             Line::JoinFailed { dir, attempts, failure } => {
                 write!(f, "attempt {attempts} to join {dir} failed: {}", LockError::from(failure.clone()))
             }
-            Line::WaitsFor { znode, ahead } => write!(f, "{znode} waits for {ahead}"),
+            Line::Joined { znode, ahead } => write!(f, "joined {znode}, which waits for {ahead}"),
             Line::Persistent(ahead) => {
                 write!(f, "requests wait for {ahead}, which is persistent: no session's end deletes it")
+            }
+            Line::Directory(path) => {
+                write!(f, "{path} is named as a request, but is a directory: passed over")
             }
             Line::Peers { dir, mismatch } => write!(f, "in {dir}, {mismatch}"),
             Line::Stray(path) => {
@@ -108,5 +113,17 @@ mod tests {
             assert_eq!(level(&ended), expected, "{reason}");
             assert_eq!(level(&Line::SessionEnded(reason)), expected, "{reason}");
         }
+    }
+
+    #[test]
+    fn cycles_of_a_lock_are_below_info_and_name_whom_they_wait_for() {
+        let [znode, ahead] = ["/locks/a/x-b-lock-0000000002", "/locks/a/x-a-lock-0000000001"]
+            .map(|path| ZNodePath::parse(path).unwrap());
+        let joined = Line::Joined { znode: znode.clone(), ahead: ahead.clone() };
+        assert_eq!(joined.to_string(), format!("joined {znode}, which waits for {ahead}"));
+        for line in [joined, Line::Acquired(znode.clone()), Line::Released(znode.clone())] {
+            assert_eq!(level(&line), Level::Debug, "{line}");
+        }
+        assert_eq!(level(&Line::RevocationRequested(znode)), Level::Info);
     }
 }

@@ -5,6 +5,7 @@
 
 mod alarm;
 mod builder;
+mod chroot;
 mod driver;
 pub mod events;
 mod lines;
@@ -237,6 +238,9 @@ impl Session {
     /// Returns a channel on which every later change of the [`state`](Session::state) arrives, in
     /// order. It is unbounded: each unread change takes a few bytes. A receiver that was dropped takes
     /// memory until the next change: subscribe once, and not for each lock.
+    ///
+    /// [`close`](Session::close) disconnects it, without a message. So `Lost` means that the session was
+    /// taken away.
     #[must_use]
     pub fn subscribe(&self) -> Receiver<SessionState> {
         let (subscriber, changes) = unbounded();

@@ -94,6 +94,7 @@ impl Replacement {
             let mut state = self.state.lock();
             state.open = None;
             state.present = None;
+            state.subscribers.clear();
             state.waiting.iter().filter_map(Weak::upgrade).collect()
         };
         for waiting in waiting {
@@ -106,7 +107,10 @@ impl Replacement {
     }
 
     pub(super) fn subscribe(&self, subscriber: Sender<SessionState>) {
-        self.state.lock().subscribers.push(subscriber);
+        let mut state = self.state.lock();
+        if state.open.is_some() {
+            state.subscribers.push(subscriber);
+        }
     }
 
     /// Has this called after every replacement, until it is dropped.
@@ -204,13 +208,13 @@ fn replace_when_lost(
     closed: &Receiver<Infallible>,
 ) -> Option<Arc<Core>> {
     lost.wait(&[lost.ended(), closed], None);
-    let (mut outage, lost_at) = (Outage::default(), lost.now());
+    let (mut outage, lost_at) = (Outage::default(), lost.last_contact());
     outage.begin(lost_at);
     let mut failures = 0;
     // A close ends the session too, so that both may have come.
     while !is_disconnected(closed) {
         let error = match make(factory) {
-            Ok(core) => return install(handle, lost, core),
+            Ok(core) => return install(handle, lost, core, outage.end(lost.now())),
             // It may be an error of the application's.
             Err(error) => External::new("an error of a factory", error, lost.runtime()),
         };
@@ -218,7 +222,7 @@ fn replace_when_lost(
         let now = lost.now();
         let level = if outage.mention(now).is_some() { log::Level::Warn } else { log::Level::Debug };
         let elapsed = now.since(lost_at);
-        logging::log!(level, "no new ZooKeeper session for {} s: {}", elapsed.as_secs(), *error);
+        logging::log!(level, "no ZooKeeper session for {} s: {}", elapsed.as_secs(), *error);
         let pause = pause_after(failures, lost.random_unit());
         lost.wait(&[closed], Some(lost.now().after(pause)));
     }
@@ -232,7 +236,13 @@ fn pause_after(failures: u32, chance: f64) -> Duration {
     full.mul_f64(0.5 + chance / 2.0)
 }
 
-fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<Arc<Core>> {
+/// `outage` is how long there was no contact, if the log has mentioned that.
+fn install(
+    handle: &Weak<Handle>,
+    lost: &Arc<Core>,
+    core: Arc<Core>,
+    outage: Option<Duration>,
+) -> Option<Arc<Core>> {
     lost.pass_orphans_to(&core);
     let replaced = handle.upgrade().filter(|handle| handle.replace(Arc::clone(&core)));
     let Some(handle) = replaced else {
@@ -240,7 +250,8 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
         core.end(LossReason::SessionClosed);
         return None;
     };
-    logging::info!("a new ZooKeeper session replaces the lost one");
+    let after = outage.map(|outage| format!(", after {outage:.1?} without contact")).unwrap_or_default();
+    logging::info!("a new ZooKeeper session replaces the lost one{after}");
     core.deliver_events();
     handle.replacement.as_ref()?.replaced(&core);
     Some(core)

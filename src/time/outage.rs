@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::clock::Moment;
 
-/// The log mentions an outage after these times, then once in each of the last.
+/// The log mentions an outage after these times. Then the interval doubles, up to an hour.
 const MENTIONED_AFTER: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
-const MENTIONED_EVERY: Duration = Duration::from_secs(60);
+const MAX_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// The time without a connection, or without a session.
 #[derive(Debug, Default)]
@@ -31,12 +31,7 @@ impl Outage {
 
     /// Returns when it is to be mentioned next.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        let [.., last] = MENTIONED_AFTER;
-        let after = match MENTIONED_AFTER.get(self.mentions as usize) {
-            Some(after) => *after,
-            None => last + MENTIONED_EVERY * (self.mentions + 1 - MENTIONED_AFTER.len() as u32),
-        };
-        Some(self.since?.after(after))
+        Some(self.since?.after(mentioned_after(self.mentions)))
     }
 
     /// Returns how long it has lasted, if it is to be mentioned now.
@@ -48,6 +43,20 @@ impl Outage {
         }
         self.since.map(|since| now.since(since))
     }
+}
+
+/// Returns after which time an outage is mentioned that was mentioned so often before.
+fn mentioned_after(mentions: u32) -> Duration {
+    let [.., last] = MENTIONED_AFTER;
+    if let Some(after) = MENTIONED_AFTER.get(mentions as usize) {
+        return *after;
+    }
+    let (mut after, mut interval) = (last, last);
+    for _ in MENTIONED_AFTER.len() as u32..=mentions {
+        after += interval;
+        interval = (2 * interval).min(MAX_INTERVAL);
+    }
+    after
 }
 
 /// A frequent event, and the moment at which the log last mentioned it.
@@ -85,13 +94,15 @@ mod tests {
     }
 
     #[test]
-    fn outage_is_mentioned_at_1_10_and_60_seconds_and_then_every_minute() {
+    fn outage_is_mentioned_at_1_10_and_60_seconds_and_then_less_and_less_often() {
         let mut outage = Outage::default();
         assert_eq!(outage.deadline(), None);
         outage.begin(at(0));
-        let mentioned: Vec<u64> = (0..=240).filter(|second| outage.mention(at(*second)).is_some()).collect();
-        assert_eq!(mentioned, [1, 10, 60, 120, 180, 240]);
-        assert_eq!(outage.end(at(241)), Some(Duration::from_secs(241)));
+        let day = 24 * 60 * 60;
+        let mentioned: Vec<u64> = (0..=day).filter(|second| outage.mention(at(*second)).is_some()).collect();
+        assert_eq!(mentioned[..10], [1, 10, 60, 120, 240, 480, 960, 1920, 3840, 7440]);
+        assert_eq!(mentioned.len(), 9 + 22);
+        assert_eq!(outage.end(at(day)), Some(Duration::from_secs(day)));
         assert_eq!(outage.deadline(), None);
     }
 
@@ -109,6 +120,6 @@ mod tests {
         outage.begin(at(0));
         assert_eq!(outage.mention(at(3600)), Some(Duration::from_secs(3600)));
         assert_eq!(outage.mention(at(3601)), None);
-        assert_eq!(outage.deadline(), Some(at(3660)));
+        assert_eq!(outage.deadline(), Some(at(3840)));
     }
 }

@@ -28,7 +28,7 @@ fn session_is_connected_when_connect_returns() {
     let states = session.subscribe();
     session.close();
     assert_eq!(session.state(), SessionState::Lost);
-    assert_eq!(states.iter().next(), Some(SessionState::Lost));
+    assert_eq!(states.iter().next(), None, "the application knows");
 }
 
 #[test]
@@ -146,6 +146,45 @@ fn missing_chroot_is_named_in_the_error_of_lock() {
     let session = connect(&connect_string, LONG);
     let error = BlockingWriteLock::new(&session, "/locks/a").unwrap().lock().unwrap_err();
     assert!(matches!(&error, LockError::NoChroot { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("the chroot '/no/such/chroot' of the connect string does not exist"), "{text}");
+    assert!(text.contains("create_chroot(true)"), "{text}");
+}
+
+#[test]
+fn missing_chroot_is_created_if_asked_for() {
+    let root = unique_dir("created-chroot");
+    let connect_string = format!("{}{root}/prod/app", server::shared().connect_string());
+    let sessions: Vec<Session> = (0..4)
+        .map(|_| {
+            let connect_string = connect_string.clone();
+            thread::spawn(move || Session::builder(connect_string).create_chroot(true).connect().unwrap())
+        })
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|connecting| connecting.join().unwrap())
+        .collect();
+    for session in &sessions {
+        BlockingWriteLock::new(session, "/locks/a").unwrap().lock().unwrap().unlock().unwrap();
+    }
+    let observer = Observer::at(server::shared());
+    assert!(observer.exists(&format!("{root}/prod/app/locks/a")));
+}
+
+#[test]
+fn chroot_that_may_not_be_created_ends_the_connect_with_the_path_of_its_parent() {
+    let root = unique_dir("denied-chroot");
+    let owner = Session::from_zookeeper(digest_handle("secret"), LONG).unwrap();
+    let znodes = ProtocolSupport::new(&owner);
+    znodes.ensure_exists(&root, b"", &Acl::creator_all(), CreateMode::Persistent).unwrap();
+    let connect_string = format!("{}{root}/prod/app", server::shared().connect_string());
+    let error = Session::builder(&connect_string).create_chroot(true).connect().unwrap_err();
+    assert!(error.is_access_denied() && error.path() == Some(&root), "{error:?}");
+    // With an identity that may.
+    let builder = Session::builder(&connect_string).create_chroot(true).auth("digest", "user:secret");
+    builder.connect().unwrap().close();
+    // It exists now.
+    Session::builder(&connect_string).create_chroot(true).connect().unwrap().close();
 }
 
 fn digest_handle(password: &str) -> Arc<ZooKeeper> {

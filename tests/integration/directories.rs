@@ -426,3 +426,29 @@ fn locks_exclude_each_other_in_a_directory_that_disappears_all_the_time() {
     });
     assert_eq!(turns.load(Ordering::SeqCst), 400);
 }
+
+#[test]
+fn directory_of_another_lock_is_no_request() {
+    let fixture = Fixture::new("nested");
+    let inner = format!("{}/0000000003", fixture.dir());
+    let lock_at = |dir: &str| BlockingWriteLock::new(&fixture.session, dir).unwrap();
+    let held = lock_at(&inner).lock().unwrap();
+    let outer = lock_at(fixture.dir());
+    // With a request in it, and as an empty container.
+    outer.try_lock().unwrap().expect("nobody else is in the queue").unlock().unwrap();
+    held.unlock().unwrap();
+    assert!(fixture.observer.exists(&inner));
+    let guard = outer.try_lock().unwrap().expect("nobody else is in the queue");
+    let contenders = fixture.directory.contenders().unwrap();
+    assert_eq!(contenders.iter().map(|request| request.path.as_str()).collect::<Vec<_>>(), [guard.id()]);
+}
+
+#[test]
+fn named_lock_whose_name_looks_like_a_request_has_a_directory_that_does_not() {
+    let fixture = Fixture::new("named-orders");
+    let orders = NamedLocks::new(&fixture.session, fixture.dir()).unwrap();
+    let _order = orders.get("0000000003").unwrap().lock().unwrap();
+    let all = BlockingWriteLock::new(&fixture.session, fixture.dir()).unwrap();
+    assert!(all.try_lock().unwrap().is_some());
+    assert!(orders.get("0000000003").unwrap().try_lock().unwrap().is_none());
+}

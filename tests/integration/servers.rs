@@ -366,7 +366,7 @@ fn chroot_may_be_created_after_the_session() {
     let lock = BlockingWriteLock::new(&session, "/locks/a").unwrap();
     let error = lock.lock().unwrap_err();
     assert!(matches!(error, LockError::NoChroot { .. }), "{error:?}");
-    assert!(error.to_string().contains("create the chroot"), "{error}");
+    assert!(error.to_string().contains(&format!("the chroot '{root}' of the connect string")), "{error}");
     Observer::at(server::shared()).create_persistent(&root);
     lock.lock().unwrap().unlock().unwrap();
 }

@@ -41,6 +41,9 @@ pub(crate) struct ConnectionArgs {
     /// The longest tick (tickTime) of the servers
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
     pub(crate) max_tick: Duration,
+    /// Creates the chroot, with its parents, if it is missing. Everybody may do anything there
+    #[arg(long, global = true)]
+    create_chroot: bool,
     /// An identity, such as digest:user:password. Others see arguments: better set ZK_AUTH [env:
     /// ZK_AUTH=]
     #[arg(long, global = true, value_name = "SCHEME:CREDENTIAL")]
@@ -73,8 +76,10 @@ impl ConnectionArgs {
     /// # Errors
     /// An identity, or the file of identities, cannot be used.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
-        let mut builder =
-            Session::builder(servers).session_timeout(self.session_timeout).wait_for_server(self.wait());
+        let mut builder = Session::builder(servers)
+            .session_timeout(self.session_timeout)
+            .create_chroot(self.create_chroot)
+            .wait_for_server(self.wait());
         // The default states nothing about these servers.
         if self.max_tick != DEFAULT_MAX_TICK {
             builder = builder.max_tick(self.max_tick);

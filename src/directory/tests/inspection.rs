@@ -46,6 +46,28 @@ fn contenders_of_this_crate_have_the_data_option() {
 }
 
 #[test]
+fn directory_that_is_named_as_a_request_is_none() {
+    let fixture = Fixture::with_directory();
+    let directory = format!("{DIR}/0000000000");
+    fixture.zk.create(&format!("{directory}/child"), b"");
+    assert!(fixture.contenders().is_empty());
+    assert_eq!(fixture.directory.current_owner().unwrap(), None);
+    let watch = fixture.directory.watch_leader(LONG).unwrap();
+    assert_eq!(watch.leader().unwrap(), None);
+    let first = fixture.request("z-lock-", b"");
+    assert_eq!(paths(&fixture.contenders()), [&first]);
+    assert_eq!(paths(&fixture.directory.current_owners().unwrap()), [&first]);
+    eventually("the watch finds it", || watch.leader().unwrap().is_some_and(|leader| leader.path == first));
+    fixture.zk.delete(&first);
+    eventually("the watch finds nobody", || watch.leader().unwrap().is_none());
+    assert!(fixture.forcing().reap_expired(Duration::ZERO).unwrap().is_empty());
+    // Without READ on it, its metadata are enough, where servers show them.
+    fixture.zk.set_read_checks(ReadChecks::Events);
+    fixture.zk.set_acl(&directory, &nobody_may_read());
+    assert!(fixture.contenders().is_empty());
+}
+
+#[test]
 fn missing_empty_or_unrelated_directory_has_no_contenders() {
     let fixture = Fixture::new();
     assert!(fixture.contenders().is_empty());

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crossbeam_channel::{RecvTimeoutError, unbounded};
 
 use crate::client::{Acl, Permissions};
-use crate::error::ZkError;
+use crate::error::{Operation, ZkError};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper, VirtualClock};
 use crate::tests::{deadline, eventually, next, open_on_manual_runtime};
 use crate::{LossReason, Session};
@@ -227,4 +227,17 @@ fn candidate_rejoins_after_a_recoverable_refusal() {
     client.fail_next(SimOperation::Create, Effect::Before, ZkError::Throttled);
     let (candidate, leads) = start_candidate(election);
     assert!(leads.recv_timeout(deadline()).is_ok(), "{:?}", candidate.error());
+}
+
+#[test]
+fn line_about_a_lost_session_names_the_remedy() {
+    let lost = |reason| LockError::ended(Operation::LOCK, "/election", reason);
+    let line = how_it_ends("/election", &lost(LossReason::SessionExpired));
+    assert!(
+        line.starts_with("the candidate for '/election' ends: lock '/election': the session is lost"),
+        "{line}"
+    );
+    assert!(line.contains("replace_lost_sessions"), "{line}");
+    let line = how_it_ends("/election", &lost(LossReason::SessionClosed));
+    assert!(!line.contains("replace_lost_sessions"), "{line}");
 }

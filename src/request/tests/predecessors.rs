@@ -90,7 +90,7 @@ fn owner_notices_a_deletion_without_an_event() {
 }
 
 #[test]
-fn routine_look_of_a_waiter_is_one_read_of_its_predecessor() {
+fn routine_look_of_a_waiter_is_a_read_of_its_znode_and_of_its_predecessor() {
     let zk = SimulatedZooKeeper::new();
     zk.create_sequential(DIR, "x-other-lock-", None);
     let fixture = Fixture::join(&zk);
@@ -98,8 +98,29 @@ fn routine_look_of_a_waiter_is_one_read_of_its_predecessor() {
     assert!(!lock.lock().unwrap());
     zk.clear_log();
     fixture.session.core().look_routinely();
-    eventually("the waiter looks", || operations(&zk) == [SimOperation::GetData]);
+    eventually("the waiter looks", || operations(&zk) == [SimOperation::Exists, SimOperation::GetData]);
     assert_eq!(zk.watch_count(), 1);
+}
+
+/// For any request, behind any other.
+#[test]
+fn waiter_notices_the_deletion_of_its_znode_while_the_queue_stays() {
+    type Join = fn(&Fixture) -> (WriteLock, Receiver<Call>);
+    let (exclusive, writer): (Join, Join) = (Fixture::listening, Fixture::listening_to_write);
+    for (ahead, join) in
+        [("_c_0b2e-__READ__", exclusive), ("_c_0b2e-__READ__", writer), ("x-other-lock-", exclusive)]
+    {
+        let zk = SimulatedZooKeeper::new();
+        zk.create_sequential(DIR, ahead, None);
+        let fixture = Fixture::join(&zk);
+        let (lock, calls) = join(&fixture);
+        assert!(!lock.lock().unwrap());
+        let own = lock.id().unwrap();
+        hide(&zk, &own);
+        zk.delete(&own);
+        fixture.session.core().look_routinely();
+        assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted), "behind {ahead}");
+    }
 }
 
 #[test]

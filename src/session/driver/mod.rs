@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use log::Level;
 use uuid::Uuid;
 
 use self::calls::{OutcomeSink, Outgoing};
@@ -56,6 +57,8 @@ pub(crate) struct Core {
     client: External<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
     process: Process,
+    /// The client is one whose connection names each contact in the log, with its server.
+    names_contacts: bool,
     driver: Mutex<ENGINE, Driver>,
     /// The calls on their way to the client.
     outbox: Mailbox<Outgoing>,
@@ -145,17 +148,19 @@ impl Core {
             is_ordered: client.is_ordered(),
             owns_session: client.owns_session(),
             min_idle_for_ping: client.min_idle_for_ping(),
+            chroot: client.chroot(),
             routine_pause: runtime.routine_pause(),
             window: runtime.window(),
             jute_max_buffer: client.jute_max_buffer(),
-            chroot: client.chroot().len(),
             opened_after,
             tag: SessionTag::new(runtime.new_guid()),
             seed: runtime.new_guid().as_u64_pair().0,
         };
+        let names_contacts = client.server().is_some();
         let core = Arc::new(Core {
             client,
             runtime,
+            names_contacts,
             process: Process::current(),
             driver: Mutex::new(Driver {
                 engine: Engine::new(now, settings, lease),
@@ -318,7 +323,10 @@ impl Core {
     fn write_to_log(&self, announced: &[SessionState], lines: &[Line]) {
         for state in announced {
             match state {
-                SessionState::Connected => logging::info!("ZooKeeper session connected"),
+                SessionState::Connected => {
+                    let level = if self.names_contacts { Level::Debug } else { Level::Info };
+                    logging::log!(level, "ZooKeeper session connected");
+                }
                 SessionState::Suspended => logging::warn!("ZooKeeper session suspended: no contact"),
                 // Its end is logged with the reason.
                 SessionState::Lost => {}
@@ -603,9 +611,17 @@ impl Driver {
             return None;
         }
         self.announced = state;
+        if self.is_closed() {
+            // The application has closed the session and knows that. Its channels are disconnected.
+            self.subscribers.clear();
+        }
         // An unbounded channel: this never waits. A subscriber whose receiver is gone is forgotten.
         self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
         Some(state)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.engine.end_reason() == Some(LossReason::SessionClosed)
     }
 
     /// A connection that comes and goes must not fill the log.
@@ -624,7 +640,7 @@ impl Driver {
 
     /// Idempotent: two threads may add the same channel when a session is replaced.
     fn subscribe(&mut self, subscriber: Sender<SessionState>) {
-        if !self.subscribers.iter().any(|other| other.same_channel(&subscriber)) {
+        if !self.is_closed() && !self.subscribers.iter().any(|other| other.same_channel(&subscriber)) {
             self.subscribers.push(subscriber);
         }
     }

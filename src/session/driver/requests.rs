@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, never};
 
 use super::{Afterwards, Core, Driver, Origin};
 use crate::engine::{Ending, ParticipantId, Place, Report, RequestSpec};
-use crate::error::{LockError, Operation, ZkError, ZkResult};
+use crate::error::{LockError, LossReason, Operation, ZkError, ZkResult};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::events::{
@@ -103,6 +103,17 @@ impl Core {
         });
         // Outside the mutex.
         drop(unstarted);
+    }
+
+    /// Returns whether znodes of a request that has ended may exist.
+    pub(crate) fn may_leave_znodes_of(&self, spec: &RequestSpec) -> bool {
+        let driver = self.driver.lock();
+        match driver.engine.end_reason() {
+            Some(LossReason::SessionExpired) => false,
+            // The server deletes them with the session.
+            Some(_) => true,
+            None => driver.engine.is_removing(spec),
+        }
     }
 
     /// The znode of a request is gone.

@@ -241,8 +241,9 @@ fn overdue_waiters(world: &World) -> Vec<usize> {
 pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     for (number, lock) in all_locks(&world) {
-        // A request that was not withdrawn has ended by itself, and has reported that.
-        let ended_by_itself = lock.current().lock().is_some();
+        // A request that was not withdrawn has ended by itself, and has reported that. One that was may
+        // still be known, as its znode is yet to be deleted.
+        let ended_by_itself = lock.current().lock().as_ref().is_some_and(|request| !request.was_withdrawn());
         let last = world.state().locks[number].last;
         if ended_by_itself && !matches!(last, Some(Callback::Lost(_) | Callback::Dropped(_))) {
             return Err(format!("lock {number} is dropped, but its last callback was {last:?}"));

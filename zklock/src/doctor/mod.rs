@@ -139,7 +139,9 @@ impl Findings {
         if let Some((_, chroot)) = connect.split_once('/').filter(|(_, chroot)| !chroot.is_empty()) {
             let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
             if RecoverableZooKeeper::new(session, retry).exists("/")?.is_none() {
-                self.warn(format!("the chroot /{chroot} does not exist: no lock can be taken"));
+                self.warn(format!(
+                    "the chroot /{chroot} does not exist: no lock can be taken; create it (--create-chroot)"
+                ));
                 return Ok(());
             }
         }

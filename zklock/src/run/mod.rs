@@ -86,7 +86,10 @@ fn explain(failed: Failed, connection: &ConnectionArgs, args: &RunArgs) -> Failu
     match failed {
         Failed::Lock(LockError::NoChroot { .. }) => {
             let chroot = connection.chroot();
-            Failure::new(CANNOT_CREATE, format!("the chroot {chroot} does not exist; create it first"))
+            Failure::new(
+                CANNOT_CREATE,
+                format!("the chroot {chroot} does not exist; run with --create-chroot"),
+            )
         }
         Failed::Lock(LockError::SessionLost { reason, .. }) => {
             let dir = &args.dir;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode, LockKind};
+use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode, LockKind, RecoverableZooKeeper, RetryPolicy};
 
-use crate::program::{Ended, Fixture, Program, command, is_alive, zklock};
+use crate::program::{Ended, Fixture, Program, command, is_alive, run, zklock};
 use crate::support::relay::Relay;
 use crate::support::wait::{deadline, eventually};
 
@@ -346,7 +346,19 @@ fn missing_chroot_is_73() {
     let fixture = Fixture::new();
     let connect = format!("{}/missing-chroot", fixture.server.connect_string());
     let program = Program::spawn(command(&connect, &fixture.run_args(&[], "echo mine")));
-    program.end().assert_failed(73, "the chroot /missing-chroot does not exist");
+    program.end().assert_failed(73, "the chroot /missing-chroot does not exist; run with --create-chroot");
+}
+
+#[test]
+fn missing_chroot_is_created_if_asked_for() {
+    let fixture = Fixture::new();
+    let connect = format!("{}{}/prod/app", fixture.server.connect_string(), fixture.dir);
+    for _ in 0..2 {
+        let ended = run(command(&connect, &["--create-chroot", "run", "/a", "true"]));
+        assert_eq!(ended.code, 0, "{ended:?}");
+    }
+    let znodes = RecoverableZooKeeper::new(&fixture.session, RetryPolicy::constant(deadline() / 10));
+    assert!(znodes.exists(&format!("{}/prod/app", fixture.dir)).unwrap().is_some());
 }
 
 #[test]

@@ -1,0 +1,33 @@
+//! The locks that this thread has acquired, to find a thread that waits for itself.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
+use crate::recipe::path::ZNodePath;
+use crate::request::Request;
+
+thread_local! {
+    /// Some of them may have ended.
+    static HELD: RefCell<Vec<Weak<Request>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notes that this thread has acquired a lock.
+pub(super) fn note(request: &Arc<Request>) {
+    // It fails while the thread ends, which waits for nothing any more.
+    let _ = HELD.try_with(|held| {
+        let mut held = held.borrow_mut();
+        if held.len() == held.capacity() {
+            held.retain(|request| request.strong_count() > 0);
+        }
+        held.push(Arc::downgrade(request));
+    });
+}
+
+/// Returns the znode by which this thread holds the lock that the request waits for, on the same
+/// session.
+pub(super) fn held_before(waiting: &Request) -> Option<ZNodePath> {
+    let live = |held: &RefCell<Vec<Weak<Request>>>| held.borrow().iter().filter_map(Weak::upgrade).collect();
+    let held: Vec<Arc<Request>> = HELD.try_with(live).unwrap_or_default();
+    let holder = held.iter().find(|holder| holder.is_owner() && holder.is_of_the_lock_of(waiting));
+    holder.and_then(|holder| holder.znode())
+}
