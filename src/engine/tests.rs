@@ -669,6 +669,7 @@ fn a_sweep_lists_again_and_again_until_a_lost_create_cannot_come_any_more() {
 fn requests_whose_creates_were_lost_share_the_search() {
     const MANY: usize = 1000;
     let mut engine = connected_engine();
+    engine.window = Window::new(MANY);
     let creates: Vec<(u64, CallId)> = (0..MANY).map(|_| start_named(&mut engine)).collect();
     for (_, create) in &creates {
         engine.input(NOW, |engine| engine.replied(*create, Err(ZkError::ConnectionLoss)));

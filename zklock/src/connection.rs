@@ -34,40 +34,51 @@ pub(crate) struct ConnectionArgs {
         default_value = "127.0.0.1:2181"
     )]
     pub(crate) connect: String,
-    /// The time for which the servers keep the locks of a silent client, from 100ms to 1day. They limit
-    /// it, by default to 4s to 40s
-    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
+    /// The time for which the servers keep the locks of a silent client, from 100ms to 1d. They limit
+    /// it, by default to 4s to 40s. Each TIME has the units ms, s, m, h, d, w, such as '1m 30s'; without
+    /// one it is seconds
+    #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
     pub(crate) session_timeout: Duration,
     /// The longest tick (tickTime) of the servers
-    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
     pub(crate) max_tick: Duration,
     /// Creates the chroot, with its parents, if it is missing. Everybody may do anything there
     #[arg(long, global = true)]
     create_chroot: bool,
     /// An identity, such as digest:user:password. Others see arguments: better set ZK_AUTH [env:
     /// ZK_AUTH=]
-    #[arg(long, global = true, value_name = "SCHEME:CREDENTIAL")]
-    auth: Option<Identity>,
+    #[arg(long, global = true, hide_short_help = true, value_name = "SCHEME:CREDENTIAL")]
+    auth: Option<Secret>,
     /// A file of identities, one a line. They are added to that of --auth or ZK_AUTH
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     auth_file: Option<PathBuf>,
     /// Encrypts the connection. The options below imply it
-    #[arg(long, global = true)]
+    #[arg(long, global = true, hide_short_help = true)]
     tls: bool,
     /// The certificate authorities to trust, instead of the platform's (PEM)
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// The certificate of this client (PEM)
-    #[arg(long, global = true, value_name = "FILE", requires = "key")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", requires = "cert_key")]
     cert: Option<PathBuf>,
     /// The private key of this client (PEM)
-    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", requires = "cert")]
+    cert_key: Option<PathBuf>,
 }
 
 impl ConnectionArgs {
     /// Checks the settings, and sends nothing.
     pub(crate) fn check(&self) -> Result<(), Failure> {
+        // Such a text has a password, and other messages would show it.
+        if self.connect.contains('@') {
+            let message = "the connect string has an '@': it is HOST:PORT,...[/CHROOT], and credentials are those of \
+                           --auth, --auth-file or ZK_AUTH";
+            return Err(Failure::new(USAGE, message));
+        }
+        if let Some((scheme, _)) = self.connect.split_once("://") {
+            let message = format!("the connect string has no scheme: leave '{scheme}://' out");
+            return Err(Failure::new(USAGE, message));
+        }
         Ok(self.builder(&self.connect)?.check()?)
     }
 
@@ -122,7 +133,7 @@ impl ConnectionArgs {
         if let Some(file) = &self.ca {
             tls = tls.ca_file(file);
         }
-        if let (Some(certificate), Some(key)) = (&self.cert, &self.key) {
+        if let (Some(certificate), Some(key)) = (&self.cert, &self.cert_key) {
             tls = tls.client_certificate(certificate, key);
         }
         Some(tls)
@@ -130,13 +141,33 @@ impl ConnectionArgs {
 
     fn identities(&self) -> Result<Vec<Identity>, Failure> {
         let mut identities: Vec<Identity> = match &self.auth {
-            Some(identity) => vec![identity.clone()],
+            Some(Secret(identity)) => {
+                vec![identity.parse().map_err(|error| Failure::new(USAGE, format!("--auth: {error}")))?]
+            }
             None => identity_of_environment()?.into_iter().collect(),
         };
         if let Some(file) = &self.auth_file {
             identities.extend(read_identities(file)?);
         }
         Ok(identities)
+    }
+}
+
+/// A text that no message may show. clap shows each argument that it cannot parse, so it parses anything.
+#[derive(Clone)]
+struct Secret(String);
+
+impl std::str::FromStr for Secret {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Secret, Self::Err> {
+        Ok(Secret(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Secret").finish_non_exhaustive()
     }
 }
 
@@ -153,6 +184,9 @@ impl std::str::FromStr for Identity {
     /// Without the text in the error, which may be a password.
     fn from_str(text: &str) -> Result<Identity, String> {
         match text.split_once(':') {
+            Some(("digest", credential)) if !credential.contains(':') => {
+                Err("the credentials of digest are USER:PASSWORD".to_owned())
+            }
             Some((scheme, credential)) if !scheme.is_empty() => {
                 Ok(Identity { scheme: scheme.to_owned(), credential: credential.to_owned() })
             }
@@ -260,7 +294,9 @@ mod tests {
 
     #[test]
     fn credentials_are_neither_in_errors_nor_in_debug_output() {
-        assert!(!"secret".parse::<Identity>().unwrap_err().contains("secret"));
+        for wrong in ["secret", "digest:secret"] {
+            assert!(!wrong.parse::<Identity>().unwrap_err().contains("secret"));
+        }
         let identity: Identity = "digest:user:secret".parse().unwrap();
         assert_eq!((identity.scheme.as_str(), identity.credential.as_str()), ("digest", "user:secret"));
         assert!(!format!("{identity:?}").contains("secret"));

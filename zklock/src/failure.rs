@@ -23,6 +23,8 @@ pub(crate) const NOT_ACQUIRED: u8 = 75;
 pub(crate) const LOST: u8 = 76;
 pub(crate) const DENIED: u8 = 77;
 pub(crate) const CONFIG: u8 = 78;
+/// Further than sysexits.h.
+pub(crate) const ALREADY_DONE: u8 = 79;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 /// As of a program that SIGPIPE ends.

@@ -14,6 +14,7 @@ mod generated;
 mod json;
 mod leader;
 mod output;
+mod placeholders;
 mod queue;
 mod reap;
 mod revoke;
@@ -34,6 +35,10 @@ use self::args::{Cli, Command};
 use self::failure::{Failure, SYSTEM, USAGE};
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    if let Some(code) = run::launch() {
+        return ExitCode::from(code);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -56,7 +61,7 @@ fn main() -> ExitCode {
         1 => "info,zookeeper::=off",
         _ => "debug,zookeeper::=off",
     };
-    if let Err(error) = stderr::start() {
+    if let Err(error) = start(&cli) {
         let _ = writeln!(io::stderr(), "zklock: {error}");
         return ExitCode::from(SYSTEM);
     }
@@ -70,6 +75,17 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Starts what the subcommand needs before all else.
+fn start(cli: &Cli) -> io::Result<()> {
+    #[cfg(unix)]
+    if matches!(cli.command, Command::Run(_) | Command::Once(_)) {
+        run::block_terminal_stops()?;
+    }
+    #[cfg(not(unix))]
+    let _ = cli;
+    stderr::start()
+}
+
 /// Returns the exit code.
 fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     let connection = &cli.connection;
@@ -81,6 +97,7 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     }
     match &cli.command {
         Command::Run(args) => run::run(connection, args),
+        Command::Once(args) => run::once(connection, args),
         Command::Who(args) => who::who(connection, args),
         Command::Leader(args) => leader::leader(connection, args),
         Command::Revoke(args) => revoke::revoke(connection, args),

@@ -4,12 +4,21 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_seconds;
 
-/// Parses `90`, which are seconds, or `1m 30s`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, humantime::DurationError> {
-    match text.parse() {
-        Ok(seconds) => Ok(Duration::from_secs(seconds)),
-        Err(_) => humantime::parse_duration(text),
+/// The units of a time, but for spellings in full.
+const UNITS: [&str; 6] = ["ms", "s", "m", "h", "d", "w"];
+
+/// Parses `90`, which are seconds, or `1m 30s`. Months and years have no length.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
     }
+    let units = text.split(|character: char| !character.is_alphabetic()).filter(|unit| !unit.is_empty());
+    if let Some(unit) = units.into_iter().find(|unit| !UNITS.contains(unit)) {
+        return Err(format!("'{unit}' is no unit of time: write {}, as in '1m 30s'", UNITS.join(", ")));
+    }
+    humantime::parse_duration(text).map_err(|_| {
+        format!("a time is a number of seconds, or has units ({}), as in '1m 30s'", UNITS.join(", "))
+    })
 }
 
 /// A duration without the digits that nobody reads: `1.5s`, `12m 3s`, `2d 5h`.
@@ -56,12 +65,22 @@ mod tests {
     }
 
     #[test]
+    fn help_names_the_units() {
+        let help = crate::args::tests::help_of("run");
+        let units = UNITS.map(|unit| format!("{unit}, ")).concat();
+        assert!(help.contains(&format!("has the units {}", units.trim_end_matches(", "))), "{help}");
+    }
+
+    #[test]
     fn shown_durations_parse() {
         for seconds in [0, 1, 59, 60, 3660, 90_000] {
             let duration = Duration::from_secs(seconds);
             assert_eq!(parse_duration(&show_duration(duration)), Ok(duration));
         }
-        assert!(parse_duration("soon").is_err() && parse_duration("-1").is_err());
+        for wrong in ["soon", "-1", "1M", "2 months", "1y", "", "s", "five"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_duration("100ms"), Ok(Duration::from_millis(100)));
     }
 
     #[test]

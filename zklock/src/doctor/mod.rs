@@ -1,42 +1,59 @@
 //! `zklock doctor`.
 
+mod ensemble;
 mod four_letter;
 mod probe;
 
 use std::collections::BTreeSet;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use serde_json::{Value, json};
 use zookeeper_recipes_lock::{
-    LockDirectory, LockInfo, LockKind, Moment, RecoverableZooKeeper, RetryPolicy, Session,
+    Acl, CreateMode, LockDirectory, LockError, LockInfo, LockKind, Moment, RecoverableZooKeeper, RetryPolicy,
+    Session, ZkError,
 };
 
 use self::probe::{Probe, Target};
 use crate::args::DoctorArgs;
 use crate::connection::{ConnectionArgs, servers_of};
-use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK, SYSTEM, UNAVAILABLE, WARNINGS};
+use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK, SYSTEM, UNAVAILABLE, WARNINGS, describe};
+use crate::json;
 use crate::output::{Table, print};
 use crate::queue;
 use crate::spans::show_duration;
+
+/// The beginning of the name of a znode that is made for a moment.
+const PROBE: &str = "/zklock-doctor-";
+
+/// What a server answers that does not make a local session a global one.
+const LOCAL_SESSION: i32 = -120;
+
+/// A longer listing takes each client a while.
+const MANY_CHILDREN: i32 = 100_000;
+
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn doctor(connection: &ConnectionArgs, args: &DoctorArgs) -> Result<u8, Failure> {
     let servers = servers_of(&connection.connect)?;
     // Reports an argument or a file that cannot be used, once.
     drop(connection.builder(&connection.connect)?);
     let probes = probe_all(connection, &servers)?;
-    print(&table(&probes))?;
+    if !args.json {
+        print(&table(&probes))?;
+    }
     let mut findings = Findings::default();
     findings.of_servers(connection, &probes);
     findings.of_clock();
     if probes.iter().all(|probe| probe.granted.is_none()) {
-        findings.show()?;
+        findings.show(args, &probes)?;
         return Err(Failure::new(UNAVAILABLE, format!("no server serves: {}", connection.connect)));
     }
     let session = connection.session()?;
     let checked = findings.of_session(&session, &connection.connect, args.dir.as_deref());
     session.close();
     checked?;
-    findings.show()?;
+    findings.show(args, &probes)?;
     Ok(if findings.warnings.is_empty() { 0 } else { WARNINGS })
 }
 
@@ -53,6 +70,19 @@ fn probe_all(connection: &ConnectionArgs, servers: &[(String, u16)]) -> Result<V
             }
         }
         probes.into_iter().map(|probe| probe.join().map_err(failed)?).collect()
+    })
+}
+
+fn json_of(probe: &Probe) -> Value {
+    let millis = |time: Option<Duration>| time.and_then(|time| u64::try_from(time.as_millis()).ok());
+    json!({
+        "server": probe.target.server,
+        "address": probe.target.address.map(|address| address.to_string()),
+        "version": probe.version,
+        "mode": probe.mode,
+        "session_timeout_ms": millis(probe.granted),
+        "tick_ms": millis(probe.tick),
+        "failure": probe.failure,
     })
 }
 
@@ -76,6 +106,8 @@ fn table(probes: &[Probe]) -> String {
 /// The results of the checks.
 #[derive(Debug, Default)]
 struct Findings {
+    /// What was looked at.
+    checked: Vec<&'static str>,
     notes: Vec<String>,
     warnings: Vec<String>,
 }
@@ -94,6 +126,13 @@ impl Findings {
                 self.warn(format!("{name}: {failure}"));
             }
         }
+        self.checked.extend([
+            "every address serves",
+            "the servers are one ensemble",
+            "their releases lose nothing",
+            "session timeouts and ticks",
+        ]);
+        self.warnings.extend(ensemble::findings(probes));
         self.differences("session timeouts", probes.iter().filter_map(|probe| probe.granted));
         self.differences("ticks", probes.iter().filter_map(|probe| probe.tick));
         let asked = connection.session_timeout;
@@ -123,6 +162,7 @@ impl Findings {
     }
 
     fn of_clock(&mut self) {
+        self.checked.push("the clock of leases");
         if Moment::counts_suspended_time() {
             self.notes
                 .push("the clock of leases counts the time in which this machine is suspended".to_owned());
@@ -145,7 +185,19 @@ impl Findings {
                 return Ok(());
             }
         }
+        self.of_znode(session);
         let Some(dir) = dir else { return Ok(()) };
+        self.checked.push("the queue");
+        let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
+        let stat = RecoverableZooKeeper::new(session, retry).exists(dir)?;
+        let children = stat.map_or(0, |stat| stat.num_children);
+        if children >= MANY_CHILDREN {
+            self.warn(format!(
+                "{dir} has {children} children, which each client that joins lists: is it the directory of a lock? Delete \
+                 what is no request"
+            ));
+            return Ok(());
+        }
         let queue = match queue::read(session, dir) {
             Err(failure) if [NO_DIRECTORY, NO_LOCK].contains(&failure.code) => {
                 self.warn(failure.message);
@@ -174,8 +226,55 @@ impl Findings {
         Ok(())
     }
 
-    fn show(&self) -> Result<(), Failure> {
+    /// Makes a znode of this session for a moment: what a lock does as well.
+    fn of_znode(&mut self, session: &Session) {
+        let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
+        let zookeeper = RecoverableZooKeeper::new(session, retry).with_plain_data();
+        let before = SystemTime::now();
+        let path = match zookeeper.create(PROBE, b"", &Acl::open_unsafe(), CreateMode::EphemeralSequential) {
+            Ok(path) => path,
+            Err(LockError::Server { source: ZkError::Other(LOCAL_SESSION), .. }) => {
+                self.checked.push("sessions may own znodes");
+                return self.warn(
+                    "the servers open local sessions, which own no znode, so no lock can be taken: set \
+                     localSessionsUpgradingEnabled=true"
+                        .to_owned(),
+                );
+            }
+            Err(error) => {
+                let error = describe(&error);
+                self.notes
+                    .push(format!("not checked: the clock of the servers, as no znode can be made: {error}"));
+                return;
+            }
+        };
+        self.checked.extend(["sessions may own znodes", "the clock of the servers"]);
+        let made = zookeeper.exists(&path).ok().flatten();
+        // The end of the session deletes it as well.
+        let _ = zookeeper.delete(&path, None);
+        let Some(made) = made.and_then(|stat| u64::try_from(stat.ctime).ok()) else { return };
+        let (made, after) = (SystemTime::UNIX_EPOCH + Duration::from_millis(made), SystemTime::now());
+        let ahead = made.duration_since(after).or_else(|_| before.duration_since(made)).unwrap_or_default();
+        if ahead > MAX_CLOCK_DIFFERENCE {
+            self.warn(format!(
+                "the clocks of this machine and of the server that leads differ by {}, so the ages of requests and keys are \
+                 wrong: synchronize them (NTP)",
+                show_duration(ahead)
+            ));
+        }
+    }
+
+    fn show(&self, args: &DoctorArgs, probes: &[Probe]) -> Result<(), Failure> {
+        if args.json {
+            return print(&json::line(&json!({
+                "servers": probes.iter().map(json_of).collect::<Vec<_>>(),
+                "checked": self.checked,
+                "notes": self.notes,
+                "warnings": self.warnings,
+            })));
+        }
         let mut text = String::from("\n");
+        text += &format!("checked: {}\n", self.checked.join(", "));
         for note in &self.notes {
             text += &format!("{note}\n");
         }

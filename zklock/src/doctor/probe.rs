@@ -57,6 +57,11 @@ pub(super) fn targets(host: &str, port: u16) -> Vec<Target> {
 }
 
 impl Target {
+    #[cfg(test)]
+    pub(super) fn named(server: &str) -> Target {
+        Target { server: server.to_owned(), host: server.to_owned(), address: None, failure: None }
+    }
+
     /// The server, and the address if that is another.
     pub(super) fn name(&self) -> String {
         match self.address.map(|address| address.to_string()) {

@@ -1,135 +1,388 @@
-//! [`Descendants`] of a command, on Linux: its processes outside its process group, as timeout(1)
-//! and setsid(1) make them.
+//! [`Descendants`] of a command, on Linux: its processes, also those outside of its process group, as
+//! timeout(1) and setsid(1) make them.
 //!
-//! This process becomes the parent of those whose parents have ended. The ids of children stay in
-//! use until this process waits for them, so no signal reaches another process. The children of a
-//! child that is killed are children of this process next.
+//! This process becomes the parent of those whose parents have ended, so each of them descends from it.
+//! One look at `/proc` finds all generations.
 
-use std::fs;
-use std::io;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, set_child_subreaper, waitid,
-    waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpgrp, getpid, kill_process, kill_process_group, pidfd_open,
+    pidfd_send_signal, set_child_subreaper, waitpid,
 };
+
+/// The most of a file in `/proc/PID` that is read.
+const MAX_FILE: usize = 4096;
+
+/// How often processes are looked for that are still to be stopped, and the pause in between.
+const MAX_STOPPING_LOOKS: usize = 100;
+const STOPPING_PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct Descendants {
     /// The children that this process had before. They are none of the command's.
-    others: Vec<Pid>,
+    others: HashSet<Identity>,
+    /// Those that this process has stopped.
+    stopped: HashSet<Identity>,
     /// Set by SIGCHLD.
     has_child_ended: Arc<AtomicBool>,
+}
+
+/// A process id, and the time at which the process was started: the id may be used again.
+pub(super) type Identity = (i32, u64);
+
+/// A process, as `/proc/PID/stat` shows it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pid: i32,
+    pub(super) parent: i32,
+    group: i32,
+    start: u64,
+    /// It has not ended. It may be stopped.
+    is_running: bool,
+    is_stopped: bool,
+}
+
+/// The result of a look.
+#[derive(Debug, Default)]
+pub(super) struct Killed {
+    /// Those that ran, and can be killed.
+    pub(super) found: HashSet<Identity>,
+    /// Why another one cannot be killed.
+    pub(super) failure: Option<io::Error>,
 }
 
 impl Descendants {
     /// Adopts, from now on, the processes whose parents have ended.
     pub(super) fn adopt(has_child_ended: Arc<AtomicBool>) -> io::Result<Descendants> {
+        set_child_subreaper(Some(getpid()))?;
         // Without /proc the command runs as well. A loss of the lock reports that it is missing.
         let others = children().unwrap_or_default();
-        set_child_subreaper(Some(getpid()))?;
-        Ok(Descendants { others, has_child_ended })
+        Ok(Descendants { others, stopped: HashSet::new(), has_child_ended })
     }
 
     /// Waits for the adopted processes that have ended: they are no zombies then.
     pub(super) fn reap(&self, command: Pid) {
         if self.has_child_ended.swap(false, Ordering::SeqCst) {
             // A failure is that of /proc. The zombies end with this process.
-            let _ = self.running(command);
+            let _ = self.reap_children(command);
         }
     }
 
-    /// Sends SIGKILL to the children, the command among them. Returns how many got it or had ended
-    /// by themselves: the children of all of these become children of this process.
-    pub(super) fn kill(&self, command: Pid) -> (usize, io::Result<()>) {
-        let (running, ended) = match self.running(command) {
-            Ok(children) => children,
-            Err(error) => return (0, Err(error)),
-        };
-        let (mut gone, mut outcome) = (ended, Ok(()));
-        for child in running {
-            match kill_process(child, Signal::KILL) {
-                Ok(()) => gone += 1,
-                Err(error) => {
-                    let message = format!("process {}: {}", child.as_raw_nonzero(), io::Error::from(error));
-                    outcome = Err(io::Error::new(error.kind(), message));
+    /// The process id of the command stays in use until its exit code is read.
+    fn reap_children(&self, command: Pid) -> io::Result<()> {
+        let proc = Proc::open()?;
+        for entry in entries()? {
+            if entry.parent == proc.me && !entry.is_running && !self.others.contains(&entry.identity()) {
+                if let Some(child) = proc.id_here(&entry).filter(|child| *child != command) {
+                    let _ = waitpid(Some(child), WaitOptions::NOHANG);
                 }
             }
         }
-        (gone, outcome)
+        Ok(())
     }
 
-    /// The children that have not ended. Waits for the others, which it counts, but for the command:
-    /// its process id stays in use until its exit code is read.
-    fn running(&self, command: Pid) -> io::Result<(Vec<Pid>, usize)> {
-        let mut running = children()?;
-        let mut ended = 0;
-        running.retain(|child| {
-            let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            // The state that /proc shows is that of the first thread alone.
-            match *child {
-                child if self.others.contains(&child) => false,
-                child if child == command => matches!(waitid(WaitId::Pid(child), look), Ok(None)),
-                child => {
-                    let is_running = matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None));
-                    ended += usize::from(!is_running);
-                    is_running
+    /// Sends SIGKILL to all of them that run.
+    pub(super) fn kill(&self) -> Killed {
+        let mut killed = Killed::default();
+        let look = self.look(|proc, running, entries| {
+            if !proc.is_outer {
+                kill_groups(running, entries);
+            }
+            for entry in running {
+                match proc.signal(entry, Signal::KILL) {
+                    // It may have ended meanwhile.
+                    Ok(()) | Err(Errno::SRCH) => drop(killed.found.insert(entry.identity())),
+                    Err(error) => {
+                        let message = format!("process {}: {}", entry.pid, io::Error::from(error));
+                        killed.failure = Some(io::Error::new(error.kind(), message));
+                    }
                 }
             }
         });
-        Ok((running, ended))
+        killed.failure = killed.failure.or(look.err());
+        killed
+    }
+
+    /// Stops all of them that run, until [`go_on`](Descendants::go_on). Returns whether all stand still.
+    pub(super) fn stop(&mut self) -> bool {
+        for _ in 0..MAX_STOPPING_LOOKS {
+            let mut moving = HashSet::new();
+            let look = self.look(|proc, running, _| {
+                for entry in running.iter().filter(|entry| !entry.is_stopped) {
+                    moving.insert(entry.identity());
+                    let _ = proc.signal(entry, Signal::STOP);
+                }
+            });
+            if look.is_err() || moving.is_empty() {
+                return look.is_ok();
+            }
+            self.stopped.extend(moving);
+            thread::sleep(STOPPING_PAUSE);
+        }
+        false
+    }
+
+    /// Continues those that [`stop`](Descendants::stop) has stopped.
+    pub(super) fn go_on(&mut self) {
+        let stopped = std::mem::take(&mut self.stopped);
+        if !stopped.is_empty() {
+            // Without /proc, nothing was stopped.
+            let _ = self.look(|proc, running, _| {
+                for entry in running.iter().filter(|entry| stopped.contains(&entry.identity())) {
+                    let _ = proc.signal(entry, Signal::CONT);
+                }
+            });
+        }
+    }
+
+    /// Shows those that run, and all processes.
+    fn look(&self, see: impl FnOnce(&Proc, &[&Entry], &[Entry])) -> io::Result<()> {
+        let proc = Proc::open()?;
+        let mut entries = entries()?;
+        adjust_parents(&mut entries);
+        see(&proc, &self.below(proc.me, &entries), &entries);
+        Ok(())
+    }
+
+    /// The running descendants of a process, but for those that it had before.
+    fn below<'a>(&self, ancestor: i32, entries: &'a [Entry]) -> Vec<&'a Entry> {
+        let mut children: HashMap<i32, Vec<&Entry>> = HashMap::new();
+        for entry in entries {
+            children.entry(entry.parent).or_default().push(entry);
+        }
+        let mut running = Vec::new();
+        let mut ancestors = vec![ancestor];
+        while let Some(ancestor) = ancestors.pop() {
+            // The entries are not of one moment, so they may contain a circle.
+            for child in children.remove(&ancestor).unwrap_or_default() {
+                if !self.others.contains(&child.identity()) {
+                    ancestors.push(child.pid);
+                    running.extend(child.is_running.then_some(child));
+                }
+            }
+        }
+        running
     }
 }
 
-/// The children of this process, as far as nobody has waited for them.
-fn children() -> io::Result<Vec<Pid>> {
-    let me = getpid().as_raw_nonzero().to_string();
-    let mut children = Vec::new();
-    let in_proc = |error: io::Error| io::Error::new(error.kind(), format!("/proc: {error}"));
-    for entry in fs::read_dir("/proc").map_err(in_proc)? {
-        let entry = entry.map_err(in_proc)?;
-        let Some(pid) = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) else {
-            continue;
-        };
-        // A process that ends at this moment has none.
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The state and the parent follow the name, which is in parentheses and may contain
-        // anything.
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
-        if parent == Some(&*me) {
-            children.push(pid);
+/// The children of this process.
+fn children() -> io::Result<HashSet<Identity>> {
+    let proc = Proc::open()?;
+    let entries = entries()?.into_iter();
+    Ok(entries.filter(|entry| entry.parent == proc.me).map(|entry| entry.identity()).collect())
+}
+
+fn entries() -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let pid = entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        // A process that ends at this moment has no entry.
+        entries.extend(pid.and_then(Entry::read));
+    }
+    Ok(entries)
+}
+
+/// Reads those again whose parents have ended meanwhile: they have others now.
+fn adjust_parents(entries: &mut [Entry]) {
+    let present: HashSet<i32> = entries.iter().map(|entry| entry.pid).collect();
+    for entry in entries.iter_mut().filter(|entry| !present.contains(&entry.parent)) {
+        if let Some(now) = Pid::from_raw(entry.pid).and_then(Entry::read) {
+            *entry = now;
         }
     }
-    Ok(children)
+}
+
+/// Sends SIGKILL to the process groups that have no other members. No member escapes by a fork.
+fn kill_groups(running: &[&Entry], entries: &[Entry]) {
+    let ours: HashSet<i32> = running.iter().map(|entry| entry.pid).collect();
+    let mut groups: HashSet<i32> = running.iter().map(|entry| entry.group).collect();
+    groups.remove(&getpgrp().as_raw_nonzero().get());
+    for entry in entries.iter().filter(|entry| entry.is_running && !ours.contains(&entry.pid)) {
+        groups.remove(&entry.group);
+    }
+    for group in groups.into_iter().filter_map(Pid::from_raw) {
+        // Each process gets the signal by its own id as well, where a failure is noticed.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// `/proc`, perhaps of another PID namespace, whose process ids are others.
+#[derive(Debug)]
+struct Proc {
+    /// The id that this process has there.
+    me: i32,
+    is_outer: bool,
+}
+
+impl Proc {
+    fn open() -> io::Result<Proc> {
+        let in_proc = |error: io::Error| io::Error::new(error.kind(), format!("/proc: {error}"));
+        let link = fs::read_link("/proc/self").map_err(in_proc)?;
+        let me = link.to_str().and_then(|pid| pid.parse().ok());
+        let me = me.ok_or_else(|| in_proc(io::Error::other("it does not show this process")))?;
+        Ok(Proc { me, is_outer: me != getpid().as_raw_nonzero().get() })
+    }
+
+    fn signal(&self, entry: &Entry, signal: Signal) -> rustix::io::Result<()> {
+        let process = self.id_here(entry).ok_or(Errno::SRCH)?;
+        if entry.parent == self.me {
+            // Nobody else waits for it, so the id is in use until then.
+            return kill_process(process, signal);
+        }
+        match pidfd_open(process, PidfdFlags::empty()) {
+            Ok(descriptor) => {
+                // If it is the same process now, then the descriptor is that of no other.
+                let now = Pid::from_raw(entry.pid).and_then(Entry::read).ok_or(Errno::SRCH)?;
+                if now.start != entry.start {
+                    Err(Errno::SRCH)
+                } else {
+                    pidfd_send_signal(descriptor, signal)
+                }
+            }
+            // An old kernel, or no descriptor is left.
+            Err(Errno::NOSYS | Errno::MFILE | Errno::NFILE | Errno::PERM) => kill_process(process, signal),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The id of a process in the PID namespace of this one.
+    fn id_here(&self, entry: &Entry) -> Option<Pid> {
+        if !self.is_outer {
+            return Pid::from_raw(entry.pid);
+        }
+        // The ids in the namespaces, from that of /proc inwards.
+        let depth = namespace_ids(self.me)?.len().checked_sub(1)?;
+        Pid::from_raw(*namespace_ids(entry.pid)?.get(depth)?)
+    }
+}
+
+fn namespace_ids(pid: i32) -> Option<Vec<i32>> {
+    let status = read(pid, "status")?;
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"))?;
+    let ids = std::str::from_utf8(line).ok()?.split_whitespace();
+    ids.map(|id| id.parse().ok()).collect()
+}
+
+impl Entry {
+    /// `None` for a process that has gone.
+    pub(super) fn read(process: Pid) -> Option<Entry> {
+        let pid = process.as_raw_nonzero().get();
+        Entry::parse(pid, &read(pid, "stat")?)
+    }
+
+    /// The name is in parentheses. It may contain anything, also what is no UTF-8: the kernel cuts it after 15
+    /// bytes.
+    fn parse(pid: i32, stat: &[u8]) -> Option<Entry> {
+        let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+        let fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
+        let id = |field: usize| fields.get(field)?.parse::<i32>().ok();
+        // The state is that of the first thread, which may have ended before the others.
+        let state = *fields.first()?;
+        let has_ended = matches!(state, "Z" | "X" | "x") && number(17)? < 2;
+        let is_stopped = matches!(state, "T" | "t");
+        Some(Entry {
+            pid,
+            parent: id(1)?,
+            group: id(2)?,
+            start: number(19)?,
+            is_running: !has_ended,
+            is_stopped,
+        })
+    }
+
+    fn identity(&self) -> Identity {
+        (self.pid, self.start)
+    }
+}
+
+/// A file of a process. Without one, the process has gone.
+fn read(pid: i32, name: &str) -> Option<Vec<u8>> {
+    let mut content = vec![0; MAX_FILE];
+    let length = File::open(format!("/proc/{pid}/{name}")).ok()?.read(&mut content).ok()?;
+    content.truncate(length);
+    Some(content)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::env;
-    use std::process::Command;
 
-    const ALONE: &str = "ZKLOCK_TEST_ALONE";
-    const NAME: &str = "run::platform::descendants::tests::child_that_has_ended_may_leave_others";
+    /// The fields from the state to the start time.
+    fn stat(name: &[u8], state: &str, parent: i32, threads: u32) -> Vec<u8> {
+        let rest = format!(") {state} {parent} 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 4711 1 2\n");
+        [b"42 (", name, rest.as_bytes()].concat()
+    }
 
     #[test]
-    #[allow(clippy::zombie_processes, reason = "what is tested waits for it")]
-    fn child_that_has_ended_may_leave_others() {
-        if env::var_os(ALONE).is_none() {
-            // In another process: it kills all children.
-            let mut alone = Command::new(env::current_exe().unwrap());
-            let ran = alone.args(["--exact", NAME]).env(ALONE, "1").output().unwrap();
-            let out = String::from_utf8_lossy(&ran.stdout);
-            assert!(ran.status.success() && out.contains("1 passed"), "{ran:?}");
-            return;
+    fn name_of_a_process_may_be_anything() {
+        for name in [&b"sh"[..], b"a) Z 1 (b", b"\n) ", "ЖЖЖЖЖЖЖЖ".as_bytes().split_at(15).0, b""] {
+            let entry = Entry::parse(42, &stat(name, "S", 23, 1)).unwrap();
+            assert_eq!((entry.identity(), entry.parent, entry.group), ((42, 4711), 23, 7), "{name:?}");
+            assert!(entry.is_running && !entry.is_stopped, "{name:?}");
         }
-        let descendants = Descendants { others: Vec::new(), has_child_ended: Arc::default() };
-        let child = Command::new("true").spawn().unwrap();
-        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
-        let gone = |(gone, outcome): (usize, io::Result<()>)| outcome.map(|()| gone).unwrap();
-        assert_eq!(gone(descendants.kill(getpid())), 1);
-        assert_eq!(gone(descendants.kill(getpid())), 0);
+        assert!(Entry::parse(42, b"").is_none() && Entry::parse(42, b"42 (sh) S 1").is_none());
+    }
+
+    /// The state is that of its first thread.
+    #[test]
+    fn process_has_ended_when_all_its_threads_have() {
+        let entry = |state, threads| Entry::parse(42, &stat(b"sh", state, 1, threads)).unwrap();
+        assert!(!entry("Z", 1).is_running && entry("Z", 2).is_running);
+        assert!(entry("T", 1).is_running && entry("T", 1).is_stopped);
+    }
+
+    #[test]
+    fn descendants_of_all_generations_are_found_but_for_those_of_before() {
+        let entry = |pid, parent, is_running| Entry {
+            pid,
+            parent,
+            group: pid,
+            start: 1,
+            is_running,
+            is_stopped: false,
+        };
+        // 3 has ended, 5 was there before, and 8 and 9 were read at different moments.
+        let entries = [
+            entry(1, 0, true),
+            entry(2, 1, true),
+            entry(3, 2, false),
+            entry(4, 3, true),
+            entry(5, 1, true),
+            entry(6, 5, true),
+            entry(7, 0, true),
+            entry(8, 9, true),
+            entry(9, 8, true),
+            entry(10, 4, true),
+        ];
+        let others = HashSet::from([(5, 1)]);
+        let descendants = Descendants { others, stopped: HashSet::new(), has_child_ended: Arc::default() };
+        let mut found: Vec<i32> = descendants.below(1, &entries).iter().map(|entry| entry.pid).collect();
+        found.sort_unstable();
+        assert_eq!(found, [2, 4, 10]);
+        // Its id is used again.
+        let entries = [entry(1, 0, true), Entry { start: 2, ..entry(5, 1, true) }];
+        assert_eq!(descendants.below(1, &entries).len(), 1);
+    }
+
+    #[test]
+    fn own_entry_is_found() {
+        let proc = Proc::open().unwrap();
+        let entry = Entry::read(Pid::from_raw(proc.me).unwrap()).unwrap();
+        assert!(
+            entry.is_running && entries().unwrap().iter().any(|other| other.identity() == entry.identity())
+        );
+        assert_eq!(proc.id_here(&entry), Some(getpid()));
+        // As in another namespace, whose ids happen to be the same.
+        assert_eq!(Proc { is_outer: true, ..proc }.id_here(&entry), Some(getpid()));
     }
 }

@@ -1,6 +1,6 @@
 //! The time by which a command must end, so that it has ended when another client may own the lock.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The times of a command's end, before the end of the lease.
 #[derive(Clone, Copy, Debug)]
@@ -41,19 +41,45 @@ impl EndTimes {
         }
     }
 
-    /// Returns whether the lease lasts for as long as one does after the first moments of a lock.
-    pub(super) fn is_settled(&self, remaining: Duration) -> bool {
-        remaining >= self.session_timeout / 4
-    }
-
     /// Returns how long after SIGTERM the command is killed while the lock is about to be lost.
     pub(super) fn until_kill(&self, remaining: Duration) -> Duration {
         remaining.saturating_sub(self.last_moment()).min(self.grace)
     }
 
-    /// The time in which a killed process ends.
+    /// The time in which killed processes end, also on a busy machine.
     fn last_moment(&self) -> Duration {
-        self.session_timeout / 64
+        self.session_timeout / 32
+    }
+}
+
+/// Whether a lease lasts for as long as one does in contact.
+///
+/// It lasts for less in the first moments of a lock, and of a connection: an earlier lease runs out while a
+/// new one is being proven, which takes the report delay of the servers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settling {
+    session_timeout: Duration,
+    /// `None` for a time that never comes.
+    settles_at: Option<Instant>,
+    is_settled: bool,
+}
+
+impl Settling {
+    /// Begins to settle. The report delay is less than three quarters of each session timeout that is of use.
+    pub(super) fn new(session_timeout: Duration, now: Instant) -> Settling {
+        Settling { session_timeout, settles_at: now.checked_add(session_timeout * 3 / 4), is_settled: false }
+    }
+
+    /// The connection has changed.
+    pub(super) fn begin_again(&mut self, now: Instant) {
+        *self = Settling::new(self.session_timeout, now);
+    }
+
+    /// Returns whether it has settled, now that the lease lasts for this time.
+    pub(super) fn is_settled(&mut self, remaining: Duration, now: Instant) -> bool {
+        let may_settle = self.settles_at.is_some_and(|settles_at| settles_at <= now);
+        self.is_settled |= may_settle && remaining >= self.session_timeout / 4;
+        self.is_settled
     }
 }
 
@@ -77,10 +103,18 @@ mod tests {
     #[test]
     fn lock_that_was_just_taken_needs_no_long_lease_in_contact() {
         let times = EndTimes::new(5 * SECOND, 16 * SECOND);
-        assert_eq!(times.verdict(SECOND, true, false), Verdict::RunsOn(SECOND * 3 / 4));
+        assert_eq!(times.verdict(SECOND, true, false), Verdict::RunsOn(SECOND / 2));
         assert_eq!(times.verdict(SECOND, false, false), Verdict::MustEnd);
         assert_eq!(times.verdict(Duration::ZERO, true, false), Verdict::MustEnd);
-        assert!(!times.is_settled(3 * SECOND) && times.is_settled(4 * SECOND));
+        let now = Instant::now();
+        let mut settling = Settling::new(16 * SECOND, now);
+        // The lease of before, which runs out.
+        assert!(!settling.is_settled(8 * SECOND, now + 11 * SECOND));
+        assert!(!settling.is_settled(3 * SECOND, now + 12 * SECOND));
+        assert!(settling.is_settled(4 * SECOND, now + 12 * SECOND));
+        assert!(settling.is_settled(SECOND, now + 13 * SECOND));
+        settling.begin_again(now + 13 * SECOND);
+        assert!(!settling.is_settled(8 * SECOND, now + 14 * SECOND));
     }
 
     #[test]
@@ -93,7 +127,7 @@ mod tests {
                 assert!(until_kill < remaining || until_kill.is_zero());
                 assert!(until_kill <= grace * SECOND);
                 let verdict = times.verdict(remaining, true, false);
-                assert_eq!(verdict == Verdict::MustEnd, remaining <= SECOND / 4, "{remaining:?}");
+                assert_eq!(verdict == Verdict::MustEnd, remaining <= SECOND / 2, "{remaining:?}");
             }
         }
     }

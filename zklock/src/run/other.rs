@@ -1,6 +1,7 @@
 //! Processes on systems other than Unix: no signal is forwarded, and a command that must end is
 //! killed at once.
 
+use std::ffi::OsString;
 use std::io;
 use std::process::Command;
 use std::sync::Arc;
@@ -8,6 +9,8 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded, never};
 use shared_child::SharedChild;
+
+use super::supervision::{Change, End, Stop};
 
 pub(super) fn signals() -> io::Result<Receiver<i32>> {
     Ok(never())
@@ -17,36 +20,68 @@ pub(super) fn ends_wait(_signal: i32) -> bool {
     true
 }
 
+pub(super) fn is_continuing(_signal: i32) -> bool {
+    false
+}
+
+pub(super) fn cause_of_stop(_signal: i32) -> &'static str {
+    "a signal has stopped it"
+}
+
+pub(super) fn end_as_interrupted() {}
+
 /// A running command.
 pub(super) struct Child {
     child: Arc<SharedChild>,
-    ended: Receiver<io::Error>,
+    changes: Receiver<Change>,
 }
 
 impl Child {
-    pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
-        let child = Arc::new(SharedChild::spawn(command)?);
-        let (sender, ended) = bounded(1);
+    pub(super) fn spawn(
+        program: &OsString,
+        arguments: &[OsString],
+        variables: &[(&str, String)],
+    ) -> io::Result<Child> {
+        let mut command = Command::new(program);
+        command.args(arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+        let child = Arc::new(SharedChild::spawn(&mut command)?);
+        let (sender, changes) = bounded(1);
         let waited = Arc::clone(&child);
         let waiting = thread::Builder::new().name("child".to_owned()).spawn(move || {
             if let Err(error) = waited.wait() {
-                let _ = sender.send(error);
+                let _ = sender.send(Change::Unknown(error));
             }
         });
         if let Err(error) = waiting {
             let _ = child.kill();
             return Err(error);
         }
-        Ok(Child { child, ended })
+        Ok(Child { child, changes })
     }
 
-    /// Disconnected when the command has ended. An error says that nobody knows whether it has.
-    pub(super) fn ended(&self) -> &Receiver<io::Error> {
-        &self.ended
+    /// Disconnected when the command has ended.
+    pub(super) fn changes(&self) -> &Receiver<Change> {
+        &self.changes
     }
 
     pub(super) fn forward(&self, _signal: i32) -> io::Result<()> {
         Ok(())
+    }
+
+    pub(super) fn handle_stop(&self, _signal: i32) -> Stop {
+        Stop::Passing
+    }
+
+    pub(super) fn stop_job(&self) -> bool {
+        false
+    }
+
+    pub(super) fn go_on(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn may_go_on(&self) -> bool {
+        false
     }
 
     pub(super) fn terminate(&self) -> io::Result<()> {
@@ -64,9 +99,9 @@ impl Child {
 
     pub(super) fn reap(&self) {}
 
-    /// The exit code of the command, which has ended.
-    pub(super) fn code(self) -> io::Result<u8> {
+    /// The end of the command, which has ended.
+    pub(super) fn end(self) -> io::Result<End> {
         let code = self.child.wait()?.code();
-        Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+        Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX).into())
     }
 }

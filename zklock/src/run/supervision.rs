@@ -4,24 +4,80 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, never, select};
-use zookeeper_recipes_lock::{LockGuard, LossReason, Session, SessionState};
+use zookeeper_recipes_lock::{LossReason, Session, SessionState};
 
-use super::lease::{EndTimes, Verdict};
-use super::platform::Child;
+use super::held::Guard;
+use super::lease::{EndTimes, Settling, Verdict};
+use super::platform::{self, Child};
 use super::shown;
+use crate::spans::show_duration;
 use crate::stderr::complain;
 
 /// The longest wait before the next look at the lease. Timers stand still while the machine is
 /// suspended.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
+/// The longest wait before the next look at the terminal while the command is stopped for it. A shell does
+/// not say that it has given the terminal to a job that runs.
+const TERMINAL_WAIT: Duration = Duration::from_millis(100);
+
+/// A change of the command.
+#[derive(Debug)]
+#[cfg_attr(not(unix), allow(dead_code, reason = "no command can be stopped there"))]
+pub(super) enum Change {
+    /// By this signal.
+    Stopped(i32),
+    Continued,
+    /// Nobody knows whether it has ended.
+    Unknown(io::Error),
+}
+
+/// What a stop of the command means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(unix), allow(dead_code, reason = "no command can be stopped there"))]
+pub(super) enum Stop {
+    /// The command is to go on.
+    Passing,
+    /// The shell is to stop the whole job.
+    OfTheJob,
+    /// The command waits until somebody continues it.
+    Lasting,
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) code: u8,
+    /// Ctrl-C has ended it, which nobody but the command has got.
+    pub(super) is_interrupted: bool,
+}
+
+impl From<u8> for End {
+    fn from(code: u8) -> End {
+        End { code, is_interrupted: false }
+    }
+}
+
+/// What the command does.
+#[derive(Clone, Copy, Debug)]
+enum Activity {
+    /// It has not begun.
+    Launching,
+    Running,
+    /// It is ended at this time, if at all.
+    Stopped(Option<Instant>),
+}
+
 pub(super) struct Supervision<'a> {
     session: &'a Session,
-    guard: &'a LockGuard,
+    guard: Guard<'a>,
     child: Child,
+    activity: Activity,
     grace: Duration,
-    /// The lease has lasted for as long as it does in contact.
-    is_settled: bool,
+    /// The time for which the command may be stopped. Zero is any time.
+    stopped_for: Duration,
+    /// Whether the lease lasts for as long as it does in contact.
+    settling: Settling,
     /// The time at which a command that was asked to end is killed.
     kill_at: Option<Instant>,
     /// The lock is lost, or about to be.
@@ -32,9 +88,9 @@ pub(super) struct Supervision<'a> {
     is_refused: bool,
 }
 
-/// The end of a command.
+/// The end of a supervision.
 pub(super) struct Ended {
-    pub(super) code: io::Result<u8>,
+    pub(super) end: io::Result<End>,
     /// The lock was lost, or was about to be.
     pub(super) lost: bool,
 }
@@ -42,16 +98,19 @@ pub(super) struct Ended {
 impl<'a> Supervision<'a> {
     pub(super) fn new(
         session: &'a Session,
-        guard: &'a LockGuard,
+        guard: Guard<'a>,
         child: Child,
         grace: Duration,
+        stopped_for: Duration,
     ) -> Supervision<'a> {
         Supervision {
             session,
             guard,
             child,
+            activity: Activity::Launching,
             grace,
-            is_settled: false,
+            stopped_for,
+            settling: Settling::new(session.session_timeout(), Instant::now()),
             kill_at: None,
             lost: false,
             is_reported: false,
@@ -60,7 +119,7 @@ impl<'a> Supervision<'a> {
     }
 
     /// Returns whether a command may start: the lock is held, and not about to be lost.
-    pub(super) fn may_start(session: &Session, guard: &LockGuard, grace: Duration) -> bool {
+    pub(super) fn may_start(session: &Session, guard: Guard<'_>, grace: Duration) -> bool {
         let times = EndTimes::new(grace, session.session_timeout());
         let has_contact = session.state() == SessionState::Connected;
         guard.is_owner() && times.verdict(guard.lease_remaining(), has_contact, false) != Verdict::MustEnd
@@ -71,19 +130,22 @@ impl<'a> Supervision<'a> {
     /// Nothing else here blocks or writes. Signals come before messages.
     pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> Ended {
         let states = self.session.subscribe();
-        let ended = self.child.ended().clone();
-        let mut lost = self.guard.lost().clone();
-        let mut revocation = self.guard.revocation().clone();
+        let changes = self.child.changes().clone();
+        let mut lost = self.guard.lost();
+        let mut revocation = self.guard.revocation();
         let failure = loop {
             self.child.reap();
             let wait = self.check();
             select! {
-                recv(ended) -> failure => break failure.ok(),
+                recv(changes) -> change => match change {
+                    Ok(Change::Stopped(signal)) => self.handle_stop(signal),
+                    Ok(Change::Continued) => self.activity = Activity::Running,
+                    Ok(Change::Unknown(error)) => break Some(error),
+                    Err(_) => break None,
+                },
                 recv(signals) -> signal => {
                     if let Ok(signal) = signal {
-                        if let Err(error) = self.child.forward(signal) {
-                            complain(&format!("cannot forward signal {signal} to the command: {error}"));
-                        }
+                        self.handle_signal(signal);
                     }
                 }
                 recv(lost) -> reason => {
@@ -99,7 +161,8 @@ impl<'a> Supervision<'a> {
                     }
                     revocation = never();
                 }
-                recv(states) -> _ => {}
+                // A reconnect as well, which may be over.
+                recv(states) -> _ => self.settling.begin_again(Instant::now()),
                 recv(after(wait)) -> _ => {}
             }
         };
@@ -111,11 +174,76 @@ impl<'a> Supervision<'a> {
             let rest = self.child.kill_rest();
             self.report(rest);
         }
-        Ended { code: failure.map_or_else(|| self.child.code(), Err), lost: self.lost }
+        Ended { end: failure.map_or_else(|| self.child.end(), Err), lost: self.lost }
     }
 
-    /// Ends the command if the time has come. Returns when to check again.
+    fn handle_signal(&mut self, signal: i32) {
+        if platform::is_continuing(signal) {
+            if let Activity::Stopped(_) = self.activity {
+                self.go_on();
+            }
+        } else if let Err(error) = self.child.forward(signal) {
+            complain(&format!("cannot forward signal {signal} to the command: {error}"));
+        }
+    }
+
+    fn handle_stop(&mut self, signal: i32) {
+        if let Activity::Launching = self.activity {
+            return self.go_on();
+        }
+        let stop = self.child.handle_stop(signal);
+        match stop {
+            Stop::Passing => return self.go_on(),
+            // A command that is about to be killed must not keep this process from it.
+            Stop::OfTheJob if self.kill_at.is_none() => {
+                self.activity = Activity::Stopped(None);
+                let lease = shown(self.guard.lease_remaining());
+                complain(&format!("stopped; the lock is lost unless this goes on within {lease}"));
+                if self.child.stop_job() {
+                    // The signal that has continued this process comes next.
+                    return;
+                }
+            }
+            _ => {}
+        }
+        let cause = platform::cause_of_stop(signal);
+        let end_at = Instant::now().checked_add(self.stopped_for).filter(|_| !self.stopped_for.is_zero());
+        self.activity = Activity::Stopped(end_at);
+        let consequence = match end_at {
+            Some(_) => format!("it is ended in {} (--stopped-for)", show_duration(self.stopped_for)),
+            None => "nothing ends it".to_owned(),
+        };
+        complain(&format!("the command is stopped while it holds the lock, as {cause}; {consequence}"));
+    }
+
+    /// Has the command run on, unless it has lost the lock meanwhile.
+    fn go_on(&mut self) {
+        self.check_lease();
+        if self.lost {
+            return;
+        }
+        self.activity = Activity::Running;
+        if let Err(error) = self.child.go_on() {
+            complain(&format!("cannot continue the command: {error}"));
+        }
+    }
+
+    /// Does what the time has come for. Returns when to check again.
     fn check(&mut self) -> Duration {
+        let until_lease = self.check_lease();
+        let Activity::Stopped(end_at) = self.activity else { return until_lease };
+        if self.child.may_go_on() {
+            self.go_on();
+        } else if end_at.is_some_and(|end_at| end_at <= Instant::now()) && self.kill_at.is_none() {
+            self.kill_at = Instant::now().checked_add(self.grace);
+            self.terminate();
+            complain("the command was stopped for too long; ending it");
+        }
+        until_lease.min(TERMINAL_WAIT)
+    }
+
+    /// Ends the command if the lock is lost, or about to be. Returns when to check again.
+    fn check_lease(&mut self) -> Duration {
         if let Some(reason) = self.guard.loss() {
             self.lock_lost(reason);
         }
@@ -130,9 +258,9 @@ impl<'a> Supervision<'a> {
         if !self.lost {
             let remaining = self.guard.lease_remaining();
             let times = EndTimes::new(self.grace, self.session.session_timeout());
-            self.is_settled |= times.is_settled(remaining);
             let has_contact = self.session.state() == SessionState::Connected;
-            match times.verdict(remaining, has_contact, self.is_settled) {
+            let is_settled = self.settling.is_settled(remaining, Instant::now());
+            match times.verdict(remaining, has_contact, is_settled) {
                 Verdict::RunsOn(left) => return left.min(MAX_WAIT),
                 Verdict::MustEnd => return self.lease_ends(remaining, times.until_kill(remaining)),
             }
@@ -143,7 +271,14 @@ impl<'a> Supervision<'a> {
     /// Contact was lost, and the lease is about to end: the command has this time. Returns when to check
     /// again.
     fn lease_ends(&mut self, remaining: Duration, time: Duration) -> Duration {
-        self.end_within(time);
+        if time.is_zero() {
+            // Nothing may run on, not even for the time of a signal: this process may have stood still.
+            self.lost = true;
+            self.kill_at = Some(Instant::now());
+            self.kill();
+        } else {
+            self.end_within(time);
+        }
         complain(&format!(
             "no contact with ZooKeeper, and the lock can be lost in {}; ending the command, killing it in {}",
             shown(remaining),

@@ -2,39 +2,67 @@
 
 #[cfg(target_os = "linux")]
 mod descendants;
+mod launcher;
+mod terminal;
 
-use std::io::{self, IsTerminal};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, Stdio};
+#[cfg(target_os = "linux")]
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-#[cfg(target_os = "linux")]
-use std::time::Duration;
-use std::{fs, thread};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_current_process_group, kill_process, kill_process_group,
+    waitid,
+};
 use signal_hook::consts::{
-    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGVTALRM,
-    SIGXCPU, SIGXFSZ,
+    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU,
+    SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
 };
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 #[cfg(target_os = "linux")]
-use self::descendants::Descendants;
+use self::descendants::{Descendants, Killed};
+pub(crate) use self::launcher::launch;
+use self::terminal::{Terminal, has_job_control};
 use super::code_of_signal;
-use crate::stderr::complain;
+use super::supervision::{Change, End, Stop};
+use crate::stderr;
 
 /// Those that would end this process, and leave the command to run on without the lock.
 const FORWARDED: [i32; 12] = [
     SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
 ];
 
-/// The longest pause between two looks at the processes that are left.
+/// The pauses between two looks at the processes that are left.
+#[cfg(target_os = "linux")]
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 #[cfg(target_os = "linux")]
 const MAX_PAUSE: Duration = Duration::from_millis(100);
+
+/// The time in which a command stops that is asked to.
+const MAX_STOPPING: Duration = Duration::from_secs(2);
+
+/// The signals that would stop a process for its use of a terminal that another group has.
+fn terminal_stops() -> SigSet {
+    [Blocked::SIGTTIN, Blocked::SIGTTOU].into_iter().collect()
+}
+
+/// Has no use of a terminal stop this process, on threads that are spawned later as well.
+pub(crate) fn block_terminal_stops() -> io::Result<()> {
+    Ok(terminal_stops().thread_block()?)
+}
 
 /// The signals that this process gets from now on, but for those that it was started to ignore, as
 /// nohup(1) does.
@@ -42,13 +70,11 @@ pub(super) fn signals() -> io::Result<Receiver<i32>> {
     let ignored = ignored_signals();
     let is_ignored = |signal: i32| ignored >> (signal - 1) & 1 == 1;
     let taken = FORWARDED.into_iter().chain([SIGTSTP]).filter(|signal| !is_ignored(*signal));
-    let mut signals = Signals::new(taken)?;
+    let mut signals = Signals::new(taken.chain([SIGCONT]))?;
     let (sender, receiver) = unbounded();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            if signal == SIGTSTP {
-                complain("not stopped: the lock would be lost while the command runs on");
-            } else if sender.send(signal).is_err() {
+            if sender.send(signal).is_err() {
                 break;
             }
         }
@@ -63,51 +89,81 @@ fn ignored_signals() -> u64 {
     line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// Returns whether a signal ends the wait for the lock, and is meant to end the command. Those that mean
-/// something to the command alone do not.
+/// Returns whether a signal ends the wait for the lock. Stops this process if the signal is meant to.
 pub(super) fn ends_wait(signal: i32) -> bool {
-    ![SIGUSR1, SIGUSR2].contains(&signal)
+    if signal == SIGTSTP && has_job_control() {
+        stop_myself();
+    }
+    ends(signal)
 }
 
-/// A running command, the first of its process group.
+/// Returns whether a signal says that this process was continued.
+pub(super) fn is_continuing(signal: i32) -> bool {
+    signal == SIGCONT
+}
+
+/// Returns whether a signal is meant to end the command. Those that mean something to the command alone
+/// are not.
+fn ends(signal: i32) -> bool {
+    ![SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT].contains(&signal)
+}
+
+/// Stops this process until it is continued.
+fn stop_myself() {
+    // A process may signal itself.
+    let _ = kill_process(getpid(), Signal::STOP);
+}
+
+/// Ends this process as Ctrl-C would have ended it if the command had not had the terminal: with all of
+/// its process group, such as the script that runs it. Returns if that fails.
+pub(super) fn end_as_interrupted() {
+    let _ = kill_current_process_group(Signal::INT);
+    let _ = emulate_default_handler(SIGINT);
+}
+
+/// A command, the first of its process group.
 pub(super) struct Child {
     child: std::process::Child,
     group: Pid,
-    ended: Receiver<io::Error>,
+    changes: Receiver<Change>,
+    terminal: Option<Terminal>,
+    /// Until this moment, a stop of the command is that of the job.
+    stopping_until: Option<Instant>,
     #[cfg(target_os = "linux")]
     descendants: Descendants,
 }
 
 impl Child {
-    pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
+    /// Starts the launcher of a command, which stops when it is ready. [`go_on`](Child::go_on) has it run the
+    /// command.
+    pub(super) fn spawn(
+        program: &OsString,
+        arguments: &[OsString],
+        variables: &[(&str, String)],
+    ) -> io::Result<Child> {
         // Any handler will do. If SIGCHLD were ignored, as the parent may have left it, no exit
         // code would be kept.
         let has_child_ended = Arc::new(AtomicBool::new(false));
         flag::register(SIGCHLD, Arc::clone(&has_child_ended))?;
         #[cfg(target_os = "linux")]
         let descendants = Descendants::adopt(has_child_ended)?;
-        command.process_group(0);
-        if io::stdin().is_terminal() {
-            // Reading from the terminal would stop a background process group, and keep the lock
-            // for ever.
-            command.stdin(Stdio::null());
-        }
-        let child = command.spawn()?;
+        let mut launcher: Command = launcher::launching(program, arguments);
+        launcher.envs(variables.iter().map(|(name, value)| (name, value)));
+        let child = launcher.spawn()?;
         let group = Pid::from_child(&child);
-        let (sender, ended) = bounded(1);
-        let waiting = thread::Builder::new().name("child".to_owned()).spawn(move || {
-            if let Err(error) = wait_for_end(group) {
-                let _ = sender.send(error);
-            }
-        });
+        let (sender, changes) = unbounded();
+        let watching = thread::Builder::new().name("child".to_owned());
+        let watching = watching.spawn(move || watch(group, &sender));
         let mut child = Child {
             child,
             group,
-            ended,
+            changes,
+            terminal: Terminal::open(),
+            stopping_until: None,
             #[cfg(target_os = "linux")]
             descendants,
         };
-        if let Err(error) = waiting {
+        if let Err(error) = watching {
             let _ = child.kill_rest();
             let _ = child.child.wait();
             return Err(error);
@@ -115,16 +171,83 @@ impl Child {
         Ok(child)
     }
 
-    /// Disconnected when the command has ended. An error says that nobody knows whether it has.
-    pub(super) fn ended(&self) -> &Receiver<io::Error> {
-        &self.ended
+    /// Disconnected when the command has ended. The first change is the stop of the launcher.
+    pub(super) fn changes(&self) -> &Receiver<Change> {
+        &self.changes
     }
 
     /// Forwards a signal to the process group. A stopped one continues for a signal that ends it: it
     /// would keep the lock for ever.
-    pub(super) fn forward(&self, signal: i32) -> io::Result<()> {
+    pub(super) fn forward(&mut self, signal: i32) -> io::Result<()> {
+        match signal {
+            SIGTSTP if self.terminal.is_none() || !has_job_control() => {
+                stderr::complain("not stopped: the lock would be lost while the command runs on");
+                return Ok(());
+            }
+            SIGTSTP => self.stopping_until = Instant::now().checked_add(MAX_STOPPING),
+            _ => {}
+        }
         let forwarded = Signal::from_named_raw(signal).map_or(Ok(()), |signal| self.signal(signal));
-        if ends_wait(signal) { forwarded.and(self.signal(Signal::CONT)) } else { forwarded }
+        if ends(signal) { forwarded.and(self.signal(Signal::CONT)) } else { forwarded }
+    }
+
+    /// Returns what a stop means. The command gets the terminal if it is stopped for that, and this process
+    /// has it.
+    pub(super) fn handle_stop(&mut self, signal: i32) -> Stop {
+        let is_asked = self.stopping_until.take().is_some_and(|until| Instant::now() < until);
+        let wants_terminal = [SIGTTIN, SIGTTOU].contains(&signal);
+        let Some(terminal) = &mut self.terminal else { return Stop::Lasting };
+        if wants_terminal {
+            terminal.want();
+        }
+        match terminal.is_given() {
+            // It was stopped before it got it.
+            true if wants_terminal => Stop::Passing,
+            true if has_job_control() => Stop::OfTheJob,
+            // Without a shell that could continue it, nothing would have been stopped.
+            true if signal == SIGTSTP => Stop::Passing,
+            false if wants_terminal && terminal.is_ours() => Stop::Passing,
+            false if is_asked => Stop::OfTheJob,
+            _ => Stop::Lasting,
+        }
+    }
+
+    /// Stops the job, as a shell expects it, until the shell continues it: all that the command has started,
+    /// and then this process. Returns `false` if something cannot be stopped: nothing may run while this
+    /// process stands still.
+    pub(super) fn stop_job(&mut self) -> bool {
+        let _ = self.signal(Signal::STOP);
+        #[cfg(target_os = "linux")]
+        if !self.descendants.stop() {
+            self.descendants.go_on();
+            return false;
+        }
+        stderr::flush();
+        let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
+        self.take_terminal_back(false);
+        if had_terminal {
+            // The shell waits for the script as well that runs this process.
+            let _ = kill_current_process_group(Signal::STOP);
+        } else {
+            stop_myself();
+        }
+        true
+    }
+
+    /// Has the command run, or run on. It gets the terminal if this process has it to give.
+    pub(super) fn go_on(&mut self) -> io::Result<()> {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.give(self.group);
+        }
+        #[cfg(target_os = "linux")]
+        self.descendants.go_on();
+        self.signal(Signal::CONT)
+    }
+
+    /// Returns whether a stopped command could go on: it was stopped for the terminal, which the shell has given
+    /// to this process since.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.terminal.as_ref().is_some_and(Terminal::is_wanted_and_ours)
     }
 
     /// Asks the process group to end. A stopped one continues for that.
@@ -132,11 +255,11 @@ impl Child {
         self.signal(Signal::TERM).and(self.signal(Signal::CONT))
     }
 
-    /// Kills the process group, and what is a child of this process on Linux.
+    /// Kills the process group, and on Linux all descendants.
     pub(super) fn kill(&self) -> io::Result<()> {
         let group = self.signal(Signal::KILL);
         #[cfg(target_os = "linux")]
-        let group = group.and(self.descendants.kill(self.group).1);
+        let group = group.and(self.descendants.kill().failure.map_or(Ok(()), Err));
         group
     }
 
@@ -146,14 +269,19 @@ impl Child {
     pub(super) fn kill_rest(&self) -> io::Result<()> {
         // Its id is in use until the exit code is read.
         let group = self.signal(Signal::KILL);
-        let mut pause = Duration::from_millis(1);
+        let (mut pause, mut known, mut empty_looks) = (MIN_PAUSE, HashSet::new(), 0);
         loop {
-            let (gone, outcome) = self.descendants.kill(self.group);
-            if gone == 0 {
-                return group.and(outcome);
+            let Killed { found, failure } = self.descendants.kill();
+            // One look may miss a process whose parent ends meanwhile.
+            empty_looks = if found.is_empty() { empty_looks + 1 } else { 0 };
+            if empty_looks == 2 {
+                return group.and(failure.map_or(Ok(()), Err));
             }
+            // Those that are killed may take their time. New ones may not.
+            let has_new = found.iter().any(|process| !known.contains(process));
+            pause = if has_new || found.is_empty() { MIN_PAUSE } else { MAX_PAUSE.min(pause * 2) };
+            known.extend(found);
             thread::sleep(pause);
-            pause = MAX_PAUSE.min(pause * 2);
         }
     }
 
@@ -179,21 +307,56 @@ impl Child {
         }
     }
 
-    /// The exit code of the command, which has ended.
-    pub(super) fn code(mut self) -> io::Result<u8> {
+    fn take_terminal_back(&mut self, restores_modes: bool) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.take_back(restores_modes);
+        }
+    }
+
+    /// The end of the command, which has ended.
+    pub(super) fn end(mut self) -> io::Result<End> {
         let status = self.child.wait()?;
+        let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
+        self.take_terminal_back(status.signal().is_some());
         let code = status.code().and_then(|code| u8::try_from(code).ok());
-        Ok(code.or_else(|| status.signal().map(code_of_signal)).unwrap_or(u8::MAX))
+        let code = code.or_else(|| status.signal().map(code_of_signal)).unwrap_or(u8::MAX);
+        Ok(End { code, is_interrupted: had_terminal && status.signal() == Some(SIGINT) })
     }
 }
 
-/// Blocks until the process has ended. Does not reap it: its id is not used again while signals may
-/// be sent to it.
-fn wait_for_end(process: Pid) -> io::Result<()> {
+/// Reports the changes of a process until it has ended. Does not reap it: its id is not used again while
+/// signals may be sent to it.
+fn watch(process: Pid, changes: &Sender<Change>) {
+    let any = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED;
     loop {
-        match waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-            Err(Errno::INTR) => {}
-            outcome => return outcome.map(drop).map_err(io::Error::from),
+        let change = match waitid(WaitId::Pid(process), any | WaitIdOptions::NOWAIT) {
+            Err(Errno::INTR) | Ok(None) => continue,
+            Err(error) => Change::Unknown(error.into()),
+            Ok(Some(status)) if status.stopped() || status.continued() => match taken(process) {
+                Some(change) => change,
+                None => continue,
+            },
+            Ok(Some(_)) => return,
+        };
+        let is_last = matches!(change, Change::Unknown(_));
+        if changes.send(change).is_err() || is_last {
+            return;
         }
+    }
+}
+
+/// Takes a report of a stop, or of its end, which is reported once.
+fn taken(process: Pid) -> Option<Change> {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+    let status = waitid(WaitId::Pid(process), options).ok()??;
+    status.stopping_signal().map(Change::Stopped).or(status.continued().then_some(Change::Continued))
+}
+
+/// Returns why a signal has stopped a command.
+pub(super) fn cause_of_stop(signal: i32) -> &'static str {
+    match signal {
+        SIGTTIN => "it reads from the terminal in the background",
+        SIGTTOU => "it uses the terminal in the background",
+        _ => "a signal has stopped it",
     }
 }

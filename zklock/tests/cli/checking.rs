@@ -4,6 +4,7 @@ use zookeeper_recipes_lock::CreateMode;
 
 use crate::program::{Ended, Fixture, command, run, zklock};
 use crate::support::certificates::{Authority, Files};
+use crate::support::ensemble::Ensemble;
 use crate::support::server::{self, Server, ServerOptions, ServerTls};
 
 fn doctor(connect: &str, args: &[&str]) -> Ended {
@@ -31,6 +32,13 @@ fn servers_that_do_not_answer_are_warnings_unless_all_are_silent() {
     assert!(ended.out.contains("WARN: 127.0.0.1:1: Connection refused"), "{}", ended.out);
     assert!(ended.out.contains("WARN: no-such-host.invalid:2181: "), "{}", ended.out);
     assert!(ended.out.ends_with("2 warnings\n"), "{}", ended.out);
+    let json = doctor(&format!("{good},127.0.0.1:1"), &["--json"]);
+    assert_eq!((json.code, json.out.lines().count()), (1, 1), "{json:?}");
+    for text in
+        ["\"mode\":\"standalone\"", "\"tick_ms\":500", "127.0.0.1:1: Connection refused", "\"checked\":["]
+    {
+        assert!(json.out.contains(text), "{text}: {json:?}");
+    }
     doctor("127.0.0.1:1,no-such-host.invalid", &[]).assert_failed(69, "no server serves");
 }
 
@@ -56,9 +64,38 @@ fn servers_with_different_settings_are_warnings() {
         "WARN: a tick lasts 3s, and clients take 2s for the longest: run zklock with --max-tick 3s, and set \
          SessionBuilder::max_tick in the other programs",
         "WARN: the servers grant a session timeout of 9s, not the 20s asked for",
+        "are standalone and share nothing, so a lock has an owner on each",
     ] {
         assert!(ended.out.contains(warning), "{warning}: {}", ended.out);
     }
+}
+
+#[test]
+fn ensemble_is_distinguished_from_a_server_beside_it_and_local_sessions_are_a_warning() {
+    let options =
+        ServerOptions { config: vec!["localSessionsEnabled=true".to_owned()], ..Default::default() };
+    let ensemble = Ensemble::with(3, &options);
+    let members: Vec<String> = (0..3).map(|index| ensemble.connect_string_of(index)).collect();
+    let ended = doctor(&members.join(","), &[]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.out.contains("WARN: the servers open local sessions"), "{}", ended.out);
+    assert!(!ended.out.contains("standalone"), "{}", ended.out);
+    let standalone = server::shared().connect_string();
+    let ended = doctor(&format!("{},{standalone}", members.join(",")), &[]);
+    assert!(
+        ended.out.contains(&format!("{standalone} is standalone beside the ensemble of ")),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
+fn session_timeout_of_two_ticks_is_a_warning() {
+    let connect = server::shared().connect_string();
+    let ended = doctor(&connect, &["--session-timeout", "1s"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.out.contains("less than three of its ticks (0.5s)"), "{}", ended.out);
+    assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
 }
 
 #[test]
@@ -110,7 +147,7 @@ fn connections_are_encrypted() {
     let options = [
         ["--ca", authorities.to_str().unwrap()],
         ["--cert", certificate.to_str().unwrap()],
-        ["--key", key.to_str().unwrap()],
+        ["--cert-key", key.to_str().unwrap()],
     ];
     let options = options.concat();
     let tls = |args: &[&str]| run(command(&server.tls_connect_string(), &[args, &options].concat()));

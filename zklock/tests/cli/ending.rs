@@ -1,18 +1,21 @@
 //! Which processes `zklock run` ends, and that nothing holds it up.
 
+use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Signal, geteuid, kill_process};
+use tempfile::TempDir;
 use zookeeper_recipes_lock::BlockingWriteLock;
 
-use crate::program::{Fixture, Program, command, is_alive};
+use crate::program::{Fixture, Program, command, file, is_alive, pid_of};
 use crate::support::relay::{Relay, Request};
-use crate::support::wait::{deadline, eventually, scaled};
+use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 
 /// Can only be killed.
 const STUBBORN: &str = "trap '' TERM; echo pid $$; while :; do sleep 0.05; done";
@@ -34,10 +37,6 @@ fn full() -> (Stdio, UnixStream) {
     assert_eq!(writer.write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
     writer.set_nonblocking(false).unwrap();
     (OwnedFd::from(writer).into(), reader)
-}
-
-fn pid_of(line: &str) -> Pid {
-    line.rsplit(' ').next().and_then(|pid| Pid::from_raw(pid.parse().ok()?)).unwrap()
 }
 
 /// Takes the lock away.
@@ -75,8 +74,6 @@ fn signals_are_forwarded_while_standard_error_is_blocked() {
     let (stderr, _reader) = full();
     let program = Program::spawn_with(command(&fixture.server.connect_string(), &args), stderr);
     program.line_with("ready");
-    // It has a message for this one, and may take another one first that comes at the same time.
-    program.signal(Signal::TSTP);
     program.signal(Signal::USR1);
     program.line_with("usr1");
     program.signal(Signal::TERM);
@@ -106,6 +103,92 @@ fn no_descendant_survives_the_loss_of_the_lock() {
     for pid in pids {
         assert!(!is_alive(&pid), "{pid}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn descendants_of_all_generations_are_killed_before_another_client_owns_the_lock() {
+    let fixture = Fixture::new();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    // Each has another session.
+    let generation = "trap '' TERM; [ $1 = 0 ] && echo last pid $$
+        [ $1 = 0 ] || setsid sh -c \"$0\" \"$0\" $(($1 - 1)) & while :; do sleep 0.5; done";
+    let script = "setsid sh -c \"$0\" \"$0\" 28 & wait";
+    let args = fixture.run_args(&["--session-timeout", "6s"], script);
+    let args = [&args[..], &[generation]].concat();
+    let program = Program::spawn(command(&relay.connect_string(), &args));
+    let last = program.line_with("last pid");
+    let lock = BlockingWriteLock::new(&fixture.session, &fixture.dir).unwrap();
+    relay.swallow();
+    let guard = lock.try_lock_for(deadline()).unwrap().expect("the session of the program ends");
+    assert!(!is_alive(&last), "{}", program.err());
+    assert_eq!(program.end().code, 76);
+    guard.unlock().unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn descendant_whose_name_is_no_text_is_killed() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    // The kernel keeps 15 bytes of these 16.
+    let shell = files.path().join("ЖЖЖЖЖЖЖЖ");
+    symlink("/bin/sh", &shell).unwrap();
+    let script = format!("setsid {} -c \"$0\" & wait", shell.display());
+    let args = [&fixture.run_args(&["--grace", "100ms"], &script)[..], &[STUBBORN]].concat();
+    let program = Program::start(fixture.server, &args);
+    let pid = program.line_with("pid");
+    delete_owner(&fixture);
+    assert_eq!(program.end().code, 76);
+    assert!(!is_alive(&pid), "{pid}");
+}
+
+/// The process ids that it shows are not those of the program.
+#[cfg(target_os = "linux")]
+#[test]
+fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
+    let unshare = || {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
+        unshare
+    };
+    if !unshare().arg("true").output().is_ok_and(|ran| ran.status.success()) {
+        println!("skipped: it needs namespaces");
+        return;
+    }
+    let fixture = Fixture::new();
+    let connect = fixture.server.connect_string();
+    let stubborn =
+        "trap '' TERM; read pid rest </proc/self/stat; echo pid $pid; while :; do sleep 0.05; done";
+    let mut program = unshare();
+    // The namespace outlives the program.
+    program.args([
+        "sh",
+        "-c",
+        "\"$0\" \"$@\" </dev/null; echo code $?; cat >/dev/null",
+        env!("CARGO_BIN_EXE_zklock"),
+    ]);
+    program
+        .args(fixture.run_args(&["-c", &connect, "--grace", "100ms"], "setsid sh -c \"$0\" & wait"))
+        .arg(stubborn);
+    let mut program = Program::spawn(program);
+    let pid = program.line_with("pid");
+    assert!(is_alive(&pid));
+    delete_owner(&fixture);
+    program.line_with("code 76");
+    assert!(!is_alive(&pid), "{pid}");
+    program.close_input();
+    assert_eq!(program.end().code, 0);
+}
+
+/// The kernel does it, as nobody else can.
+#[cfg(target_os = "linux")]
+#[test]
+fn command_is_killed_with_the_program() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&[], STUBBORN);
+    let pid = program.line_with("pid");
+    program.signal(Signal::KILL);
+    eventually("the command is killed", || !is_alive(&pid));
 }
 
 #[test]
@@ -193,7 +276,96 @@ fn process_that_may_not_be_signalled_is_reported() {
     assert_eq!(ended.err.matches("cannot end the command").count(), 1, "{ended:?}");
 }
 
+/// Several programs lose and get the lock while their commands are trees of processes outside of the group.
+/// `ZKLOCK_STORM=600` makes it ten minutes.
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
+    let seconds = std::env::var("ZKLOCK_STORM").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(12);
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let beats = file(files.path(), "beats", "");
+    // Four generations, each in another session, which fork without end.
+    let beat = format!(
+        "trap '' TERM; n=$1; [ $n = 0 ] || setsid sh -c \"$0\" \"$0\" $((n - 1)) &
+        while :; do echo $ZKLOCK_FENCING_TOKEN $n >>{beats}; sleep 0.02; done"
+    );
+    let options = ["--quiet", "--session-timeout", "3s", "--grace", "300ms"];
+    let script = "timeout 1000 sh -c \"$0\" \"$0\" 3 & wait";
+    let relays = [(); 2].map(|()| Relay::to(("127.0.0.1", fixture.server.port())));
+    let start = |relay: &Relay| {
+        let args = [&fixture.run_args(&options, script)[..], &[&*beat]].concat();
+        Program::spawn(command(&relay.connect_string(), &args))
+    };
+    let mut programs = relays.each_ref().map(&start);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut losses = 0;
+    while Instant::now() < end {
+        for (index, relay) in relays.iter().enumerate() {
+            let owner = || fixture.directory().current_owner().unwrap().map(|owner| owner.path);
+            let before = eventually_some("there is an owner", owner);
+            // It is the owner, or loses its request.
+            if index % 2 == 0 {
+                relay.swallow()
+            } else {
+                relay.refuse()
+            }
+            eventually("the program ends, or is not the owner", || {
+                !programs[index].is_running() || owner().is_some_and(|owner| owner != before)
+            });
+            relay.restore();
+            if !programs[index].is_running() {
+                losses += 1;
+                programs[index] = start(relay);
+            }
+            eventually("the owner works", || {
+                let token = fixture
+                    .directory()
+                    .current_owner()
+                    .unwrap()
+                    .and_then(|owner| Some(owner.czxid?.to_string()));
+                let beats = fs::read_to_string(&beats).unwrap();
+                token.is_some_and(|token| beats.lines().any(|beat| beat.starts_with(&token)))
+            });
+        }
+    }
+    let beats = fs::read_to_string(&beats).unwrap();
+    let tokens: Vec<i64> =
+        beats.lines().map(|beat| beat.split(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(tokens.is_sorted() && losses > 0, "{losses} losses: {tokens:?}");
+    println!("{losses} losses, {} beats", tokens.len());
+}
+
 // ---- how it was started
+
+#[cfg(target_os = "linux")]
+#[test]
+fn program_needs_neither_descriptors_nor_proc() {
+    let fixture = Fixture::new();
+    let connect = fixture.server.connect_string();
+    let start = |preparation: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{preparation} exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_zklock")]);
+        shell.args(fixture.run_args(&["-c", &connect], "setsid sleep 0.01; exit 3"));
+        shell
+    };
+    assert_eq!(Program::spawn(start("exec <&- >&- 2>&-;")).end().code, 3);
+    assert_eq!(Program::spawn(start("ulimit -n 16;")).end().code, 3);
+    let mut unshare = Command::new("unshare");
+    unshare.args([
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        "mount -t tmpfs none /proc && \"$@\"",
+        "sh",
+        "sh",
+    ]);
+    let without_proc = start("");
+    unshare.args(without_proc.get_args());
+    let ended = Program::spawn(unshare).end();
+    assert!(ended.code == 3 || !ended.err.contains("zklock"), "{ended:?}");
+}
 
 #[cfg(target_os = "linux")]
 #[test]

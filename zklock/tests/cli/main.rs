@@ -15,7 +15,10 @@ mod support;
 mod checking;
 mod ending;
 mod observing;
+mod once;
 mod program;
 mod removing;
 mod running;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod usage;

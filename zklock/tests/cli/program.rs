@@ -232,13 +232,24 @@ impl Fixture {
     }
 }
 
-/// Returns whether the process with this id exists, as a command has printed it.
-pub fn is_alive(pid: &str) -> bool {
-    let pid = pid.rsplit(' ').next().unwrap().parse().ok().and_then(Pid::from_raw).unwrap();
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    // One whose parent has not waited for it has ended as well.
-    let is_zombie = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'));
-    test_kill_process(pid).is_ok() && !is_zombie
+/// The process id at the end of a line.
+pub fn pid_of(line: &str) -> Pid {
+    line.rsplit(' ').next().and_then(|pid| Pid::from_raw(pid.parse().ok()?)).unwrap()
+}
+
+/// Returns whether the process with the id at the end of this line exists, as a command has printed it. One
+/// whose parent has not waited for it has ended as well.
+pub fn is_alive(line: &str) -> bool {
+    let pid = pid_of(line);
+    test_kill_process(pid).is_ok() && state_of(pid) != 'Z'
+}
+
+/// The state of a process, as ps(1) shows it, or '-' if it has gone.
+pub fn state_of(pid: Pid) -> char {
+    // The name need not be text.
+    let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
 }
 
 /// A file with this content.

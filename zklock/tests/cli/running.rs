@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode, LockKind, RecoverableZooKeeper, RetryPolicy};
 
-use crate::program::{Ended, Fixture, Program, command, is_alive, run, zklock};
+use crate::program::{Ended, Fixture, Program, command, file, is_alive, run, zklock};
 use crate::support::relay::Relay;
+use crate::support::server::{Server, ServerOptions};
 use crate::support::wait::{deadline, eventually};
 
 /// Reads its input to the end.
@@ -104,11 +107,108 @@ fn command_without_permission_is_126() {
     zklock(fixture.server, &["run", &fixture.dir, "--", script]).assert_failed(126, script);
 }
 
+/// As under execvp(3).
+#[test]
+fn script_without_an_interpreter_is_run_by_a_shell() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let script = file(files.path(), "script", "echo ran $1 $ZKLOCK_PATH; exit 3");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let ended = zklock(fixture.server, &["run", &fixture.dir, "--", &script, "with"]);
+    assert_eq!((ended.code, ended.err.as_str()), (3, ""), "{ended:?}");
+    assert!(ended.out.starts_with("ran with /cli-"), "{ended:?}");
+    let mut by_name =
+        command(&fixture.server.connect_string(), &["run", &fixture.dir, "--", "script", "with"]);
+    let path = std::env::var("PATH").unwrap();
+    by_name.env("PATH", format!("{}:{path}", files.path().display()));
+    assert_eq!(Program::spawn(by_name).end().code, 3);
+}
+
+#[test]
+fn wait_is_mentioned_once_with_the_holder() {
+    let fixture = Fixture::new();
+    let guard = fixture.hold();
+    let waiting = [&[][..], &["--quiet"], &["--shared"]].map(|options| fixture.run(options, "echo mine"));
+    eventually("the waits are mentioned", || {
+        waiting[0].err().ends_with('\n') && waiting[2].err().ends_with('\n')
+    });
+    guard.unlock().unwrap();
+    let [loud, quiet, _] = waiting.map(Program::end);
+    assert_eq!((quiet.code, quiet.err.as_str()), (0, ""), "{quiet:?}");
+    assert_eq!((loud.code, loud.err.lines().count()), (0, 1), "{loud:?}");
+    assert!(
+        loud.err.starts_with(&format!("zklock: waiting for {}, which is held: ", fixture.dir)),
+        "{loud:?}"
+    );
+}
+
+/// The lease of such a lock is shorter at first than in contact otherwise.
+#[test]
+fn command_that_begins_after_a_pause_of_the_server_is_not_ended() {
+    let server = Server::with(ServerOptions { tick_time_ms: 2000, ..Default::default() });
+    let connect = server.connect_string();
+    // It is slow to start.
+    zklock(&server, &["run", "/first", "true"]).assert_succeeded();
+    server.pause();
+    let args = ["run", "--quiet", "--session-timeout", "4s", "/after-a-pause", "--", "sleep", "4"];
+    let program = Program::spawn(command(&connect, &args));
+    // The length of the pause.
+    thread::sleep(Duration::from_secs(1));
+    server.resume();
+    program.end().assert_succeeded();
+}
+
+#[test]
+fn session_timeout_of_two_ticks_is_a_warning() {
+    let fixture = Fixture::new();
+    let run =
+        |options: &[&str]| zklock(fixture.server, &[&["run"], options, &[&fixture.dir, "true"]].concat());
+    let ended = run(&["--session-timeout", "5s"]);
+    assert_eq!((ended.code, ended.err.lines().count()), (0, 1), "{ended:?}");
+    assert!(ended.err.contains("less than three ticks") && ended.err.contains("use 6s"), "{ended:?}");
+    run(&["--session-timeout", "5s", "--quiet"]).assert_succeeded();
+    run(&["--session-timeout", "6s"]).assert_succeeded();
+    run(&["--session-timeout", "5s", "--max-tick", "500ms"]).assert_succeeded();
+}
+
+#[test]
+fn shared_lock_is_held_by_several_but_not_beside_an_exclusive_one() {
+    let fixture = Fixture::new();
+    let mut readers = [(); 2].map(|()| fixture.run(&["--shared"], WAITING));
+    let pids = readers.each_ref().map(|reader| reader.line_with("pid"));
+    fixture.run(&["--try"], "echo mine").end().assert_failed(75, "is held");
+    readers[0].close_input();
+    // It is one of them.
+    fixture.zklock(&["revoke"]).assert_succeeded();
+    let [first, second] = readers.map(Program::end);
+    assert!(first.code == 0 || first.code == 143, "{first:?}");
+    assert_eq!(second.code, 143, "{second:?}");
+    assert!(pids.iter().all(|pid| !is_alive(pid)));
+    fixture.run(&["--try"], "true").end().assert_succeeded();
+}
+
+#[test]
+fn permits_are_held_by_so_many() {
+    let fixture = Fixture::new();
+    let mut holders = [(); 2].map(|()| fixture.run(&["--permits", "2", "--data", "pump 7"], WAITING));
+    let pids = holders.each_ref().map(|holder| holder.line_with("pid"));
+    fixture.run(&["--permits", "2", "--try"], "echo mine").end().assert_failed(75, "pump 7");
+    let who = zklock(fixture.server, &["who", &format!("{}/leases", fixture.dir)]);
+    assert_eq!(who.out.matches("pump 7").count(), 2, "{who:?}");
+    holders[0].close_input();
+    fixture.run(&["--permits", "2", "--timeout", "1m"], "true").end().assert_succeeded();
+    // A permit that is taken away ends its command.
+    let path = fixture.zookeeper().get_children(&format!("{}/leases", fixture.dir)).unwrap().remove(0);
+    fixture.zookeeper().delete(&format!("{}/leases/{path}", fixture.dir), None).unwrap();
+    let [first, second] = holders.map(Program::end);
+    assert_eq!((first.code, second.code), (0, 76), "{first:?} {second:?}");
+    assert!(pids.iter().all(|pid| !is_alive(pid)));
+}
+
 #[test]
 fn commands_take_turns() {
     let fixture = Fixture::new();
     let guard = fixture.hold();
-    let waiting = fixture.run(&["--timeout", "10m"], "echo mine");
+    let waiting = fixture.run(&["--timeout", "10m", "--quiet"], "echo mine");
     fixture.await_requests(2);
     assert_eq!(waiting.out(), "");
     guard.unlock().unwrap();
@@ -237,9 +337,12 @@ fn signal_that_the_program_was_started_to_ignore_is_not_forwarded() {
 }
 
 #[test]
-fn program_is_not_stopped_while_it_holds_the_lock() {
+fn program_without_a_terminal_is_not_stopped_while_it_holds_the_lock() {
     let fixture = Fixture::new();
-    let mut program = fixture.run(&[], WAITING);
+    let connect = fixture.server.connect_string();
+    let mut setsid = Command::new("setsid");
+    setsid.arg(env!("CARGO_BIN_EXE_zklock")).args(fixture.run_args(&["-c", &connect], WAITING));
+    let mut program = Program::spawn(setsid);
     program.line_with("pid");
     program.signal(Signal::TSTP);
     eventually("it refuses to stop", || program.err().contains("not stopped"));
@@ -366,7 +469,7 @@ fn waiter_whose_session_is_lost_is_69() {
     let fixture = Fixture::new();
     let _guard = fixture.hold();
     let relay = Relay::to(("127.0.0.1", fixture.server.port()));
-    let args = fixture.run_args(&["--session-timeout", "1s"], "echo mine");
+    let args = fixture.run_args(&["--session-timeout", "1s", "--quiet"], "echo mine");
     let program = Program::spawn(command(&relay.connect_string(), &args));
     fixture.await_requests(2);
     relay.refuse();

@@ -33,8 +33,9 @@ impl Unused {
 
 /// Every subcommand that connects, with its required arguments but for the directory and what
 /// follows that.
-const SUBCOMMANDS: [(&[&str], &[&str]); 6] = [
+const SUBCOMMANDS: [(&[&str], &[&str]); 7] = [
     (&["run"], &["true"]),
+    (&["once", "--key", "%F"], &["true"]),
     (&["who"], &[]),
     (&["leader"], &[]),
     (&["revoke"], &[]),
@@ -109,6 +110,26 @@ fn wrong_usage_of_each_subcommand_is_found_before_connecting() {
 }
 
 #[test]
+fn no_message_shows_a_secret() {
+    let unused = Unused::listen();
+    let server = unused.address();
+    for (subcommand, rest) in SUBCOMMANDS {
+        for (connect, auth) in [
+            (format!("user:secret@{server}"), "digest:user:password"),
+            (format!("zk://user:secret@{server}/app"), "digest:user:password"),
+            (server.clone(), "secret"),
+            (server.clone(), "digest:secret"),
+        ] {
+            let ended = run(command(&connect, &[subcommand, &["--auth", auth, "/a"], rest].concat()));
+            assert_eq!((ended.code, ended.out.as_str()), (64, ""), "{ended:?}");
+            assert!(!ended.err.is_empty() && !ended.err.contains("secret"), "{ended:?}");
+            assert!(!unused.was_used());
+        }
+    }
+    run(command("zk://zk1", &["who", "/a"])).assert_failed(64, "leave 'zk://' out");
+}
+
+#[test]
 fn wrong_arguments_of_a_subcommand_are_found_before_connecting() {
     let unused = Unused::listen();
     for args in [
@@ -117,6 +138,16 @@ fn wrong_arguments_of_a_subcommand_are_found_before_connecting() {
         &["run", "--timeout", "soon", "/a", "true"],
         &["run", "--grace", "soon", "/a", "true"],
         &["run", "--naming", "java", "/a", "true"],
+        &["run", "--timeout", "1M", "/a", "true"],
+        &["run", "--stopped-for", "five", "/a", "true"],
+        &["run", "--permits", "0", "/a", "true"],
+        &["run", "--permits", "2", "--shared", "/a", "true"],
+        &["run", "/zookeeper/locks", "true"],
+        &["run", "/zookeeper", "true"],
+        &["once", "/a", "true"],
+        &["once", "--key", "", "/a", "true"],
+        &["once", "--key", "%s", "/a", "true"],
+        &["once", "--key", "%F", "--keep", "1y", "/a", "true"],
         &["revoke", "--force-after", "soon", "/a"],
         &["reap", "/a"],
         &["reap", "--older-than", "soon", "/a"],

@@ -1,0 +1,185 @@
+//! Whether the servers of a list are one sound ensemble.
+
+use std::collections::BTreeSet;
+
+use super::probe::Probe;
+use crate::spans::show_duration;
+
+/// The modes of the members of an ensemble.
+const MEMBERS: [&str; 4] = ["leader", "follower", "observer", "not serving"];
+
+/// The first release without a known loss of changes.
+const SOUND: (u32, u32, u32) = (3, 9, 4);
+
+/// Returns what is wrong.
+pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
+    let mut findings = Vec::new();
+    // A server with several addresses is one.
+    let with_mode = |mode: &str| -> BTreeSet<&str> {
+        probes.iter().filter(|probe| probe.mode == mode).map(|probe| &*probe.target.server).collect()
+    };
+    let names = |servers: &BTreeSet<&str>| servers.iter().copied().collect::<Vec<_>>().join(" and ");
+    let standalone = with_mode("standalone");
+    let members: BTreeSet<&str> = MEMBERS.iter().flat_map(|mode| with_mode(mode)).collect();
+    if standalone.len() > 1 {
+        findings.push(format!(
+            "{} are standalone and share nothing, so a lock has an owner on each: give clients one of \
+             them, or make them an ensemble",
+            names(&standalone)
+        ));
+    }
+    if !standalone.is_empty() && !members.is_empty() {
+        findings.push(format!(
+            "{} is standalone beside the ensemble of {}, so there are two owners of one lock: take it out of the \
+             connect string, or make it a member",
+            names(&standalone),
+            names(&members)
+        ));
+    }
+    let leaders = with_mode("leader");
+    if leaders.len() > 1 {
+        findings.push(format!(
+            "{} both lead: these are two ensembles, or the leader changes at this moment; look again, and give \
+             clients the servers of one ensemble",
+            names(&leaders)
+        ));
+    }
+    for server in with_mode("not serving") {
+        findings.push(format!(
+            "{server} does not serve, as it is in contact with less than half of its ensemble: start the other \
+             servers, or check the network between them"
+        ));
+    }
+    findings.extend(flawed_releases(probes));
+    findings.extend(probes.iter().filter_map(timing));
+    findings
+}
+
+/// The members of an ensemble with a release that loses changes.
+fn flawed_releases(probes: &[Probe]) -> Vec<String> {
+    let members = probes.iter().filter(|probe| MEMBERS.contains(&&*probe.mode));
+    let flawed =
+        members.filter_map(|probe| Some((&*probe.target.server, flaw_of(probe.version.as_deref()?)?)));
+    let flawed: BTreeSet<(&str, String)> = flawed.collect();
+    let finding = |(server, flaw): (&str, String)| {
+        let (major, minor, patch) = SOUND;
+        format!(
+            "{server} has a release that can lose changes, and a lock with them ({flaw}): install {major}.{minor}.{patch} \
+             or later"
+        )
+    };
+    flawed.into_iter().map(finding).collect()
+}
+
+/// The issues of a release of ensembles, of those that lose changes.
+fn flaw_of(version: &str) -> Option<String> {
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    let release = (numbers.next()?, numbers.next()?, numbers.next()?);
+    let issues: Vec<&str> = [
+        (release < (3, 9, 3), "ZOOKEEPER-4712"),
+        (release < (3, 8, 5) || ((3, 9, 0)..(3, 9, 2)).contains(&release), "ZOOKEEPER-4785"),
+        (release == (3, 9, 3), "ZOOKEEPER-4925"),
+    ]
+    .into_iter()
+    .filter_map(|(is_flawed, issue)| is_flawed.then_some(issue))
+    .collect();
+    (release < SOUND).then(|| format!("{version}: {}", issues.join(", ")))
+}
+
+/// A session timeout that is too short for the tick.
+fn timing(probe: &Probe) -> Option<String> {
+    let (name, granted) = (probe.target.name(), probe.granted?);
+    let Some(tick) = probe.tick else {
+        return Some(format!(
+            "the tick of {name} is not known, so half of the session timeout counts for it, and short outages lose \
+             locks: allow the four letter word 'conf', or leave minSessionTimeout at two ticks"
+        ));
+    };
+    (granted < tick * 3).then(|| {
+        format!(
+            "{name} grants a session timeout of {}, which is less than three of its ticks ({}), so a reconnect can \
+             lose a lock: ask for {} or more",
+            show_duration(granted),
+            show_duration(tick),
+            show_duration(tick * 3)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use crate::doctor::probe::Target;
+
+    fn probe(server: &str, mode: &str) -> Probe {
+        Probe {
+            target: Target::named(server),
+            version: Some("3.9.4".to_owned()),
+            mode: mode.to_owned(),
+            granted: Some(Duration::from_secs(20)),
+            tick: Some(Duration::from_secs(2)),
+            failure: None,
+        }
+    }
+
+    fn only_finding(probes: &[Probe]) -> String {
+        let findings = findings(probes);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        findings[0].clone()
+    }
+
+    #[test]
+    fn sound_servers_have_no_findings() {
+        assert_eq!(findings(&[probe("zk1", "standalone"), probe("zk1", "standalone")]), [""; 0]);
+        let ensemble = [probe("zk1", "follower"), probe("zk2", "leader"), probe("zk3", "observer")];
+        assert_eq!(findings(&ensemble), [""; 0]);
+        // Nobody knows.
+        assert_eq!(findings(&[probe("zk1", "serves"), probe("zk2", "serves")]), [""; 0]);
+    }
+
+    #[test]
+    fn servers_that_are_not_one_ensemble_are_found() {
+        let found = only_finding(&[probe("zk1", "standalone"), probe("zk2", "standalone")]);
+        assert!(found.contains("zk1 and zk2 are standalone"), "{found}");
+        let found =
+            only_finding(&[probe("zk1", "leader"), probe("zk2", "follower"), probe("zk3", "standalone")]);
+        assert!(found.contains("zk3 is standalone beside the ensemble of zk1 and zk2"), "{found}");
+        let found = only_finding(&[probe("zk1", "leader"), probe("zk2", "leader")]);
+        assert!(found.contains("zk1 and zk2 both lead"), "{found}");
+        let found = only_finding(&[Probe { granted: None, ..probe("zk1", "not serving") }]);
+        assert!(found.contains("zk1 does not serve"), "{found}");
+    }
+
+    #[test]
+    fn releases_that_lose_changes_are_found() {
+        for (version, flaw) in [
+            ("3.8.0", Some("ZOOKEEPER-4712, ZOOKEEPER-4785")),
+            ("3.8.5", Some("ZOOKEEPER-4712")),
+            ("3.9.1", Some("ZOOKEEPER-4712, ZOOKEEPER-4785")),
+            ("3.9.2", Some("ZOOKEEPER-4712")),
+            ("3.9.3", Some("ZOOKEEPER-4925")),
+            ("3.9.4", None),
+            ("4.0.0", None),
+            ("unknown", None),
+        ] {
+            let member = Probe { version: Some(version.to_owned()), ..probe("zk1", "leader") };
+            match flaw {
+                Some(flaw) => assert!(only_finding(&[member]).contains(&format!("({version}: {flaw})"))),
+                None => assert_eq!(findings(&[member]), [""; 0], "{version}"),
+            }
+            let alone = Probe { version: Some(version.to_owned()), ..probe("zk1", "standalone") };
+            assert_eq!(findings(&[alone]), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn unsuitable_ticks_are_found() {
+        let found =
+            only_finding(&[Probe { granted: Some(Duration::from_secs(5)), ..probe("zk1", "standalone") }]);
+        assert!(found.contains("a session timeout of 5s") && found.contains("ask for 6s or more"), "{found}");
+        let found = only_finding(&[Probe { tick: None, ..probe("zk1", "standalone") }]);
+        assert!(found.contains("the tick of zk1 is not known"), "{found}");
+    }
+}

@@ -1,0 +1,93 @@
+//! The launcher: what this program is in the new process, until it becomes the command.
+//!
+//! It does there what only a process can do for itself, and stops. The process that supervises it continues
+//! it when all is ready: nothing of the command runs before.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+
+use nix::sys::signal::SigSet;
+use rustix::io::Errno;
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::terminal_stops;
+use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, SYSTEM};
+
+/// The name by which this program knows that it is the launcher.
+const NAME: &str = "zklock: launcher";
+
+/// Has the launcher run a command in a separate process group. The environment of the command stays.
+pub(super) fn launching(program: &OsString, arguments: &[OsString]) -> Command {
+    // Also when the file was replaced since this process began.
+    let mut launcher = match cfg!(target_os = "linux") && Path::new("/proc/self/exe").exists() {
+        true => Command::new("/proc/self/exe"),
+        false => Command::new(env::current_exe().map_or_else(|_| own_name(), OsString::from)),
+    };
+    launcher.arg0(NAME).arg(process::id().to_string()).arg(program).args(arguments);
+    launcher.process_group(0);
+    launcher
+}
+
+fn own_name() -> OsString {
+    env::args_os().next().unwrap_or_default()
+}
+
+/// Becomes the command, if this process is the launcher. Returns the exit code if that fails.
+pub(crate) fn launch() -> Option<u8> {
+    let mut arguments = env::args_os();
+    if arguments.next()? != NAME {
+        return None;
+    }
+    let (supervisor, program) = (arguments.next()?, arguments.next()?);
+    let Err(error) = wait_for_start(&supervisor) else {
+        let arguments: Vec<OsString> = arguments.collect();
+        let mut error = Command::new(&program).args(&arguments).exec();
+        if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) {
+            // A script without #!. Some implementations of execvp(3) run it by themselves.
+            error = Command::new("/bin/sh").arg(path_of(&program)).args(&arguments).exec();
+        }
+        let _ = writeln!(io::stderr(), "zklock: {}: {error}", program.to_string_lossy());
+        return Some(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
+    };
+    let _ = writeln!(io::stderr(), "zklock: {}: {error}", program.to_string_lossy());
+    Some(SYSTEM)
+}
+
+/// The file of a program without a slash is the first in PATH.
+fn path_of(program: &OsString) -> PathBuf {
+    let program = PathBuf::from(program);
+    let path = env::var_os("PATH").filter(|_| program.components().count() == 1).unwrap_or_default();
+    let found = env::split_paths(&path).map(|dir| dir.join(&program)).find(|file| file.is_file());
+    found.unwrap_or(program)
+}
+
+/// Blocks until the supervising process continues this one.
+fn wait_for_start(supervisor: &OsString) -> io::Result<()> {
+    end_with_supervisor(supervisor)?;
+    kill_process(getpid(), Signal::STOP)?;
+    let unblocked: SigSet = terminal_stops();
+    Ok(unblocked.thread_unblock()?)
+}
+
+/// Has the kernel kill this process, and so the command, when the supervising process ends.
+#[cfg(target_os = "linux")]
+fn end_with_supervisor(supervisor: &OsString) -> io::Result<()> {
+    use rustix::process::{getppid, set_parent_process_death_signal};
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before.
+    let parent = getppid().map(|parent| parent.as_raw_nonzero().to_string());
+    if parent.as_deref().map(OsString::from).as_ref() == Some(supervisor) {
+        return Ok(());
+    }
+    Err(io::Error::other("zklock has ended"))
+}
+
+#[cfg(not(target_os = "linux"))]
+#[allow(clippy::unnecessary_wraps, reason = "as on Linux")]
+fn end_with_supervisor(_supervisor: &OsString) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! `zklock once`: a command that is run by one of many machines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread;
+use std::time::SystemTime;
+
+use crossbeam_channel::{Receiver, unbounded};
+use zookeeper_recipes_lock::{LockGuard, LockOptions, Repeat, RunOnce, RunOutcome, Session};
+
+use super::held::Guard;
+use super::supervision::{End, Ended};
+use super::{Failed, begin, code_of_signal, connect, finish, platform, supervise, system};
+use crate::args::OnceArgs;
+use crate::connection::ConnectionArgs;
+use crate::failure::{ALREADY_DONE, Failure, LOST, NOT_ACQUIRED, USAGE};
+use crate::output::one_line;
+use crate::placeholders;
+use crate::spans::show_time;
+use crate::stderr::complain;
+
+/// The longest key, in bytes.
+const MAX_KEY: usize = 255;
+
+pub(crate) fn once(connection: &ConnectionArgs, args: &OnceArgs) -> Result<u8, Failure> {
+    let key = key_of(args)?;
+    let (builder, signals) = begin(connection, &args.dir)?;
+    let explained = |failed: Failed| failed.explain(connection, &args.dir);
+    let session = match connect(builder, connection.wait(), &signals).map_err(explained)? {
+        Ok(session) => session,
+        Err(signal) => return Ok(code_of_signal(signal)),
+    };
+    finish(&session, run_once(&session, args, &key, signals).map_err(explained))
+}
+
+/// Returns the key without placeholders.
+fn key_of(args: &OnceArgs) -> Result<String, Failure> {
+    let key = placeholders::fill(&args.key, SystemTime::now()).map_err(|error| Failure::new(USAGE, error))?;
+    match key.len() {
+        1..=MAX_KEY => Ok(key),
+        length => {
+            Err(Failure::new(USAGE, format!("a key has 1 to {MAX_KEY} bytes, and '{key}' has {length}")))
+        }
+    }
+}
+
+fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32>) -> Result<End, Failed> {
+    let repeat = if args.until_success { Repeat::UntilSuccess } else { Repeat::Never };
+    let mut options = LockOptions::new();
+    if let Some(data) = &args.data {
+        options = options.data(data.as_bytes());
+    }
+    let once = RunOnce::with_options(session, &args.dir, options, repeat)?;
+    let Signals { forwarded, is_decided, ending } = Signals::forward(session.clone(), signals)?;
+    let outcome = once.run(key, |guard: &LockGuard| {
+        if is_decided.swap(true, Ordering::SeqCst) {
+            return Err(Ok(Ended { end: Ok(LOST.into()), lost: true }));
+        }
+        match supervise(session, Guard::Lock(guard), &args.command, &forwarded) {
+            Ok(Ended { end: Ok(end), lost: false }) if end.code == 0 => Ok(end),
+            other => Err(other),
+        }
+    });
+    if let signal @ 1.. = ending.load(Ordering::SeqCst) {
+        return Ok(code_of_signal(signal).into());
+    }
+    let end = match outcome? {
+        RunOutcome::Ran(end) => end,
+        RunOutcome::Failed(failed) => match failed? {
+            Ended { lost: true, .. } => LOST.into(),
+            Ended { end, .. } => end.map_err(system)?,
+        },
+        RunOutcome::AlreadyDone { by, at, .. } => {
+            args.command.mention(&format!("'{key}' was done by {} at {}", one_line(&by), show_time(at)));
+            ALREADY_DONE.into()
+        }
+        _ => {
+            args.command.mention(&format!("'{key}' is in progress elsewhere"));
+            NOT_ACQUIRED.into()
+        }
+    };
+    if let Some(keep) = args.keep {
+        if let Err(error) = once.reap(keep) {
+            complain(&format!("old keys were not forgotten: {error}"));
+        }
+    }
+    Ok(end)
+}
+
+/// The signals, which end the look at the key, or are those of the command.
+struct Signals {
+    forwarded: Receiver<i32>,
+    /// Set by the first of two: the command, which begins, or a signal that ends all before.
+    is_decided: Arc<AtomicBool>,
+    /// The signal that has ended all.
+    ending: Arc<AtomicI32>,
+}
+
+impl Signals {
+    fn forward(session: Session, signals: Receiver<i32>) -> Result<Signals, Failed> {
+        let (sender, forwarded) = unbounded();
+        let (is_decided, ending) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(0)));
+        let (decided, ended) = (Arc::clone(&is_decided), Arc::clone(&ending));
+        let forward = move || {
+            for signal in signals {
+                if decided.load(Ordering::SeqCst) {
+                    let _ = sender.send(signal);
+                } else if platform::ends_wait(signal) {
+                    if decided.swap(true, Ordering::SeqCst) {
+                        // The command has begun.
+                        let _ = sender.send(signal);
+                    } else {
+                        ended.store(signal, Ordering::SeqCst);
+                        session.close();
+                        return;
+                    }
+                }
+            }
+        };
+        thread::Builder::new().name("forward".to_owned()).spawn(forward).map_err(system)?;
+        Ok(Signals { forwarded, is_decided, ending })
+    }
+}

@@ -1,0 +1,93 @@
+//! [`Terminal`]: the controlling terminal, which a shell gives to one process group at a time.
+//!
+//! This process has SIGTTOU and SIGTTIN blocked: otherwise the calls here, and every message, would stop
+//! it when another group has the terminal.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+
+use rustix::process::{Pid, getpgid, getpgrp, getppid, getsid};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+#[derive(Debug)]
+pub(super) struct Terminal {
+    file: File,
+    /// The modes that the command found. `None` while this process, or its shell, has the terminal.
+    given: Option<Termios>,
+    /// The command is to have the terminal whenever this process has it.
+    is_wanted: bool,
+}
+
+impl Terminal {
+    /// `None` for a process without a controlling terminal.
+    pub(super) fn open() -> Option<Terminal> {
+        let file = File::options().read(true).write(true).open("/dev/tty").ok()?;
+        // In a pipeline, another process may read from the terminal, such as a pager. The command waits
+        // for its first use of the terminal then.
+        let is_wanted = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
+        Some(Terminal { file, given: None, is_wanted })
+    }
+
+    /// Gives the terminal to the process group of the command, if this process has it to give.
+    pub(super) fn give(&mut self, group: Pid) {
+        if self.is_wanted && self.is_ours() {
+            let modes = tcgetattr(&self.file);
+            self.given = modes.ok().filter(|_| tcsetpgrp(&self.file, group).is_ok());
+        }
+    }
+
+    /// Takes the terminal back from the command. A command that was killed may have left any modes.
+    pub(super) fn take_back(&mut self, restores_modes: bool) {
+        if let Some(modes) = self.given.take() {
+            // A failure is that of a terminal that has gone.
+            let _ = tcsetpgrp(&self.file, getpgrp());
+            if restores_modes {
+                let _ = tcsetattr(&self.file, OptionalActions::Now, &modes);
+            }
+        }
+    }
+
+    /// Has the command get the terminal from now on.
+    pub(super) fn want(&mut self) {
+        self.is_wanted = true;
+    }
+
+    pub(super) fn is_given(&self) -> bool {
+        self.given.is_some()
+    }
+
+    pub(super) fn is_wanted_and_ours(&self) -> bool {
+        self.is_wanted && self.is_ours()
+    }
+
+    /// Returns whether the process group of this process has the terminal.
+    pub(super) fn is_ours(&self) -> bool {
+        tcgetpgrp(&self.file).is_ok_and(|group| group == getpgrp())
+    }
+}
+
+/// Returns whether a shell can continue this process when it is stopped: its process group is not
+/// orphaned.
+pub(super) fn has_job_control() -> bool {
+    let (group, Ok(session)) = (getpgrp(), getsid(None)) else { return false };
+    let mut ancestor = getppid();
+    while let Some(process) = ancestor {
+        if getpgid(Some(process)) != Ok(group) {
+            return getsid(Some(process)) == Ok(session);
+        }
+        // A script without job control, which has the same group.
+        ancestor = parent_of(process);
+    }
+    false
+}
+
+#[cfg(target_os = "linux")]
+fn parent_of(process: Pid) -> Option<Pid> {
+    Pid::from_raw(super::descendants::Entry::read(process)?.parent)
+}
+
+/// The shell of the script, in all likelihood.
+#[cfg(not(target_os = "linux"))]
+fn parent_of(process: Pid) -> Option<Pid> {
+    getsid(Some(process)).ok()
+}

@@ -1,0 +1,91 @@
+//! `zklock once`.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use crate::program::{Ended, Fixture, Program, file};
+use crate::support::wait::eventually;
+
+impl Fixture {
+    fn once(&self, options: &[&str], script: &str) -> Program {
+        let args =
+            [&["once", "--max-tick", "500ms"], options, &[self.dir.as_str(), "--", "sh", "-c", script]];
+        Program::start(self.server, &args.concat())
+    }
+}
+
+impl Ended {
+    fn assert_code_and_out(&self, code: i32, out: &str) {
+        assert_eq!((self.code, self.out.as_str()), (code, out), "{self:?}");
+    }
+}
+
+#[test]
+fn command_runs_once_for_a_key() {
+    let fixture = Fixture::new();
+    fixture.once(&["--key", "a"], "echo ran; exit 3").end().assert_code_and_out(3, "ran\n");
+    let again = fixture.once(&["--key", "a"], "echo ran").end();
+    again.assert_code_and_out(79, "");
+    assert!(again.err.contains("'a' was done by "), "{again:?}");
+    let quiet = fixture.once(&["--key", "a", "--quiet"], "echo ran").end();
+    assert_eq!((quiet.code, quiet.err.as_str()), (79, ""), "{quiet:?}");
+    fixture.once(&["--key", "b"], "echo ran").end().assert_code_and_out(0, "ran\n");
+}
+
+#[test]
+fn key_in_progress_is_75() {
+    let fixture = Fixture::new();
+    let mut program = fixture.once(&["--key", "a"], "echo up; cat >/dev/null");
+    program.line_with("up");
+    fixture.once(&["--key", "a"], "echo ran").end().assert_failed(75, "in progress elsewhere");
+    program.close_input();
+    assert_eq!(program.end().code, 0);
+    assert_eq!(fixture.once(&["--key", "a"], "echo ran").end().code, 79);
+}
+
+#[test]
+fn key_is_done_only_after_a_success_if_asked_for() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let tries = file(files.path(), "tries", "");
+    let script = format!("echo $ZKLOCK_FENCING_TOKEN >>{tries}; [ $(wc -l <{tries}) = 2 ]");
+    let codes =
+        [1, 0, 79].map(|code| (code, fixture.once(&["--key", "a", "--until-success"], &script).end().code));
+    assert!(codes.iter().all(|(expected, code)| expected == code), "{codes:?}");
+    let tokens: Vec<i64> =
+        fs::read_to_string(&tries).unwrap().lines().map(|token| token.parse().unwrap()).collect();
+    assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
+}
+
+#[test]
+fn signals_are_those_of_the_command() {
+    let fixture = Fixture::new();
+    let program = fixture.once(&["--key", "a"], "trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done");
+    program.line_with("up");
+    program.signal(rustix::process::Signal::TERM);
+    assert_eq!(program.end().code, 7);
+}
+
+#[test]
+fn command_that_loses_its_lock_is_ended() {
+    let fixture = Fixture::new();
+    let program =
+        fixture.once(&["--key", "a", "--grace", "100ms"], "echo path $ZKLOCK_PATH; exec sleep 1000");
+    let path = program.line_with("path").replace("path ", "");
+    fixture.zookeeper().delete(&path, None).unwrap();
+    program.end().assert_failed(76, "the lock is lost");
+}
+
+#[test]
+fn key_has_placeholders_and_old_keys_are_forgotten() {
+    let fixture = Fixture::new();
+    fixture.once(&["--key", "day %Y-%m-%d"], "true").end().assert_code_and_out(0, "");
+    // It is the same day, but for a moment at midnight, at which the second runs as well.
+    let same = fixture.once(&["--key", "day %F", "--keep", "0"], "true").end();
+    assert!([0, 79].contains(&same.code), "{same:?}");
+    eventually("the key is forgotten", || {
+        fixture.once(&["--key", "day %F", "--keep", "0"], "echo ran").end().code == 0
+    });
+    fixture.once(&["--key", "%q"], "true").end().assert_failed(64, "'%q' is no placeholder");
+    fixture.once(&["--key", ""], "true").end().assert_failed(64, "1 to 255 bytes");
+}

@@ -1,0 +1,350 @@
+//! `zklock run` at a terminal, as a job of an interactive shell.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use tempfile::TempDir;
+use zookeeper_recipes_lock::BlockingWriteLock;
+
+use crate::program::{Fixture, is_alive, pid_of, state_of};
+use crate::support::relay::Relay;
+use crate::support::wait::{deadline, eventually, eventually_some};
+
+/// Can only be killed.
+const STUBBORN: &str = "trap '' TERM; exec >/dev/null 2>&1; while :; do sleep 0.05; done";
+
+/// A terminal with an interactive shell, which has job control.
+struct Terminal {
+    shell: Child,
+    input: File,
+    output: Arc<Mutex<String>>,
+    /// The end of the output that was expected before.
+    seen: usize,
+}
+
+impl Terminal {
+    /// A shell in which `$zklock` is the program, and `$dir` a directory.
+    fn new(fixture: &Fixture) -> Terminal {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let slave = open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let stdio = || OwnedFd::from(File::from(slave.try_clone().unwrap()));
+        let mut shell = Command::new("setsid");
+        shell.args(["--ctty", "bash", "--norc", "--noprofile", "-i"]);
+        shell.stdin(stdio()).stdout(stdio()).stderr(stdio());
+        for name in ["ZK_AUTH", "RUST_LOG", "ZKLOCK_PATH", "PROMPT_COMMAND"] {
+            shell.env_remove(name);
+        }
+        shell.env("ZK_CONNECT", fixture.server.connect_string()).env("PS1", "prompt> ").env("TERM", "dumb");
+        shell.env("zklock", env!("CARGO_BIN_EXE_zklock")).env("dir", &fixture.dir);
+        let shell = shell.spawn().unwrap();
+        let mut reader = File::from(master.try_clone().unwrap());
+        let output = Arc::new(Mutex::new(String::new()));
+        let read = Arc::clone(&output);
+        thread::spawn(move || {
+            let mut block = [0; 4096];
+            while let Ok(length @ 1..) = reader.read(&mut block) {
+                read.lock().push_str(&String::from_utf8_lossy(&block[..length]));
+            }
+        });
+        let mut terminal = Terminal { shell, input: File::from(master), output, seen: 0 };
+        terminal.expect("prompt> ");
+        // What is typed is not to be taken for output.
+        terminal
+            .type_line("stty -echo; bind 'set enable-bracketed-paste off'; PS1='prompt''> '; set +o emacs");
+        terminal.type_line("echo 're''ady'");
+        terminal.expect("ready");
+        terminal
+    }
+
+    fn type_line(&mut self, line: &str) {
+        self.type_keys(&format!("{line}\n"));
+    }
+
+    fn type_keys(&mut self, keys: &str) {
+        self.input.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits for a text in the output behind what was expected before. Returns the line, up to its end.
+    fn expect(&mut self, text: &str) -> String {
+        let found = eventually_some(&format!("'{text}' is on the terminal"), || {
+            let output = self.output.lock();
+            let start = self.seen + output[self.seen..].find(text)?;
+            // Lines that are being written are read when they have ended, but a prompt has no end.
+            let line = &output[start..];
+            let length = line.find('\r').or(text.ends_with(' ').then_some(line.len()))?;
+            Some((line[..length].to_owned(), start + length))
+        });
+        self.seen = found.1;
+        found.0
+    }
+
+    /// The script of a command, as an argument of the shell.
+    fn run(&mut self, options: &str, script: &str, rest: &str) {
+        self.type_line(&format!(
+            "$zklock run --max-tick 500ms {options} $dir -- sh -c '{}' {rest}",
+            script.replace('\'', "'\\''")
+        ));
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            println!("the terminal shows:\n{}", self.output.lock());
+        }
+        // Its jobs get SIGHUP.
+        let _ = kill_process(Pid::from_child(&self.shell), Signal::HUP);
+        let _ = self.shell.wait();
+    }
+}
+
+// ---- in the foreground
+
+#[test]
+fn command_has_the_terminal_of_its_shell() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run("", "stty -a | head -1; read x; echo got:$x", "");
+    terminal.expect("speed");
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+    terminal.type_line("echo the shell has it again");
+    terminal.expect("the shell has it again");
+}
+
+/// In a pipeline, a pager may read from the terminal as well. A password prompt opens it.
+#[test]
+fn command_in_a_pipeline_gets_the_terminal_when_it_uses_it() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run(
+        "",
+        "stty echo </dev/tty; stty -echo </dev/tty; echo asks; read x </dev/tty; echo got:$x",
+        "| cat",
+    );
+    terminal.expect("asks");
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+}
+
+#[test]
+fn interrupt_ends_the_command_and_the_script_around_it() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.type_line(
+        "bash -c 'for i in 1 2; do $zklock run $dir -- sh -c \"echo up; sleep 1000\"; done; echo m\"\"ore'",
+    );
+    terminal.expect("up");
+    terminal.type_keys("\x03");
+    terminal.expect("prompt> ");
+    terminal.type_line("echo code:$?");
+    terminal.expect("code:130");
+    assert!(!terminal.output.lock().contains("more"));
+    fixture.await_requests(0);
+}
+
+#[test]
+fn command_is_stopped_and_continued_as_a_job() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    // A process that the terminal does not reach must not run on.
+    terminal.run("", "setsid sh -c 'echo pid $$; sleep 1000' & echo up; read x; echo got:$x; kill $!", "");
+    let pid = pid_of(&terminal.expect("pid "));
+    terminal.type_keys("\x1a");
+    terminal.expect("stopped; the lock is lost unless");
+    terminal.expect("Stopped");
+    assert_eq!(state_of(pid), 'T');
+    terminal.type_line("fg");
+    eventually("it is continued", || state_of(pid) == 'S');
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+}
+
+#[test]
+fn command_that_has_lost_the_lock_while_it_was_stopped_is_killed_when_it_is_continued() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run(
+        "--session-timeout 4s",
+        "echo pid $$; trap 'echo r\"\"an; exit' TERM CONT; while :; do sleep 0.01; done",
+        "",
+    );
+    let pid = pid_of(&terminal.expect("pid "));
+    terminal.type_keys("\x1a");
+    terminal.expect("Stopped");
+    let lock = BlockingWriteLock::new(&fixture.session, &fixture.dir).unwrap();
+    let guard = lock.try_lock_for(deadline()).unwrap().expect("the session of the program ends");
+    assert_eq!(state_of(pid), 'T');
+    terminal.type_line("fg; echo code:$?");
+    terminal.expect("code:76");
+    assert!(!terminal.output.lock().contains("ran"));
+    guard.unlock().unwrap();
+}
+
+/// Their shell is none that could continue them: a process stopped there is stopped for good.
+#[test]
+fn command_of_a_session_leader_is_not_stopped_by_its_terminal() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.type_line("exec $zklock run $dir -- sh -c 'echo up; read x; echo got:$x; read x'");
+    terminal.expect("up");
+    terminal.type_keys("\x1a");
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+}
+
+#[test]
+fn waiter_is_stopped_and_continued_as_a_job() {
+    let fixture = Fixture::new();
+    let guard = fixture.hold();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run("", "echo mine", "");
+    fixture.await_requests(2);
+    terminal.type_keys("\x1a");
+    terminal.expect("Stopped");
+    terminal.type_line("fg");
+    guard.unlock().unwrap();
+    terminal.expect("mine");
+}
+
+// ---- signals
+
+/// Signals that are meant to end the program, in each state of the command, at each kind of terminal: nothing is
+/// left of the command and of the request.
+#[test]
+fn signal_ends_the_command_in_each_state_at_each_terminal() {
+    // What is typed behind the command line, and whether the shell waits for the command.
+    for (job, is_foreground) in
+        [("", true), ("&", false), ("</dev/null | cat", true), ("</dev/null >/dev/null 2>&1 &", false)]
+    {
+        let fixture = Fixture::new();
+        let mut terminal = Terminal::new(&fixture);
+        let files = TempDir::new().unwrap();
+        let file = |name: &str| files.path().join(name);
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
+            for state in ["waiting", "running", "stopped"] {
+                let context = format!("{signal:?} {state} {job}");
+                let guard = (state == "waiting").then(|| fixture.hold());
+                let script = match state {
+                    "stopped" => "kill -STOP $$; sleep 1000",
+                    _ => "sleep 1000",
+                };
+                // The shell becomes the program.
+                terminal.type_line(&format!(
+                    "sh -c 'echo $$ >{program}; exec $zklock run --max-tick 500ms $dir -- sh -c \"echo \\$\\$ >{command}; {script}\"' {job}",
+                    program = file("program").display(),
+                    command = file("command").display(),
+                    script = script.replace("$$", "\\$\\$"),
+                ));
+                let pid = |name: &str| {
+                    let path = file(name);
+                    let pid = eventually_some(&format!("the {name}, {context}"), || {
+                        fs::read_to_string(&path).ok().filter(|pid| pid.ends_with('\n'))
+                    });
+                    fs::remove_file(&path).unwrap();
+                    pid_of(pid.trim())
+                };
+                let program = pid("program");
+                let command = guard.is_none().then(|| pid("command"));
+                fixture.await_requests(if guard.is_some() { 2 } else { 1 });
+                if state == "stopped" {
+                    eventually(&context, || state_of(command.unwrap()) == 'T');
+                }
+                if state == "stopped" && is_foreground && job.is_empty() {
+                    eventually(&context, || state_of(program) == 'T');
+                }
+                kill_process(program, signal).unwrap();
+                // As the shell continues a stopped job that it signals.
+                kill_process(program, Signal::CONT).unwrap();
+                fixture.await_requests(usize::from(guard.is_some()));
+                eventually(&context, || ['-', 'Z'].contains(&state_of(program)));
+                assert!(command.is_none_or(|command| state_of(command) == '-'), "{context}");
+                // The shell has the terminal again.
+                terminal.type_line("echo next'': $((6 * 7))");
+                terminal.expect("next: 42");
+                drop(guard);
+            }
+        }
+    }
+}
+
+// ---- in the background
+
+#[test]
+fn message_does_not_stop_a_background_job_before_it_has_killed_its_command() {
+    let fixture = Fixture::new();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    let mut terminal = Terminal::new(&fixture);
+    terminal.type_line("stty tostop");
+    let options = format!("-vv --session-timeout 6s -c {}", relay.connect_string());
+    let files = TempDir::new().unwrap();
+    let file = files.path().join("pid");
+    terminal.run(&options, &format!("echo $$ >{}; {STUBBORN}", file.display()), "&");
+    let pid = eventually_some("the command runs", || {
+        fs::read_to_string(&file).ok().filter(|pid| pid.ends_with('\n')).map(|pid| pid.trim().to_owned())
+    });
+    let lock = BlockingWriteLock::new(&fixture.session, &fixture.dir).unwrap();
+    relay.swallow();
+    let guard = lock.try_lock_for(deadline()).unwrap().expect("the session of the program ends");
+    assert!(!is_alive(&pid), "{}", terminal.output.lock());
+    terminal.expect("no contact with ZooKeeper");
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn background_command_that_reads_the_terminal_is_reported_and_ended() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run("--stopped-for 300ms", "read x; echo got:$x", "&");
+    terminal.expect("the command is stopped while it holds the lock");
+    terminal.expect("stopped for too long");
+    fixture.await_requests(0);
+}
+
+#[test]
+fn background_command_that_reads_the_terminal_goes_on_in_the_foreground() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run("--stopped-for 0", "read x; echo got:$x", "&");
+    terminal.expect("the command is stopped while it holds the lock");
+    terminal.type_line("fg");
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+}
+
+#[test]
+fn stopped_job_that_is_continued_in_the_background_runs_there() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run("", "trap 'echo r\"\"un; exit' USR1; echo pid $$; while :; do sleep 0.05; done", "");
+    let pid = pid_of(&terminal.expect("pid "));
+    terminal.type_keys("\x1a");
+    terminal.expect("Stopped");
+    terminal.type_line("bg");
+    kill_process(pid, Signal::USR1).unwrap();
+    terminal.expect("run\r");
+    fixture.await_requests(0);
+}
+
+#[test]
+fn terminal_that_goes_away_ends_the_command() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run("", "echo pid $$; sleep 1000", "");
+    let pid = pid_of(&terminal.expect("pid "));
+    let _ = kill_process_group(Pid::from_child(&terminal.shell), Signal::HUP);
+    drop(terminal);
+    fixture.await_requests(0);
+    eventually("the command ends", || state_of(pid) == '-');
+}
