@@ -26,9 +26,6 @@ use crate::spans::show_duration;
 /// The beginning of the name of a znode that is made for a moment.
 const PROBE: &str = "/zklock-doctor-";
 
-/// What a server answers that does not make a local session a global one.
-const LOCAL_SESSION: i32 = -120;
-
 /// A longer listing takes each client a while.
 const MANY_CHILDREN: i32 = 100_000;
 
@@ -233,7 +230,7 @@ impl Findings {
         let before = SystemTime::now();
         let path = match zookeeper.create(PROBE, b"", &Acl::open_unsafe(), CreateMode::EphemeralSequential) {
             Ok(path) => path,
-            Err(LockError::Server { source: ZkError::Other(LOCAL_SESSION), .. }) => {
+            Err(LockError::Server { source: ZkError::EphemeralOnLocalSession, .. }) => {
                 self.checked.push("sessions may own znodes");
                 return self.warn(
                     "the servers open local sessions, which own no znode, so no lock can be taken: set \
