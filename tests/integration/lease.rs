@@ -347,7 +347,8 @@ fn attempts_without_a_wait_cost_no_other_lock_and_no_memory() {
     println!("{attempts:?} attempts, at least {least:?} of the lease, {grown} KiB more");
     assert!(held.is_owner(), "{:?}", held.loss());
     assert!(least > TIMEOUT / 3, "{least:?}");
-    assert!(grown < 64 * 1024, "{grown} KiB");
+    // Other tests run in this process. Without a bound, it grows by about 16 MiB in each of the 18 seconds.
+    assert!(grown < 192 * 1024, "{grown} KiB");
 }
 
 fn resident_kib() -> u64 {

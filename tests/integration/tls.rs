@@ -132,7 +132,7 @@ fn client_that_may_not_connect_learns_the_cause_in_time() {
         ("an expired client certificate", &encrypted, Some(expired.0.clone()), "alert"),
         ("another name", &encrypted, Some(fixture.client().server_name("zk.example")), "not valid for name"),
         ("another authority of the server", &encrypted, Some(trusting_stranger), "UnknownIssuer"),
-        ("no TLS on the port with TLS", &encrypted, None, "expects TLS"),
+        ("no TLS on the port with TLS", &encrypted, None, "expect TLS"),
         ("TLS on the plain port", &plain, Some(fixture.client()), "during the TLS handshake"),
     ];
     // The server is not to blame.
