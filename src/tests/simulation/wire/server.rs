@@ -390,6 +390,10 @@ impl Front<'_> {
         if self.mode() == Mode::Deposed {
             return;
         }
+        // The leader takes nothing more for a session that was closed.
+        if !self.world.zookeeper.sessions().contains(&self.transport.peer.session) {
+            return self.close();
+        }
         let mut state = self.world.state();
         // The leader does not distinguish the session's connections to one server. So it takes what the
         // server has left unread on a former one, if the session has come back to it meanwhile.
