@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpgrp, getpid, kill_process, kill_process_group, pidfd_open,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
     pidfd_send_signal, set_child_subreaper, waitpid,
 };
 
@@ -204,7 +204,7 @@ fn adjust_parents(entries: &mut [Entry]) {
 fn kill_groups(running: &[&Entry], entries: &[Entry]) {
     let ours: HashSet<i32> = running.iter().map(|entry| entry.pid).collect();
     let mut groups: HashSet<i32> = running.iter().map(|entry| entry.group).collect();
-    groups.remove(&getpgrp().as_raw_nonzero().get());
+    groups.remove(&nix::unistd::getpgrp().as_raw());
     for entry in entries.iter().filter(|entry| entry.is_running && !ours.contains(&entry.pid)) {
         groups.remove(&entry.group);
     }

@@ -2,11 +2,15 @@
 //!
 //! This process has SIGTTOU and SIGTTIN blocked: otherwise the calls here, and every message, would stop
 //! it when another group has the terminal.
+//!
+//! A process group or session that is not of this PID namespace has the id 0 here, which the functions of
+//! `rustix` do not expect.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
 
-use rustix::process::{Pid, getpgid, getpgrp, getppid, getsid};
+use nix::unistd::{self, getpgid, getpgrp, getsid};
+use rustix::process::{Pid, getppid};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 #[derive(Debug)]
@@ -40,7 +44,9 @@ impl Terminal {
     pub(super) fn take_back(&mut self, restores_modes: bool) {
         if let Some(modes) = self.given.take() {
             // A failure is that of a terminal that has gone.
-            let _ = tcsetpgrp(&self.file, getpgrp());
+            if let Some(ours) = Pid::from_raw(getpgrp().as_raw()) {
+                let _ = tcsetpgrp(&self.file, ours);
+            }
             if restores_modes {
                 let _ = tcsetattr(&self.file, OptionalActions::Now, &modes);
             }
@@ -62,7 +68,7 @@ impl Terminal {
 
     /// Returns whether the process group of this process has the terminal.
     pub(super) fn is_ours(&self) -> bool {
-        tcgetpgrp(&self.file).is_ok_and(|group| group == getpgrp())
+        tcgetpgrp(&self.file).is_ok_and(|group| Pid::as_raw(Some(group)) == getpgrp().as_raw())
     }
 }
 
@@ -72,8 +78,9 @@ pub(super) fn has_job_control() -> bool {
     let (group, Ok(session)) = (getpgrp(), getsid(None)) else { return false };
     let mut ancestor = getppid();
     while let Some(process) = ancestor {
-        if getpgid(Some(process)) != Ok(group) {
-            return getsid(Some(process)) == Ok(session);
+        let id = unistd::Pid::from_raw(Pid::as_raw(Some(process)));
+        if getpgid(Some(id)) != Ok(group) {
+            return getsid(Some(id)) == Ok(session);
         }
         // A script without job control, which has the same group.
         ancestor = parent_of(process);
@@ -89,5 +96,5 @@ fn parent_of(process: Pid) -> Option<Pid> {
 /// The shell of the script, in all likelihood.
 #[cfg(not(target_os = "linux"))]
 fn parent_of(process: Pid) -> Option<Pid> {
-    getsid(Some(process)).ok()
+    Pid::from_raw(getsid(Some(unistd::Pid::from_raw(Pid::as_raw(Some(process))))).ok()?.as_raw())
 }

@@ -204,6 +204,25 @@ fn command_of_a_session_leader_is_not_stopped_by_its_terminal() {
     terminal.expect("got:hello");
 }
 
+/// Such as by `unshare` in a container. A process group and a session of outside have the id 0 there.
+#[cfg(target_os = "linux")]
+#[test]
+fn command_at_a_terminal_of_another_pid_namespace_reads_from_it_or_is_said_to_be_stopped() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    let unshare = "unshare --user --map-root-user --pid --fork --kill-child";
+    terminal.type_line(&format!("{unshare} true && echo 'has ''namespaces' || echo 'has ''none'"));
+    if terminal.expect("has n") == "has none" {
+        println!("skipped: it needs namespaces");
+        return;
+    }
+    // As the first process of the namespace, and below a shell that is.
+    terminal.type_line(&format!("{unshare} $zklock run $dir -- sh -c 'echo fi''rst'"));
+    terminal.expect("first");
+    terminal.type_line(&format!("exec {unshare} sh -c '$zklock run $dir -- sh -c \"read x\"; echo ended'"));
+    terminal.expect("the command is stopped while it holds the lock");
+}
+
 #[test]
 fn waiter_is_stopped_and_continued_as_a_job() {
     let fixture = Fixture::new();
