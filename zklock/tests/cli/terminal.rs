@@ -142,8 +142,9 @@ fn command_in_a_pipeline_gets_the_terminal_when_it_uses_it() {
 fn interrupt_ends_the_command_and_the_script_around_it() {
     let fixture = Fixture::new();
     let mut terminal = Terminal::new(&fixture);
+    // With `exec`: a shell that has just forked takes the signal for nothing.
     terminal.type_line(
-        "bash -c 'for i in 1 2; do $zklock run $dir -- sh -c \"echo up; sleep 1000\"; done; echo m\"\"ore'",
+        "bash -c 'for i in 1 2; do $zklock run $dir -- sh -c \"echo up; exec sleep 1000\"; done; echo m\"\"ore'",
     );
     terminal.expect("up");
     terminal.type_keys("\x03");
@@ -256,8 +257,8 @@ fn signal_ends_the_command_in_each_state_at_each_terminal() {
                 let context = format!("{signal:?} {state} {job}");
                 let guard = (state == "waiting").then(|| fixture.hold());
                 let script = match state {
-                    "stopped" => "kill -STOP $$; sleep 1000",
-                    _ => "sleep 1000",
+                    "stopped" => "kill -STOP $$; exec sleep 1000",
+                    _ => "exec sleep 1000",
                 };
                 // The shell becomes the program.
                 terminal.type_line(&format!(
