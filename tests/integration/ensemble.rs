@@ -3,13 +3,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::crossbeam_channel::{RecvTimeoutError, bounded};
+use zookeeper_recipes_lock::crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, LossReason, RecoverableZooKeeper, RetryPolicy, SessionState, WriteLock,
+    BlockingWriteLock, LockDirectory, LossReason, RecoverableZooKeeper, RetryPolicy, SessionState, WriteLock,
 };
 
 use crate::fixtures::{Call, LONG, RecordingListener, SHORT, connect, next, unique_dir};
 use crate::support::ensemble::Ensemble;
+use crate::support::relay::Relay;
 use crate::support::server::ServerOptions;
 use crate::support::wait::{deadline, eventually};
 
@@ -164,4 +165,47 @@ fn lock_works_while_one_server_of_three_is_down() {
     ensemble.restart(follower);
     let session = connect(&ensemble.connect_string_of(follower), LONG);
     assert!(BlockingWriteLock::new(&session, &dir).unwrap().try_lock().unwrap().is_some());
+}
+
+/// A server that stands still keeps what clients have sent, and passes it on when it goes on: even when they
+/// have been at another server meanwhile, have seen nothing of it there, and are back.
+#[test]
+fn write_that_a_paused_server_holds_back_leaves_nothing() {
+    let ensemble = Ensemble::start(3);
+    let leader = ensemble.leader();
+    let followers: Vec<_> = (0..ensemble.size()).filter(|server| *server != leader).collect();
+    let [former, other] = [0, 1].map(|index| Relay::to(ensemble.connect_string_of(followers[index])));
+    other.refuse();
+    let observer = connect(&ensemble.connect_string_of(leader), LONG);
+    let connect_string = format!("{},{}", former.connect_string(), other.connect_string());
+    let session = connect(&connect_string, Duration::from_secs(8));
+    let states = session.subscribe();
+    let dir = unique_dir("held-back");
+    let lock = BlockingWriteLock::new(&session, &dir).unwrap();
+    // The directory exists, and the creates of the rounds are the first that they send.
+    lock.lock().unwrap().unlock().unwrap();
+    let directory = LockDirectory::new(&observer, &dir).unwrap();
+    for _ in 0..6 {
+        ensemble.pause(followers[0]);
+        let attempt = lock.try_lock_for(Duration::from_millis(100));
+        assert!(!matches!(attempt, Ok(Some(_))), "{attempt:?}");
+        other.restore();
+        former.refuse();
+        await_connection(&states);
+        assert_eq!(directory.contenders().unwrap(), [], "the server passes nothing on yet");
+        // The session looks for what it has lost.
+        thread::sleep(Duration::from_millis(100));
+        former.restore();
+        other.refuse();
+        // It asks the former server to serve it, which may read that before what it has held back.
+        thread::sleep(Duration::from_millis(150));
+        ensemble.resume(followers[0]);
+        await_connection(&states);
+        eventually("nothing is left", || directory.contenders().unwrap().is_empty());
+        lock.lock().unwrap().unlock().unwrap();
+    }
+}
+
+fn await_connection(states: &Receiver<SessionState>) {
+    while next(states) != SessionState::Connected {}
 }
