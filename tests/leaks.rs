@@ -14,8 +14,9 @@ mod support;
 use std::alloc::System;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use support::leaks::{assert_no_threads, threads_named};
@@ -57,8 +58,9 @@ fn nothing_is_left_after_everything_is_dropped() {
     revocation_leaves_no_thread(&server);
     only_the_borrowed_handle_is_left(&server);
     failed_connect_leaves_no_thread(&server);
-    // That of the locks, the three of the semaphore, and their parent.
-    eventually("only directories are left", || server.metric("znode_count") == znodes + 5);
+    attempts_without_a_wait_cost_no_other_lock_and_no_memory(&server);
+    // Those of the three locks, the three of the semaphore, and their parent.
+    eventually("only directories are left", || server.metric("znode_count") == znodes + 7);
     eventually("no session is left", || server.session_count() == 0);
     assert_eq!(server.watch_count(), 0);
 }
@@ -245,4 +247,40 @@ fn failed_connect_leaves_no_thread(server: &Server) {
     Session::connect(&relay.connect_string(), Duration::from_secs(1)).unwrap_err();
     relay.cut();
     assert_no_threads("zk-lock-");
+}
+
+/// Threads that try without a wait start requests faster than a server answers them. The keep-alives of
+/// another lock on their session must not queue behind all of those, and nothing may pile up.
+fn attempts_without_a_wait_cost_no_other_lock_and_no_memory(server: &Server) {
+    const TIMEOUT: Duration = Duration::from_secs(6);
+    /// Without a bound, it is several times as much after a second.
+    const MEMORY: usize = 4 << 20;
+    let connect = || Session::connect(&server.connect_string(), TIMEOUT).unwrap();
+    let (busy, session) = (connect(), connect());
+    let _taken = BlockingWriteLock::new(&busy, "/leaks/taken").unwrap().lock().unwrap();
+    let held = BlockingWriteLock::new(&session, "/leaks/own").unwrap().lock().unwrap();
+    let lock = BlockingWriteLock::new(&session, "/leaks/taken").unwrap();
+    let (stop, region) = (AtomicBool::new(false), Region::new(ALLOCATOR));
+    let (least, most) = thread::scope(|scope| {
+        for wait in [Duration::ZERO; 2].into_iter().chain([Duration::from_millis(1); 8]) {
+            let (lock, stop) = (&lock, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    assert!(lock.try_lock_for(wait).unwrap().is_none(), "it is held");
+                }
+            });
+        }
+        let (end, mut least, mut most) = (Instant::now() + TIMEOUT * 2, TIMEOUT, 0);
+        while Instant::now() < end && held.is_owner() {
+            least = least.min(held.lease_remaining());
+            let change = region.change();
+            most = most.max(change.bytes_allocated.saturating_sub(change.bytes_deallocated));
+            thread::sleep(Duration::from_millis(5));
+        }
+        stop.store(true, Ordering::Relaxed);
+        (least, most)
+    });
+    println!("at least {least:?} of the lease, {most} bytes more at most");
+    assert!(held.is_owner(), "{:?}", held.loss());
+    assert!(most < MEMORY, "{most} bytes");
 }

@@ -1,6 +1,5 @@
 //! The lease on real servers: a lock that the server may have given away has no owner here.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -304,57 +303,6 @@ fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
-}
-
-/// Threads that try without a wait start requests faster than a server answers them. The keep-alives of
-/// another lock on their session must not queue behind all of those, and nothing may pile up.
-#[test]
-fn attempts_without_a_wait_cost_no_other_lock_and_no_memory() {
-    const TIMEOUT: Duration = Duration::from_secs(6);
-    let server = Server::start();
-    let (busy, session) =
-        (connect(&server.connect_string(), LONG), connect(&server.connect_string(), TIMEOUT));
-    let (taken, own) = (unique_dir("taken"), unique_dir("own"));
-    let _taken = BlockingWriteLock::new(&busy, &taken).unwrap().lock().unwrap();
-    let held = BlockingWriteLock::new(&session, &own).unwrap().lock().unwrap();
-    let lock = BlockingWriteLock::new(&session, &taken).unwrap();
-    let (stop, attempts) = (AtomicBool::new(false), AtomicU64::new(0));
-    let before = resident_kib();
-    let least = thread::scope(|scope| {
-        let waits = [Duration::ZERO; 2].into_iter().chain([Duration::from_millis(1); 8]);
-        for wait in waits {
-            let (lock, stop, attempts) = (&lock, &stop, &attempts);
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    assert!(lock.try_lock_for(wait).unwrap().is_none(), "it is held");
-                    attempts.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        // A lock that was just taken is proven by older pings.
-        let (settled, end) = (Instant::now() + TIMEOUT, Instant::now() + TIMEOUT * 3);
-        let mut least = TIMEOUT;
-        while Instant::now() < end && held.is_owner() {
-            if settled < Instant::now() {
-                least = least.min(held.lease_remaining());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        stop.store(true, Ordering::Relaxed);
-        least
-    });
-    let grown = resident_kib().saturating_sub(before);
-    println!("{attempts:?} attempts, at least {least:?} of the lease, {grown} KiB more");
-    assert!(held.is_owner(), "{:?}", held.loss());
-    assert!(least > TIMEOUT / 3, "{least:?}");
-    // Other tests run in this process. Without a bound, it grows by about 16 MiB in each of the 18 seconds.
-    assert!(grown < 192 * 1024, "{grown} KiB");
-}
-
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// With the window full of calls that a frozen server does not answer, an attempt ends at its deadline.
