@@ -7,12 +7,13 @@
 //! A znode counts from the submission of its create until a reply or an event shows that it does not exist.
 //! If the reply to a create is lost, the znode counts until a search for it, or its deletion, was answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::calls::may_have_created;
 use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
 
 /// The part of `jute.maxbuffer` that is left for the rest of the transaction, for the packet around it, and for
 /// znodes of the session that it does not know, as a divisor.
@@ -121,12 +122,17 @@ impl Budget {
         self.add(path, bytes);
     }
 
-    /// Creates in this directory with no known outcome have been searched for: what they have made was found, or is
-    /// deleted as soon as it is seen.
-    pub(super) fn settle(&mut self, dir: &str) {
+    /// Creates in this directory with no known outcome have been searched for, with these children. What is among
+    /// them counts on, until its request finds it or its deletion is answered.
+    pub(super) fn settle(&mut self, dir: &str, children: &Names) {
         let is_in_dir = |path: &str| path.rsplit_once('/').is_some_and(|(parent, _)| parent == dir);
-        let settled: Vec<Arc<str>> = self.lost.keys().filter(|path| is_in_dir(path)).cloned().collect();
-        settled.iter().for_each(|path| self.forget_lost(path));
+        let in_dir: Vec<Arc<str>> = self.lost.keys().filter(|path| is_in_dir(path)).cloned().collect();
+        if in_dir.is_empty() {
+            return;
+        }
+        let listed: BTreeSet<&str> = children.iter().flat_map(|name| [name, without_number(name)]).collect();
+        let is_listed = |path: &str| path.rsplit_once('/').is_some_and(|(_, name)| listed.contains(name));
+        in_dir.iter().filter(|path| !is_listed(path)).for_each(|path| self.forget_lost(path));
     }
 
     /// A znode counts that was counted by [`take`](Budget::take).
@@ -146,6 +152,7 @@ impl Budget {
     /// There is no such znode, or no longer.
     pub(super) fn remove(&mut self, path: &str) {
         self.forget_lost(path);
+        self.forget_lost(without_number(path));
         self.used = self.used.saturating_sub(self.znodes.remove(path).unwrap_or_default());
     }
 
@@ -179,6 +186,13 @@ impl Budget {
     pub(super) fn used(&self) -> usize {
         self.used
     }
+}
+
+/// The path, or the name, under which a sequential znode was to be created. Beyond the end of the counter, a sign
+/// comes before the digits.
+fn without_number(path: &str) -> &str {
+    let start = path.len().checked_sub(NUMBER).and_then(|end| path.get(..end)).unwrap_or(path);
+    if start.ends_with("--") { &start[..start.len() - 1] } else { start }
 }
 
 /// Has a znode count. Returns the bytes that it had counted before.

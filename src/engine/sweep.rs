@@ -198,8 +198,8 @@ impl Engine {
         sweep.failure = None;
         let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
         self.remove_strays(&dir, &children);
+        self.budget.settle(dir.as_str(), &children);
         self.search_in(connection, children, searching);
-        self.budget.settle(dir.as_str());
         self.end_round(id);
     }
 

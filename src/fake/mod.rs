@@ -272,6 +272,12 @@ impl SimulatedZooKeeper {
         self.shared.lock().log.clear();
     }
 
+    /// Returns the ephemeral znodes, with the sessions that own them.
+    #[cfg(test)]
+    pub(crate) fn ephemerals(&self) -> Vec<(i64, String)> {
+        self.shared.lock().tree.ephemerals()
+    }
+
     /// Executes a transaction, as another client.
     #[cfg(test)]
     pub(crate) fn transact(&self, operations: &[crate::client::Op]) {

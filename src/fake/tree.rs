@@ -228,6 +228,12 @@ impl Tree {
         self.clock = self.clock.saturating_add(millis);
     }
 
+    #[cfg(test)]
+    pub(super) fn ephemerals(&self) -> Vec<(i64, String)> {
+        let ephemerals = self.znodes.iter().filter(|(_, znode)| znode.owner != 0);
+        ephemerals.map(|(path, znode)| (znode.owner, path.clone())).collect()
+    }
+
     fn znode(&self, path: &str) -> ZkResult<&ZNode> {
         self.znodes.get(path).ok_or(ZkError::NoNode)
     }

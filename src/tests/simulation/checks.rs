@@ -1,15 +1,19 @@
 //! The promises checked after every step.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::holds::Hold;
 use super::locks::Callback;
 use super::turns::Place;
-use super::world::{World, short};
+use super::world::{ClientState, World, short};
 use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::counter::is_in_doubt;
 use crate::recipe::znode_name::{ZNodeName, generated_sequence};
+use crate::session::Core;
+
+/// The bytes of a path's length in a transaction.
+const LENGTH: usize = 4;
 
 impl World {
     /// Returns a description of a broken promise.
@@ -20,6 +24,7 @@ impl World {
             .filter(|_| has_changed)
             .find_map(|dir| self.check_children(dir))
             .or_else(|| dirs.iter().find_map(|dir| self.check_owners(dir)))
+            .or_else(|| if has_changed { self.check_budgets() } else { None })
             .or_else(|| self.check_cohorts())
             .or_else(|| self.check_turns())
     }
@@ -29,6 +34,41 @@ impl World {
         self.record_end_of_counter(dir, &children);
         let late = &self.state().late;
         check_names(&children, |child| late.contains(&format!("{dir}/{child}")))
+    }
+
+    /// The transaction that ends a session names all its ephemeral znodes. So a session counts each one that
+    /// exists, and makes no more than that can name. One that it cannot know, because a server had held its
+    /// create back, is deleted when it is seen.
+    fn check_budgets(&self) -> Option<String> {
+        let sessions: Vec<(usize, i64, Arc<Core>)> = {
+            let state = self.state();
+            let clients = state.clients.iter().enumerate();
+            let session = |(number, client): (usize, &ClientState)| {
+                Some((number, client.simulated.session_id(), client.core.upgrade()?))
+            };
+            clients.filter_map(session).collect()
+        };
+        let mut existing: BTreeMap<i64, usize> = BTreeMap::new();
+        for (session, path) in self.zookeeper.ephemerals() {
+            if !self.state().late.contains(&path) {
+                // The sign beyond the end of the counter is left to the reserve.
+                let sign = usize::from(generated_sequence(&path).is_some_and(|number| number < 0));
+                *existing.entry(session).or_default() += LENGTH + path.len() - sign;
+            }
+        }
+        for (number, session, core) in sessions {
+            let bytes = existing.get(&session).copied().unwrap_or_default();
+            if bytes > self.profile.jute_max_buffer {
+                return Some(format!(
+                    "client {number} has {bytes} bytes of znodes: no server can end its session"
+                ));
+            }
+            let counted = core.bytes_of_znodes();
+            if counted < bytes && core.end_reason().is_none() {
+                return Some(format!("client {number} counts {counted} of {bytes} bytes of znodes"));
+            }
+        }
+        None
     }
 
     /// No lock that reports ownership has another request before it in the queue, except that

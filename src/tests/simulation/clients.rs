@@ -187,6 +187,8 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
 /// With a short tick, a stall of a few ticks lasts for longer than a keep-alive period.
 fn draw_tick(world: &World, random: &mut Random, timeout: Duration) -> Duration {
     match world.profile.faults.stalls {
+        // What its reports leave of a lease must be long, compared to a window.
+        _ if world.profile.is_narrow => timeout / 10,
         true => random.of(&[timeout / 4, timeout / 10, timeout / 10, timeout / 10]),
         false => random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
     }

@@ -159,6 +159,21 @@ impl User {
         }
     }
 
+    /// Starts more than a narrow link transmits in a session timeout, and gives each up at once. No owner on the
+    /// same session may suffer.
+    pub(super) fn start_too_much(&self) {
+        const REQUESTS: usize = 120;
+        let lock = BlockingWriteLock::with_options(&self.session, self.dir, options(&self.world));
+        let lock = lock.expect("a good path");
+        self.world.note(format!("starts {REQUESTS} requests on {}", self.dir));
+        for _ in 0..REQUESTS {
+            match lock.try_lock_for(Wait::until_moment(self.world.now())) {
+                Ok(guard) => drop(guard),
+                Err(error) => return self.check_error(&error),
+            }
+        }
+    }
+
     pub(super) fn new_tag(&self) -> String {
         let mut state = self.world.state();
         state.tags += 1;
@@ -386,6 +401,10 @@ impl User {
         if guards.iter().any(|guard| !guard.is_owner() && guard.loss().is_none()) {
             self.world.fail("a guard neither owns nor was lost");
         }
+        let has_no_lease = |guard: &&LockGuard| guard.loss() == Some(LossReason::LeaseExpired);
+        if self.world.profile.is_calm() && guards.iter().any(has_no_lease) {
+            self.world.fail("an owner loses its lock although its link works");
+        }
     }
 
     /// Without faults, a request is only refused by a closed lock or session, and at the end of the
@@ -411,11 +430,11 @@ impl User {
         }
     }
 
-    /// What a call without a guard has left is deleted without time passing, unless there are
-    /// faults, or the workers are busy.
+    /// What a call without a guard has left is deleted without time passing, unless something holds that
+    /// up.
     pub(super) fn check_that_nothing_is_held(&self, tag: &str) {
         let profile = &self.world.profile;
-        if !profile.is_calm() || profile.is_busy {
+        if !profile.is_prompt() {
             return;
         }
         let soon = self.world.now().after(Duration::from_nanos(1));

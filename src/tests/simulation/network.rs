@@ -292,6 +292,10 @@ impl BlockingClient for Wire {
         self.min_idle_for_ping
     }
 
+    fn jute_max_buffer(&self) -> usize {
+        self.world.profile.jute_max_buffer
+    }
+
     fn close(&self) {
         pause(Wait::Send);
         self.world.note("close");

@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use super::random::Random;
 use super::wire::Step;
+use crate::client::DEFAULT_JUTE_MAX_BUFFER;
 use crate::fake::SequenceEnd;
+
+/// So long a transaction can name two requests.
+const ROOM_FOR_TWO: usize = 200;
 
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
@@ -54,6 +58,11 @@ pub(super) struct Profile {
     pub(super) mostly_jobs: bool,
     /// The calls of a session that may be under way before others wait.
     pub(super) window: usize,
+    /// Whether the clients' links transmit slowly, and some users start more than that. The network of bytes
+    /// alone has such links.
+    pub(super) is_narrow: bool,
+    /// The transaction that ends a session is no longer.
+    pub(super) jute_max_buffer: usize,
 }
 
 /// The faults that may occur.
@@ -159,6 +168,8 @@ impl Profile {
             transacts: false,
             mostly_jobs: false,
             window: 512,
+            is_narrow: false,
+            jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             raises: faults.regrants && random.one_in(2),
         };
         if profile.first_sequence == i32::MAX - 2 {
@@ -199,6 +210,16 @@ impl Profile {
         if random.one_in(3) {
             profile.window = random.of(&[1, 2, 3, 5]);
         }
+        profile.is_narrow =
+            profile.on_wire && profile.blocks && random.one_in(if profile.is_calm() { 2 } else { 8 });
+        if profile.is_narrow {
+            // It must transmit a window in far less than a lease.
+            profile.window = random.of(&[1, 1, 2]);
+            profile.steps *= 2;
+        }
+        if !profile.is_calm() && random.one_in(6) {
+            profile.jute_max_buffer = ROOM_FOR_TWO;
+        }
         if !profile.on_wire && (profile.raises || faults.stalls) {
             profile.favor_owners();
         }
@@ -227,6 +248,11 @@ impl Profile {
 
     pub(super) fn is_calm(&self) -> bool {
         !self.faults.any()
+    }
+
+    /// Whether nothing holds up what a client does: neither a fault, nor other work, nor its link.
+    pub(super) fn is_prompt(&self) -> bool {
+        self.is_calm() && !self.is_busy && !self.is_narrow
     }
 }
 

@@ -86,8 +86,7 @@ impl<'a> Scheduler<'a> {
             if let Some(broken) = self.world.check_that_losses_are_reported() {
                 self.world.fail(broken);
             }
-            // Without faults, and with free workers.
-            if self.world.profile.is_calm() && !self.world.profile.is_busy {
+            if self.world.profile.is_prompt() {
                 if let Err(broken) = self.world.check_that_kept_locks_are_given_up() {
                     self.world.fail(broken);
                 }

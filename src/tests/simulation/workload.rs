@@ -87,6 +87,7 @@ impl Scheduler<'_> {
         let Profile { transacts, mostly_jobs, .. } = self.world.profile;
         let runs_jobs = mostly_jobs || transacts && self.world.state().random.one_in(2);
         let body: Body = match choice {
+            13.. if self.world.profile.is_narrow => Box::new(move || user.start_too_much()),
             _ if runs_jobs => Box::new(move || user.use_job()),
             _ if uses_semaphore => Box::new(move || user.use_semaphore()),
             choice if choice > 3 && self.world.profile.mostly_cohorts => {

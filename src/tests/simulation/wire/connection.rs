@@ -162,6 +162,10 @@ impl ZooKeeperClient for SimulatedConnection {
         self.with_endpoint(|endpoint| endpoint.granted.report_delay).unwrap_or_default()
     }
 
+    fn jute_max_buffer(&self) -> usize {
+        self.world.profile.jute_max_buffer
+    }
+
     fn close(&self) {
         pause(Wait::Turn);
         self.world.note("close");

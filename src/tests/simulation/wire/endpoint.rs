@@ -209,7 +209,7 @@ impl Endpoint {
                 *at = now.after(TRICKLE);
                 transport.down.take_byte()
             }
-            None => transport.down.take(random, splits),
+            None => transport.down.take(random, splits, usize::MAX),
         };
         transport.received += segment.len() as u64;
         let (mut must_leave, mut events) = (false, 0);

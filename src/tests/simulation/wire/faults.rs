@@ -356,7 +356,9 @@ pub(in crate::tests::simulation) fn stop(world: &World) {
     end_stall(world);
     let mut state = world.state();
     for endpoint in state.clients.iter_mut().filter_map(|client| client.endpoint()) {
-        endpoint.transport.iter_mut().for_each(|transport| transport.trickles_at = None);
+        if let Some(transport) = &mut endpoint.transport {
+            (transport.trickles_at, transport.transmits_until) = (None, None);
+        }
     }
     drop(state);
     for server in 0..servers {

@@ -7,7 +7,8 @@
 //! decodes the requests, and the [simulated ZooKeeper](crate::fake) executes them. What the ensemble
 //! knows of a session is the [model](super::link) of the other simulated clients.
 //!
-//! Segments may be split, delayed, swallowed, and cut at any byte. Time does not pass while a step
+//! Segments may be split, delayed, swallowed, and cut at any byte. Some links are narrow: what a client starts
+//! beyond what its link transmits waits there, in order. Time does not pass while a step
 //! is overdue, so that without a fault every step is quick.
 //!
 //! Beside the promises of every run:
@@ -46,6 +47,10 @@ use crate::time::Moment;
 
 /// The part of the session timeout that passes until an unimpeded step is taken.
 const STEP_DIVISOR: u32 = 200;
+
+/// What a narrow link transmits at once, which is about two calls, and how often it does in a session timeout.
+const NARROW_SEGMENT: usize = 256;
+const SEGMENTS_PER_TIMEOUT: u32 = 40;
 
 /// A step of one client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +109,7 @@ impl State {
         }
         if let Some(transport) = endpoint.transport.as_ref().filter(|it| flows && !it.is_swallowed) {
             if server_of(transport.server).reads() {
-                if !transport.up.is_empty() {
+                if transport.may_send(now) {
                     steps.push(Step::Send);
                 }
                 if server_of(transport.server).view.is_none() && transport.peer.has_events() {
@@ -143,9 +148,11 @@ impl State {
         let client = &self.clients[number];
         let endpoint = client.wire.as_ref()?.endpoint.as_ref()?;
         let deadline = endpoint.machine.deadline().map(|deadline| deadline.max(client.paused_until));
-        let trickle = endpoint.transport.as_ref().and_then(|transport| transport.trickles_at);
-        let trickle = trickle.filter(|at| *at > now);
-        [deadline, self.step_limit(number, now), trickle].into_iter().flatten().min()
+        let transport = endpoint.transport.as_ref();
+        let trickle = transport.and_then(|transport| transport.trickles_at).filter(|at| *at > now);
+        let transmits = transport.filter(|transport| !transport.up.is_empty());
+        let transmits = transmits.and_then(|transport| transport.transmits_until).filter(|at| *at > now);
+        [deadline, self.step_limit(number, now), trickle, transmits].into_iter().flatten().min()
     }
 
     /// Time has passed up to now.
@@ -246,7 +253,14 @@ impl World {
             Some(index) => endpoint.late.get_mut(index),
         };
         let Some(transport) = transport else { return };
-        let segment = transport.up.take(&mut self.state().random, splits);
+        let is_opening = self.state().clients[number].opening;
+        let is_narrow = splits && self.profile.is_narrow && late.is_none() && !is_opening;
+        let longest = if is_narrow { NARROW_SEGMENT } else { usize::MAX };
+        let segment = transport.up.take(&mut self.state().random, splits, longest);
+        if is_narrow {
+            let time = self.state().clients[number].session_timeout / SEGMENTS_PER_TIMEOUT;
+            transport.transmits_until = Some(self.now().after(time));
+        }
         Front { world: self, client: number, transport, ledger: &endpoint.ledger }.receive(&segment);
         endpoint.late.retain(|transport| !transport.up.is_empty());
     }

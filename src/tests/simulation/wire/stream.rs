@@ -24,9 +24,9 @@ impl Stream {
         self.bytes.is_empty()
     }
 
-    /// Takes the next segment, of any length.
-    pub(super) fn take(&mut self, random: &mut Random, splits: bool) -> Vec<u8> {
-        let length = self.bytes.len();
+    /// Takes the next segment, of any length up to this one.
+    pub(super) fn take(&mut self, random: &mut Random, splits: bool, longest: usize) -> Vec<u8> {
+        let length = self.bytes.len().min(longest);
         let length = if splits && random.one_in(3) { 1 + random.index(length) } else { length };
         self.bytes.drain(..length.min(self.bytes.len())).collect()
     }
@@ -60,6 +60,8 @@ pub(super) struct Transport {
     pub(super) is_late: bool,
     /// What the server has sent arrives slowly: the next byte not before this moment.
     pub(super) trickles_at: Option<Moment>,
+    /// The link is narrow, and transmits to the server until this moment.
+    pub(super) transmits_until: Option<Moment>,
     pub(super) peer: Peer,
 }
 
@@ -74,6 +76,7 @@ impl Transport {
             is_swallowed: false,
             is_late: false,
             trickles_at: None,
+            transmits_until: None,
             peer,
         }
     }
@@ -104,6 +107,11 @@ impl Transport {
     pub(super) fn end_down(&mut self) {
         self.down.has_ended = true;
         self.peer.is_mute = true;
+    }
+
+    /// Returns whether something for the server is next.
+    pub(super) fn may_send(&self, now: Moment) -> bool {
+        !self.up.is_empty() && self.transmits_until.is_none_or(|until| until <= now)
     }
 
     /// Returns whether the client has something to read.
