@@ -19,11 +19,11 @@ use crate::stderr::complain;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// Logs what happens on standard error; twice for each step. RUST_LOG overrides it
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
-    /// Logs what happens on standard error; twice for each step. RUST_LOG overrides it
-    #[arg(long, short, global = true, help_heading = "Options", action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]
@@ -84,7 +84,7 @@ Exit codes:
    73  the request for the lock cannot be created, for example as the chroot does not exist
    74  the output cannot be written
    75  run: the lock was not acquired (--try, --timeout); once: in progress elsewhere
-   76  run: the lock was lost, or about to be, before the command started or while it ran
+   76  run, once: the lock was lost, or about to be, before the command started or while it ran
    77  access denied, or credentials refused
    78  a file of credentials or certificates cannot be used
    79  once: already done
@@ -101,9 +101,7 @@ macro_rules! run_examples {
 Examples:
   zklock run /locks/backup -- ./backup.sh --full
   zklock run --try /locks/report -- make report || echo 'another one makes it'
-  zklock run --naming kazoo /locks/report -- make report
-  zklock run --timeout 10m -c zk1,zk2,zk3/app /locks/migrate -- \\
-    sh -c 'migrate --fence $ZKLOCK_FENCING_TOKEN'"
+  zklock run --timeout 10m -c zk1,zk2/app /locks/migrate -- sh -c 'migrate --fence $ZKLOCK_FENCING_TOKEN'"
     };
 }
 
@@ -112,9 +110,10 @@ The command:
   It finds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN in its environment. It runs
   in a separate process group, to which SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM,
   SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU and SIGXFSZ are forwarded. While zklock waits for the lock, all
-  but SIGUSR1 and SIGUSR2 end the wait. The lock is released when the command has ended. A 'zklock run' in the command for the same lock would wait for itself,
-  and is refused, unless ZKLOCK_PATH is unset or names another lock that was taken in between. The
-  command gets the environment of zklock, so also ZK_AUTH if that is set.
+  but SIGUSR1 and SIGUSR2 end the wait. The lock is released when the command has ended. A 'zklock run'
+  in the command for the same lock would wait for itself, and is refused, unless ZKLOCK_PATH is unset or
+  names another lock that was taken in between. The command gets the environment of zklock, so also
+  ZK_AUTH if that is set.
 
 The terminal:
   In the foreground, the command has the terminal as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.
@@ -155,6 +154,8 @@ What is ended:
   also after a forwarded signal or a 'zklock revoke' that they ignore.
 
 A lock that is shared with another library:
+  zklock run --naming kazoo /locks/report -- make report
+
   zklock counts the requests of all libraries, but the other library counts only names that it knows.
   With names that it does not know, both hold the lock at once. zklock warns of such requests when it
   has acquired the lock and before it releases it. A missing
@@ -187,7 +188,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
     /// The names of requests, for a lock that is shared with another library
-    #[arg(long, value_enum, value_name = "SCHEME", default_value = "recipe")]
+    #[arg(long, hide_short_help = true, value_enum, value_name = "SCHEME", default_value = "recipe")]
     pub(crate) naming: Naming,
     /// Shares the lock with others that run with --shared, and with the readers of a ReadWriteLock
     #[arg(long, conflicts_with = "naming")]
@@ -196,7 +197,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "naming"])]
     pub(crate) permits: Option<NonZeroU32>,
     /// What 'zklock who' shows, in place of the host and the process id
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, hide_short_help = true, value_name = "TEXT")]
     pub(crate) data: Option<String>,
     #[command(flatten)]
     pub(crate) command: CommandArgs,
@@ -217,10 +218,10 @@ impl RunArgs {
 pub(crate) struct CommandArgs {
     /// The time for the command to end after SIGTERM when the lock is lost; then it is killed. Without
     /// contact it has a quarter of the session timeout at most
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub(crate) grace: Duration,
     /// The time after which a stopped command is ended, as it keeps the lock from others; 0 is never
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1m")]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "1m")]
     pub(crate) stopped_for: Duration,
     /// Does not say whom it waits for, nor why it has not run the command
     #[arg(long, short)]
@@ -290,7 +291,7 @@ pub(crate) struct OnceArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) keep: Option<Duration>,
     /// What others are shown, in place of the host and the process id
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, hide_short_help = true, value_name = "TEXT")]
     pub(crate) data: Option<String>,
     #[command(flatten)]
     pub(crate) command: CommandArgs,
@@ -328,7 +329,7 @@ Examples:
   zklock who --json /locks/backup | jq -r '.queue[0].who'
   zklock who --watch /locks/backup
   zklock who /app/converters/leases",
-    after_help = "\
+    after_long_help = "\
 WHO is the data of the request, of which 48 characters are shown; --json has all of it. SINCE is by the
 clock of the servers, and AGE the difference to the clock of this machine. --watch goes on until it is
 ended, also through outages, which it mentions on standard error.
@@ -354,7 +355,7 @@ Examples:
   zklock leader /election
   zklock leader --watch /election | while read -r since leader; do reconfigure \"$leader\"; done
   zklock leader --json /election | jq -r .leader.who",
-    after_help = "\
+    after_long_help = "\
 Prints the data of the leader's request, by default its host and process id, in one line: control
 characters are escaped, and nothing else. With --watch, each line begins with the time of the change,
 and '-' stands for no leader. A client that asks the leader to step down overwrites its data: then the
@@ -378,7 +379,7 @@ pub(crate) struct LeaderArgs {
 Examples:
   zklock revoke /locks/backup
   zklock revoke --force-after 30s /locks/backup",
-    after_help = "\
+    after_long_help = "\
 All holders are asked: the owner, or all readers. A holder decides whether and when it releases the
 lock; 'zklock run' ends its command. With --force-after the znode of a holder that has not released
 the lock in that time is deleted, and the next request acquires at once. THE HOLDER MAY STILL BE
@@ -398,7 +399,7 @@ pub(crate) struct RevokeArgs {
 Examples:
   zklock reap --older-than 1d /locks/backup
   zklock reap --older-than 1d --yes /locks/backup",
-    after_help = "\
+    after_long_help = "\
 Only persistent requests are deleted, such as a client in another language may leave behind. Requests
 of live sessions always stay: see 'zklock revoke'. So do those that no known library has named, which
 are shown: delete them by hand. Ages are by the clock of the servers: to read it, a znode is created in
@@ -422,7 +423,7 @@ Examples:
   zklock doctor -c zk1,zk2,zk3/app
   zklock doctor -c zk1,zk2,zk3/app /locks/backup
   zklock doctor --json | jq -r '.warnings[]'",
-    after_help = "\
+    after_long_help = "\
 Connects to every address of every server, for 3s at most, and opens a session on each. Version, mode and tick come
 from the four letter words 'srvr' and 'conf', where the server allows them and TLS is not used. Makes a znode
 /zklock-doctor-… for a moment, if it may, for the clock of the servers. What was checked is listed; jute.maxbuffer
@@ -511,14 +512,14 @@ pub(crate) mod tests {
         }
     }
 
-    /// Of 50 lines.
+    /// Of 24 lines.
     #[test]
     fn short_help_of_each_subcommand_fits_a_screen_and_begins_with_an_example() {
         let mut command = Cli::command();
         command.build();
         for command in command.get_subcommands_mut().filter(|command| command.get_name() != "help") {
             let help = command.clone().render_help().to_string();
-            assert!(help.lines().count() <= 50, "{help}");
+            assert!(help.lines().count() <= 24, "{help}");
             assert!(help.starts_with("Examples:\n  zklock "), "{help}");
         }
     }

@@ -23,13 +23,15 @@ const AUTH_VARIABLE: &str = "ZK_AUTH";
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
-    /// The servers, port 2181 by default, and the chroot of all paths. A server is awaited for 10s at
-    /// most, for the session timeout if that is shorter, or for the time of 'run --timeout'
+    /// The servers, port 2181 by default, and the chroot: HOST:PORT,...[/CHROOT]
+    ///
+    /// A server is awaited for 10s at most, for the session timeout if that is shorter, or for the time of
+    /// 'run --timeout'
     #[arg(
         long,
         short,
         global = true,
-        value_name = "HOST:PORT,...[/CHROOT]",
+        value_name = "SERVERS",
         env = "ZK_CONNECT",
         default_value = "127.0.0.1:2181"
     )]
@@ -43,7 +45,7 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
     pub(crate) max_tick: Duration,
     /// Creates the chroot, with its parents, if it is missing. Everybody may do anything there
-    #[arg(long, global = true)]
+    #[arg(long, global = true, hide_short_help = true)]
     create_chroot: bool,
     /// An identity, such as digest:user:password. Others see arguments: better set ZK_AUTH [env:
     /// ZK_AUTH=]
