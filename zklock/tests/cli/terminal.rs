@@ -21,6 +21,10 @@ use crate::support::wait::{deadline, eventually, eventually_some};
 /// Can only be killed.
 const STUBBORN: &str = "trap '' TERM; exec >/dev/null 2>&1; while :; do sleep 0.05; done";
 
+/// Waits for a signal that it traps. A loop of `sleep` could not always be stopped: a shell with `vfork` takes no
+/// signal before its child has executed a program, and the child may be stopped before.
+const WAITING: &str = "sleep 1000 & echo pid $$; wait";
+
 /// A terminal with an interactive shell, which has job control.
 struct Terminal {
     shell: Child,
@@ -160,7 +164,7 @@ fn command_is_stopped_and_continued_as_a_job() {
     let fixture = Fixture::new();
     let mut terminal = Terminal::new(&fixture);
     // A process that the terminal does not reach must not run on.
-    terminal.run("", "setsid sh -c 'echo pid $$; sleep 1000' & echo up; read x; echo got:$x; kill $!", "");
+    terminal.run("", "setsid sh -c 'echo pid $$; exec sleep 1000' & echo up; read x; echo got:$x; kill $!", "");
     let pid = pid_of(&terminal.expect("pid "));
     terminal.type_keys("\x1a");
     terminal.expect("stopped; the lock is lost unless");
@@ -178,7 +182,7 @@ fn command_that_has_lost_the_lock_while_it_was_stopped_is_killed_when_it_is_cont
     let mut terminal = Terminal::new(&fixture);
     terminal.run(
         "--session-timeout 4s",
-        "echo pid $$; trap 'echo r\"\"an; exit' TERM CONT; while :; do sleep 0.01; done",
+        &format!("trap 'echo r\"\"an; exit' TERM CONT; {WAITING}"),
         "",
     );
     let pid = pid_of(&terminal.expect("pid "));
@@ -347,7 +351,7 @@ fn background_command_that_reads_the_terminal_goes_on_in_the_foreground() {
 fn stopped_job_that_is_continued_in_the_background_runs_there() {
     let fixture = Fixture::new();
     let mut terminal = Terminal::new(&fixture);
-    terminal.run("", "trap 'echo r\"\"un; exit' USR1; echo pid $$; while :; do sleep 0.05; done", "");
+    terminal.run("", &format!("trap 'echo r\"\"un; exit' USR1; {WAITING}"), "");
     let pid = pid_of(&terminal.expect("pid "));
     terminal.type_keys("\x1a");
     terminal.expect("Stopped");
