@@ -424,10 +424,10 @@ Examples:
   zklock doctor -c zk1,zk2,zk3/app /locks/backup
   zklock doctor --json | jq -r '.warnings[]'",
     after_long_help = "\
-Connects to every address of every server, for 3s at most, and opens a session on each. Version, mode and tick come
-from the four letter words 'srvr' and 'conf', where the server allows them and TLS is not used. Makes a znode
-/zklock-doctor-… for a moment, if it may, for the clock of the servers. What was checked is listed; jute.maxbuffer
-cannot be seen.
+Connects to every address of every server, for 3s at most, and opens a session on each, and a second one
+beside it for 3s at most. Version, mode and tick come from the four letter words 'srvr' and 'conf', where
+the server allows them and TLS is not used. Makes a znode /zklock-doctor-… for a moment, if it may, for the
+clock of the servers. What was checked is listed, and what was not.
 
 Exit codes:
     0  all is well

@@ -51,6 +51,7 @@ pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
         ));
     }
     findings.extend(flawed_releases(probes));
+    findings.extend(probes.iter().filter_map(refusal));
     findings.extend(probes.iter().filter_map(timing));
     findings
 }
@@ -86,11 +87,22 @@ fn flaw_of(version: &str) -> Option<String> {
     (release < SOUND).then(|| format!("{version}: {}", issues.join(", ")))
 }
 
+/// A second connection that is refused: a session asks for the tick there.
+fn refusal(probe: &Probe) -> Option<String> {
+    let (name, refusal) = (probe.target.name(), probe.refusal.as_ref()?);
+    Some(format!(
+        "{name} refuses this machine a second connection ({refusal}), on which a session asks for the tick: half of the \
+         session timeout counts for it, and short outages lose locks: raise maxClientCnxns, or state the tick \
+         (zklock --max-tick, SessionBuilder::max_tick)"
+    ))
+}
+
 /// A session timeout that is too short for the tick.
 fn timing(probe: &Probe) -> Option<String> {
     let (name, granted) = (probe.target.name(), probe.granted?);
     let Some(tick) = probe.tick else {
-        return Some(format!(
+        // Without a second connection, nobody could ask.
+        return probe.refusal.is_none().then(|| format!(
             "the tick of {name} is not known, so half of the session timeout counts for it, and short outages lose \
              locks: allow the four letter word 'conf', or leave minSessionTimeout at two ticks"
         ));
@@ -121,6 +133,7 @@ mod tests {
             granted: Some(Duration::from_secs(20)),
             tick: Some(Duration::from_secs(2)),
             failure: None,
+            refusal: None,
         }
     }
 
@@ -181,5 +194,15 @@ mod tests {
         assert!(found.contains("a session timeout of 5s") && found.contains("ask for 6s or more"), "{found}");
         let found = only_finding(&[Probe { tick: None, ..probe("zk1", "standalone") }]);
         assert!(found.contains("the tick of zk1 is not known"), "{found}");
+    }
+
+    #[test]
+    fn refused_second_connection_is_one_finding() {
+        for tick in [None, Some(Duration::from_secs(2))] {
+            let refusal = Some("no session".to_owned());
+            let found = only_finding(&[Probe { tick, refusal, ..probe("zk1", "standalone") }]);
+            assert!(found.contains("zk1 refuses this machine a second connection (no session)"), "{found}");
+            assert!(found.contains("raise maxClientCnxns, or state the tick"), "{found}");
+        }
     }
 }

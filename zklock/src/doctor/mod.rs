@@ -26,6 +26,10 @@ use crate::spans::show_duration;
 /// The beginning of the name of a znode that is made for a moment.
 const PROBE: &str = "/zklock-doctor-";
 
+/// In no four letter word. The property is that of a JVM, and only the admin server has it.
+const NOT_SHOWN: &str = "not checked: jute.maxbuffer, which servers do not show to clients; if it is set, give \
+     SessionBuilder::jute_max_buffer its smallest value";
+
 /// A longer listing takes each client a while.
 const MANY_CHILDREN: i32 = 100_000;
 
@@ -128,7 +132,9 @@ impl Findings {
             "the servers are one ensemble",
             "their releases lose nothing",
             "session timeouts and ticks",
+            "a second connection",
         ]);
+        self.notes.push(NOT_SHOWN.to_owned());
         self.warnings.extend(ensemble::findings(probes));
         self.differences("session timeouts", probes.iter().filter_map(|probe| probe.granted));
         self.differences("ticks", probes.iter().filter_map(|probe| probe.tick));

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use zookeeper_recipes_lock::LockError;
+use zookeeper_recipes_lock::{LockError, Session, Wait};
 
 use super::four_letter;
 use crate::connection::ConnectionArgs;
@@ -12,7 +12,7 @@ use crate::failure::{Failure, describe};
 /// No server grants less than it wants, so this shows the least that it grants.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The longest time for a server to accept a connection.
+/// The longest time for a server to accept a connection, and to serve a second one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An address to probe.
@@ -37,6 +37,8 @@ pub(super) struct Probe {
     pub(super) tick: Option<Duration>,
     /// The reason why no session could be opened.
     pub(super) failure: Option<String>,
+    /// The reason why no second connection could be opened beside the first.
+    pub(super) refusal: Option<String>,
 }
 
 /// Resolves a name. Without an address, the target says why.
@@ -81,6 +83,7 @@ impl Target {
             granted: None,
             tick: None,
             failure: self.failure.clone(),
+            refusal: None,
             target: self,
         };
         let Some(address) = probe.target.address else { return Ok(probe) };
@@ -89,53 +92,56 @@ impl Target {
             probe.failure = Some(error.to_string());
             return Ok(probe);
         }
-        let mut asks_least = true;
         if connection.tls_config().is_none() {
             let status = four_letter::status(address);
             probe.version = status.version;
             probe.mode = status.mode.unwrap_or(probe.mode);
             probe.tick = status.tick;
-            asks_least = status.tick.is_none();
         }
-        match probe.target.granted(connection, address, connection.session_timeout)? {
-            Ok(granted) => probe.granted = Some(granted),
-            Err(failure) => {
-                probe.failure = Some(failure);
-                return Ok(probe);
-            }
-        }
+        let session =
+            match probe.target.open(connection, address, connection.session_timeout, connection.wait())? {
+                Ok(session) => session,
+                Err(failure) => {
+                    probe.failure = Some(failure);
+                    return Ok(probe);
+                }
+            };
+        probe.granted = Some(session.session_timeout());
         if probe.mode == "-" {
             probe.mode = "serves".to_owned();
         }
-        if asks_least {
-            // Two ticks, unless the server is configured otherwise.
-            let least = probe.target.granted(connection, address, SHORTEST_TIMEOUT)?;
-            probe.tick = least.ok().map(|least| least / 2).filter(|tick| *tick >= SHORTEST_TIMEOUT);
+        // As each session does, on a second connection.
+        match probe.target.open(connection, address, SHORTEST_TIMEOUT, Wait::timeout(CONNECT_TIMEOUT))? {
+            Ok(second) => {
+                // Two ticks, unless the server is configured otherwise.
+                let tick = Some(second.session_timeout() / 2).filter(|tick| *tick >= SHORTEST_TIMEOUT);
+                probe.tick = probe.tick.or(tick);
+                second.close();
+            }
+            Err(refusal) => probe.refusal = Some(refusal),
         }
+        session.close();
         Ok(probe)
     }
 
-    /// Opens a session at this address, and returns what is granted, or why there is none.
-    fn granted(
+    /// Opens a session at this address, or returns why there is none.
+    fn open(
         &self,
         connection: &ConnectionArgs,
         address: SocketAddr,
-        asked: Duration,
-    ) -> Result<Result<Duration, String>, Failure> {
-        let mut builder = connection.builder(&address.to_string())?.session_timeout(asked);
+        session_timeout: Duration,
+        wait: Wait,
+    ) -> Result<Result<Session, String>, Failure> {
+        let mut builder = connection.builder(&address.to_string())?;
+        builder = builder.session_timeout(session_timeout).wait_for_server(wait);
         if let Some(tls) = connection.tls_config() {
             // The certificate is for the name.
             builder = builder.tls(tls.server_name(&*self.host));
         }
-        Ok(match builder.connect() {
-            Ok(session) => {
-                let granted = session.session_timeout();
-                session.close();
-                Ok(granted)
-            }
-            Err(LockError::Connect { tried, .. }) => Err(format!("no session: {tried}")),
-            Err(error) => Err(describe(&error)),
-        })
+        Ok(builder.connect().map_err(|error| match error {
+            LockError::Connect { tried, .. } => format!("no session: {tried}"),
+            error => describe(&error),
+        }))
     }
 }
 

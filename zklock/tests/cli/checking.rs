@@ -21,6 +21,7 @@ fn healthy_server_is_well() {
     assert_eq!([cells[0], cells[1]], [address.as_str(); 2], "{}", ended.out);
     assert!(cells[2].starts_with("3."), "{}", ended.out);
     assert_eq!(cells[3..], ["standalone", "20s", "0.5s"], "{}", ended.out);
+    assert!(ended.out.contains("not checked: jute.maxbuffer"), "{}", ended.out);
     assert!(ended.out.ends_with("all is well\n"), "{}", ended.out);
 }
 
@@ -96,6 +97,23 @@ fn session_timeout_of_two_ticks_is_a_warning() {
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.out.contains("less than three of its ticks (0.5s)"), "{}", ended.out);
     assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
+}
+
+#[test]
+fn refused_second_connection_is_a_warning() {
+    let of_one_machine = |limit: u32| ServerOptions {
+        config: vec![format!("maxClientCnxns={limit}")],
+        ..ServerOptions::default()
+    };
+    let server = Server::with(of_one_machine(1));
+    let ended = zklock(&server, &["doctor"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let warning = format!("WARN: {} refuses this machine a second connection", server.connect_string());
+    assert_eq!(ended.out.matches(&warning).count(), 1, "{}", ended.out);
+    assert!(ended.out.contains("raise maxClientCnxns, or state the tick"), "{}", ended.out);
+    assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
+    // A session asks for the tick on its own second connection, for a moment.
+    zklock(&Server::with(of_one_machine(2)), &["doctor"]).assert_succeeded();
 }
 
 #[test]
