@@ -135,10 +135,11 @@ When the lock is lost:
   client may own it at once: the command gets SIGTERM then, and SIGKILL after --grace. When another
   client asks for the lock ('zklock revoke'), the command gets SIGTERM.
   The command is not started when the lock is lost before, or about to be.
-  The command is killed at once if zklock itself is ended by SIGKILL, on Linux. Its descendants are not,
-  nor is a command that has changed its user, as sudo has. If zklock alone is suspended (SIGSTOP, a frozen
-  container) for longer than the lease, the command runs on without the lock. So a command that writes
-  to a shared resource should send its fencing token along.
+  The command is killed at once if zklock itself is ended by SIGKILL, on Linux. Its children are not, and
+  run on without the lock, unless zklock is process 1 of a container or systemd ends them
+  (KillMode=mixed). A command that has changed its user, as sudo has, is not killed either. If zklock
+  alone is suspended (SIGSTOP, a frozen container) for longer than the lease, the command runs on without
+  the lock. So a command that writes to a shared resource should send its fencing token along.
 
 What is ended:
   SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all of

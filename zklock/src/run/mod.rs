@@ -15,8 +15,9 @@
 //! goes to the group, SIGKILL to the group and, on Linux, to every descendant. This process adopts those whose
 //! parents have ended (a child subreaper), so one look at `/proc` finds them all, in whatever group, session
 //! or namespace they are, and by whatever name. They are identified by process id and start time. If this
-//! process itself is killed, the kernel kills the command, but not its descendants, and not a command that
-//! has changed its user (sudo) or has capabilities.
+//! process itself is killed, the kernel kills the command, but not its children, in its group or outside, and
+//! not a command that has changed its user (sudo) or has capabilities. The kernel kills a process with its
+//! parent only if the process has asked for that, and its own children do not inherit the request.
 //!
 //! **The terminal.** Whenever this process's group has the terminal, it hands it over to the group of the
 //! command: at once if it is on all three standard descriptors, otherwise (in a pipeline, whose other

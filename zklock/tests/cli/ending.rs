@@ -20,6 +20,7 @@ use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 /// Can only be killed.
 const STUBBORN: &str = "trap '' TERM; echo pid $$; while :; do sleep 0.05; done";
 const CREATE: i32 = 1;
+const DELETE: i32 = 2;
 const CREATE_WITH_STAT: i32 = 15;
 /// Less than all retries of a call during an outage take.
 const PROMPT: Duration = Duration::from_secs(8);
@@ -180,15 +181,17 @@ fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
     assert_eq!(program.end().code, 0);
 }
 
-/// The kernel does it, as nobody else can.
+/// The kernel kills the command, because nobody else can. It does not kill the children of the command.
 #[cfg(target_os = "linux")]
 #[test]
-fn command_is_killed_with_the_program() {
+fn command_is_killed_with_the_program_but_its_children_are_not() {
     let fixture = Fixture::new();
-    let program = fixture.run(&[], STUBBORN);
-    let pid = program.line_with("pid");
+    let program = fixture.run(&[], "sh -c 'echo child pid $$; exec sleep 1000' & echo command pid $$; wait");
+    let [child, command] = ["child pid", "command pid"].map(|text| program.line_with(text));
     program.signal(Signal::KILL);
-    eventually("the command is killed", || !is_alive(&pid));
+    eventually("the command is killed", || !is_alive(&command));
+    assert!(is_alive(&child), "{child}");
+    kill_process(pid_of(&child), Signal::KILL).unwrap();
 }
 
 #[test]
@@ -246,8 +249,11 @@ fn process_from_before_the_program_is_not_ended() {
 #[cfg(target_os = "linux")]
 #[test]
 fn process_that_may_not_be_signalled_is_reported() {
-    if !geteuid().is_root() || Command::new("setpriv").arg("--version").output().is_err() {
-        println!("skipped: it needs root, and setpriv(1)");
+    // The root of a user namespace has no other users.
+    let mut other_user = Command::new("setpriv");
+    other_user.args(["--reuid", "65534", "--clear-groups", "true"]);
+    if !geteuid().is_root() || !other_user.output().is_ok_and(|ran| ran.status.success()) {
+        println!("skipped: it needs root with other users, and setpriv(1)");
         return;
     }
     let fixture = Fixture::new();
@@ -333,6 +339,37 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
         beats.lines().map(|beat| beat.split(' ').next().unwrap().parse().unwrap()).collect();
     assert!(tokens.is_sorted() && losses > 0, "{losses} losses: {tokens:?}");
     println!("{losses} losses, {} beats", tokens.len());
+}
+
+// ---- a loss that comes with the end of the command
+
+/// `zklock` cannot know whether the znode was deleted before the command had ended.
+#[test]
+fn znode_that_is_gone_when_its_deletion_comes_is_76() {
+    let fixture = Fixture::new();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    relay.swallow_from(Request { operation: DELETE, path: fixture.dir.clone() });
+    let program = Program::spawn(command(&relay.connect_string(), &fixture.run_args(&[], "exit 3")));
+    eventually("the deletion is swallowed", || relay.bytes_held() > 0);
+    delete_owner(&fixture);
+    relay.restore();
+    program.end().assert_failed(76, "the command ended with code 3, but without the lock: ");
+}
+
+/// The lock is taken away by force from a command that is about to end by itself.
+#[test]
+fn command_that_ends_by_itself_after_an_unnoticed_loss_is_76() {
+    let fixture = Fixture::new();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    let args = fixture.run_args(&[], "echo pid $$; read line; exit 3");
+    let mut program = Program::spawn(command(&relay.connect_string(), &args));
+    let pid = program.line_with("pid");
+    relay.hold_replies();
+    delete_owner(&fixture);
+    program.close_input();
+    eventually("the command has ended", || !is_alive(&pid));
+    relay.restore();
+    program.end().assert_failed(76, "deleted by another client");
 }
 
 // ---- how it was started
