@@ -164,7 +164,11 @@ fn command_is_stopped_and_continued_as_a_job() {
     let fixture = Fixture::new();
     let mut terminal = Terminal::new(&fixture);
     // A process that the terminal does not reach must not run on.
-    terminal.run("", "setsid sh -c 'echo pid $$; exec sleep 1000' & echo up; read x; echo got:$x; kill $!", "");
+    terminal.run(
+        "",
+        "setsid sh -c 'echo pid $$; exec sleep 1000' & echo up; read x; echo got:$x; kill $!",
+        "",
+    );
     let pid = pid_of(&terminal.expect("pid "));
     terminal.type_keys("\x1a");
     terminal.expect("stopped; the lock is lost unless");
@@ -180,11 +184,7 @@ fn command_is_stopped_and_continued_as_a_job() {
 fn command_that_has_lost_the_lock_while_it_was_stopped_is_killed_when_it_is_continued() {
     let fixture = Fixture::new();
     let mut terminal = Terminal::new(&fixture);
-    terminal.run(
-        "--session-timeout 4s",
-        &format!("trap 'echo r\"\"an; exit' TERM CONT; {WAITING}"),
-        "",
-    );
+    terminal.run("--session-timeout 4s", &format!("trap 'echo r\"\"an; exit' TERM CONT; {WAITING}"), "");
     let pid = pid_of(&terminal.expect("pid "));
     terminal.type_keys("\x1a");
     terminal.expect("Stopped");
