@@ -37,7 +37,14 @@ pub(super) struct Budget {
     znodes: BTreeMap<Arc<str>, usize>,
     /// The bytes of each one whose create has no known outcome; a sequential one stands under its path without
     /// the number.
-    lost: BTreeMap<Arc<str>, usize>,
+    lost: BTreeMap<Arc<str>, Lost>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Lost {
+    bytes: usize,
+    /// A search has begun since.
+    is_searched: bool,
 }
 
 impl Budget {
@@ -122,31 +129,43 @@ impl Budget {
         self.add(path, bytes);
     }
 
-    /// Creates in this directory with no known outcome have been searched for, with these children. What is among
-    /// them counts on, until its request finds it or its deletion is answered.
+    /// A search for the creates in this directory with no known outcome begins.
+    pub(super) fn search(&mut self, dir: &str) {
+        let in_dir = self.lost.iter_mut().filter(|(path, _)| is_in(dir, path));
+        in_dir.for_each(|(_, lost)| lost.is_searched = true);
+    }
+
+    /// A search has ended with these children. What is among them counts on, until its request finds it or its
+    /// deletion is answered. So does what was lost since the search began: it may have been created after it.
     pub(super) fn settle(&mut self, dir: &str, children: &Names) {
-        let is_in_dir = |path: &str| path.rsplit_once('/').is_some_and(|(parent, _)| parent == dir);
-        let in_dir: Vec<Arc<str>> = self.lost.keys().filter(|path| is_in_dir(path)).cloned().collect();
-        if in_dir.is_empty() {
+        let searched = self.lost.iter().filter(|(path, lost)| lost.is_searched && is_in(dir, path));
+        let searched: Vec<Arc<str>> = searched.map(|(path, _)| Arc::clone(path)).collect();
+        if searched.is_empty() {
             return;
         }
         let listed: BTreeSet<&str> = children.iter().flat_map(|name| [name, without_number(name)]).collect();
         let is_listed = |path: &str| path.rsplit_once('/').is_some_and(|(_, name)| listed.contains(name));
-        in_dir.iter().filter(|path| !is_listed(path)).for_each(|path| self.forget_lost(path));
+        searched.iter().filter(|path| !is_listed(path)).for_each(|path| self.forget_lost(path));
     }
 
     /// A znode counts that was counted by [`take`](Budget::take).
     fn add(&mut self, path: &str, bytes: usize) {
-        self.used = self.used.saturating_sub(insert(&mut self.znodes, path, bytes));
+        if bytes > 0 {
+            let former = self.znodes.insert(path.into(), bytes);
+            self.used = self.used.saturating_sub(former.unwrap_or_default());
+        }
     }
 
     /// As [`add`](Budget::add), for one of which nobody knows whether it exists.
     fn lose(&mut self, path: &str, bytes: usize) {
-        self.used = self.used.saturating_sub(insert(&mut self.lost, path, bytes));
+        if bytes > 0 {
+            let former = self.lost.insert(path.into(), Lost { bytes, is_searched: false });
+            self.used = self.used.saturating_sub(former.map_or(0, |lost| lost.bytes));
+        }
     }
 
     fn forget_lost(&mut self, path: &str) {
-        self.used = self.used.saturating_sub(self.lost.remove(path).unwrap_or_default());
+        self.used = self.used.saturating_sub(self.lost.remove(path).map_or(0, |lost| lost.bytes));
     }
 
     /// There is no such znode, or no longer.
@@ -195,8 +214,6 @@ fn without_number(path: &str) -> &str {
     if start.ends_with("--") { &start[..start.len() - 1] } else { start }
 }
 
-/// Has a znode count. Returns the bytes that it had counted before.
-fn insert(znodes: &mut BTreeMap<Arc<str>, usize>, path: &str, bytes: usize) -> usize {
-    let former = if bytes > 0 { znodes.insert(path.into(), bytes) } else { None };
-    former.unwrap_or_default()
+fn is_in(dir: &str, path: &str) -> bool {
+    path.rsplit_once('/').is_some_and(|(parent, _)| parent == dir)
 }

@@ -171,6 +171,7 @@ impl Engine {
         }
         sweep.activity = Activity::UnderWay;
         sweep.searching = std::mem::take(&mut sweep.waiting).into_iter().collect();
+        self.budget.search(sweep.dir.as_str());
         self.write_nothing(AfterWrite::Sweep(id, self.lease.connection()));
     }
 

@@ -137,6 +137,23 @@ fn znode_that_another_search_lists_counts_until_it_is_gone() {
     assert_eq!(engine.budget.used(), REQUEST);
 }
 
+/// The listing may be of a moment before.
+#[test]
+fn create_that_is_lost_while_a_search_is_under_way_counts_until_the_next_one_is_answered() {
+    let mut engine = engine_for(3);
+    let (_, first) = start(&mut engine);
+    let (_, second) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), "x-b-lock-");
+    engine.input(NOW, |engine| engine.replied(second, Err(ZkError::ConnectionLoss)));
+    let (write, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+    let (list, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(first, Err(ZkError::ConnectionLoss)));
+    engine.window = Window::new(0);
+    let nothing = || Ok(Reply::Children(Names::default()));
+    engine.input(NOW, |engine| engine.replied(list, nothing()));
+    assert_eq!(engine.budget.used(), 2 * REQUEST, "the first one counts, and the second one is made again");
+}
+
 #[test]
 fn znode_that_another_client_deletes_does_not_count() {
     const ALONE: &str = "x-a-lock-0000000000";
