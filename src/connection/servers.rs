@@ -200,17 +200,19 @@ impl Servers {
     }
 
     /// Records the end of a connection that served the session: whether it was left because the server did
-    /// not answer.
-    pub(super) fn ended(&mut self, target: Destination, was_silent: bool) {
+    /// not answer. It ends the lap, unless the server has refused this client after all.
+    pub(super) fn ended(&mut self, target: Destination, was_silent: bool, was_refused: bool) {
+        if !was_refused {
+            self.lap = None;
+        }
         self.silent.retain(|silent| *silent != target.address);
         if was_silent {
             self.silent.push(target.address);
         }
     }
 
-    /// Records that a session was opened, or taken up again, at this address. Ends the lap.
+    /// Records that a session was opened, or taken up again, at this address.
     pub(super) fn succeeded(&mut self, target: Destination) {
-        self.lap = None;
         self.last = Some(target);
         for host in &mut self.hosts {
             host.is_tried = false;
@@ -494,6 +496,7 @@ mod tests {
             let mut servers = servers(&THREE, seed);
             let NextServer::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
             servers.succeeded(target);
+            servers.ended(target, false, false);
             servers.failed(target, "gone".to_owned());
             let lap = lap(&mut servers, 3);
             assert_eq!(lap[1], target, "{lap:?}");
@@ -503,7 +506,27 @@ mod tests {
         let mut alone = servers(&THREE[..1], 1);
         let target = lap(&mut alone, 1)[0];
         alone.succeeded(target);
+        alone.ended(target, false, false);
         assert_eq!(lap(&mut alone, 1), [target]);
+    }
+
+    /// It had taken the session up before. No other address may be tried twice before all were tried.
+    #[test]
+    fn server_that_refuses_this_client_is_one_of_the_lap() {
+        for seed in 0..50 {
+            let mut servers = servers(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"], seed);
+            let mut tried = HashSet::new();
+            for position in 0..4 {
+                let target = lap(&mut servers, 1)[0];
+                tried.insert(target.address);
+                if position % 2 == 0 {
+                    servers.succeeded(target);
+                    servers.ended(target, true, true);
+                }
+                servers.failed(target, "refused".to_owned());
+            }
+            assert_eq!(tried.len(), 4);
+        }
     }
 
     #[test]
@@ -512,12 +535,12 @@ mod tests {
             let mut servers = servers(&THREE, seed);
             let silent = lap(&mut servers, 3)[0];
             servers.succeeded(silent);
-            servers.ended(silent, true);
+            servers.ended(silent, true, false);
             for _ in 0..3 {
                 assert_eq!(lap(&mut servers, 3)[2], silent);
             }
             servers.succeeded(silent);
-            servers.ended(silent, false);
+            servers.ended(silent, false, false);
             assert_eq!(lap(&mut servers, 3)[1], silent);
         }
     }

@@ -458,7 +458,8 @@ impl Io {
 
     fn note_end(&mut self, was_silent: bool) {
         if let Some(link) = self.link.as_ref().filter(|link| link.is_serving) {
-            self.servers.ended(link.target, was_silent);
+            let was_refused = self.machine.as_ref().is_some_and(Machine::is_refused);
+            self.servers.ended(link.target, was_silent, was_refused);
         }
     }
 

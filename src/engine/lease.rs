@@ -64,6 +64,10 @@ const MARGIN_DIVISOR: u32 = 32;
 /// taken.
 const RESERVE_DIVISOR: u32 = 32;
 
+/// The part of the session timeout for which a lease should last when a lock is taken, as a divisor. One that
+/// ends before is extended first, if a write can do that: the write would follow anyway, and it may take long.
+const FRESH_DIVISOR: u32 = 8;
+
 /// The session's lease: its present epoch, the owners, and what is to prove the next epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lease {
@@ -315,16 +319,28 @@ impl Lease {
 
     /// Returns whether a lock may be taken under the current epoch: it lasts, and can be extended before it
     /// ends, by each pair that waits to be confirmed and later by the first one that is made under
-    /// the lock. Otherwise an owner would lose the lock in perfect contact.
+    /// the lock. Otherwise an owner would lose the lock in perfect contact. It also lasts for a while, unless no
+    /// write could help.
     pub(crate) fn admits_owners(&self, now: Moment) -> bool {
-        self.admits_owners_until(self.end(), now)
+        !self.is_stale(now) && self.admits_owners_until(self.end(), now)
+    }
+
+    fn is_stale(&self, now: Moment) -> bool {
+        let fresh = now.after(self.granted.session_timeout / FRESH_DIVISOR);
+        let may_be_stale = !self.is_always_proven && self.end() < fresh;
+        may_be_stale && self.end_after_write(now).is_some_and(|end| end >= fresh)
     }
 
     /// Returns whether only a missing write keeps the lease from admitting owners.
     pub(crate) fn needs_proof(&self, now: Moment) -> bool {
-        let proven = self.proven_by(self.sending(now)).filter(|_| self.is_connected && !self.over);
-        let extended = proven.map(|proven| self.end_of_proof(proven).max(self.end()));
+        let extended = self.end_after_write(now);
         !self.admits_owners(now) && extended.is_some_and(|end| self.admits_owners_until(end, now))
+    }
+
+    /// Returns when the lease ends after the answer to a write that is sent now, if that proves something.
+    fn end_after_write(&self, now: Moment) -> Option<Moment> {
+        let proven = self.proven_by(self.sending(now)).filter(|_| self.is_connected && !self.over);
+        proven.map(|proven| self.end_of_proof(proven).max(self.end()))
     }
 
     fn admits_owners_until(&self, end: Moment, now: Moment) -> bool {

@@ -313,6 +313,11 @@ impl<C> Machine<C> {
         }
     }
 
+    /// Returns whether a server has refused clients like this one, and none has admitted it since.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refusal.is_some()
+    }
+
     /// The transport that [`Action::Open`] asked for is open.
     pub(crate) fn opened(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Opening { .. }) {

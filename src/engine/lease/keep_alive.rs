@@ -43,7 +43,8 @@
 //! A lock that was just taken is held for D/2 before anything is sent for it. On a session that had owned nothing
 //! it has less than F until the first touch is proven: only the client's pings make pairs until then. With a ping
 //! in each sixth of T, the proof of a pair is up to R + T/3 old when the next one is confirmed, so at least
-//! S − R − T/3 − D/2 remains.
+//! S − R − T/3 − D/2 remains. A lease that lasts on from before is older. With less than T/8 of it left, a write
+//! extends it before a lock is taken, and if there is not enough for D/2, another one follows at once.
 
 use std::time::Duration;
 

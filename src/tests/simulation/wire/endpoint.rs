@@ -1,6 +1,6 @@
 //! [`Endpoint`]: a client's end: the machine with its transports, driven as by the I/O thread.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::ledger::{Ledger, Meaning};
@@ -8,7 +8,7 @@ use super::server::Peer;
 use super::session::Ticketed;
 use super::stream::Transport;
 use crate::client::{ClientEvent, EventSink, Granted};
-use crate::connection::machine::{Action, Event, Machine, Reply};
+use crate::connection::machine::{Action, Event, Machine, Reply, SessionLoss};
 use crate::error::ZkResult;
 use crate::tests::simulation::random::Random;
 use crate::time::Moment;
@@ -36,7 +36,11 @@ pub(in crate::tests::simulation) struct Endpoint {
     pub(super) late: Vec<Transport>,
     /// The servers, in the order in which they are tried.
     servers: Vec<usize>,
-    attempts: usize,
+    /// The position of the next one, unless a lap is to begin.
+    next: usize,
+    was_served: bool,
+    /// Those that were asked in this lap, and in the former ones if this client was refused there.
+    asked: BTreeSet<usize>,
     /// The server of the next attempt, whatever its turn.
     pub(super) next_server: Option<usize>,
     pub(super) contact: Contact,
@@ -70,7 +74,9 @@ impl Endpoint {
             transport: None,
             link_number: 0,
             late: Vec::new(),
-            attempts: 0,
+            next: 0,
+            was_served: false,
+            asked: BTreeSet::new(),
             next_server: None,
             contact: Contact::Disconnected,
             has_ended: false,
@@ -87,7 +93,9 @@ impl Endpoint {
 
     pub(super) fn set_servers(&mut self, servers: Vec<usize>) {
         self.machine.set_addresses(servers.len());
-        (self.servers, self.attempts) = (servers, 0);
+        // The machine goes on to count the attempts of the present lap.
+        self.asked.extend(&servers);
+        (self.servers, self.next) = (servers, 0);
     }
 
     /// Returns whether a server serves the session, as far as the simulation knows.
@@ -159,9 +167,17 @@ impl Endpoint {
         self.link_number
     }
 
-    /// Returns whether the machine has lost the session.
-    pub(super) fn reports_loss(&self) -> bool {
-        self.actions.iter().any(|(_, action)| matches!(action, Action::Event(Event::SessionLost(_))))
+    /// Returns why the machine has lost the session, if it has.
+    pub(super) fn reported_loss(&self) -> Option<SessionLoss> {
+        self.actions.iter().find_map(|(_, action)| match action {
+            Action::Event(Event::SessionLost(loss)) => Some(*loss),
+            _ => None,
+        })
+    }
+
+    /// Returns whether each server was asked since one has served the session.
+    pub(super) fn has_asked_all(&self) -> bool {
+        self.servers.iter().all(|server| self.asked.contains(server))
     }
 
     // ---- steps
@@ -171,15 +187,23 @@ impl Endpoint {
         if number != self.link_number {
             return;
         }
-        let position = self.attempts % self.servers.len();
+        let is_refused = self.machine.is_refused();
+        if std::mem::take(&mut self.was_served) && !is_refused {
+            self.next = 0;
+        }
+        let position = self.next % self.servers.len();
         if position == 0 {
             // Another order in each lap.
             for last in (1..self.servers.len()).rev() {
                 self.servers.swap(last, random.index(last + 1));
             }
+            if !is_refused {
+                self.asked.clear();
+            }
         }
-        self.attempts += 1;
-        let server = self.next_server.take().unwrap_or(self.servers[position]);
+        self.next = position + 1;
+        let server = self.next_server.take().filter(|_| !is_refused).unwrap_or(self.servers[position]);
+        self.asked.insert(server);
         self.transport = Some(Transport::new(server, Peer::new(peer)));
     }
 
@@ -220,8 +244,9 @@ impl Endpoint {
             events += usize::from(matches!(meaning, Meaning::Event { .. }));
             must_leave |= self.ledger.take_up(meaning);
             if begins {
-                // The next search begins with a lap over all servers, as that of a real connection.
-                self.attempts = 0;
+                // The next search begins with a lap over all servers, as that of a real connection, unless
+                // the server refuses this client after all.
+                self.was_served = true;
                 transport.peer.at_greeting = Some(self.ledger.clone());
             }
         }

@@ -30,6 +30,8 @@ pub(super) enum Mode {
     Deposed,
     /// It answers pings, and no other request any more.
     PingsOnly,
+    /// It takes sessions up, and demands an authentication of another kind with the first request.
+    Demanding,
 }
 
 pub(super) struct Server {

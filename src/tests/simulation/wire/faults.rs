@@ -78,6 +78,7 @@ fn possible(faults: Faults) -> Vec<Fault> {
     }
     if faults.failing_calls {
         possible.extend([Fault::Garbage, Fault::Break(Mode::Garbled), Fault::Break(Mode::ReadOnly)]);
+        possible.push(Fault::Break(Mode::Demanding));
         possible.extend([Fault::Break(Mode::Lagging), Fault::Break(Mode::Lagging), Fault::Cut]);
     }
     let breaking = possible.iter().filter(|fault| matches!(fault, Fault::Break(_))).count();
@@ -179,7 +180,8 @@ fn break_server(world: &World, server: usize, mode: Mode) {
     }
     world.note(format!("server {server} is {mode:?}"));
     match mode {
-        Mode::Down | Mode::Electing | Mode::ReadOnly => lose_server(world, server),
+        // An operator has started it again with another configuration.
+        Mode::Down | Mode::Electing | Mode::ReadOnly | Mode::Demanding => lose_server(world, server),
         Mode::Lagging | Mode::Deposed => send_all_events(world, server),
         Mode::Serving | Mode::Silent | Mode::Unreachable | Mode::Garbled | Mode::PingsOnly => {}
     }

@@ -17,7 +17,7 @@ use super::leader::{Proposal, note_result};
 use super::ledger::{Ledger, Meaning, Table, Watched};
 use super::stream::Transport;
 use crate::connection::codec::{
-    ConnectAnswer, ConnectRequest, ConnectResponse, EventKind, Frames, MAX_REQUEST, Password, Reply,
+    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, EventKind, Frames, MAX_REQUEST, Password, Reply,
     ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
 };
 use crate::error::{ZkError, ZkResult};
@@ -288,6 +288,9 @@ impl Front<'_> {
         if self.is_left_without_a_reply(&request) {
             return;
         }
+        if self.mode() == Mode::Demanding && !matches!(request, Request::Auth { .. }) {
+            return self.demand_authentication(xid);
+        }
         match &request {
             Request::Auth { scheme, auth } => {
                 self.transport.peer.is_authenticated = true;
@@ -333,6 +336,15 @@ impl Front<'_> {
             self.send(&frame, Some(Meaning::Garbage));
         }
         self.transport.peer.is_stuck
+    }
+
+    /// Ahead of the replies that it owes.
+    fn demand_authentication(&mut self, xid: i32) {
+        self.world.note(format!("server {} refuses client {}", self.transport.server, self.client));
+        let mut frame = Vec::new();
+        ReplyHeader { xid, zxid: 0, error: AUTHENTICATION_REQUIRED }.encode(&mut frame);
+        self.send(&frame, Some(Meaning::Garbage));
+        self.close();
     }
 
     /// The credentials come before anything else, and the watches before other requests.

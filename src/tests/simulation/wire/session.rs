@@ -8,7 +8,7 @@ use super::Endpoint;
 use super::endpoint::Contact;
 use super::stream::Transport;
 use crate::connection::Continuation;
-use crate::connection::machine::Reply;
+use crate::connection::machine::{Reply, SessionLoss};
 use crate::error::ZkResult;
 use crate::tests::simulation::faults::draw_grant;
 use crate::tests::simulation::world::{State, World};
@@ -250,12 +250,13 @@ impl World {
         }
     }
 
-    /// No client gives up a session that lives.
+    /// No client gives up a session that lives, unless it has asked each server, and some have refused it.
     pub(super) fn check_losses(&self, number: usize) {
         let session = {
             let mut state = self.state();
             let Some(endpoint) = state.clients[number].endpoint() else { return };
-            if !endpoint.reports_loss() {
+            let Some(loss) = endpoint.reported_loss() else { return };
+            if loss == SessionLoss::AuthenticationRequired && endpoint.has_asked_all() {
                 return;
             }
             endpoint.ledger.session
