@@ -208,7 +208,7 @@ impl RecordingListener {
         let session = state.clients[client].simulated.session_id();
         let lives = world.zookeeper.sessions().contains(&session);
         let true_reason = match reason {
-            LossReason::SessionExpired => !lives,
+            LossReason::SessionExpired => !lives || state.given_up.contains(&session),
             LossReason::NodeDeleted => state.node_deleted.contains(&session),
             LossReason::LeaseExpired => !world.profile.is_calm(),
             // After the last attempt to join, or at the end of the counter.

@@ -53,6 +53,8 @@ pub(super) struct State {
     /// Znodes deleted by another client, and the sessions that they belonged to.
     pub(super) deleted_by_another: BTreeSet<String>,
     pub(super) node_deleted: BTreeSet<i64>,
+    /// Sessions that their clients have given up because servers refused them.
+    pub(super) given_up: BTreeSet<i64>,
     /// Those of them whose turn had not come: no session may own by them.
     pub(super) deleted_in_the_queue: BTreeSet<String>,
     /// The requests in the queues whose turn has come.
@@ -169,6 +171,7 @@ impl World {
             locks: Vec::new(),
             deleted_by_another: BTreeSet::new(),
             node_deleted: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             deleted_in_the_queue: BTreeSet::new(),
             turns: BTreeMap::new(),
             turns_as_of: None,

@@ -488,7 +488,10 @@ fn a_lock_that_was_waited_for_has_a_lease_that_lasts() {
             assert!(left >= timeout / FRESH_DIVISOR, "{ticks} ticks after {waits:?}: {left:?}");
             let least = run.least_left(10 * timeout);
             let round_trips = 2 * timeout / MAX_ROUND_TRIP;
-            assert!(least + round_trips >= timeout / FRESH_DIVISOR, "{ticks} ticks after {waits:?}: {least:?}");
+            assert!(
+                least + round_trips >= timeout / FRESH_DIVISOR,
+                "{ticks} ticks after {waits:?}: {least:?}"
+            );
         }
     }
 }
@@ -557,7 +560,10 @@ fn a_lock_taken_shortly_before_the_end_of_its_lease_has_a_keep_alive_due_at_once
     assert_eq!(lease.end(), second(1 + 31));
     let now = second(30).after(Duration::from_millis(500));
     let ownership = lease.take(now);
-    assert!(ownership.is_some(), "a write sent now extends the lease before it ends, but by little: {lease:?}");
+    assert!(
+        ownership.is_some(),
+        "a write sent now extends the lease before it ends, but by little: {lease:?}"
+    );
     assert!(lease.keep_alive_due(Duration::ZERO) <= now);
 }
 

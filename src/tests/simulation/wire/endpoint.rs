@@ -175,9 +175,11 @@ impl Endpoint {
         })
     }
 
-    /// Returns whether each server was asked since one has served the session.
+    /// Returns whether each server was asked since one has served the session. An attempt that the process has
+    /// slept through counts for the machine; nobody knows which server it was for.
     pub(super) fn has_asked_all(&self) -> bool {
-        self.servers.iter().all(|server| self.asked.contains(server))
+        let has_slept = self.actions.iter().any(|(_, action)| matches!(action, Action::Open));
+        has_slept || self.servers.iter().all(|server| self.asked.contains(server))
     }
 
     // ---- steps
@@ -185,6 +187,7 @@ impl Endpoint {
     /// Begins to open a transport to the next server.
     pub(super) fn begin_to_open(&mut self, number: u64, peer: i64, random: &mut Random) {
         if number != self.link_number {
+            self.asked.extend(&self.servers);
             return;
         }
         let is_refused = self.machine.is_refused();
@@ -201,8 +204,13 @@ impl Endpoint {
                 self.asked.clear();
             }
         }
-        self.next = position + 1;
-        let server = self.next_server.take().filter(|_| !is_refused).unwrap_or(self.servers[position]);
+        let server = match self.next_server.take().filter(|_| !is_refused) {
+            Some(server) => server,
+            None => {
+                self.next = position + 1;
+                self.servers[position]
+            }
+        };
         self.asked.insert(server);
         self.transport = Some(Transport::new(server, Peer::new(peer)));
     }

@@ -312,9 +312,9 @@ impl World {
                 }
                 endpoint.contact = Contact::Connected;
                 endpoint.granted = granted;
+                self.learn_timeout(number, endpoint.ledger.granted);
                 let mut state = self.state();
                 let client = &mut state.clients[number];
-                client.known_timeout = endpoint.ledger.granted;
                 endpoint.probe = Some(client.link.heard.tick);
                 ClientEvent::Connected(endpoint.granted)
             }
@@ -330,13 +330,22 @@ impl World {
             Event::NodeChanged { path, is_deleted } => ClientEvent::NodeChanged { path, is_deleted },
             Event::PingAnswered { sent } => ClientEvent::PingAnswered { sent },
             Event::TakenUp { session_timeout } => {
-                let mut state = self.state();
-                let client = &mut state.clients[number];
-                client.known_timeout = client.known_timeout.min(session_timeout);
+                let known = self.state().clients[number].known_timeout;
+                self.learn_timeout(number, known.min(session_timeout));
                 ClientEvent::TakenUp { session_timeout }
             }
         };
         self.report_on_wire(number, event)
+    }
+
+    /// A client that learns of a shorter session timeout may learn of it too late to keep its session.
+    fn learn_timeout(&self, number: usize, known: Duration) {
+        let now = self.now();
+        let mut state = self.state();
+        let client = &mut state.clients[number];
+        if std::mem::replace(&mut client.known_timeout, known) > known {
+            client.wired_mut().clear_since = now;
+        }
     }
 
     fn report_on_wire(&self, number: usize, event: ClientEvent) -> Work {

@@ -17,8 +17,8 @@ use super::leader::{Proposal, note_result};
 use super::ledger::{Ledger, Meaning, Table, Watched};
 use super::stream::Transport;
 use crate::connection::codec::{
-    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, EventKind, Frames, MAX_REQUEST, Password, Reply,
-    ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
+    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, EventKind, Frames, MAX_REQUEST,
+    Password, Reply, ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
 };
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{Connection, View};

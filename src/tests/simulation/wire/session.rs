@@ -256,10 +256,12 @@ impl World {
             let mut state = self.state();
             let Some(endpoint) = state.clients[number].endpoint() else { return };
             let Some(loss) = endpoint.reported_loss() else { return };
-            if loss == SessionLoss::AuthenticationRequired && endpoint.has_asked_all() {
+            let (session, has_asked_all) = (endpoint.ledger.session, endpoint.has_asked_all());
+            if loss == SessionLoss::AuthenticationRequired && has_asked_all {
+                state.given_up.insert(session);
                 return;
             }
-            endpoint.ledger.session
+            session
         };
         if self.zookeeper.sessions().contains(&session) {
             self.fail(format!("client {number} gives up a session that lives"));
