@@ -122,6 +122,9 @@ fn znode_that_another_search_lists_counts_until_it_is_gone() {
     engine.input(NOW, |engine| engine.replied(second, Err(ZkError::ConnectionLoss)));
     let (write, _) = submitted(&mut engine);
     engine.input(NOW, |engine| engine.replied(first, Err(ZkError::ConnectionLoss)));
+    engine.input(NOW, |engine| engine.replied(write, Err(ZkError::ConnectionLoss)));
+    // The next round searches for both.
+    let (write, _) = submitted(&mut engine);
     engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
     let (list, _) = submitted(&mut engine);
     engine.window = Window::new(0);

@@ -472,9 +472,12 @@ fn a_lock_that_was_waited_for_has_a_lease_that_lasts() {
             let mut run = Run::new(ticks, false, random);
             let timeout = run.timeout;
             let waits = run.below(2 * timeout);
-            while run.now < second(0).after(waits) {
+            let turn = run.now.after(waits);
+            let next_answer = |run: &Run| run.under_way.front().map(|(at, ..)| *at);
+            while run.next_ping < turn || next_answer(&run).is_some_and(|at| at < turn) {
                 run.step();
             }
+            run.now = turn;
             if run.lease.needs_proof(run.now) {
                 let before = run.lease.end();
                 run.send(Kind::Write);
