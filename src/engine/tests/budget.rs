@@ -115,29 +115,20 @@ fn create_whose_reply_was_lost_counts_until_a_deletion_has_searched() {
 }
 
 #[test]
-fn znode_that_another_search_lists_counts_until_it_is_gone() {
+fn stray_that_a_search_lists_counts_until_it_is_gone() {
     let mut engine = engine_for(3);
-    let (_, first) = start(&mut engine);
-    let (_, second) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), "x-b-lock-");
-    engine.input(NOW, |engine| engine.replied(second, Err(ZkError::ConnectionLoss)));
-    let (write, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(first, Err(ZkError::ConnectionLoss)));
-    engine.input(NOW, |engine| engine.replied(write, Err(ZkError::ConnectionLoss)));
-    // The next round searches for both.
+    let (id, create) = start(&mut engine);
+    engine.input(NOW, |engine| engine.withdraw(id));
+    engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
     let (write, _) = submitted(&mut engine);
     engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
     let (list, _) = submitted(&mut engine);
-    engine.window = Window::new(0);
     let children = Names::from_iter(["x-a-lock-0000000000"]);
     engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(children))));
-    assert_eq!(
-        engine.budget.used(),
-        2 * REQUEST,
-        "the first one is listed, and the second one is made again"
-    );
+    assert_eq!(engine.budget.used(), REQUEST, "its deletion is under way");
     let event = ClientEvent::NodeChanged { path: "/lock/x-a-lock-0000000000".to_owned(), is_deleted: true };
     engine.input(NOW, |engine| engine.client_reports(NOW, event));
-    assert_eq!(engine.budget.used(), REQUEST);
+    assert_eq!(engine.budget.used(), 0);
 }
 
 /// The listing may be of a moment before.
