@@ -43,8 +43,9 @@ impl Terminal {
         let name = ptsname(&master, Vec::new()).unwrap();
         let slave = open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let stdio = || OwnedFd::from(File::from(slave.try_clone().unwrap()));
-        let mut shell = Command::new("setsid");
-        shell.args(["--ctty", "bash", "--norc", "--noprofile", "-i"]);
+        // These tests may run below nohup(1), and a shell leaves ignored signals as they are.
+        let mut shell = Command::new("env");
+        shell.args(["--default-signal", "setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"]);
         shell.stdin(stdio()).stdout(stdio()).stderr(stdio());
         for name in ["ZK_AUTH", "RUST_LOG", "ZKLOCK_PATH", "PROMPT_COMMAND"] {
             shell.env_remove(name);

@@ -230,7 +230,8 @@ impl World {
         let (granted, known) = (client.session_timeout, client.known_timeout);
         let is_paused = client.paused_until > now;
         let is_hindered = is_stalled || is_paused || client.link.partitioned || client.link.slow_until > now;
-        let Some(wired) = &client.wire else { return };
+        // The simulation has made sessions that no server has opened yet.
+        let Some(wired) = client.wire.as_ref().filter(|wired| wired.was_opened) else { return };
         let (since, clear_since) = (wired.last_touch, wired.clear_since);
         let Some(endpoint) = client.endpoint() else { return };
         let is_over = matches!(endpoint.contact, Contact::Lost | Contact::Closed) || endpoint.has_ended;
