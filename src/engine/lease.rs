@@ -325,6 +325,8 @@ impl Lease {
         !self.is_stale(now) && self.admits_owners_until(self.end(), now)
     }
 
+    /// Returns whether the lease ends so soon that a write is to extend it before a lock is taken. One that is always
+    /// kept proven has its keep-alives.
     fn is_stale(&self, now: Moment) -> bool {
         let fresh = now.after(self.granted.session_timeout / FRESH_DIVISOR);
         let may_be_stale = !self.is_always_proven && self.end() < fresh;

@@ -38,6 +38,7 @@ pub(in crate::tests::simulation) struct Endpoint {
     servers: Vec<usize>,
     /// The position of the next one, unless a lap is to begin.
     next: usize,
+    /// A server has taken the session up since the last attempt, which ends the lap unless it refuses the client.
     was_served: bool,
     /// Those that were asked in this lap, and in the former ones if this client was refused there.
     asked: BTreeSet<usize>,
@@ -252,8 +253,6 @@ impl Endpoint {
             events += usize::from(matches!(meaning, Meaning::Event { .. }));
             must_leave |= self.ledger.take_up(meaning);
             if begins {
-                // The next search begins with a lap over all servers, as that of a real connection, unless
-                // the server refuses this client after all.
                 self.was_served = true;
                 transport.peer.at_greeting = Some(self.ledger.clone());
             }
