@@ -9,6 +9,8 @@
     reason = "in a test, a panic is the failure report"
 )]
 
+#[path = "support/handle.rs"]
+mod handle;
 mod support;
 
 use std::alloc::System;
@@ -23,7 +25,6 @@ use support::leaks::{assert_no_threads, threads_named};
 use support::relay::Relay;
 use support::server::{Server, ServerOptions};
 use support::wait::{deadline, eventually, eventually_within};
-use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{
     BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Permit, Revocation, Revoker,
     Semaphore, Session, Wait, WriteLock,
@@ -210,7 +211,7 @@ fn revocation_leaves_no_thread(server: &Server) {
 }
 
 fn only_the_borrowed_handle_is_left(server: &Server) {
-    let zk = Arc::new(ZooKeeper::connect(&server.connect_string(), LONG, |_| {}).unwrap());
+    let zk = Arc::new(handle::connect(&server.connect_string(), LONG));
     let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
     let lock = WriteLock::new(&session, "/leaks/queue").unwrap();
     assert!(lock.lock().unwrap());

@@ -28,6 +28,8 @@ mod uncontended;
 
 #[path = "../floor/mod.rs"]
 mod floor;
+#[path = "../../tests/support/handle.rs"]
+mod handle;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
 
+use crate::handle;
 use crate::{DATA, SESSION_TIMEOUT};
 
 /// As long as the names that the crate under test uses.
@@ -17,7 +18,7 @@ const WRITER_PREFIX: &str = "write-3b241101-e2bb-4255-8caf-4136c566a962-";
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn connect(connect_string: &str) -> Arc<ZooKeeper> {
-    let zk = ZooKeeper::connect(connect_string, SESSION_TIMEOUT, |_| {}).expect("the address is valid");
+    let zk = handle::connect(connect_string, SESSION_TIMEOUT);
     // Connecting continues in the background. The first answer shows that it is done.
     zk.exists("/", false).expect("the server is up");
     Arc::new(zk)

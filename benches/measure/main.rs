@@ -24,6 +24,8 @@ mod table;
 mod takeover;
 mod transactions;
 
+#[path = "../../tests/support/handle.rs"]
+mod handle;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 #[path = "../svg/mod.rs"]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::BlockingWriteLock;
 
 use crate::allocated::allocated_blocks;
 use crate::child::{ATTEMPT, Child};
+use crate::handle;
 use crate::support::server::Server;
 use crate::support::wait::eventually;
 use crate::table::{Aim, print_row};
@@ -40,7 +40,7 @@ pub(crate) fn attempt(connect_string: &str, dir: &str) {
     let held = BlockingWriteLock::new(&holding, dir).expect("the path is valid");
     let _guard = held.lock().expect("it is free");
     let lock = BlockingWriteLock::new(&waiting, dir).expect("the path is valid");
-    let observer = ZooKeeper::connect(connect_string, SESSION_TIMEOUT, |_| {}).expect("the server is up");
+    let observer = handle::connect(connect_string, SESSION_TIMEOUT);
     let time_out = |attempts: usize| {
         for _ in 0..attempts {
             assert!(lock.try_lock_for(TIMEOUT).expect("the server answers").is_none(), "it is held");

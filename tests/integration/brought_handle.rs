@@ -13,13 +13,14 @@ use zookeeper_recipes_lock::{
 use crate::fixtures::{
     Call, ErrorVariant, LONG, Observer, RecordingListener, SHORT, next, session, unique_dir,
 };
+use crate::handle;
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::{deadline, eventually};
 
 /// A session on a new handle.
 fn on_a_handle(connect_string: &str, timeout: Duration) -> Session {
-    let handle = Arc::new(ZooKeeper::connect(connect_string, timeout, |_| {}).unwrap());
+    let handle = Arc::new(handle::connect(connect_string, timeout));
     Session::from_zookeeper(handle, timeout).unwrap()
 }
 
@@ -159,7 +160,7 @@ impl ZooKeeperOperation for Write<'_> {
 #[test]
 fn operation_on_a_handle_is_retried_after_a_lost_connection() {
     let relay = Relay::to(server::shared().connect_string());
-    let handle = Arc::new(ZooKeeper::connect(&relay.connect_string(), LONG, |_| {}).unwrap());
+    let handle = Arc::new(handle::connect(&relay.connect_string(), LONG));
     let session = Session::from_zookeeper(Arc::clone(&handle), LONG).unwrap();
     let path = unique_dir("handle-write");
     let policy = RetryPolicy::constant(Duration::from_millis(50)).with_attempts(u32::MAX);

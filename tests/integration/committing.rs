@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::thread;
 
-use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::client::OpOutcome;
 use zookeeper_recipes_lock::{BlockingWriteLock, LockError, RecoverableZooKeeper, RetryPolicy, Session};
 
 use crate::fixtures::{LONG, Observer, connect, session, unique_dir};
+use crate::handle;
 use crate::support::relay::{Relay, Request};
 use crate::support::server::{self, Server};
 use crate::support::wait::eventually;
@@ -102,7 +102,7 @@ fn paths_of_a_transaction_begin_below_the_chroot() {
 
 #[test]
 fn transaction_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
-    let handle = ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap();
+    let handle = handle::connect(&server::shared().connect_string(), LONG);
     let session = Session::from_zookeeper(Arc::new(handle), LONG).unwrap();
     let guard = lock(&session, &unique_dir("commit")).lock().unwrap();
     let error = guard.commit(|changes| changes.create("/made", "")).unwrap_err();

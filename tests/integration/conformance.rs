@@ -9,6 +9,7 @@ use zookeeper_recipes_lock::client::{AnyClient, Call, Done};
 use zookeeper_recipes_lock::conformance::{Fixture, Subject, check, own};
 
 use crate::fixtures::Observer;
+use crate::handle;
 use crate::support::relay::Relay;
 use crate::support::server::Server;
 use crate::support::wait::{eventually, scaled};
@@ -139,7 +140,7 @@ fn connection_conforms_to_the_port() {
 fn adapter_of_the_crate_zookeeper_conforms_to_the_port() {
     // A panic of the sink ends the crate's event thread.
     let fixture = OneServer::new(false, |connect_string, session_timeout| {
-        let zk = Arc::new(ZooKeeper::connect(connect_string, session_timeout, |_| {}).unwrap());
+        let zk = Arc::new(handle::connect(connect_string, session_timeout));
         (own::adapter(Arc::clone(&zk), session_timeout).into(), Some(zk))
     });
     let report = check(&fixture);

@@ -15,6 +15,7 @@ use zookeeper_recipes_lock::{
 };
 
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, session, unique_dir};
+use crate::handle;
 use crate::support::net::free_port;
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
@@ -188,7 +189,7 @@ fn chroot_that_may_not_be_created_ends_the_connect_with_the_path_of_its_parent()
 }
 
 fn digest_handle(password: &str) -> Arc<ZooKeeper> {
-    let zk = ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap();
+    let zk = handle::connect(&server::shared().connect_string(), LONG);
     zk.add_auth("digest", format!("user:{password}").into_bytes()).unwrap();
     Arc::new(zk)
 }
@@ -268,7 +269,7 @@ fn borrowed_handle_still_works_after_close() {
 #[test]
 fn session_on_a_borrowed_handle_dropped_with_a_guard_leaves_no_znode() {
     let dir = unique_dir("borrowed-drop");
-    let zk = Arc::new(ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap());
+    let zk = Arc::new(handle::connect(&server::shared().connect_string(), LONG));
     let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
     let guard = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
     drop(session);
@@ -280,7 +281,7 @@ fn session_on_a_borrowed_handle_dropped_with_a_guard_leaves_no_znode() {
 
 #[test]
 fn closed_handle_is_refused() {
-    let zk = Arc::new(ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap());
+    let zk = Arc::new(handle::connect(&server::shared().connect_string(), LONG));
     zk.exists("/", false).unwrap();
     zk.close().unwrap();
     let error = Session::from_zookeeper(zk, Duration::from_secs(1)).unwrap_err();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use zookeeper::{Acl, CreateMode, Permission, ZooKeeper};
+use zookeeper::{Acl, CreateMode, Permission};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind, LockOptions, LossReason,
     NamedLocks, NamingScheme, ReadWriteLock, Session, SessionState, Wait, WriteLock,
@@ -14,6 +14,7 @@ use zookeeper_recipes_lock::{
 use crate::fixtures::{
     ErrorVariant, LONG, Observer, RecordingListener, SHORT, connect, next, session, unique_dir,
 };
+use crate::handle;
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server, ServerOptions};
 use crate::support::wait::{deadline, eventually};
@@ -331,7 +332,7 @@ fn watch_fails_after_its_session_ended() {
 #[test]
 fn watches_work_on_a_borrowed_handle() {
     let fixture = Fixture::new("borrowed");
-    let zk = ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap();
+    let zk = handle::connect(&server::shared().connect_string(), LONG);
     let session = Session::from_zookeeper(zk.into(), LONG).unwrap();
     let directory = LockDirectory::new(&session, fixture.dir()).unwrap();
     let (leader_watch, queue) =

@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
 use zookeeper_recipes_lock::{ListeningLock, LockError, LockListener, LossReason, Session, SessionBuilder};
 
+use crate::handle;
 use crate::support::server::Server;
 use crate::support::wait::{deadline, eventually};
 
@@ -77,7 +78,7 @@ impl Observer {
     }
 
     pub fn of(connect_string: &str) -> Observer {
-        Observer { zk: ZooKeeper::connect(connect_string, LONG, |_| {}).unwrap() }
+        Observer { zk: handle::connect(connect_string, LONG) }
     }
 
     pub fn zk(&self) -> &ZooKeeper {

@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper::{Acl, CreateMode, WatchedEvent, ZkResult, ZooKeeper};
+use zookeeper::{Acl, CreateMode, ZkResult, ZooKeeper};
 
+use crate::handle;
 use crate::support::ensemble::Ensemble;
 use crate::support::leaks::{assert_no_threads, threads_named};
 use crate::support::net::listen;
@@ -342,7 +343,7 @@ fn dropped_relay_leaves_no_thread() {
 /// A client whose session ends when it is dropped.
 fn connect(connect_string: &str) -> ZooKeeper {
     let timeout = scaled(Duration::from_secs(10));
-    ZooKeeper::connect(connect_string, timeout, |_: WatchedEvent| ()).unwrap()
+    handle::connect(connect_string, timeout)
 }
 
 fn put(client: &ZooKeeper, path: &str) -> ZkResult<String> {

@@ -8,6 +8,8 @@
     reason = "in a test, a panic is the failure report, and its output is shown with it"
 )]
 
+#[path = "../support/handle.rs"]
+mod handle;
 #[path = "../support/mod.rs"]
 mod support;
 

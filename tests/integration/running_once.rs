@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{LockError, LockOptions, Repeat, RunOnce, RunOutcome, Session};
 
 use crate::fixtures::{LONG, Observer, SHORT, connect, session, unique_dir};
+use crate::handle;
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::eventually;
@@ -94,7 +94,7 @@ fn forgotten_and_reaped_keys_leave_no_znode() {
 
 #[test]
 fn job_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
-    let handle = ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap();
+    let handle = handle::connect(&server::shared().connect_string(), LONG);
     let session = Session::from_zookeeper(Arc::new(handle), LONG).unwrap();
     for repeat in [Repeat::Never, Repeat::UntilSuccess] {
         let jobs = jobs(&session, &unique_dir("once-brought"), repeat);

@@ -16,6 +16,7 @@
 
 pub mod ensemble;
 pub mod leaks;
+pub mod limit;
 pub mod net;
 pub mod process;
 pub mod relay;

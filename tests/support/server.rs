@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::panics;
 use super::test_server::{self, TestServer, java};
 use super::wait::{deadline, eventually_some};
+use super::{limit, panics};
 
 /// The configuration of a server. The default is quick: ticks of half a second, sessions of 1 to 40
 /// s.
@@ -73,7 +73,10 @@ pub struct Server(pub(super) Arc<TestServer>);
 /// The server shared by all tests of this process that do not break it.
 pub fn shared() -> &'static Server {
     static SHARED: OnceLock<Server> = OnceLock::new();
-    SHARED.get_or_init(Server::start)
+    SHARED.get_or_init(|| {
+        limit::watch();
+        Server::start()
+    })
 }
 
 /// The Java class path of the server and of its Java client. Panics if they are not installed.

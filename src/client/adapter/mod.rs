@@ -15,6 +15,8 @@
 //!   [`min_idle_for_ping`](BlockingClient::min_idle_for_ping) requests that gap.
 //! - Within a chroot, it gives a watch on `/` the path "", and calls the application's default
 //!   watcher instead of the closure. There is no remedy here: such a watch never fires.
+//! - A call that is made while its I/O thread starts may not wake that thread, and then no call does.
+//!   [`borrow`](Adapter::borrow) waits before it makes any.
 //! - Dropping its last handle makes a blocking call, so a dedicated thread drops it.
 //!
 //! Calls block as long as packets are swallowed. The port's contract allows this, and the session's
@@ -29,6 +31,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use zookeeper::{Subscription, ZooKeeper};
 
@@ -39,6 +42,9 @@ use super::{Acl, BlockingClient, Call, CreateMode, DEFAULT_TICK, EventSink, Gran
 use crate::error::{ZkError, ZkResult};
 
 /// Added to the crate's idle time before a ping: the crate's timer ticks in tenths of a second.
+/// By then the I/O thread of a handle that was just opened has started.
+const MAX_START: Duration = Duration::from_millis(100);
+
 const AFTER_PING: Duration = Duration::from_millis(200);
 
 /// A handle that the application keeps. Its default watcher is the application's, so each watch
@@ -52,16 +58,19 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    /// Uses a handle that the application keeps.
+    /// Uses a handle that the application keeps, as soon as it reports its state; an older one may not.
     pub(crate) fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<Adapter> {
         let granted = Granted::new(session_timeout).with_tick(DEFAULT_TICK);
         let connection = Arc::new(ConnectionState::new(granted));
         let weak = Arc::downgrade(&connection);
+        let (reports, first_report) = bounded(1);
         let subscription = zk.add_listener(move |state| {
+            let _ = reports.try_send(());
             if let Some(connection) = weak.upgrade() {
                 connection.on_state(state);
             }
         });
+        let _ = first_report.recv_timeout(MAX_START);
         let watches = HandleWatches::new(&connection);
         Arc::new(Adapter {
             zk: Mutex::new(Some(zk)),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
 
+use crate::handle;
 use crate::plan::{LOCKS, SEMAPHORE, SERVERS, state_of};
 use crate::support::ensemble::Ensemble;
 use crate::support::wait::{deadline, holds_within};
@@ -106,8 +107,7 @@ pub fn note_queues(ensemble: &Ensemble, file: &Path) {
 }
 
 fn connect(ensemble: &Ensemble) -> ZooKeeper {
-    ZooKeeper::connect(&ensemble.connect_string(), Duration::from_secs(30), |_| {})
-        .expect("the servers are up")
+    handle::connect(&ensemble.connect_string(), Duration::from_secs(30))
 }
 
 /// The paths of all requests, in the order of the queues.

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::thread;
 
-use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{LossReason, Session, SessionState};
 
 use super::{Waiting, lock_on};
 use crate::child_test::ChildTest;
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, next, session, unique_dir};
+use crate::handle;
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::eventually;
@@ -142,7 +142,7 @@ fn downgrade_with_a_lost_reply_succeeds() {
 fn downgrade_during_close_leaves_no_znode_on_a_borrowed_handle() {
     let dir = unique_dir("downgrade-closed");
     let relay = Relay::to(server::shared().connect_string());
-    let handle = Arc::new(ZooKeeper::connect(&relay.connect_string(), LONG, |_| {}).unwrap());
+    let handle = Arc::new(handle::connect(&relay.connect_string(), LONG));
     let session = Session::from_zookeeper(Arc::clone(&handle), LONG).unwrap();
     let writing = lock_on(&session, &dir).write().unwrap();
     relay.swallow();

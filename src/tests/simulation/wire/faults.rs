@@ -104,12 +104,13 @@ fn change_transport(
 
 /// Loses all packets of a client's present connection.
 fn swallow(world: &World, number: usize) {
-    if let Some(wired) = &mut world.state().clients[number].wire {
-        wired.swallow(world.now());
-    }
+    let mut swallowed = None;
     change_transport(world, number, "has a connection that is swallowed", |transport, _| {
         transport.is_swallowed = true;
+        swallowed = Some(transport.peer.number);
     });
+    let Some(connection) = swallowed else { return };
+    world.state().clients[number].wired_mut().swallow(connection, world.now());
 }
 
 /// Holds back what both sides send.
@@ -323,7 +324,8 @@ fn end_connections(state: &mut State, server: usize, crashes: bool, now: Moment)
             transport.peer.close();
             transport.end_down();
         } else if !transport.lose_server(random) {
-            wired.swallow(now);
+            let connection = transport.peer.number;
+            wired.swallow(connection, now);
         }
     }
 }

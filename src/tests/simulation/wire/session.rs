@@ -27,8 +27,6 @@ pub(in crate::tests::simulation) struct Wired {
     /// The server that last heard from it, and when.
     pub(super) heard_by: usize,
     last_touch: Moment,
-    /// When its connection was last swallowed.
-    swallowed_at: Option<Moment>,
     /// Since when nothing but the servers keeps it from one.
     pub(super) clear_since: Moment,
     /// When the time of its calls began anew: held back bytes have arrived, or the process has run
@@ -87,7 +85,6 @@ impl Wired {
             owned_by: 0,
             heard_by: 0,
             last_touch: now,
-            swallowed_at: None,
             clear_since: now,
             disturbed_at: now,
             requested: timeout,
@@ -107,12 +104,12 @@ impl Wired {
         self.disturbed_at = self.disturbed_at.max(until);
     }
 
-    /// Its connection is swallowed. It finds out about one in time, but not about two in succession.
-    pub(super) fn swallow(&mut self, now: Moment) {
-        if self.swallowed_at.is_some_and(|before| before >= self.last_touch) {
+    /// A connection is swallowed. The client finds out in time about the one that had its session, but
+    /// not about the next one as well.
+    pub(super) fn swallow(&mut self, connection: i64, now: Moment) {
+        if self.owner != Some(connection) {
             self.clear_since = now;
         }
-        self.swallowed_at = Some(now);
     }
 
     fn overdue_call(&mut self, granted: Duration, now: Moment) -> Option<&str> {
