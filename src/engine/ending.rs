@@ -1,6 +1,6 @@
 //! The end of a request: withdrawn, lost, dropped from the queue, or refused.
 
-use super::contender::{Contender, Phase};
+use super::contender::Contender;
 use super::report::{Ending, Failure, Line, Report};
 use super::{Engine, ParticipantId, Place};
 use crate::error::LossReason;
@@ -73,11 +73,9 @@ impl Engine {
         self.listings.forget(&contender.spec.dir, id);
         let (was_owner, time) = (contender.is_owner(), self.now.since(contender.since));
         self.report(id, Report::Ended { was_owner, how, time });
-        // The outcome of a create that is under way finds nobody, and its znode is deleted.
+        // The outcome of a create that is under way finds nobody, and its znode is deleted. After a lost
+        // create the directory is swept anyway.
         let removal = contender.znode().cloned().map(|znode| self.remove(znode));
-        if matches!(contender.phase, Phase::Joining { unconfirmed: true, .. }) {
-            self.sweep(&contender.spec.dir);
-        }
         self.forget_watches(id, &contender);
         removal
     }
