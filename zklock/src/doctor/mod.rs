@@ -292,3 +292,31 @@ impl Findings {
         print(&text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use zookeeper_recipes_lock::fake::SimulatedZooKeeper;
+
+    #[test]
+    fn clock_of_the_servers_that_differs_is_found() {
+        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let away = Duration::from_secs(60);
+        for (clock, differs) in [(clock, false), (clock + away, true), (clock - away, true)] {
+            let zookeeper = SimulatedZooKeeper::new();
+            zookeeper.advance_clock(clock);
+            let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).unwrap();
+            let mut findings = Findings::default();
+            findings.of_znode(&session);
+            let found: Vec<_> = findings.warnings.iter().map(|warning| warning.as_str()).collect();
+            match differs {
+                true => {
+                    assert!(found.len() == 1 && found[0].contains("the clocks of this machine"), "{found:?}")
+                }
+                false => assert_eq!(found, [""; 0]),
+            }
+            assert!(findings.checked.contains(&"the clock of the servers"));
+        }
+    }
+}
