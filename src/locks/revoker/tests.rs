@@ -1,6 +1,9 @@
 //! Revocation, step by step, on the fake server.
 
+use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -9,7 +12,9 @@ use super::{Revocation, Revoker};
 use crate::client::{Acl, CreateMode, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::tests::{eventually, in_background, next, replacing_session};
+use crate::session::{Factory, Threads};
+use crate::tests::{deadline, eventually, in_background, next};
+use crate::time::{Job, Moment, Priority, Runtime, Signal};
 use crate::{
     BlockingWriteLock, ListeningLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock,
     NamingScheme, ReadWriteLock, RetryPolicy, Session, WriteLock,
@@ -43,23 +48,81 @@ impl LockListener for RecordingListener {
     }
 }
 
+/// Threads of a session, whose users' threads go on after a wait only when the test permits it.
+#[derive(Debug)]
+struct Late {
+    threads: Arc<Threads>,
+    permitted: Receiver<Infallible>,
+}
+
+impl Runtime for Late {
+    fn now(&self) -> Moment {
+        self.threads.now()
+    }
+
+    fn submit(&self, priority: Priority, job: Job) {
+        self.threads.submit(priority, job);
+    }
+
+    fn at(&self, moment: Moment, job: Job) {
+        self.threads.at(moment, job);
+    }
+
+    fn spawn(&self, name: &'static str, body: Job) -> io::Result<()> {
+        self.threads.spawn(name, body)
+    }
+
+    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
+        let is_ready = self.threads.wait(signals, deadline);
+        if deadline.is_some() && thread::current().name() == Some(REVOKING) {
+            let _ = self.permitted.recv();
+        }
+        is_ready
+    }
+
+    fn abandon(&self) {
+        self.threads.abandon();
+    }
+
+    fn shut_down(&self) {
+        self.threads.shut_down();
+    }
+}
+
+/// The name of a thread of a user.
+const REVOKING: &str = "revoking";
+
 #[test]
 fn holder_keeps_its_time_when_the_session_of_the_revoker_is_replaced() {
     let fixture = Fixture::new();
     let guard = BlockingWriteLock::new(&fixture.session, DIR).unwrap().lock().unwrap();
-    for _ in 0..20 {
-        let (session, clients) = replacing_session(&fixture.zk, LONG);
-        let revoker = Revoker::new(&session);
-        let id = guard.id().to_owned();
-        // The holder's own.
-        eventually("one watch is set", || fixture.zk.watch_count() == 1);
-        let revoked = in_background(move || revoker.force_revocation_after(&id, LONG));
-        eventually("the holder is asked and watched", || fixture.zk.watch_count() == 2);
-        next(&clients).expire();
-        let revoked = next(&revoked);
-        assert!(matches!(revoked, Err(LockError::SessionLost { .. })), "{revoked:?}");
-        assert!(guard.is_owner());
-    }
+    let (permission, permitted) = bounded(0);
+    let runtime = move || {
+        let (threads, permitted) = (Threads::start()?, permitted.clone());
+        Ok(Arc::new(Late { threads, permitted }) as Arc<dyn Runtime>)
+    };
+    let (made, clients) = unbounded();
+    let zk = fixture.zk.clone();
+    let connect = move || {
+        let client = zk.connect(LONG);
+        let _ = made.send(Arc::clone(&client));
+        Ok(client)
+    };
+    let session = Session::open_replaced(Factory::new(runtime, connect)).unwrap();
+    let (revoker, id, (sender, revoked)) = (Revoker::new(&session), guard.id().to_owned(), bounded(1));
+    // The holder's own.
+    eventually("one watch is set", || fixture.zk.watch_count() == 1);
+    let revoke = move || drop(sender.send(revoker.force_revocation_after(&id, LONG)));
+    thread::Builder::new().name(REVOKING.to_owned()).spawn(revoke).unwrap();
+    eventually("the holder is asked and watched", || fixture.zk.watch_count() == 2);
+    let lost = next(&clients);
+    let replaced = session.replacement().unwrap().next();
+    lost.expire();
+    assert!(replaced.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
+    drop(permission);
+    let revoked = next(&revoked);
+    assert!(matches!(revoked, Err(LockError::SessionLost { .. })), "{revoked:?}");
+    assert!(guard.is_owner());
 }
 
 /// A fake server, and a session that may hold locks.
