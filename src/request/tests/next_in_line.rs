@@ -253,16 +253,21 @@ fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
 
 #[test]
 fn reader_behind_a_deleted_request_of_its_session_acquires_beside_other_readers() {
-    for ordered in [true, false] {
+    // One that is not next in line has no watch on its own znode.
+    for (ordered, ahead) in [(true, 1), (false, 1), (true, 3), (false, 3)] {
         let zk = server();
         let fixture = if ordered { Fixture::ordered(&zk) } else { Fixture::join(&zk) };
-        let _reader = zk.create_sequential(DIR, "read-other-", None);
+        (0..ahead).for_each(|_| drop(zk.create_sequential(DIR, "read-other-", None)));
         let (exclusive, calls) = waiter(&fixture);
         let (sender, calls_of_reader) = unbounded();
         let lock = ReadWriteLock::with_options(&fixture.session, DIR, quick_retries()).unwrap();
         let reader = lock.read_lock(RecordingListener(sender));
         assert!(!reader.lock().unwrap(), "the exclusive request is ahead");
-        zk.delete(&exclusive.id().unwrap());
+        let id = exclusive.id().unwrap();
+        let is_look = |call: &crate::fake::Call| call.operation == SimOperation::GetData && call.path == id;
+        // Not only the routine look, half a minute later, would find its deletion.
+        eventually("the request ahead is watched", || zk.log().iter().any(is_look));
+        zk.delete(&id);
         assert_eq!(next(&calls_of_reader), Call::Acquired);
         assert!(reader.is_owner());
         assert!(!exclusive.is_owner());
