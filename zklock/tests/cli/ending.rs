@@ -290,10 +290,13 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
     let seconds = std::env::var("ZKLOCK_STORM").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(12);
     let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
     let beats = file(files.path(), "beats", "");
+    // Gone with the test, however it ends.
+    let running = TempDir::new().unwrap();
+    let is_running = running.path().display();
     // Four generations, each in another session, which fork without end.
     let beat = format!(
         "trap '' TERM; n=$1; [ $n = 0 ] || setsid sh -c \"$0\" \"$0\" $((n - 1)) &
-        while :; do echo $ZKLOCK_FENCING_TOKEN $n >>{beats}; sleep 0.02; done"
+        while [ -d {is_running} ]; do echo $ZKLOCK_FENCING_TOKEN $n >>{beats}; sleep 0.02; done"
     );
     let options = ["--quiet", "--session-timeout", "3s", "--grace", "300ms"];
     let script = "timeout 1000 sh -c \"$0\" \"$0\" 3 & wait";
@@ -333,6 +336,10 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
                 token.is_some_and(|token| beats.lines().any(|beat| beat.starts_with(&token)))
             });
         }
+    }
+    for program in programs {
+        program.signal(Signal::TERM);
+        program.end();
     }
     let beats = fs::read_to_string(&beats).unwrap();
     let tokens: Vec<i64> =
