@@ -181,3 +181,15 @@ fn connections_are_encrypted() {
     no_file.env("SSL_CERT_FILE", "/nowhere");
     run(no_file).assert_failed(78, "/nowhere");
 }
+
+// ---- servers that demand an authentication
+
+#[test]
+fn servers_that_demand_an_authentication_are_77() {
+    let config = ["enforce.auth.enabled=true", "enforce.auth.schemes=digest"].map(str::to_owned).into();
+    let server = Server::with(ServerOptions { config, ..ServerOptions::default() });
+    for args in [&["run", "/locks/a", "--", "true"][..], &["who", "/locks/a"], &["leader", "/locks/a"]] {
+        zklock(&server, args).assert_failed(77, "requires SASL authentication");
+    }
+    assert_eq!(zklock(&server, &["run", "--auth", "digest:ada:secret", "/locks/a", "--", "true"]).code, 0);
+}
