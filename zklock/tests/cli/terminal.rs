@@ -352,7 +352,7 @@ fn background_command_that_reads_the_terminal_goes_on_in_the_foreground() {
 fn stopped_job_that_is_continued_in_the_background_runs_there() {
     let fixture = Fixture::new();
     let mut terminal = Terminal::new(&fixture);
-    terminal.run("", &format!("trap 'echo r\"\"un; exit' USR1; {WAITING}"), "");
+    terminal.run("", &format!("trap 'echo r\"\"un; kill $!; exit' USR1; {WAITING}"), "");
     let pid = pid_of(&terminal.expect("pid "));
     terminal.type_keys("\x1a");
     terminal.expect("Stopped");
