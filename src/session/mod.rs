@@ -150,9 +150,9 @@ impl Session {
     /// nothing else, with a session timeout of at least ten ticks of the servers (20 s by default),
     /// or better on a session that [`connect`](Session::connect) opens.
     ///
-    /// A call on a handle whose I/O thread is still starting may get no answer, and neither do all later
-    /// ones. So this waits up to a tenth of a second for the handle's first state. An application that makes
-    /// a call before should wait for a state as well.
+    /// A call that is made while the handle's I/O thread starts may get no answer, and then no later call
+    /// gets one. So this waits up to a tenth of a second for the handle's first state. An application that
+    /// calls the handle before should wait for a state, too.
     ///
     /// The handle's default watcher receives no events of the locks.
     ///

@@ -28,7 +28,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded, unbounded};
 
 use crate::Session;
+use crate::error::Result;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
+use crate::session::{Factory, Threads};
+use crate::time::Runtime;
 
 pub(crate) use self::holding::{Hold, HoldingClient};
 pub(crate) use self::log::{logged, logged_down_to};
@@ -40,7 +43,7 @@ pub(crate) use self::wait::{deadline, eventually};
 /// itself.
 pub(crate) fn begin() {
     panics::watch();
-    watchdog::watch_this_test();
+    watchdog::watch_this_test(4 * deadline());
 }
 
 /// A session whose lost clients are replaced, and a channel of its clients.
@@ -48,14 +51,23 @@ pub(crate) fn replacing_session(
     zookeeper: &SimulatedZooKeeper,
     session_timeout: Duration,
 ) -> (Session, Receiver<Arc<SimulatedClient>>) {
+    replacing_session_on(|| Ok(Threads::start()? as Arc<dyn Runtime>), zookeeper, session_timeout)
+}
+
+/// As [`replacing_session`], with a runtime for each session.
+pub(crate) fn replacing_session_on(
+    runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
+    zookeeper: &SimulatedZooKeeper,
+    session_timeout: Duration,
+) -> (Session, Receiver<Arc<SimulatedClient>>) {
     let (made, clients) = unbounded();
     let zookeeper = zookeeper.clone();
-    let session = Session::from_client_factory(move || {
+    let factory = Factory::new(runtime, move || {
         let client = zookeeper.connect(session_timeout);
         let _ = made.send(Arc::clone(&client));
         Ok(client)
     });
-    (session.unwrap(), clients)
+    (Session::open_replaced(factory).unwrap(), clients)
 }
 
 /// Makes a call that may block forever on another thread, and returns a channel for its outcome.

@@ -3,6 +3,7 @@
 //!
 //! A lock's calls wait as long as the lock does, and no test asserts that each of them returns.
 
+use std::cell::OnceCell;
 use std::io::{self, Write};
 use std::process;
 use std::sync::Once;
@@ -11,29 +12,26 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::wait::deadline;
-
-/// Much longer than a single wait, so that a wait fails first.
-fn limit() -> Duration {
-    4 * deadline()
-}
-
 struct Test {
     name: String,
     begun: Instant,
+    limit: Duration,
 }
 
 static RUNNING: Mutex<Vec<Test>> = Mutex::new(Vec::new());
 
 thread_local! {
-    static OF_THIS_THREAD: Option<Registration> = Registration::of_a_test();
+    static OF_THIS_THREAD: OnceCell<Option<Registration>> = const { OnceCell::new() };
 }
 
-/// Watches the test on the calling thread until that thread ends.
-pub(crate) fn watch_this_test() {
+/// Watches the test on the calling thread until that thread ends. The limit is to be much longer than a
+/// single wait, so that a wait fails first.
+pub(crate) fn watch_this_test(limit: Duration) {
     static WATCHDOG: Once = Once::new();
     WATCHDOG.call_once(|| drop(thread::spawn(watch)));
-    OF_THIS_THREAD.with(|_| {});
+    OF_THIS_THREAD.with(|of_this| {
+        of_this.get_or_init(|| Registration::of_a_test(limit));
+    });
 }
 
 /// Dropped when the thread ends.
@@ -42,11 +40,11 @@ struct Registration {
 }
 
 impl Registration {
-    fn of_a_test() -> Option<Registration> {
+    fn of_a_test(limit: Duration) -> Option<Registration> {
         // The test harness names a test's thread after the path of the test. Other threads have no
         // such names.
         let name = thread::current().name().filter(|name| name.contains("::"))?.to_owned();
-        RUNNING.lock().push(Test { name: name.clone(), begun: Instant::now() });
+        RUNNING.lock().push(Test { name: name.clone(), begun: Instant::now(), limit });
         Some(Registration { name })
     }
 }
@@ -61,9 +59,9 @@ fn watch() {
     loop {
         thread::sleep(Duration::from_secs(1)); // only time can pass
         let running = RUNNING.lock();
-        if let Some(test) = running.iter().find(|test| test.begun.elapsed() > limit()) {
+        if let Some(test) = running.iter().find(|test| test.begun.elapsed() > test.limit) {
             // Not by a macro: its output would be held back until the end of the test.
-            let _ = writeln!(io::stderr(), "\n{} hangs: it has not ended after {:?}", test.name, limit());
+            let _ = writeln!(io::stderr(), "\n{} hangs: it has not ended after {:?}", test.name, test.limit);
             process::abort();
         }
     }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper::ZooKeeper;
+use zookeeper_recipes_lock::conformance::own;
 use zookeeper_recipes_lock::{
     BlockingWriteLock, LockError, LockOptions, LossReason, NodeTracker, ProtocolSupport, RetryPolicy,
     Session, SessionState, Wait, WriteLock, ZooKeeperOperation,
@@ -22,6 +23,18 @@ use crate::support::wait::{deadline, eventually};
 fn on_a_handle(connect_string: &str, timeout: Duration) -> Session {
     let handle = Arc::new(handle::connect(connect_string, timeout));
     Session::from_zookeeper(handle, timeout).unwrap()
+}
+
+/// A call on a handle that has yet to start may get no answer, so no call is made before its first state.
+#[test]
+fn handle_is_not_called_before_it_reports_its_state() {
+    let relay = Relay::with_delay(server::shared().connect_string(), Duration::from_millis(10));
+    // On a busy machine the state may come too late.
+    let has_contact = |_| {
+        let zk = Arc::new(ZooKeeper::connect(&relay.connect_string(), LONG, |_| {}).unwrap());
+        own::adapter(zk, LONG).subscribe(Arc::new(|_| {}))
+    };
+    assert!((0..20).any(has_contact));
 }
 
 fn cut_and_reconnect(relay: &Relay, session: &Session) {

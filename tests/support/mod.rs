@@ -16,7 +16,6 @@
 
 pub mod ensemble;
 pub mod leaks;
-pub mod limit;
 pub mod net;
 pub mod process;
 pub mod relay;
@@ -31,3 +30,5 @@ pub mod certificates;
 pub mod panics;
 #[path = "../../src/tests/wait.rs"]
 pub mod wait;
+#[path = "../../src/tests/watchdog.rs"]
+pub mod watchdog;

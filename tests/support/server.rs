@@ -6,8 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::test_server::{self, TestServer, java};
-use super::wait::{deadline, eventually_some};
-use super::{limit, panics};
+use super::wait::{deadline, eventually_some, scaled};
+use super::{panics, watchdog};
+
+/// Far longer than any test with a server, on a machine that does much else.
+const MAX_TEST: Duration = Duration::from_secs(15 * 60);
 
 /// The configuration of a server. The default is quick: ticks of half a second, sessions of 1 to 40
 /// s.
@@ -73,10 +76,8 @@ pub struct Server(pub(super) Arc<TestServer>);
 /// The server shared by all tests of this process that do not break it.
 pub fn shared() -> &'static Server {
     static SHARED: OnceLock<Server> = OnceLock::new();
-    SHARED.get_or_init(|| {
-        limit::watch();
-        Server::start()
-    })
+    watchdog::watch_this_test(scaled(MAX_TEST));
+    SHARED.get_or_init(Server::start)
 }
 
 /// The Java class path of the server and of its Java client. Panics if they are not installed.
@@ -97,6 +98,7 @@ impl Server {
     /// Starts a server with these options and returns once it serves.
     pub fn with(options: ServerOptions) -> Self {
         panics::watch();
+        watchdog::watch_this_test(scaled(MAX_TEST));
         let server = TestServer::start_with(&options.published());
         Self(Arc::new(server.unwrap_or_else(|error| panic!("{error}"))))
     }

@@ -41,10 +41,10 @@ use self::watches::HandleWatches;
 use super::{Acl, BlockingClient, Call, CreateMode, DEFAULT_TICK, EventSink, Granted, Reply};
 use crate::error::{ZkError, ZkResult};
 
-/// Added to the crate's idle time before a ping: the crate's timer ticks in tenths of a second.
 /// By then the I/O thread of a handle that was just opened has started.
 const MAX_START: Duration = Duration::from_millis(100);
 
+/// Added to the crate's idle time before a ping: the crate's timer ticks in tenths of a second.
 const AFTER_PING: Duration = Duration::from_millis(200);
 
 /// A handle that the application keeps. Its default watcher is the application's, so each watch

@@ -12,8 +12,8 @@ use super::{Revocation, Revoker};
 use crate::client::{Acl, CreateMode, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::session::{Factory, Threads};
-use crate::tests::{deadline, eventually, in_background, next};
+use crate::session::Threads;
+use crate::tests::{deadline, eventually, in_background, next, replacing_session_on};
 use crate::time::{Job, Moment, Priority, Runtime, Signal};
 use crate::{
     BlockingWriteLock, ListeningLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock,
@@ -101,14 +101,7 @@ fn holder_keeps_its_time_when_the_session_of_the_revoker_is_replaced() {
         let (threads, permitted) = (Threads::start()?, permitted.clone());
         Ok(Arc::new(Late { threads, permitted }) as Arc<dyn Runtime>)
     };
-    let (made, clients) = unbounded();
-    let zk = fixture.zk.clone();
-    let connect = move || {
-        let client = zk.connect(LONG);
-        let _ = made.send(Arc::clone(&client));
-        Ok(client)
-    };
-    let session = Session::open_replaced(Factory::new(runtime, connect)).unwrap();
+    let (session, clients) = replacing_session_on(runtime, &fixture.zk, LONG);
     let (revoker, id, (sender, revoked)) = (Revoker::new(&session), guard.id().to_owned(), bounded(1));
     // The holder's own.
     eventually("one watch is set", || fixture.zk.watch_count() == 1);
