@@ -230,6 +230,20 @@ impl Call {
         }
     }
 
+    /// Returns whether a reply is of the kind that answers this call.
+    pub(crate) fn is_answered_by(&self, reply: &Reply) -> bool {
+        match self {
+            Call::Create { .. } => matches!(reply, Reply::Created { .. }),
+            Call::CreateAndList { .. } => matches!(reply, Reply::Enqueued(_)),
+            Call::Delete { .. } => matches!(reply, Reply::Done),
+            Call::Exists { .. } => matches!(reply, Reply::Found(_)),
+            Call::GetData { .. } => matches!(reply, Reply::Data(..)),
+            Call::GetChildren { .. } => matches!(reply, Reply::Children(_)),
+            Call::SetData { .. } => matches!(reply, Reply::Stat(_)),
+            Call::Multi(_) => matches!(reply, Reply::Multi(_)),
+        }
+    }
+
     /// The bytes of its request, approximately: its paths and its data, and the rest of a short request.
     pub(crate) fn bytes(&self) -> usize {
         const REST: usize = 64;

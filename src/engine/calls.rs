@@ -97,8 +97,10 @@ impl Engine {
         let Some(UnderWay { call, priority, sending, pending }) = self.calls.remove(&id) else { return };
         self.window.leave(&call, priority);
         self.send_waiting();
-        // A reply of another kind cannot be read.
-        let outcome = pending.check(outcome);
+        let outcome = outcome.and_then(|reply| match call.is_answered_by(&reply) {
+            true => Ok(reply),
+            false => Err(ZkError::MarshallingError),
+        });
         self.budget.answered(&call, &outcome);
         self.answered(call.is_write(), sending, outcome.as_ref().map(drop).map_err(|error| *error));
         self.take_up(id, pending, outcome);
@@ -278,30 +280,5 @@ impl Pending {
             Pending::Created(id, _) | Pending::Enqueued(id, ..) => Some(*id),
             _ => None,
         }
-    }
-
-    /// Checks that a reply is of the kind that the call asks for.
-    fn check(&self, outcome: ZkResult<Reply>) -> ZkResult<Reply> {
-        let reply = outcome?;
-        let fits = match self {
-            // The one that reads the reply checks that.
-            Pending::ReadFor(..) | Pending::Asked(_) => true,
-            Pending::Nothing => matches!(reply, Reply::Stat(_) | Reply::Found(_)),
-            Pending::Wrote(..) => matches!(reply, Reply::Stat(_)),
-            Pending::Touched
-            | Pending::FoundAgain(..)
-            | Pending::LookedAtUnreadable(_)
-            | Pending::CheckedOwn(..) => matches!(reply, Reply::Found(_)),
-            Pending::Created(..) | Pending::MadeParent(..) => matches!(reply, Reply::Created { .. }),
-            Pending::Enqueued(..) => matches!(reply, Reply::Enqueued(_)),
-            Pending::Swept(..) | Pending::Listed { .. } | Pending::Counted(..) | Pending::ListedPeers(..) => {
-                matches!(reply, Reply::Children(_))
-            }
-            Pending::Looked(_) | Pending::EarlyWatchOnOwn(..) | Pending::EarlyWatchOnSecond(..) => {
-                matches!(reply, Reply::Data(..))
-            }
-            Pending::Removed(_) => matches!(reply, Reply::Done),
-        };
-        if fits { Ok(reply) } else { Err(ZkError::MarshallingError) }
     }
 }
