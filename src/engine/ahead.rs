@@ -230,14 +230,15 @@ impl Engine {
         let sight = Sight::of_data(outcome);
         let waiting = self.contenders.get_mut(&id).filter(|contender| contender.is_queued());
         let wanted = waiting.filter(|contender| contender.ahead.own == Some(OwnWatch::Setting(call)));
-        if let Some(contender) = wanted {
+        let is_lost = wanted.is_some_and(|contender| {
             let is_watched = matches!(sight, Ok(Sight::Watched { .. }));
             contender.ahead.own = is_watched.then_some(OwnWatch::Set(connection));
-            if sight == Ok(Sight::Gone) {
-                self.lose_znode(id);
-            }
-        }
+            sight == Ok(Sight::Gone)
+        });
         self.forget_if_unneeded(id, path);
+        if is_lost {
+            self.lose_znode(id);
+        }
     }
 
     /// Takes up a look at the second request, as one at the own znode.
