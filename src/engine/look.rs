@@ -330,7 +330,11 @@ impl Engine {
 
     pub(super) fn looked(&mut self, look: Look, outcome: ZkResult<(Vec<u8>, Stat)>) -> Next {
         if outcome == Err(ZkError::NoAuth) {
-            let priority = self.contenders.get(&look.id).map_or(Priority::Other, Contender::priority);
+            let Some(contender) = self.contenders.get(&look.id) else {
+                self.remove_stray_watch(&look.path, look.id);
+                return Next::Park;
+            };
+            let priority = contender.priority();
             let exists = Call::exists(&look.path, true);
             self.submit(exists, priority, Pending::LookedAtUnreadable(look));
             return Next::Pending;
