@@ -8,7 +8,7 @@ use super::life::Contact;
 use super::listing::Listing;
 use super::parents::MissingParents;
 use super::{Effect, Engine, ParticipantId};
-use crate::client::{Ask, Call, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply, Stat};
+use crate::client::{Ask, Call, Enqueued, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply, Stat};
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
@@ -208,8 +208,13 @@ impl Engine {
                 self.go_on_with(id, |engine| engine.created(id, &spec, created));
             }
             Pending::Enqueued(id, spec, connection) => {
-                let enqueued = outcome.and_then(Reply::enqueued);
-                self.go_on_with(id, |engine| engine.enqueued(id, &spec, connection, enqueued));
+                let (created, listing) = match outcome.and_then(Reply::enqueued) {
+                    Ok(Enqueued { path, stat, children }) => (Ok((path, stat)), children),
+                    Err(error) => (Err(error), Err(error)),
+                };
+                let listing = Listing::new(connection, listing);
+                self.go_on_with(id, |engine| engine.enqueued(id, &spec, created, &listing));
+                self.remove_strays_in(&spec.dir, &listing);
             }
             Pending::MadeParent(id, missing) => {
                 self.go_on_with(id, |engine| engine.made_parent(id, missing, outcome));
@@ -226,11 +231,12 @@ impl Engine {
             Pending::Counted(id, dir, connection) => {
                 let listing = Listing::new(connection, outcome.and_then(Reply::children));
                 self.go_on_with(id, |engine| engine.counted(id, &dir, &listing));
+                self.remove_strays_in(&dir, &listing);
             }
             Pending::ListedPeers(id, dir) => {
                 let children = outcome.and_then(Reply::children).unwrap_or_default();
-                self.remove_strays(&dir, &children);
                 self.warn_of_peers(id, &children);
+                self.remove_strays(&dir, &children);
             }
             Pending::Looked(look) => {
                 let outcome = outcome.and_then(Reply::data);

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use super::calls::{Pending, may_have_created};
 use super::contender::{Contender, Next, Phase, RequestSpec};
-use super::lease::ConnectionNumber;
 use super::listing::Listing;
 use super::parents::MissingParents;
 use super::report::{Failure, Line, Report};
 use super::{Engine, ParticipantId};
-use crate::client::{Call, CreateMode, Enqueued, Reply, Stat};
+use crate::client::{Call, CreateMode, Reply, Stat};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::{Moment, Priority};
@@ -107,22 +106,20 @@ impl Engine {
         &mut self,
         id: ParticipantId,
         spec: &Arc<RequestSpec>,
-        connection: ConnectionNumber,
-        enqueued: ZkResult<Enqueued>,
+        created: ZkResult<(String, Option<Stat>)>,
+        listing: &Listing,
     ) -> Next {
-        let Enqueued { path, stat, children } = match enqueued {
-            Ok(enqueued) => enqueued,
+        let (path, stat) = match created {
+            Ok(created) => created,
             Err(error) => return self.not_created(id, spec, error),
         };
-        let is_joined = self.joined(id, path, stat).is_some();
-        if let Ok(children) = &children {
-            self.remove_strays(&spec.dir, children);
-            self.warn_of_peers(id, children);
-        }
-        if !is_joined {
+        if self.joined(id, path, stat).is_none() {
             return Next::Park;
         }
-        self.decide(id, &Listing::new(connection, children))
+        if let Ok(children) = &listing.children {
+            self.warn_of_peers(id, children);
+        }
+        self.decide(id, listing)
     }
 
     fn not_created(&mut self, id: ParticipantId, spec: &Arc<RequestSpec>, error: ZkError) -> Next {

@@ -68,9 +68,6 @@ impl Engine {
         if !next.is_empty() {
             self.list(dir.clone(), next);
         }
-        if let Ok(children) = &listing.children {
-            self.remove_strays(dir, children);
-        }
         let kinds = readers.iter().filter_map(|id| Some(self.contenders.get(id)?.spec.access));
         let listing = Arc::new(if readers.len() > 1 { listing.in_order_for(kinds) } else { listing });
         for id in readers {
@@ -80,6 +77,7 @@ impl Engine {
                 self.wake(*id);
             }
         }
+        self.remove_strays_in(dir, &listing);
     }
 
     pub(super) fn decide(&mut self, id: ParticipantId, listing: &Listing) -> Next {
@@ -152,9 +150,6 @@ impl Engine {
     }
 
     pub(super) fn counted(&mut self, id: ParticipantId, dir: &ZNodePath, listing: &Listing) -> Next {
-        if let Ok(children) = &listing.children {
-            self.remove_strays(dir, children);
-        }
         // The request may have ended, or been woken, during the call.
         let is_watched =
             self.contenders.get(&id).is_some_and(|contender| contender.watched.as_ref() == Some(dir));

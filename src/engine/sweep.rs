@@ -198,16 +198,21 @@ impl Engine {
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         sweep.failure = None;
         let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
-        self.remove_strays(&dir, &children);
         self.budget.settle(dir.as_str(), &children);
-        self.search_in(connection, children, searching);
+        let listing = self.search_in(connection, children, searching);
+        self.remove_strays_in(&dir, &listing);
         self.end_round(id);
     }
 
-    /// Takes up a listing for requests that search for their znodes.
-    fn search_in(&mut self, connection: ConnectionNumber, children: Names, searching: Vec<ParticipantId>) {
+    /// Takes up a listing for requests that search for their znodes, and returns it.
+    fn search_in(
+        &mut self,
+        connection: ConnectionNumber,
+        children: Names,
+        searching: Vec<ParticipantId>,
+    ) -> Arc<Listing> {
         if searching.is_empty() {
-            return;
+            return Arc::new(Listing::new(connection, Ok(children)));
         }
         // In order, for many requests.
         let mut sorted: Vec<&str> = children.iter().collect();
@@ -225,6 +230,7 @@ impl Engine {
         for (id, _, znode) in found {
             self.go_on_with(id, |engine| engine.searched(id, znode, &listing));
         }
+        listing
     }
 
     fn sweep_failed(&mut self, id: ParticipantId, error: ZkError) {
@@ -277,6 +283,13 @@ impl Engine {
     }
 
     // ---- strays
+
+    /// As [`remove_strays`](Engine::remove_strays), after those who had asked for the listing have taken it up.
+    pub(super) fn remove_strays_in(&mut self, dir: &ZNodePath, listing: &Listing) {
+        if let Ok(children) = &listing.children {
+            self.remove_strays(dir, children);
+        }
+    }
 
     /// Deletes the znodes among these children that this session has created, and no request has.
     pub(super) fn remove_strays(&mut self, dir: &ZNodePath, children: &Names) {
