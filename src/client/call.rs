@@ -148,6 +148,17 @@ readers! {
     multi: Reply::Multi(transacted) => transacted, Transacted;
 }
 
+impl Reply {
+    /// The names of the children, if the reply has a listing.
+    pub(crate) fn listed(&self) -> Option<&Names> {
+        match self {
+            Reply::Children(children) => Some(children),
+            Reply::Enqueued(enqueued) => enqueued.children.as_ref().ok(),
+            _ => None,
+        }
+    }
+}
+
 impl Call {
     pub(crate) fn create(
         path: impl Into<Arc<str>>,
@@ -255,6 +266,15 @@ impl Call {
             | Call::GetData { path, .. }
             | Call::GetChildren { path, .. } => path.len(),
             Call::Multi(operations) => operations.iter().map(Op::bytes).sum(),
+        }
+    }
+
+    /// The directory that the call lists.
+    pub(crate) fn listed_dir(&self) -> Option<&Arc<str>> {
+        match self {
+            Call::CreateAndList { dir, .. } => Some(dir),
+            Call::GetChildren { path, .. } => Some(path),
+            _ => None,
         }
     }
 

@@ -8,7 +8,7 @@ use super::life::Contact;
 use super::listing::Listing;
 use super::parents::MissingParents;
 use super::{Effect, Engine, ParticipantId};
-use crate::client::{Ask, Call, Enqueued, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply, Stat};
+use crate::client::{Ask, Call, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply, Stat};
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
@@ -103,7 +103,11 @@ impl Engine {
         });
         self.budget.answered(&call, &outcome);
         self.answered(call.is_write(), sending, outcome.as_ref().map(drop).map_err(|error| *error));
+        let children = outcome.as_ref().ok().and_then(Reply::listed).cloned();
         self.take_up(id, pending, outcome);
+        if let Some((dir, children)) = call.listed_dir().zip(children) {
+            self.remove_strays(&ZNodePath::from_server(Arc::clone(dir)), &children);
+        }
     }
 
     /// Makes a call for somebody else. [`Effect::Answered`] follows.
@@ -208,13 +212,8 @@ impl Engine {
                 self.go_on_with(id, |engine| engine.created(id, &spec, created));
             }
             Pending::Enqueued(id, spec, connection) => {
-                let (created, listing) = match outcome.and_then(Reply::enqueued) {
-                    Ok(Enqueued { path, stat, children }) => (Ok((path, stat)), children),
-                    Err(error) => (Err(error), Err(error)),
-                };
-                let listing = Listing::new(connection, listing);
-                self.go_on_with(id, |engine| engine.enqueued(id, &spec, created, &listing));
-                self.remove_strays_in(&spec.dir, &listing);
+                let enqueued = outcome.and_then(Reply::enqueued);
+                self.go_on_with(id, |engine| engine.enqueued(id, &spec, connection, enqueued));
             }
             Pending::MadeParent(id, missing) => {
                 self.go_on_with(id, |engine| engine.made_parent(id, missing, outcome));
@@ -231,12 +230,10 @@ impl Engine {
             Pending::Counted(id, dir, connection) => {
                 let listing = Listing::new(connection, outcome.and_then(Reply::children));
                 self.go_on_with(id, |engine| engine.counted(id, &dir, &listing));
-                self.remove_strays_in(&dir, &listing);
             }
-            Pending::ListedPeers(id, dir) => {
+            Pending::ListedPeers(id, _) => {
                 let children = outcome.and_then(Reply::children).unwrap_or_default();
                 self.warn_of_peers(id, &children);
-                self.remove_strays(&dir, &children);
             }
             Pending::Looked(look) => {
                 let outcome = outcome.and_then(Reply::data);

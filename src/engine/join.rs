@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use super::calls::{Pending, may_have_created};
 use super::contender::{Contender, Next, Phase, RequestSpec};
+use super::lease::ConnectionNumber;
 use super::listing::Listing;
 use super::parents::MissingParents;
 use super::report::{Failure, Line, Report};
 use super::{Engine, ParticipantId};
-use crate::client::{Call, CreateMode, Reply, Stat};
+use crate::client::{Call, CreateMode, Enqueued, Reply, Stat};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::{Moment, Priority};
@@ -106,20 +107,20 @@ impl Engine {
         &mut self,
         id: ParticipantId,
         spec: &Arc<RequestSpec>,
-        created: ZkResult<(String, Option<Stat>)>,
-        listing: &Listing,
+        connection: ConnectionNumber,
+        enqueued: ZkResult<Enqueued>,
     ) -> Next {
-        let (path, stat) = match created {
-            Ok(created) => created,
+        let Enqueued { path, stat, children } = match enqueued {
+            Ok(enqueued) => enqueued,
             Err(error) => return self.not_created(id, spec, error),
         };
         if self.joined(id, path, stat).is_none() {
             return Next::Park;
         }
-        if let Ok(children) = &listing.children {
+        if let Ok(children) = &children {
             self.warn_of_peers(id, children);
         }
-        self.decide(id, listing)
+        self.decide(id, &Listing::new(connection, children))
     }
 
     fn not_created(&mut self, id: ParticipantId, spec: &Arc<RequestSpec>, error: ZkError) -> Next {

@@ -77,7 +77,6 @@ impl Engine {
                 self.wake(*id);
             }
         }
-        self.remove_strays_in(dir, &listing);
     }
 
     pub(super) fn decide(&mut self, id: ParticipantId, listing: &Listing) -> Next {

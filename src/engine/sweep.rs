@@ -199,20 +199,14 @@ impl Engine {
         sweep.failure = None;
         let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
         self.budget.settle(dir.as_str(), &children);
-        let listing = self.search_in(connection, children, searching);
-        self.remove_strays_in(&dir, &listing);
+        self.search_in(connection, children, searching);
         self.end_round(id);
     }
 
-    /// Takes up a listing for requests that search for their znodes, and returns it.
-    fn search_in(
-        &mut self,
-        connection: ConnectionNumber,
-        children: Names,
-        searching: Vec<ParticipantId>,
-    ) -> Arc<Listing> {
+    /// Takes up a listing for requests that search for their znodes.
+    fn search_in(&mut self, connection: ConnectionNumber, children: Names, searching: Vec<ParticipantId>) {
         if searching.is_empty() {
-            return Arc::new(Listing::new(connection, Ok(children)));
+            return;
         }
         // In order, for many requests.
         let mut sorted: Vec<&str> = children.iter().collect();
@@ -230,7 +224,6 @@ impl Engine {
         for (id, _, znode) in found {
             self.go_on_with(id, |engine| engine.searched(id, znode, &listing));
         }
-        listing
     }
 
     fn sweep_failed(&mut self, id: ParticipantId, error: ZkError) {
@@ -283,13 +276,6 @@ impl Engine {
     }
 
     // ---- strays
-
-    /// As [`remove_strays`](Engine::remove_strays), after those who had asked for the listing have taken it up.
-    pub(super) fn remove_strays_in(&mut self, dir: &ZNodePath, listing: &Listing) {
-        if let Ok(children) = &listing.children {
-            self.remove_strays(dir, children);
-        }
-    }
 
     /// Deletes the znodes among these children that this session has created, and no request has.
     pub(super) fn remove_strays(&mut self, dir: &ZNodePath, children: &Names) {

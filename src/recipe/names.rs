@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::slice;
+use std::sync::Arc;
 
 /// The names of a znode's children.
 ///
 /// A lock directory may have thousands of children, and each hand-over between sessions lists them.
-/// All names share one buffer, so a listing costs two allocations, however long it is.
+/// All names share one buffer, so a listing costs three allocations, however long it is, and a clone none.
 ///
 /// ```
 /// use zookeeper_recipes_lock::Names;
@@ -19,7 +20,10 @@ use std::slice;
 /// }
 /// ```
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
-pub struct Names {
+pub struct Names(Arc<List>);
+
+#[derive(Default, PartialEq, Eq, Hash)]
+struct List {
     text: String,
     /// The end of each name in the text. The next one begins there.
     ends: Vec<usize>,
@@ -31,32 +35,28 @@ impl Names {
     pub(crate) fn from_utf8(text: Vec<u8>, ends: Vec<usize>) -> Option<Names> {
         let text = String::from_utf8(text).ok()?;
         // A character may be split over two names.
-        ends.iter().all(|end| text.is_char_boundary(*end)).then_some(Names { text, ends })
-    }
-
-    fn push(&mut self, name: &str) {
-        self.text.push_str(name);
-        self.ends.push(self.text.len());
+        ends.iter().all(|end| text.is_char_boundary(*end)).then(|| Names(Arc::new(List { text, ends })))
     }
 
     /// Returns the number of names.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.0.ends.len()
     }
 
     /// Returns whether there are no names.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.0.ends.is_empty()
     }
 
     /// Returns the name at this position.
     #[must_use]
     pub fn get(&self, position: usize) -> Option<&str> {
-        let end = *self.ends.get(position)?;
-        let start = position.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Some(&self.text[start..end])
+        let List { text, ends } = &*self.0;
+        let end = *ends.get(position)?;
+        let start = position.checked_sub(1).map_or(0, |before| ends[before]);
+        Some(&text[start..end])
     }
 
     /// Returns whether this name is among them.
@@ -67,7 +67,7 @@ impl Names {
 
     /// Returns the names, in the order of the listing.
     pub fn iter(&self) -> NamesIter<'_> {
-        NamesIter { text: &self.text, start: 0, ends: self.ends.iter() }
+        NamesIter { text: &self.0.text, start: 0, ends: self.0.ends.iter() }
     }
 }
 
@@ -106,9 +106,12 @@ impl<'a> IntoIterator for &'a Names {
 
 impl<S: AsRef<str>> FromIterator<S> for Names {
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Names {
-        let mut all = Names::default();
-        names.into_iter().for_each(|name| all.push(name.as_ref()));
-        all
+        let mut list = List::default();
+        for name in names {
+            list.text.push_str(name.as_ref());
+            list.ends.push(list.text.len());
+        }
+        Names(Arc::new(list))
     }
 }
 
