@@ -251,20 +251,22 @@ impl Engine {
         let sight = Sight::of_data(outcome);
         let waiting = self.contenders.get_mut(&id).filter(|contender| contender.is_queued());
         let wanted = waiting.filter(|contender| contender.ahead.second() == Some(path));
-        if let Some(contender) = wanted {
-            let is_directory = matches!(sight, Ok(Sight::Watched { is_directory: true, .. }));
+        let is_directory = matches!(sight, Ok(Sight::Watched { is_directory: true, .. }));
+        let is_outdated = wanted.is_some_and(|contender| {
             if is_directory || !matches!(sight, Ok(Sight::Watched { .. })) {
                 contender.ahead.second = None;
             }
-            if is_directory || sight == Ok(Sight::Gone) {
-                contender.ahead.is_outdated = true;
-                if is_directory {
-                    self.pass_over(id, path);
-                }
-                self.wake(id);
-            }
-        }
+            let is_outdated = is_directory || sight == Ok(Sight::Gone);
+            contender.ahead.is_outdated |= is_outdated;
+            is_outdated
+        });
         self.forget_if_unneeded(id, path);
+        if is_outdated {
+            if is_directory {
+                self.pass_over(id, path);
+            }
+            self.wake(id);
+        }
     }
 
     /// Forgets a watch that a look has left, unless another look at the same path, or another watch

@@ -234,6 +234,9 @@ impl Engine {
     }
 
     pub(super) fn join_failed(&mut self, id: ParticipantId, operation: Operation, error: ZkError) -> Next {
+        if !self.contenders.contains_key(&id) {
+            return Next::Park;
+        }
         let chance = self.chance();
         let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
         let is_final = is_refused && !self.tolerates(id, error);
