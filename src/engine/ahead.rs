@@ -15,11 +15,13 @@
 //! which needs no watch. One whose client is not ordered sets no watches in advance: it looks at its own
 //! znode after the event.
 
-use super::calls::{CallId, Pending};
-use super::contender::{Next, Phase};
+use super::border::{CallId, Line};
+use super::calls::Pending;
+use super::commons::Commons;
+use super::contender::{Asked, Contender, Next, Phase, Purpose};
 use super::lease::ConnectionNumber;
-use super::{Engine, ParticipantId, Sight};
-use crate::client::{Call, Stat};
+use super::sight::Sight;
+use crate::client::Call;
 use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::Outlook;
@@ -96,7 +98,7 @@ impl Ahead {
     }
 
     /// Returns whether nobody else was ahead in the last listing.
-    pub(super) fn is_sole_predecessor(&self, path: &ZNodePath) -> bool {
+    fn was_sole(&self, path: &ZNodePath) -> bool {
         self.is_sole_predecessor && self.nearest.as_ref() == Some(path)
     }
 
@@ -108,6 +110,11 @@ impl Ahead {
     /// Returns whether a watch on the own znode shortens the wait.
     fn watches_own(&self) -> bool {
         self.is_sole_predecessor || self.second.is_some()
+    }
+
+    /// Returns whether the own znode is watched, or about to be.
+    pub(super) fn has_own_watch(&self) -> bool {
+        self.own.is_some()
     }
 
     /// The connection on which the own znode is watched.
@@ -127,14 +134,14 @@ impl Ahead {
 
     /// Notes that a request has left that owned the lock exclusively, or that nobody else was
     /// ahead. Then no other is between it and this one.
-    pub(super) fn note_departed(&mut self, path: &ZNodePath, by: LearnedBy) {
+    fn note_departed(&mut self, path: &ZNodePath, by: LearnedBy) {
         self.departed = Some((path.clone(), by));
     }
 
     /// Nothing that was seen on the last connection counts any more. A request that was seen itself there
     /// looks again at each znode that it had watched, which shows what a listing would. A request behind
     /// one of its session watches none, and lists: they share it.
-    pub(super) fn reconnected(&mut self, is_behind_own: bool) {
+    pub(super) fn on_reconnect(&mut self, is_behind_own: bool) {
         self.is_outdated |= is_behind_own || self.own_watched_on().is_none() || !self.watches_own();
         self.watched_on = None;
         self.own = None;
@@ -144,23 +151,21 @@ impl Ahead {
     }
 }
 
-impl Engine {
+impl Contender {
     /// Notes the requests ahead in a listing, and goes on waiting.
     pub(super) fn wait_behind(
         &mut self,
-        id: ParticipantId,
+        commons: &mut Commons,
         nearest: ZNodePath,
         outlook: Outlook<'_>,
     ) -> Next {
-        let present = self.lease.connection();
-        let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
         // A request that shares the lock decides by listings alone.
-        let may_know = contender.spec.access.is_exclusive();
+        let may_know = self.spec.access.is_exclusive();
         let second = match outlook {
-            Outlook::Behind(second) if may_know => Some(contender.spec.dir.child(second)),
+            Outlook::Behind(second) if may_know => Some(self.spec.dir.child(second)),
             _ => None,
         };
-        let ahead = &mut contender.ahead;
+        let ahead = &mut self.ahead;
         ahead.nearest = may_know.then(|| nearest.clone());
         ahead.is_sole_predecessor = may_know && outlook == Outlook::Next;
         ahead.is_outdated = false;
@@ -169,155 +174,179 @@ impl Engine {
             let second = second.map(|path| Second { path, is_looked_at: false });
             replaced = std::mem::replace(&mut ahead.second, second);
         }
-        let still_watches = contender.watched.as_ref() == Some(&nearest) && ahead.watched_on == Some(present);
-        let is_first = ahead.is_first();
-        if let Some(replaced) = replaced.filter(|replaced| !self.needs_watch(id, &replaced.path)) {
-            self.unwatch(&replaced.path, id);
-        }
-        if is_first {
+        let present = commons.lease.connection();
+        let still_watches = self.watched.as_ref() == Some(&nearest) && ahead.watched_on == Some(present);
+        self.unwatch_unneeded(commons, replaced.map(|second| second.path));
+        if self.ahead.is_first() {
             return Next::Again;
         }
         if still_watches {
-            self.set_early_watches(id);
-            return Next::Park;
+            self.set_early_watches(commons);
+            return Next::Rest;
         }
-        self.watch_predecessor(id, nearest)
+        self.watch_predecessor(commons, nearest)
     }
+
+    /// Waits for the deletion of the request ahead. An exclusive request needs no watch if that is of this
+    /// session. One that shares the lock does: another client may delete that znode, and its request
+    /// may wait on for one that does not exclude this one.
+    pub(super) fn watch_predecessor(&mut self, commons: &mut Commons, ahead: ZNodePath) -> Next {
+        if self.spec.access.is_exclusive() && commons.own_queues.stays(&ahead) {
+            commons.watchers.add(&ahead, self.id);
+            self.set_watched(commons, &ahead);
+            self.note_place(commons, &ahead);
+            return Next::Rest;
+        }
+        self.set_early_watches(commons);
+        self.look(commons, ahead, Purpose::WaitFor)
+    }
+
+    /// Takes up the watch on the request ahead, the only one that is watched: a release wakes one
+    /// waiter, or the readers behind a writer.
+    pub(super) fn on_predecessor_seen(
+        &mut self,
+        commons: &mut Commons,
+        path: &ZNodePath,
+        connection: ConnectionNumber,
+        sight: &Sight,
+    ) -> Next {
+        match sight {
+            Sight::Gone => {
+                // Deleted between the listing and the watch. The Java recipe waits for ever here.
+                self.forget_watch(commons);
+                if commons.own_queues.has_owned(path) || self.ahead.was_sole(path) {
+                    self.ahead.note_departed(path, LearnedBy::Reply);
+                }
+                Next::Again
+            }
+            Sight::Watched { is_directory: true, .. } => {
+                self.forget_watch(commons);
+                self.pass_over(commons, path);
+                Next::Again
+            }
+            Sight::Watched { is_persistent, .. } => {
+                self.note_place(commons, path);
+                self.ahead.watched_on = Some(connection);
+                if *is_persistent && commons.mentions_first(path) {
+                    commons.log(Line::Persistent(path.clone()));
+                }
+                Next::Rest
+            }
+            Sight::Unreadable => {
+                self.note_place(commons, path);
+                Next::Rest
+            }
+        }
+    }
+
+    // ---- early watches
 
     /// Sets the watches that are to shorten the wait and are missing: on the own znode, and on the
     /// second request. Nothing waits for the replies.
-    pub(super) fn set_early_watches(&mut self, id: ParticipantId) {
-        if !self.settings.is_ordered {
+    fn set_early_watches(&mut self, commons: &mut Commons) {
+        if !commons.settings.is_ordered {
             return;
         }
-        let Some(contender) = self.contenders.get_mut(&id) else { return };
-        let Phase::Queued { znode, .. } = &contender.phase else { return };
-        let connection = self.lease.connection();
-        let ahead = &mut contender.ahead;
-        let own = (ahead.watches_own() && ahead.own.is_none()).then(|| znode.clone());
-        let second = match &mut ahead.second {
-            Some(Second { path, is_looked_at: is_looked_at @ false }) => {
-                *is_looked_at = true;
-                Some(path.clone())
-            }
-            _ => None,
-        };
-        if let Some(own) = own {
-            self.watchers.add(&own, id);
-            let look = Call::get_data(&own, true);
-            let call = self.submit(look, Priority::Other, Pending::EarlyWatchOnOwn(id, own, connection));
-            if let Some(contender) = self.contenders.get_mut(&id) {
-                contender.ahead.own = Some(OwnWatch::Setting(call));
-            }
+        let Phase::Queued { znode, .. } = &self.phase else { return };
+        if self.ahead.watches_own() && self.ahead.own.is_none() {
+            let asked = Asked::WatchOwn(znode.clone(), commons.lease.connection());
+            self.ahead.own = Some(OwnWatch::Setting(self.watch_early(commons, znode, asked)));
         }
-        if let Some(second) = second {
-            self.watchers.add(&second, id);
-            let look = Call::get_data(&second, true);
-            self.submit(look, Priority::Other, Pending::EarlyWatchOnSecond(id, second));
+        if let Some(Second { path, is_looked_at: false }) = &self.ahead.second {
+            let path = path.clone();
+            self.watch_early(commons, &path, Asked::WatchSecond(path.clone()));
+            self.ahead.second = Some(Second { path, is_looked_at: true });
         }
+    }
+
+    fn watch_early(&self, commons: &mut Commons, path: &ZNodePath, asked: Asked) -> CallId {
+        commons.watchers.add(path, self.id);
+        commons.submit(Call::get_data(path, true), Priority::Other, Pending::Request(self.id, asked))
     }
 
     /// Takes up a look at the own znode. It only shortens the wait: after an error the request waits
     /// without.
-    pub(super) fn early_watch_on_own_set(
+    pub(super) fn on_own_watched(
         &mut self,
-        id: ParticipantId,
+        commons: &mut Commons,
         path: &ZNodePath,
         call: CallId,
         connection: ConnectionNumber,
-        outcome: ZkResult<(Vec<u8>, Stat)>,
-    ) {
-        let sight = Sight::of_data(outcome);
-        let waiting = self.contenders.get_mut(&id).filter(|contender| contender.is_queued());
-        let wanted = waiting.filter(|contender| contender.ahead.own == Some(OwnWatch::Setting(call)));
-        let is_lost = wanted.is_some_and(|contender| {
+        sight: ZkResult<Sight>,
+    ) -> Next {
+        let is_wanted = self.is_queued() && self.ahead.own == Some(OwnWatch::Setting(call));
+        if is_wanted {
             let is_watched = matches!(sight, Ok(Sight::Watched { .. }));
-            contender.ahead.own = is_watched.then_some(OwnWatch::Set(connection));
-            sight == Ok(Sight::Gone)
-        });
-        self.forget_if_unneeded(id, path);
-        if is_lost {
-            self.lose_znode(id);
+            self.ahead.own = is_watched.then_some(OwnWatch::Set(connection));
         }
+        self.forget_if_unneeded(commons, path);
+        if is_wanted && sight == Ok(Sight::Gone) { self.lose_znode(commons) } else { Next::Stay }
     }
 
     /// Takes up a look at the second request, as one at the own znode.
-    pub(super) fn early_watch_on_second_set(
+    pub(super) fn on_second_watched(
         &mut self,
-        id: ParticipantId,
+        commons: &mut Commons,
         path: &ZNodePath,
-        outcome: ZkResult<(Vec<u8>, Stat)>,
-    ) {
-        let sight = Sight::of_data(outcome);
-        let waiting = self.contenders.get_mut(&id).filter(|contender| contender.is_queued());
-        let wanted = waiting.filter(|contender| contender.ahead.second() == Some(path));
+        sight: ZkResult<Sight>,
+    ) -> Next {
+        let is_wanted = self.is_queued() && self.ahead.second() == Some(path);
         let is_directory = matches!(sight, Ok(Sight::Watched { is_directory: true, .. }));
-        let is_outdated = wanted.is_some_and(|contender| {
-            if is_directory || !matches!(sight, Ok(Sight::Watched { .. })) {
-                contender.ahead.second = None;
-            }
-            let is_outdated = is_directory || sight == Ok(Sight::Gone);
-            contender.ahead.is_outdated |= is_outdated;
-            is_outdated
-        });
-        self.forget_if_unneeded(id, path);
-        if is_outdated {
-            if is_directory {
-                self.pass_over(id, path);
-            }
-            self.wake(id);
+        let is_outdated = is_wanted && (is_directory || sight == Ok(Sight::Gone));
+        if is_wanted && (is_directory || !matches!(sight, Ok(Sight::Watched { .. }))) {
+            self.ahead.second = None;
         }
+        self.ahead.is_outdated |= is_outdated;
+        self.forget_if_unneeded(commons, path);
+        if !is_outdated {
+            return Next::Stay;
+        }
+        if is_directory {
+            self.pass_over(commons, path);
+        }
+        Next::Wake
     }
 
     /// Forgets a watch that a look has left, unless another look at the same path, or another watch
     /// there, is needed.
-    fn forget_if_unneeded(&mut self, id: ParticipantId, path: &ZNodePath) {
-        if !self.needs_watch(id, path) {
-            self.remove_stray_watch(path, id);
+    fn forget_if_unneeded(&self, commons: &mut Commons, path: &ZNodePath) {
+        if !self.needs_watch(path) {
+            commons.remove_stray_watch(path, self.id);
         }
     }
 
-    /// Returns whether a request waits for an event on a path, for whatever purpose.
-    pub(super) fn needs_watch(&self, id: ParticipantId, path: &ZNodePath) -> bool {
-        self.contenders.get(&id).is_some_and(|contender| {
-            let has_own = contender.is_queued() && contender.ahead.own.is_some();
-            contender.watched.as_ref() == Some(path)
-                || contender.ahead.second() == Some(path)
-                || (has_own && contender.znode() == Some(path))
-        })
-    }
+    // ---- changes
 
-    /// Takes up a change of a znode for which a request had registered.
+    /// Takes up a change of a znode for which the request had registered.
     ///
     /// A request that was the only one ahead in a listing, or that has owned exclusively, had nobody ahead of
     /// it. If a listing has shown it as the nearest one, nobody is between the two, and this one is the first.
-    pub(super) fn znode_changed(&mut self, id: ParticipantId, path: &ZNodePath, change: ZNodeChange) {
-        let Some(contender) = self.contenders.get_mut(&id) else { return };
-        let is_own = contender.znode() == Some(path);
+    pub(super) fn on_change(&mut self, commons: &mut Commons, path: &ZNodePath, change: ZNodeChange) -> Next {
+        let is_own = self.znode() == Some(path);
         let is_deleted = change != ZNodeChange::Unknown;
         if is_own && is_deleted {
             // No other znode will ever have its name, so this is final.
-            return self.lose_znode(id);
+            return self.lose_znode(commons);
         }
-        if !contender.is_queued() {
-            return self.look_again(id);
+        if !self.is_queued() {
+            return self.look_again(commons);
         }
-        let ahead = &mut contender.ahead;
-        let is_last = ahead.is_sole_predecessor(path) || change == (ZNodeChange::Removed { has_owned: true });
+        let ahead = &mut self.ahead;
+        let is_last = ahead.was_sole(path) || change == (ZNodeChange::Removed { has_owned: true });
         if is_own {
             ahead.own = None;
             ahead.is_outdated = true;
         } else if ahead.second() == Some(path) {
             ahead.second = None;
             ahead.is_outdated = true;
-        } else if contender.watched.as_ref() == Some(path) && is_deleted && is_last {
-            contender.watched = None;
+        } else if self.watched.as_ref() == Some(path) && is_deleted && is_last {
+            self.watched = None;
             ahead.watched_on = None;
             let by = if change == ZNodeChange::Deleted { LearnedBy::Event } else { LearnedBy::Reply };
             ahead.note_departed(path, by);
         } else {
-            return self.look_again(id);
+            return self.look_again(commons);
         }
-        self.wake(id);
+        Next::Wake
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ParticipantId;
+use super::border::ParticipantId;
 use crate::time::Moment;
 
 /// One time for each participant: an earlier one replaces it, a later one is ignored.

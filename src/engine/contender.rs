@@ -13,37 +13,36 @@
 //! A request makes one step after the other, and waits for one outcome at a time. Whatever wakes it meanwhile
 //! may be newer than the outcome, so it makes another step before it rests. (Looks that only
 //! shorten the wait run beside that: see [`super::ahead`].)
+//!
+//! A contender has and needs nobody else: an `on_…` method takes something up, an imperative is a step that acts, and
+//! both return what is [next](Next), the end of the request included. Its files, from top to bottom, none of which
+//! calls one above it: [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue),
+//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ahead::Ahead;
+use super::border::{Failure, ParticipantId, Place, RequestSpec};
+use super::commons::Commons;
 use super::lease::ConnectionNumber;
 use super::listing::Listing;
-use super::report::Failure;
-use super::{Engine, ParticipantId};
-use crate::client::{Acl, CreateMode};
-use crate::recipe::access::Access;
+use super::parents::MissingParents;
+use crate::error::{LossReason, Operation, ZkError};
 use crate::recipe::path::ZNodePath;
-use crate::retry::{RetryCounter, RetryPolicy};
+use crate::retry::RetryCounter;
 use crate::time::{Moment, Priority};
 
-/// The parameters of one request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct RequestSpec {
-    pub(crate) dir: ZNodePath,
-    /// The name of the znode up to its sequence number, with a GUID: no other request has it.
-    pub(crate) prefix: String,
-    pub(crate) data: Arc<[u8]>,
-    pub(crate) acl: Arc<[Acl]>,
-    pub(crate) retry: RetryPolicy,
-    pub(crate) access: Access,
-    /// The kind of znode for a missing directory.
-    pub(crate) directory_mode: CreateMode,
-}
+/// The least delay before a failed look is repeated, whatever the retry policy.
+const MIN_RETRY: Duration = Duration::from_millis(10);
+
+/// The number of replies in a row that cannot be read after which a request gives up.
+const MAX_UNREADABLE: u8 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Contender {
+    pub(super) id: ParticipantId,
     pub(super) spec: Arc<RequestSpec>,
     pub(super) phase: Phase,
     pub(super) activity: Activity,
@@ -99,20 +98,54 @@ pub(super) enum Activity {
     Woken,
 }
 
-/// The action after a step.
+/// What a request does after an input, or after a step.
 #[derive(Debug, PartialEq, Eq)]
+#[must_use]
 pub(super) enum Next {
+    /// Nothing changes: it goes on with the outcome of a call or of a proof, or rests as before.
+    Stay,
+    /// It makes a step, or one more after the call that is under way.
+    Wake,
+    /// It makes another step.
     Again,
     /// It rests until something wakes it, perhaps a listing that it shares.
-    Park,
-    /// The outcome of a call, or of a proof that it shares, goes on with it.
-    Pending,
+    Rest,
+    End(Loss),
+}
+
+/// Why a request ends that nobody has withdrawn; by a failure if there is one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Loss {
+    pub(super) reason: LossReason,
+    pub(super) failure: Option<Failure>,
+}
+
+/// What a request has asked for. It is declared here, taken up in [`Contender::on_reply`], and taken back in
+/// [`Asked::nobody_waits`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Asked {
+    Create(Arc<RequestSpec>),
+    Enqueue(Arc<RequestSpec>, ConnectionNumber),
+    Parent(MissingParents),
+    /// Whether this znode, which the listing has shown, still exists.
+    FoundAgain(ZNodePath, Arc<Listing>),
+    /// The children of the directory, with a watch.
+    Count(ZNodePath, ConnectionNumber),
+    /// The children of the directory, for a warning.
+    Peers,
+    Look(Look),
+    LookAtUnreadable(Look),
+    /// A watch on the own znode, before its turn.
+    WatchOwn(ZNodePath, ConnectionNumber),
+    /// A watch on the request ahead of the nearest.
+    WatchSecond(ZNodePath),
+    /// Whether the own znode exists.
+    CheckOwn(ZNodePath),
 }
 
 /// A look of a request at a znode, on that connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Look {
-    pub(super) id: ParticipantId,
     pub(super) path: ZNodePath,
     pub(super) connection: ConnectionNumber,
     pub(super) purpose: Purpose,
@@ -129,9 +162,27 @@ pub(super) enum Purpose {
     Verify,
 }
 
+impl Asked {
+    /// Returns whether the call creates the znode of the request.
+    pub(super) fn creates(&self) -> bool {
+        matches!(self, Asked::Create(_) | Asked::Enqueue(..))
+    }
+}
+
+impl Next {
+    pub(super) fn lose(reason: LossReason) -> Next {
+        Next::End(Loss { reason, failure: None })
+    }
+
+    pub(super) fn fail(failure: Failure) -> Next {
+        Next::End(Loss { reason: LossReason::Refused, failure: Some(failure) })
+    }
+}
+
 impl Contender {
-    pub(super) fn new(spec: Arc<RequestSpec>, phase: Phase, since: Moment) -> Contender {
+    pub(super) fn new(id: ParticipantId, spec: Arc<RequestSpec>, phase: Phase, since: Moment) -> Contender {
         Contender {
+            id,
             spec,
             phase,
             activity: Activity::Idle,
@@ -159,6 +210,14 @@ impl Contender {
         matches!(self.phase, Phase::Queued { .. })
     }
 
+    pub(super) fn place(&self) -> Place {
+        match self.phase {
+            Phase::Owner { .. } => Place::Owner,
+            Phase::Queued { is_behind: true, .. } => Place::Queued,
+            Phase::Queued { is_behind: false, .. } | Phase::Joining { .. } => Place::Unknown,
+        }
+    }
+
     pub(super) fn znode(&self) -> Option<&ZNodePath> {
         match &self.phase {
             Phase::Joining { .. } => None,
@@ -170,78 +229,56 @@ impl Contender {
     pub(super) fn name(&self) -> &ZNodePath {
         self.znode().unwrap_or(&self.spec.dir)
     }
-}
 
-impl Engine {
-    /// Has a request make a step, or one more after the call that is under way.
-    pub(super) fn wake(&mut self, id: ParticipantId) {
-        let Some(contender) = self.contenders.get_mut(&id) else { return };
-        match contender.activity {
-            Activity::Idle => {
-                contender.activity = Activity::UnderWay;
-                self.go_on(id, Next::Again);
-            }
-            Activity::UnderWay | Activity::Woken => contender.activity = Activity::Woken,
-        }
+    // ---- what went wrong
+
+    /// Its znode is gone. The end of the session deletes it too, and its event may come before anything
+    /// else that shows that end.
+    pub(super) fn lose_znode(&self, commons: &mut Commons) -> Next {
+        commons.give_up_if_silent();
+        let has_lost_lease = commons.lease.has_ended_for(self.id, commons.now);
+        let reason = if has_lost_lease { LossReason::LeaseExpired } else { LossReason::NodeDeleted };
+        Next::lose(commons.end_reason().unwrap_or(reason))
     }
 
-    /// Takes up an outcome for a request, and goes on with it.
-    pub(super) fn go_on_with(&mut self, id: ParticipantId, take_up: impl FnOnce(&mut Engine) -> Next) {
-        let next = take_up(self);
-        self.go_on(id, next);
+    /// Its lease has ended. The end of the session ends the lease too, before it is notified.
+    pub(super) fn lose_lease(&self, commons: &Commons) -> Next {
+        Next::lose(commons.end_reason().unwrap_or(LossReason::LeaseExpired))
     }
 
-    /// Makes steps until the request rests, or waits for an outcome.
-    fn go_on(&mut self, id: ParticipantId, mut next: Next) {
-        loop {
-            let Some(contender) = self.contenders.get_mut(&id) else { return };
-            match (&next, contender.activity) {
-                (Next::Pending, _) => return,
-                (Next::Park, Activity::Idle | Activity::UnderWay) => {
-                    contender.activity = Activity::Idle;
-                    return;
-                }
-                (Next::Park, Activity::Woken) => contender.activity = Activity::UnderWay,
-                (Next::Again, _) => {}
+    /// A look at the queue failed. The request looks again later, by the reconnect if contact was
+    /// lost, or ends if the error is final.
+    pub(super) fn look_failed(
+        &mut self,
+        commons: &mut Commons,
+        operation: Operation,
+        path: &ZNodePath,
+        error: ZkError,
+    ) -> Next {
+        let retry = self.spec.retry.delay().max(MIN_RETRY);
+        match error {
+            // The end of the session ends the request, and gives the reason.
+            ZkError::SessionExpired => {}
+            error if !error.is_transient() && !self.tolerates(error) => {
+                return Next::fail(Failure::Call { operation, path: path.clone(), error });
             }
-            next = self.step(id);
+            _ if commons.in_contact() => commons.alarms.set(self.id, commons.now.after(retry)),
+            _ => {}
         }
+        Next::Rest
     }
 
-    fn step(&mut self, id: ParticipantId) -> Next {
-        let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
-        let present = self.lease.connection();
-        match &contender.phase {
-            Phase::Joining { unconfirmed: true, .. } => self.find_again(id),
-            Phase::Joining { unconfirmed: false, .. } => self.join(id),
-            Phase::Owner { znode, .. } => {
-                let znode = znode.clone();
-                self.look(id, znode, Purpose::Verify)
-            }
-            Phase::Queued { znode, .. } if contender.ahead.is_first() => {
-                let znode = znode.clone();
-                match contender.ahead.owns_by_event_on(present) {
-                    Some(watched_on) if self.lease.admits_owners(self.now) => {
-                        self.acquire(id, &znode, watched_on)
-                    }
-                    _ => {
-                        // Its reply comes before that to the look, if the client is ordered.
-                        self.prove_beside();
-                        self.look(id, znode, Purpose::TakeOver)
-                    }
-                }
-            }
-            Phase::Queued { .. } if contender.spec.access.watches_children() => self.count(id),
-            Phase::Queued { .. } => match &contender.watched {
-                Some(ahead) if contender.listing.is_none() && !contender.ahead.is_outdated => {
-                    let ahead = ahead.clone();
-                    self.watch_predecessor(id, ahead)
-                }
-                _ => {
-                    let expects_lock = !std::mem::take(&mut contender.has_reconnected);
-                    self.evaluate(id, expects_lock)
-                }
-            },
+    /// Returns whether to look again after an error that is no outage. An owner does: its lease, not the
+    /// look, says that it owns. A waiter does where a reply cannot be read, which it counts: the next
+    /// one may be readable.
+    pub(super) fn tolerates(&mut self, error: ZkError) -> bool {
+        if self.is_owner() {
+            return true;
         }
+        if error != ZkError::MarshallingError {
+            return false;
+        }
+        self.unreadable = self.unreadable.saturating_add(1);
+        self.unreadable < MAX_UNREADABLE
     }
 }

@@ -52,7 +52,7 @@ use std::time::Duration;
 
 pub(crate) use self::evidence::Sending;
 use self::evidence::{RoundTrip, Written};
-use super::ParticipantId;
+use super::border::ParticipantId;
 use crate::client::Granted;
 use crate::time::Moment;
 

@@ -7,9 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ParticipantId;
+use super::border::ParticipantId;
+use super::calls::Pending;
+use super::commons::Commons;
 use super::contender::Activity;
+use crate::client::Call;
 use crate::recipe::path::ZNodePath;
+use crate::time::Priority;
 
 /// The directories that are listed, or in which readers wait for that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -25,8 +29,8 @@ struct Dir {
 }
 
 impl Listings {
-    /// Asks for a listing that is sent from now on. Returns the readers of one to be sent at once; nobody if
-    /// one is under way.
+    /// Registers a reader for a listing that is sent no earlier than now. If none is under way, returns the readers of
+    /// the listing to send; otherwise returns nobody.
     pub(super) fn ask(&mut self, dir: &ZNodePath, reader: ParticipantId) -> Vec<ParticipantId> {
         let entry = self.by_dir.entry(dir.clone()).or_default();
         entry.readers.insert(reader);
@@ -69,6 +73,15 @@ impl Listings {
     #[cfg(test)]
     pub(super) fn readers(&self, dir: &ZNodePath) -> usize {
         self.by_dir.get(dir).map_or(0, |entry| entry.readers.len())
+    }
+}
+
+impl Commons {
+    /// Sends a listing for these readers.
+    pub(super) fn list(&mut self, dir: ZNodePath, readers: Vec<ParticipantId>) {
+        let connection = self.lease.connection();
+        let list = Call::get_children(&dir, false);
+        self.submit(list, Priority::Other, Pending::Listing { dir, connection, readers });
     }
 }
 

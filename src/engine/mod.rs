@@ -2,56 +2,69 @@
 //!
 //! Nothing here starts a thread, makes a call, reads a clock or takes a mutex. The driver
 //! (`session/driver/`) holds the [`Engine`] under one mutex. It passes in what has happened, one
-//! thing after the other, and does what the [`Effect`]s ask for. So every input is handled to its end
-//! before the next, and a crossing of a late reply, an event and a withdrawal is an order of inputs.
+//! thing after the other, and does what the [`Effect`]s ask for. Each input is processed to completion before the
+//! next, so a race between a late reply, an event and a withdrawal is an order of inputs, which a test can write
+//! down.
 //!
-//! # A walk through the files
-//! Between the steps: `Core::feed` (`session/driver/mod.rs`) passes each input in, and `carry_out` does what
-//! the effects ask for. Calls leave through an outbox (`session/driver/calls.rs`) to the client, whose
-//! `submit` encodes and writes them (`connection/exchange.rs`, `connection/machine/`). Inside,
-//! [`contender`] has a request make its next step whenever something wakes it: its `step` is where the
-//! ways below branch.
+//! # Its parts
+//! - [`border`]: the plain data that go in and out.
+//! - [`commons`]: what all that lives on a session shares. It reaches no participant.
+//! - The participants: a [`contender`] for a lock, the [`removal`] of a znode, and what is [`tracked`] for a user. Each
+//!   has its own steps, touches no other, and returns what is next.
+//! - [`participants`]: the door to them, and the inputs that concern many: an event, a reconnect, a routine look.
 //!
-//! From `lock()` to the owner:
+//! The names of methods say what they are for:
+//! - of the [`Engine`]: `handle_…` takes an input, `poll_…` gives an output, a plain verb is a command;
+//! - of a participant: `on_…` takes something up and returns what is next, an imperative (`join`, `look`) is a step that
+//!   acts, `is_…`, `has_…` and `needs_…` ask.
+//!
+//! # From `lock()` to the owner
 //! 1. `locks/blocking_lock.rs`: `lock()` makes a request (`request/mod.rs`, with a GUID from
 //!    `locks/locking.rs`), starts it by way of the driver (`session/driver/requests.rs`), and waits for its
 //!    events. (`locks/listening_lock.rs` does not wait.)
-//! 2. [`join`]: [`Engine::start`] submits the creation of the znode and the listing of the directory.
-//!    Behind a request of the same session, no listing is needed.
-//! 3. [`calls`]: the create is sent when the [`window`] has room, if the [`budget`] has room for another znode.
-//!    The reply comes back as [`Engine::replied`], and finds what was [pending](calls::Pending).
-//! 4. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which predecessor?
-//! 5. [`look`]: a look at that predecessor leaves a watch there. Or `acquire` makes the request the
-//!    owner, under a [`lease`] of the session that admits owners: [`Report::Acquired`].
+//! 2. [`Engine::start`] inserts a [`contender`], whose `step` ([`steps`]) finds the way from here on. The first is
+//!    to [`join`]: to submit the creation of the znode and the listing of the directory. Behind a request of the same
+//!    session, no listing is needed.
+//! 3. [`calls`]: the call is sent when the [`window`] has room, if the [`budget`] has room for another znode.
+//!    `Core::feed` (`session/driver/mod.rs`) carries the effect out: the call leaves through an outbox
+//!    (`session/driver/calls.rs`) to the client, whose `submit` encodes and writes it.
+//! 4. [`replies`]: the reply comes in by [`Engine::handle_reply`], and goes to those for whom the call was
+//!    [`Pending`](calls::Pending); for a request, to its `on_reply` ([`steps`]).
+//! 5. [`queue`] decides by the listing, with the rules of `recipe/queue.rs`: pure functions over names. It is the
+//!    request's [`turn`], so it owns the lock under a [`lease`] of the session that admits owners
+//!    ([`Report::Acquired`]); or it waits for those [`ahead`], with a [`watch`].
 //! 6. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
 //!
-//! From a watch event to the next owner:
-//! 1. [`contact`]: the client reports `NodeChanged`, and [`watchers`] knows who waits for this path.
+//! # From a watch event to the next owner
+//! 1. [`contact`]: the client reports `NodeChanged`; [`watchers`] knows who waits for this path, and [`participants`]
+//!    notifies each of them.
 //! 2. [`ahead`]: before its turn, a waiter also watches its own znode, and the request ahead of its
-//!    predecessor. So the next in line owns with the event itself. If the watch on its own znode or the
-//!    proof of the lease is missing, it looks at its own znode first (`Purpose::TakeOver`). If others may
-//!    be ahead, it lists the queue again, together with others of its session ([`listings`]).
-//! 3. Behind an exclusive request of the same session, a waiter sets no watch: [`removal`] deletes the
-//!    znode, and the reply wakes the waiter. If that request owned the lock, and a listing has shown it as the
+//!    predecessor. So the next in line owns with the event itself ([`turn`]). If the watch on its own znode or the
+//!    proof of the lease is missing, it looks at its own znode first. If others may be ahead, it lists the queue
+//!    again, together with others of its session ([`listings`]).
+//! 3. Behind an exclusive request of the same session, a waiter sets no watch: a [`removal`] deletes the
+//!    znode, and its end wakes the waiter. If that request owned the lock, and a listing has shown it as the
 //!    nearest one ahead, the waiter looks only at its own znode.
 //!
-//! From a disconnect to the loss:
+//! # From a disconnect to the loss
 //! 1. [`contact`]: the epoch of the lease is over, and another one is proven only after a reconnect. The
 //!    owner keeps the one under which it acquired, or last renewed its lease.
 //! 2. After a reconnect everybody looks again: at once; or, if the lease is kept proven (as while a lock is
-//!    held), when the first write on the new connection was answered (see [`proof`]). An owner renews its
+//!    held), when the first write on the new connection was answered ([`proof`]). An owner renews its
 //!    lease when it has seen its znode.
-//! 3. If no reconnect comes in time, the clock ends the lease, and [`ending`] reports the loss. `is_owner()` has
+//! 3. If no reconnect comes in time, the [`clock`] ends the lease, and the request [`ended`]. `is_owner()` has
 //!    been false since that moment, whether or not a thread has noticed.
 //!
-//! From a lost create to its end: the request searches for its znode, together with the others of its directory, and
+//! # From a lost create to its end
+//! The request searches for its znode, together with the others of its directory, and
 //! creates another one if there is none ([`sweep`]). A create that takes effect late leaves a znode whose name the
-//! session recognizes in any listing, and deletes.
+//! session recognizes in any listing, and deletes ([`strays`]).
 //!
 //! The watches of users (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) go the same ways:
 //! [`tracked`] says when to look, and the room `tracking` has the steps of a look.
 //!
-//! This is safe: only sequence numbers decide, and a listing that contains the own znode contains
+//! # Why this is safe
+//! Only sequence numbers decide, and a listing that contains the own znode contains
 //! every older request that still exists. `is_owner()` asks the lease, which ends before the server
 //! can end the session. `docs/design.md` has the proofs, and `docs/guarantees.md` the limits: an owner
 //! whose znode another client deletes learns it a moment later, and a proof assumes something about
@@ -59,249 +72,185 @@
 
 mod ahead;
 mod alarms;
+mod border;
 mod budget;
-pub(crate) mod calls;
+mod calls;
+mod clock;
+mod commons;
 mod contact;
 mod contender;
-mod ending;
+mod ended;
 mod join;
 pub(crate) mod lease;
 mod life;
 mod listing;
 mod listings;
-mod look;
 mod own;
 mod parents;
+mod participants;
 mod proof;
+mod queue;
 mod removal;
-mod report;
+mod replies;
 mod sight;
+mod steps;
+mod strays;
 mod sweep;
 #[cfg(test)]
 mod tests;
 mod tracked;
+mod turn;
+mod watch;
 mod watchers;
 mod window;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use self::alarms::Alarms;
-use self::budget::Budget;
-pub(crate) use self::calls::CallId;
-use self::calls::{Pending, UnderWay};
-pub(crate) use self::contender::RequestSpec;
-use self::contender::{Contender, Phase};
+pub(crate) use self::border::{
+    CallId, Effect, Ending, Line, Looked, ParticipantId, Place, Report, RequestSpec, Settings, Target,
+};
+use self::clock::Routine;
+use self::commons::Commons;
+use self::contender::{Contender, Next, Phase};
 use self::lease::Lease;
-use self::life::{Contact, Life};
-use self::listings::Listings;
-use self::own::OwnQueues;
+use self::life::Life;
 pub(crate) use self::parents::MissingParents;
-use self::proof::Proof;
 use self::removal::Removal;
-pub(crate) use self::removal::Target;
-pub(crate) use self::report::{Effect, Ending, Line, Report};
 pub(crate) use self::sight::Sight;
-use self::sweep::Sweeps;
-pub(crate) use self::tracked::Looked;
 use self::tracked::Tracked;
-use self::watchers::Watchers;
-use self::window::Window;
-use crate::error::{LossReason, ZkError};
+use crate::client::Call;
+use crate::error::LossReason;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::recipe::session_tag::SessionTag;
 use crate::time::Moment;
 
-/// The number of a participant on its session; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ParticipantId(u64);
-
-/// The place of a request in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Its znode does not exist yet, or no listing has shown it.
-    Unknown,
-    /// Known to be behind another.
-    Queued,
-    Owner,
-}
-
-/// The facts that a session learns once.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Settings {
-    /// See [`ZooKeeperClient::is_ordered`](crate::client::ZooKeeperClient::is_ordered).
-    pub(crate) is_ordered: bool,
-    /// See [`ZooKeeperClient::owns_session`](crate::client::ZooKeeperClient::owns_session).
-    pub(crate) owns_session: bool,
-    /// See [`ZooKeeperClient::min_idle_for_ping`](crate::client::ZooKeeperClient::min_idle_for_ping).
-    pub(crate) min_idle_for_ping: Duration,
-    /// See [`ZooKeeperClient::chroot`](crate::client::ZooKeeperClient::chroot).
-    pub(crate) chroot: Option<String>,
-    /// The longest time for which a session relies on its watches, without a routine look.
-    pub(crate) routine_pause: Duration,
-    /// The number of calls under way beyond which others wait: see [`window`].
-    pub(crate) window: usize,
-    /// See [`ZooKeeperClient::jute_max_buffer`](crate::client::ZooKeeperClient::jute_max_buffer).
-    pub(crate) jute_max_buffer: usize,
-    /// The session was opened after this moment, if that is known.
-    pub(crate) opened_after: Option<Moment>,
-    /// Distinguishes the requests of the session from those of all others.
-    pub(crate) tag: SessionTag,
-    /// The seed of what is drawn at random: the delays of retries and of routine looks.
-    pub(crate) seed: u64,
-}
-
-/// See the [module](self).
+/// A session, and all that lives on it. See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Engine {
-    settings: Settings,
-    /// The moment of the present input.
-    now: Moment,
-    /// Somebody asks for the number of requests ahead of one.
-    counts_ahead: bool,
-    /// The last number that was given to a participant or to a call.
-    last: u64,
-    random: u64,
-
-    life: Life,
-    contact: Contact,
-    lease: Lease,
-    proof: Proof,
-    routine: Routine,
-    /// The ends of leases of former epochs.
-    lease_checks: BTreeSet<Moment>,
-
-    calls: BTreeMap<CallId, UnderWay>,
-    /// Has the calls that are to be sent when others are answered.
-    window: Window,
-    budget: Budget,
-    /// Calls that are not made, as the session has ended.
-    refused: VecDeque<(CallId, Pending, ZkError)>,
+    commons: Commons,
     contenders: BTreeMap<ParticipantId, Contender>,
     removals: BTreeMap<ParticipantId, Removal>,
     /// The znodes that are being deleted.
     removed_paths: BTreeSet<ZNodePath>,
-    sweeps: Sweeps,
     /// The subjects that are looked at for users.
     tracked: BTreeMap<ParticipantId, Tracked>,
     /// The participants that keep the session from being finished.
     pins: BTreeSet<ParticipantId>,
-    alarms: Alarms,
-    watchers: Watchers,
-    own_queues: OwnQueues,
-    listings: Listings,
-    /// Znodes that the log has mentioned, for lines that are written once.
-    mentioned: BTreeSet<ZNodePath>,
-
-    effects: VecDeque<Effect>,
-}
-
-/// The routine looks: every participant looks again now and then, without an event.
-///
-/// A client may want its connection to be left alone for a while, to check its own health. Its
-/// looks come together with the next keep-alive, at most a session timeout later.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Routine {
-    next: Moment,
-    /// One waits for the next keep-alive, but not beyond this moment.
-    due_by: Option<Moment>,
+    routine: Routine,
+    /// The ends of leases of former epochs.
+    lease_checks: BTreeSet<Moment>,
 }
 
 impl Engine {
     pub(crate) fn new(now: Moment, settings: Settings, lease: Lease) -> Engine {
-        let mut engine = Engine {
-            now,
-            counts_ahead: false,
-            last: 0,
-            random: settings.seed,
-            life: Life::Open,
-            contact: Contact::NotYet { opened_after: settings.opened_after },
-            lease,
-            proof: Proof::default(),
-            routine: Routine { next: now, due_by: None },
-            lease_checks: BTreeSet::new(),
-            calls: BTreeMap::new(),
-            window: Window::new(settings.window),
-            budget: Budget::new(settings.jute_max_buffer, settings.chroot.as_ref().map_or(0, String::len)),
-            refused: VecDeque::new(),
+        let mut commons = Commons::new(now, settings, lease);
+        Engine {
+            routine: Routine::new(&mut commons),
+            commons,
             contenders: BTreeMap::new(),
             removals: BTreeMap::new(),
             removed_paths: BTreeSet::new(),
-            sweeps: Sweeps::default(),
             tracked: BTreeMap::new(),
             pins: BTreeSet::new(),
-            alarms: Alarms::default(),
-            watchers: Watchers::default(),
-            own_queues: OwnQueues::default(),
-            listings: Listings::default(),
-            mentioned: BTreeSet::new(),
-            effects: VecDeque::new(),
-            settings,
-        };
-        engine.routine.next = engine.next_routine();
-        engine
+            lease_checks: BTreeSet::new(),
+        }
     }
+
+    // ---- outputs
 
     /// The next thing to do.
-    pub(crate) fn poll(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+    pub(crate) fn poll_effect(&mut self) -> Option<Effect> {
+        self.commons.effects.pop_front()
     }
 
-    /// Begins an input, at this moment. Any number of methods may follow, and then [`Engine::settle`].
-    pub(crate) fn begin(&mut self, now: Moment) {
-        self.now = now;
+    /// The next owner whose time has changed: see [`Lease::next_change`].
+    pub(crate) fn poll_ownership(&mut self) -> Option<(ParticipantId, Option<Moment>)> {
+        self.commons.lease.next_change()
     }
 
-    pub(crate) fn now(&self) -> Moment {
-        self.now
+    // ---- commands
+
+    /// Starts a request, with a number that was not used before. It needs no further inputs;
+    /// [`Engine::withdraw`] ends it.
+    pub(crate) fn start(&mut self, id: ParticipantId, spec: Arc<RequestSpec>, since: Moment) {
+        let phase = Phase::Joining { unconfirmed: false, failed: None };
+        self.contenders.insert(id, Contender::new(id, spec, phase, since));
+        self.wake_or_lose(id);
     }
 
-    /// Ends the handling of an input: does what follows at once, and what the clock asks for.
-    pub(crate) fn settle(&mut self) {
-        loop {
-            self.tick();
-            if let Some((call, pending, error)) = self.refused.pop_front() {
-                self.take_up(call, pending, Err(error));
-            } else if let Some(id) = self.alarms.take_due(self.now) {
-                self.wake(id);
-                self.wake_removal(id);
-                self.wake_sweep(id);
-                self.look_at_tracked(id);
-            } else {
-                self.finish_if_idle();
-                if self.refused.is_empty() {
-                    return;
-                }
-            }
+    /// Makes a request that holds the lock as its owner does, under the lease of that, with a znode
+    /// that exists. Returns `false` if the owner holds it no longer.
+    pub(crate) fn start_as_owner(
+        &mut self,
+        id: ParticipantId,
+        spec: Arc<RequestSpec>,
+        znode: ZNodePath,
+        owner: ParticipantId,
+    ) -> bool {
+        let now = self.commons.now;
+        if !self.commons.lease.share(owner, id, now) {
+            return false;
+        }
+        let phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
+        self.contenders.insert(id, Contender::new(id, spec, phase, now));
+        self.commons.report(id, Report::Joined { znode, token: None });
+        self.commons.report(id, Report::Acquired { waited: Duration::ZERO });
+        self.wake_or_lose(id);
+        true
+    }
+
+    fn wake_or_lose(&mut self, id: ParticipantId) {
+        match self.end_reason() {
+            None => self.with_request(id, |_, _| Next::Wake),
+            Some(reason) => self.lose(id, reason),
+        }
+    }
+
+    /// Begins to track. Returns why the session has ended, if it has.
+    pub(crate) fn track(&mut self, id: ParticipantId) -> Option<LossReason> {
+        let reason = self.end_reason();
+        if reason.is_none() {
+            self.tracked.insert(id, Tracked::new(id));
+            self.look_at_tracked(id);
+        }
+        reason
+    }
+
+    /// Ends the tracking, with its watches.
+    pub(crate) fn untrack(&mut self, id: ParticipantId) {
+        if let Some(tracked) = self.tracked.remove(&id) {
+            tracked.end(&mut self.commons);
+        }
+    }
+
+    /// Makes the next call of a look.
+    pub(crate) fn read_for(&mut self, id: ParticipantId, call: Call) {
+        if let Some(tracked) = self.tracked.get_mut(&id) {
+            tracked.read(&mut self.commons, call);
+        }
+    }
+
+    /// Takes up the end of a look.
+    pub(crate) fn end_look(&mut self, id: ParticipantId, how: Looked) {
+        if let Some(tracked) = self.tracked.get_mut(&id) {
+            tracked.end_look(&mut self.commons, how);
         }
     }
 
     pub(crate) fn new_id(&mut self) -> ParticipantId {
-        ParticipantId(self.next_number())
+        self.commons.new_id()
     }
 
     /// Gives a request its number, and names its znode up to the sequence number.
     pub(crate) fn name_request(&mut self, access: Access) -> (ParticipantId, String) {
         let id = self.new_id();
-        (id, access.prefix(self.settings.tag.guid(id.0)))
-    }
-
-    fn next_number(&mut self) -> u64 {
-        self.last += 1;
-        self.last
-    }
-
-    /// A number between 0 and 1.
-    fn chance(&mut self) -> f64 {
-        let mut random = fastrand::Rng::with_seed(self.random);
-        let chance = random.f64();
-        self.random = random.get_seed();
-        chance
+        (id, access.prefix(self.commons.settings.tag.guid(id.0)))
     }
 
     pub(crate) fn count_ahead(&mut self) {
-        self.counts_ahead = true;
+        self.commons.counts_ahead = true;
     }
 
     /// Keeps the session from being finished while there may be something to undo.
@@ -313,82 +262,85 @@ impl Engine {
         self.pins.remove(&id);
     }
 
-    // ---- queries
-
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
+    /// Sets the outage that an owner of a lock is to survive.
+    pub(crate) fn set_survived_outage(&mut self, outage: Duration) {
+        self.commons.lease.set_survived_outage(outage);
     }
 
-    /// The next owner whose time has changed: see [`Lease::next_change`].
-    pub(crate) fn next_change(&mut self) -> Option<(ParticipantId, Option<Moment>)> {
-        self.lease.next_change()
+    // ---- getters
+
+    pub(crate) fn now(&self) -> Moment {
+        self.commons.now
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.commons.lease
     }
 
     pub(crate) fn end_reason(&self) -> Option<LossReason> {
-        self.life.end_reason()
+        self.commons.end_reason()
     }
 
     pub(crate) fn in_contact(&self) -> bool {
-        matches!(self.contact, Contact::Present | Contact::Regained)
-    }
-
-    /// Sets the outage that an owner of a lock is to survive.
-    pub(crate) fn set_survived_outage(&mut self, outage: Duration) {
-        self.lease.set_survived_outage(outage);
+        self.commons.in_contact()
     }
 
     /// Returns whether the session is open, in contact, and the last sign of the server is young enough.
     pub(crate) fn is_connected(&self) -> bool {
-        !self.life.has_ended() && self.in_contact() && self.now < self.lease.contact_holds_until()
+        let holds_until = self.lease().contact_holds_until();
+        self.end_reason().is_none() && self.in_contact() && self.now() < holds_until
     }
 
     /// Returns where a request is in the queue; `None` if it has ended.
     pub(crate) fn place(&self, id: ParticipantId) -> Option<Place> {
-        self.contenders.get(&id).map(|contender| match contender.phase {
-            Phase::Owner { .. } => Place::Owner,
-            Phase::Queued { is_behind: true, .. } => Place::Queued,
-            Phase::Queued { is_behind: false, .. } | Phase::Joining { .. } => Place::Unknown,
-        })
+        self.contenders.get(&id).map(Contender::place)
+    }
+
+    pub(crate) fn is_revocation_requested(&self, id: ParticipantId) -> bool {
+        self.contenders.get(&id).is_some_and(Contender::is_revocation_requested)
     }
 
     /// Returns whether all participants were notified of the end.
     pub(crate) fn has_completed_end(&self) -> bool {
-        matches!(self.life, Life::Lingering(..) | Life::Finished(..))
+        matches!(self.commons.life, Life::Lingering(..) | Life::Finished(..))
     }
 
     /// Returns whether the session has ended for us and lives on at the server, with deletions to be made.
     pub(crate) fn lingers(&self) -> bool {
-        matches!(self.life, Life::Lingering(..))
+        matches!(self.commons.life, Life::Lingering(..))
     }
 
     /// Returns whether nobody is left whom a change concerns, and nothing that may have to be deleted.
     pub(crate) fn is_idle(&self) -> bool {
-        // They may leave a znode.
-        let is_create = |call: &UnderWay| call.pending.creates_for().is_some();
         self.contenders.is_empty()
             && self.removals.is_empty()
-            && self.sweeps.is_empty()
+            && self.commons.sweeps.is_empty()
             && self.tracked.is_empty()
             && self.pins.is_empty()
-            && !self.calls.values().any(is_create)
+            && !self.commons.calls.has_creates()
     }
 
     /// The number of participants, and of the paths for which somebody has registered.
     pub(crate) fn census(&self) -> (usize, usize) {
-        let deletions = self.removals.len() + self.sweeps.owed();
+        let deletions = self.removals.len() + self.commons.sweeps.owed();
         let participants = self.contenders.len() + deletions + self.tracked.len() + self.pins.len();
-        (participants, self.watchers.paths())
+        (participants, self.commons.watchers.paths())
     }
 
     #[cfg(test)]
     pub(crate) fn admits_owners(&self) -> bool {
-        self.lease.admits_owners(self.now)
+        self.lease().admits_owners(self.now())
     }
 
     /// The bytes of the znodes that the session counts.
     #[cfg(test)]
     pub(crate) fn bytes_of_znodes(&self) -> usize {
-        self.budget.used()
+        self.commons.calls.budget.used()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn mentions_first(&mut self, path: &ZNodePath) -> bool {
+        self.commons.mentions_first(path)
     }
 
     #[cfg(test)]
@@ -398,6 +350,6 @@ impl Engine {
 
     #[cfg(test)]
     pub(crate) fn readers(&self, dir: &ZNodePath) -> usize {
-        self.listings.readers(dir)
+        self.commons.listings.readers(dir)
     }
 }

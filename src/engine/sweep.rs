@@ -13,20 +13,15 @@
 //! All lost creates of a directory share its sweep: an outage may lose thousands at once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::calls::{AfterWrite, Pending, may_have_created};
-use super::contender::{Activity, RequestSpec};
+use super::border::{Effect, ParticipantId, Target};
+use super::calls::{Pending, may_have_created};
+use super::commons::Commons;
+use super::contender::Activity;
 use super::lease::ConnectionNumber;
-use super::life::Life;
-use super::listing::Listing;
-use super::removal::Target;
-use super::report::Line;
-use super::{Effect, Engine, ParticipantId};
 use crate::client::Call;
-use crate::error::{Operation, ZkError, ZkResult};
-use crate::recipe::names::Names;
+use crate::error::ZkError;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 use crate::time::{Moment, Priority};
@@ -43,15 +38,15 @@ const MAX_PAUSE: Duration = Duration::from_secs(15);
 /// The sweeps of a session, at most one for each directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sweeps {
-    by_id: BTreeMap<ParticipantId, Sweep>,
+    pub(super) by_id: BTreeMap<ParticipantId, Sweep>,
     by_dir: BTreeMap<ZNodePath, ParticipantId>,
     /// The tags of the sessions that this one follows, and that may live on at the server.
-    former: BTreeSet<SessionTag>,
+    pub(super) former: BTreeSet<SessionTag>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Sweep {
-    dir: ZNodePath,
+pub(super) struct Sweep {
+    pub(super) dir: ZNodePath,
     /// No lost create comes after this moment.
     until: Moment,
     /// A request that may have a znode has ended, and no round has begun since.
@@ -60,11 +55,11 @@ struct Sweep {
     activity: Activity,
     /// The requests that search for their znodes in the next round, and in the present one.
     waiting: BTreeSet<ParticipantId>,
-    searching: Vec<ParticipantId>,
+    pub(super) searching: Vec<ParticipantId>,
     /// The number of rounds since the last lost create or reconnect.
     rounds: u32,
     /// The error of the last round; logged when it changes.
-    failure: Option<ZkError>,
+    pub(super) failure: Option<ZkError>,
 }
 
 impl Sweeps {
@@ -90,9 +85,16 @@ impl Sweep {
     }
 }
 
-impl Engine {
+/// The calls of a round, with the connection on which it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Asked {
+    Write(ConnectionNumber),
+    List(ConnectionNumber),
+}
+
+impl Commons {
     /// The reply to a create in this directory was lost, unless the error says that nothing was created.
-    pub(crate) fn create_failed(&mut self, dir: &ZNodePath, error: ZkError) {
+    pub(super) fn note_failed_create(&mut self, dir: &ZNodePath, error: ZkError) {
         if !may_have_created(error) {
             return;
         }
@@ -118,25 +120,14 @@ impl Engine {
         self.wake_sweep(id);
     }
 
-    /// Has a request search for its znode. Its next step follows.
+    /// Has a request search for its znode. [`Contender::on_searched`](super::contender::Contender::on_searched)
+    /// follows.
     pub(super) fn search(&mut self, dir: &ZNodePath, request: ParticipantId) {
         let id = self.sweep_of(dir);
         if let Some(sweep) = self.sweeps.by_id.get_mut(&id) {
             sweep.waiting.insert(request);
         }
         self.wake_sweep(id);
-    }
-
-    /// Takes over what a former session has left.
-    pub(crate) fn take_over(&mut self, left: Target) {
-        match left {
-            Target::ZNode(path) => drop(self.remove(path)),
-            Target::Strays { dir, tags } => {
-                self.sweeps.former.extend(tags);
-                self.create_failed(&dir, ZkError::ConnectionLoss);
-                self.sweep(&dir);
-            }
-        }
     }
 
     fn sweep_of(&mut self, dir: &ZNodePath) -> ParticipantId {
@@ -171,71 +162,19 @@ impl Engine {
         }
         sweep.activity = Activity::UnderWay;
         sweep.searching = std::mem::take(&mut sweep.waiting).into_iter().collect();
-        self.budget.search(sweep.dir.as_str());
-        self.write_nothing(AfterWrite::Sweep(id, self.lease.connection()));
+        self.calls.budget.search(sweep.dir.as_str());
+        let asked = Asked::Write(self.lease.connection());
+        self.write_nothing(Priority::Owner, Pending::Sweep(id, asked));
     }
 
-    pub(super) fn list_for_sweep(
-        &mut self,
-        id: ParticipantId,
-        connection: ConnectionNumber,
-        written: ZkResult<()>,
-    ) {
+    pub(super) fn list_for_sweep(&mut self, id: ParticipantId, connection: ConnectionNumber) {
         let Some(sweep) = self.sweeps.by_id.get(&id) else { return };
         let list = Call::get_children(&sweep.dir, false);
-        match written {
-            Ok(()) => drop(self.submit(list, Priority::Owner, Pending::Swept(id, connection))),
-            Err(error) => self.sweep_failed(id, error),
-        }
+        self.submit(list, Priority::Owner, Pending::Sweep(id, Asked::List(connection)));
     }
 
-    pub(super) fn swept(&mut self, id: ParticipantId, connection: ConnectionNumber, listed: ZkResult<Names>) {
-        let children = match listed {
-            Ok(children) => children,
-            Err(ZkError::NoNode) => Names::default(),
-            Err(error) => return self.sweep_failed(id, error),
-        };
-        let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
-        sweep.failure = None;
-        let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
-        self.budget.settle(dir.as_str(), &children);
-        self.search_in(connection, children, searching);
-        self.end_round(id);
-    }
-
-    /// Takes up a listing for requests that search for their znodes.
-    fn search_in(&mut self, connection: ConnectionNumber, children: Names, searching: Vec<ParticipantId>) {
-        if searching.is_empty() {
-            return;
-        }
-        // In order, for many requests.
-        let mut sorted: Vec<&str> = children.iter().collect();
-        sorted.sort_unstable();
-        let find = |id| {
-            let contender = self.contenders.get(&id)?;
-            let RequestSpec { dir, prefix, access, .. } = &*contender.spec;
-            let first = sorted.partition_point(|child| *child < prefix.as_str());
-            let name = sorted.get(first).filter(|child| child.starts_with(prefix));
-            Some((id, *access, name.map(|name| dir.child(name))))
-        };
-        let found: Vec<_> = searching.into_iter().filter_map(find).collect();
-        let kinds = found.iter().filter(|(_, _, znode)| znode.is_some()).map(|(_, access, _)| *access);
-        let listing = Arc::new(Listing::new(connection, Ok(children)).in_order_for(kinds));
-        for (id, _, znode) in found {
-            self.go_on_with(id, |engine| engine.searched(id, znode, &listing));
-        }
-    }
-
-    fn sweep_failed(&mut self, id: ParticipantId, error: ZkError) {
-        let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
-        let is_news = sweep.failure.replace(error) != Some(error);
-        let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
-        for request in searching {
-            self.go_on_with(request, |engine| engine.join_failed(request, Operation::LIST, error));
-        }
-        if is_news {
-            self.log(Line::CannotSweep { dir, error });
-        }
+    /// Ends a round that has failed.
+    pub(super) fn put_off_sweep(&mut self, id: ParticipantId, error: ZkError) {
         let in_contact = self.in_contact();
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         sweep.rounds = sweep.rounds.saturating_add(1);
@@ -248,7 +187,8 @@ impl Engine {
         }
     }
 
-    fn end_round(&mut self, id: ParticipantId) {
+    /// Ends a round.
+    pub(super) fn end_round(&mut self, id: ParticipantId) {
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         sweep.rounds = sweep.rounds.saturating_add(1);
         if std::mem::take(&mut sweep.activity) == Activity::Woken {
@@ -275,36 +215,6 @@ impl Engine {
         }
     }
 
-    // ---- strays
-
-    /// Deletes the znodes among these children that this session has created, and no request has.
-    pub(super) fn remove_strays(&mut self, dir: &ZNodePath, children: &Names) {
-        let strays = children.iter().filter(|name| self.is_stray(dir, name));
-        let strays: Vec<ZNodePath> = strays.map(|name| dir.child(name)).collect();
-        for stray in strays {
-            self.log(Line::Stray(stray.clone()));
-            self.remove(stray);
-        }
-    }
-
-    fn is_stray(&self, dir: &ZNodePath, name: &str) -> bool {
-        let Some((tag, number)) = SessionTag::read(name) else { return false };
-        let is_known = match tag == self.settings.tag {
-            true => self.has_or_makes(ParticipantId(number), name),
-            false => !self.sweeps.former.contains(&tag),
-        };
-        !is_known && !self.removed_paths.contains(&dir.child(name))
-    }
-
-    /// Returns whether a request has this znode, or has yet to learn which one it has.
-    fn has_or_makes(&self, id: ParticipantId, name: &str) -> bool {
-        match self.contenders.get(&id) {
-            Some(contender) => contender.znode().is_none_or(|own| own.name() == name),
-            // Of a downgrade that is under way.
-            None => self.pins.contains(&id),
-        }
-    }
-
     // ---- the end
 
     /// The session has ended. It may live on at the server without us.
@@ -324,11 +234,5 @@ impl Engine {
         let tags = self.sweeps.former.iter().copied().chain([self.settings.tag]).collect();
         let id = self.new_id();
         self.effects.push_back(Effect::LeftBehind(id, Target::Strays { dir, tags }));
-    }
-
-    /// Returns whether nothing more can be deleted on this session.
-    fn is_over(&self) -> bool {
-        let is_finished = matches!(self.life, Life::Finished(..));
-        self.life.has_ended() && (is_finished || !self.server_may_keep_session())
     }
 }

@@ -9,12 +9,18 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::alarms::Alarms;
+use super::listings::Listings;
+use super::own::OwnQueues;
+use super::watchers::Watchers;
+use super::window::Window;
 use super::*;
 use crate::client::{Call, ClientEvent, CreateMode, Enqueued, Granted, Reply, Stat};
-use crate::error::ZkResult;
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::access::Access;
 use crate::recipe::names::Names;
 use crate::recipe::naming_scheme::NamingScheme;
+use crate::recipe::session_tag::SessionTag;
 use crate::retry::RetryPolicy;
 
 fn path(text: &str) -> ZNodePath {
@@ -156,7 +162,7 @@ fn served_since(now: Moment) -> Engine {
     let granted = Granted::new(TIMEOUT).with_report_delay(Duration::ZERO);
     let lease = Lease::unproven(granted, now).proven_for_owners_only();
     let mut engine = Engine::new(now, settings, lease);
-    engine.input(now, |engine| engine.client_reports(now, ClientEvent::Connected(granted)));
+    engine.input(now, |engine| engine.handle_event(now, ClientEvent::Connected(granted)));
     engine
 }
 
@@ -173,10 +179,10 @@ impl Engine {
 fn session_that_was_silent_for_too_long_is_given_up_by_the_clock_whatever_comes_first() {
     let mut engine = served_since(seconds(1));
     let late = seconds(1).after(TIMEOUT);
-    engine.input(late, |engine| engine.client_reports(late, ClientEvent::Disconnected));
+    engine.input(late, |engine| engine.handle_event(late, ClientEvent::Disconnected));
     assert_eq!(engine.end_reason(), None, "answers may have come that nobody has taken up yet");
-    assert!(engine.deadline().is_some_and(|due| due <= late), "{:?}", engine.deadline());
-    engine.input(late, Engine::give_up_if_silent);
+    assert!(engine.poll_deadline().is_some_and(|due| due <= late), "{:?}", engine.poll_deadline());
+    engine.input(late, Engine::handle_alarm);
     assert_eq!(engine.end_reason(), Some(LossReason::LeaseExpired));
 }
 
@@ -185,15 +191,15 @@ const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 #[test]
 fn session_that_was_closed_without_contact_asks_the_clock_for_nothing_that_has_passed() {
     let (mut engine, _) = owner(false);
-    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Disconnected));
+    engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Disconnected));
     engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
     engine.input(NOW, Engine::complete_end);
     // Its deletion is pending until the server has ended the session.
     let end = NOW.after(Duration::from_secs(3600));
-    assert_eq!(engine.deadline(), Some(end));
+    assert_eq!(engine.poll_deadline(), Some(end));
     let beyond_the_lease = NOW.after(Duration::from_secs(3599));
-    engine.input(beyond_the_lease, Engine::give_up_if_silent);
-    assert_eq!(engine.deadline(), Some(end));
+    engine.input(beyond_the_lease, Engine::handle_alarm);
+    assert_eq!(engine.poll_deadline(), Some(end));
 }
 
 /// An engine in contact, which one write proves.
@@ -205,7 +211,7 @@ fn engine_that_owns_its_session(owns_session: bool) -> Engine {
     let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
     let mut engine = unproven_engine(owns_session, granted);
     let (proof, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(proof, Err(ZkError::NoNode)));
+    engine.input(NOW, |engine| engine.handle_reply(proof, Err(ZkError::NoNode)));
     engine
 }
 
@@ -224,7 +230,7 @@ fn unproven_engine(owns_session: bool, granted: Granted) -> Engine {
         seed: 1,
     };
     let mut engine = Engine::new(NOW, settings, Lease::unproven(granted, NOW));
-    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Connected(granted)));
+    engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Connected(granted)));
     engine
 }
 
@@ -257,16 +263,16 @@ fn owners_look_before_those_who_wait_after_a_reconnect() {
     let (create, _) = submitted(&mut engine);
     let reply =
         Enqueued::new("/other/x-c-lock-0000000000".to_owned(), Ok(Names::from_iter(["x-c-lock-0000000000"])));
-    engine.input(NOW, |engine| engine.replied(create, Ok(Reply::Enqueued(reply))));
+    engine.input(NOW, |engine| engine.handle_reply(create, Ok(Reply::Enqueued(reply))));
     serve(&mut engine, &[]);
     assert_eq!((engine.place(waiter).is_some(), engine.place(owner)), (true, Some(Place::Owner)));
 
-    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Disconnected));
+    engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Disconnected));
     all_submitted(&mut engine);
     let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
-    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Connected(granted)));
+    engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Connected(granted)));
     let (proof, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(proof, Err(ZkError::NoNode)));
+    engine.input(NOW, |engine| engine.handle_reply(proof, Err(ZkError::NoNode)));
     let calls = all_submitted(&mut engine);
     assert_eq!(calls[0].1.path(), Some("/other/x-c-lock-0000000000"), "{calls:?}");
 }
@@ -279,7 +285,7 @@ fn a_waiter_reads_alone_because_of_a_reconnect() {
         let calls = all_submitted(engine);
         for (call, made) in &calls {
             let answer = if made.path().is_some_and(is_gone) { Err(ZkError::NoNode) } else { data() };
-            engine.input(NOW, |engine| engine.replied(*call, answer));
+            engine.input(NOW, |engine| engine.handle_reply(*call, answer));
         }
         calls.into_iter().map(|(_, made)| made).collect::<Vec<_>>()
     };
@@ -289,9 +295,9 @@ fn a_waiter_reads_alone_because_of_a_reconnect() {
     answer(&mut engine, |_| false);
     assert_eq!(engine.place(waiter), Some(Place::Queued));
 
-    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Disconnected));
+    engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Disconnected));
     let granted = Granted::new(TIMEOUT).with_report_delay(Duration::ZERO);
-    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Connected(granted)));
+    engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Connected(granted)));
     let looks = answer(&mut engine, |path| path.ends_with(QUEUE[0]));
     assert!(matches!(looks.as_slice(), [Call::GetData { .. }, Call::GetData { .. }, Call::GetData { .. }]));
     let calls: Vec<Call> = all_submitted(&mut engine).into_iter().map(|(_, made)| made).collect();
@@ -304,19 +310,19 @@ fn the_next_in_line_looks_at_its_znode_if_the_connection_has_changed_since_its_w
     const QUEUE: [&str; 2] = ["x-0-lock-0000000000", "x-a-lock-0000000001"];
     let mut engine = served_since(NOW);
     let (proof, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(proof, Err(ZkError::NoNode)));
+    engine.input(NOW, |engine| engine.handle_reply(proof, Err(ZkError::NoNode)));
     let (waiter, create) = start(&mut engine);
     joined(&mut engine, create, QUEUE[1], &QUEUE);
     serve(&mut engine, &QUEUE);
     let granted = Granted::new(TIMEOUT).with_report_delay(Duration::ZERO);
-    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Connected(granted)));
+    engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Connected(granted)));
     all_submitted(&mut engine);
     let gone = ClientEvent::NodeChanged { path: format!("/lock/{}", QUEUE[0]), is_deleted: true };
-    engine.input(NOW, |engine| engine.client_reports(NOW, gone));
+    engine.input(NOW, |engine| engine.handle_event(NOW, gone));
     assert_eq!(engine.place(waiter), Some(Place::Queued), "its znode may be gone with the last connection");
     let (look, call) = submitted(&mut engine);
     assert!(call.path().is_some_and(|path| path.ends_with(QUEUE[1])), "{call:?}");
-    engine.input(NOW, |engine| engine.replied(look, data()));
+    engine.input(NOW, |engine| engine.handle_reply(look, data()));
     assert_eq!(engine.place(waiter), Some(Place::Owner));
 }
 
@@ -327,7 +333,7 @@ fn deletion_that_a_close_leaves_behind_is_not_reported_as_done() {
     submitted(&mut engine);
     engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
     engine.input(NOW, Engine::complete_end);
-    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll()).collect();
+    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
     let of_removal = effects.iter().find(|effect| {
         matches!(effect, Effect::Removed(number, _) | Effect::LeftBehind(number, _) if *number == removal)
     });
@@ -344,18 +350,18 @@ fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_conta
     assert!(matches!(call, Call::Delete { .. }), "once at first, not twice: {call:?}");
     // For longer than a session timeout.
     for _ in 0..200 {
-        engine.input(now, |engine| engine.replied(deletion, Err(ZkError::Throttled)));
-        now = engine.deadline().unwrap();
-        engine.input(now, Engine::give_up_if_silent);
+        engine.input(now, |engine| engine.handle_reply(deletion, Err(ZkError::Throttled)));
+        now = engine.poll_deadline().unwrap();
+        engine.input(now, Engine::handle_alarm);
         deletion = submitted(&mut engine).0;
     }
     assert!(now > NOW.after(Duration::from_secs(3600)));
-    engine.input(now, |engine| engine.client_reports(now, ClientEvent::Disconnected));
-    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll()).collect();
+    engine.input(now, |engine| engine.handle_event(now, ClientEvent::Disconnected));
+    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
     assert!(!effects.contains(&Effect::Suspended), "it has ended before: {effects:?}");
-    assert_eq!(engine.deadline(), Some(now.after(Duration::from_secs(3600))), "the server ends it then");
-    engine.input(now.after(Duration::from_secs(3600)), Engine::give_up_if_silent);
-    assert!(engine.has_completed_end() && engine.deadline().is_none());
+    assert_eq!(engine.poll_deadline(), Some(now.after(Duration::from_secs(3600))), "the server ends it then");
+    engine.input(now.after(Duration::from_secs(3600)), Engine::handle_alarm);
+    assert!(engine.has_completed_end() && engine.poll_deadline().is_none());
 }
 
 #[test]
@@ -364,8 +370,8 @@ fn closed_session_that_lives_on_ends_with_its_end_at_the_server() {
     engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
     engine.input(NOW, Engine::complete_end);
     let (deletion, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(deletion, Err(ZkError::SessionExpired)));
-    assert_eq!(engine.deadline(), None);
+    engine.input(NOW, |engine| engine.handle_reply(deletion, Err(ZkError::SessionExpired)));
+    assert_eq!(engine.poll_deadline(), None);
 }
 
 fn spec(access: Access, prefix: &str) -> Arc<RequestSpec> {
@@ -395,7 +401,7 @@ fn start_as(engine: &mut Engine, access: Access, prefix: &str) -> (ParticipantId
 fn joined(engine: &mut Engine, create: CallId, znode: &str, children: &[&str]) {
     let children = Ok(Names::from_iter(children.iter().copied()));
     let reply = Reply::Enqueued(Enqueued::new(format!("/lock/{znode}"), children));
-    engine.input(NOW, |engine| engine.replied(create, Ok(reply)));
+    engine.input(NOW, |engine| engine.handle_reply(create, Ok(reply)));
 }
 
 /// Returns what a look at an ephemeral znode shows.
@@ -417,7 +423,7 @@ fn serve(engine: &mut Engine, children: &[&str]) {
                 Call::Delete { .. } => Ok(Reply::Done),
                 _ => Err(ZkError::NoNode),
             };
-            engine.input(NOW, |engine| engine.replied(id, reply));
+            engine.input(NOW, |engine| engine.handle_reply(id, reply));
         }
     }
 }
@@ -428,7 +434,7 @@ fn all_submitted(engine: &mut Engine) -> Vec<(CallId, Call)> {
         Effect::Submit(id, call, _) => Some((id, call)),
         _ => None,
     };
-    std::iter::from_fn(|| engine.poll()).filter_map(call).collect()
+    std::iter::from_fn(|| engine.poll_effect()).filter_map(call).collect()
 }
 
 /// As [`all_submitted`], of which there is one.
@@ -449,22 +455,22 @@ fn reports(engine: &mut Engine) -> Vec<Report> {
         Effect::Report(_, report) => Some(report),
         _ => None,
     };
-    std::iter::from_fn(|| engine.poll()).filter_map(report).collect()
+    std::iter::from_fn(|| engine.poll_effect()).filter_map(report).collect()
 }
 
 #[test]
 fn request_whose_znode_was_deleted_since_it_was_found_again_does_not_own() {
     let mut engine = connected_engine();
     let (id, create) = start(&mut engine);
-    engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
+    engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
     let (write, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+    engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
     let (list, _) = submitted(&mut engine);
     let listed = Names::from_iter(["x-a-lock-0000000000"]);
-    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(listed))));
+    engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(listed))));
     let (look, call) = submitted(&mut engine);
     assert!(matches!(call, Call::Exists { .. }), "{call:?}");
-    engine.input(NOW, |engine| engine.replied(look, Ok(Reply::Found(None))));
+    engine.input(NOW, |engine| engine.handle_reply(look, Ok(Reply::Found(None))));
     let znode = path("/lock/x-a-lock-0000000000");
     let how = Ending::Dropped(LossReason::NodeDeleted, None);
     let expected = [
@@ -482,7 +488,7 @@ fn late_reply_to_a_look_leaves_the_watch_of_a_newer_look_at_the_same_znode() {
     let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
     let changed = |engine: &mut Engine, is_deleted| {
         let event = ClientEvent::NodeChanged { path: OWN.to_owned(), is_deleted };
-        engine.input(NOW, |engine| engine.client_reports(NOW, event));
+        engine.input(NOW, |engine| engine.handle_event(NOW, event));
     };
     let mut engine = connected_engine();
     let (id, create) = start(&mut engine);
@@ -491,12 +497,12 @@ fn late_reply_to_a_look_leaves_the_watch_of_a_newer_look_at_the_same_znode() {
     let (first, ahead) = (look_at(&looks, OWN), look_at(&looks, AHEAD));
     // The event of a watch that was set earlier.
     changed(&mut engine, false);
-    engine.input(NOW, |engine| engine.replied(ahead, data()));
+    engine.input(NOW, |engine| engine.handle_reply(ahead, data()));
     let (list, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(Names::from_iter(children)))));
+    engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::from_iter(children)))));
     let newer = look_at(&all_submitted(&mut engine), OWN);
-    engine.input(NOW, |engine| engine.replied(first, data()));
-    engine.input(NOW, |engine| engine.replied(newer, data()));
+    engine.input(NOW, |engine| engine.handle_reply(first, data()));
+    engine.input(NOW, |engine| engine.handle_reply(newer, data()));
     assert_eq!(engine.place(id), Some(Place::Queued));
     changed(&mut engine, true);
     assert_eq!(engine.place(id), None, "its znode is gone");
@@ -511,12 +517,12 @@ fn reply_that_shows_the_last_one_ahead_gone_is_no_reason_to_own_without_a_look()
     let looks = all_submitted(&mut engine);
     let (own, ahead) =
         (look_at(&looks, "/lock/x-a-lock-0000000001"), look_at(&looks, "/lock/x-b-lock-0000000000"));
-    engine.input(NOW, |engine| engine.replied(own, data()));
+    engine.input(NOW, |engine| engine.handle_reply(own, data()));
     // The event of an earlier change, of the own znode, may be yet to come.
-    engine.input(NOW, |engine| engine.replied(ahead, Err(ZkError::NoNode)));
+    engine.input(NOW, |engine| engine.handle_reply(ahead, Err(ZkError::NoNode)));
     assert_ne!(engine.place(id), Some(Place::Owner));
     let look = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
-    engine.input(NOW, |engine| engine.replied(look, Err(ZkError::NoNode)));
+    engine.input(NOW, |engine| engine.handle_reply(look, Err(ZkError::NoNode)));
     assert_eq!(engine.place(id), None, "its znode is gone");
 }
 
@@ -550,8 +556,8 @@ fn change_among_the_permits_while_they_are_listed_frees_none() {
     joined(&mut engine, create, children[1], &children);
     let (list, _) = submitted(&mut engine);
     let event = ClientEvent::NodeChanged { path: "/lock".to_owned(), is_deleted: false };
-    engine.input(NOW, |engine| engine.client_reports(NOW, event));
-    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(Names::from_iter(children)))));
+    engine.input(NOW, |engine| engine.handle_event(NOW, event));
+    engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::from_iter(children)))));
     assert_eq!(engine.place(id), Some(Place::Queued));
     let (_, call) = submitted(&mut engine);
     assert!(matches!(call, Call::GetChildren { watch: true, .. }), "{call:?}");
@@ -608,7 +614,7 @@ fn every_listing_of_a_lock_is_searched_for_strays() {
     type Ask = fn(&mut Engine);
     let departure: Ask = |engine| {
         let path = "/lock/x-b-lock-0000000001".to_owned();
-        engine.client_reports(NOW, ClientEvent::NodeChanged { path, is_deleted: true });
+        engine.handle_event(NOW, ClientEvent::NodeChanged { path, is_deleted: true });
     };
     let routine: Ask = Engine::look_routinely;
     let cases = [
@@ -635,7 +641,7 @@ fn every_listing_of_a_lock_is_searched_for_strays() {
                     Call::Delete { .. } => continue,
                     _ => Err(ZkError::NoNode),
                 };
-                engine.input(NOW, |engine| engine.replied(*id, reply));
+                engine.input(NOW, |engine| engine.handle_reply(*id, reply));
             }
             calls.extend(sent);
         }
@@ -646,17 +652,17 @@ fn every_listing_of_a_lock_is_searched_for_strays() {
 #[test]
 fn a_sweep_lists_again_and_again_until_a_lost_create_cannot_come_any_more() {
     let mut engine = connected_engine();
-    engine.input(NOW, |engine| engine.create_failed(&path("/lock"), ZkError::ConnectionLoss));
+    engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
     let (mut now, mut rounds) = (NOW, Vec::new());
-    while let Some(due) = engine.deadline().filter(|due| due.since(NOW) < Duration::from_secs(600)) {
+    while let Some(due) = engine.poll_deadline().filter(|due| due.since(NOW) < Duration::from_secs(600)) {
         now = now.max(due);
         engine.input(now, |_| {});
         let calls = all_submitted(&mut engine);
         for (id, call) in calls {
             if call.path() == Some(crate::client::KEEP_ALIVE_PATH) {
-                engine.input(now, |engine| engine.replied(id, Err(ZkError::NoNode)));
+                engine.input(now, |engine| engine.handle_reply(id, Err(ZkError::NoNode)));
                 let (list, _) = submitted(&mut engine);
-                engine.input(now, |engine| engine.replied(list, Ok(Reply::Children(Names::default()))));
+                engine.input(now, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::default()))));
                 rounds.push(now.since(NOW).as_secs());
             }
         }
@@ -669,10 +675,10 @@ fn a_sweep_lists_again_and_again_until_a_lost_create_cannot_come_any_more() {
 fn requests_whose_creates_were_lost_share_the_search() {
     const MANY: usize = 1000;
     let mut engine = connected_engine();
-    engine.window = Window::new(MANY);
+    engine.commons.calls.window = Window::new(MANY);
     let creates: Vec<(u64, CallId)> = (0..MANY).map(|_| start_named(&mut engine)).collect();
     for (_, create) in &creates {
-        engine.input(NOW, |engine| engine.replied(*create, Err(ZkError::ConnectionLoss)));
+        engine.input(NOW, |engine| engine.handle_reply(*create, Err(ZkError::ConnectionLoss)));
     }
     // The first has begun a round by itself.
     let mut lists = 0;
@@ -693,7 +699,7 @@ fn requests_whose_creates_were_lost_share_the_search() {
                 Call::Delete { path, .. } => panic!("{path} is deleted"),
                 _ => Err(ZkError::NoNode),
             };
-            engine.input(NOW, |engine| engine.replied(id, reply));
+            engine.input(NOW, |engine| engine.handle_reply(id, reply));
         }
     }
     assert_eq!(lists, 2, "of the first, and of all others");
@@ -705,22 +711,22 @@ fn requests_whose_creates_were_lost_share_the_search() {
 #[test]
 fn a_session_that_has_ended_leaves_its_sweeps_to_the_next() {
     let mut engine = connected_engine();
-    engine.input(NOW, |engine| engine.create_failed(&path("/lock"), ZkError::ConnectionLoss));
+    engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
     engine.input(NOW, |engine| engine.end(LossReason::SessionExpired));
     engine.input(NOW, Engine::complete_end);
     let left = |effect| if let Effect::LeftBehind(_, left) = effect { Some(left) } else { None };
-    let left: Vec<Target> = std::iter::from_fn(|| engine.poll()).filter_map(left).collect();
+    let left: Vec<Target> = std::iter::from_fn(|| engine.poll_effect()).filter_map(left).collect();
     assert_eq!(left, [Target::Strays { dir: path("/lock"), tags: BTreeSet::from([tag()]) }]);
 
     let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
     let mut next = unproven_engine(true, granted);
-    next.settings.tag = SessionTag::new(Uuid::from_u128(2 << 96));
+    next.commons.settings.tag = SessionTag::new(Uuid::from_u128(2 << 96));
     all_submitted(&mut next);
     next.input(NOW, |engine| left.into_iter().for_each(|left| engine.take_over(left)));
     let (write, _) = submitted(&mut next);
-    next.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+    next.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
     let (list, _) = submitted(&mut next);
     let stray = named(7, 0);
-    next.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(Names::from_iter([&stray])))));
+    next.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::from_iter([&stray])))));
     assert_eq!(deleted(&all_submitted(&mut next)), [format!("/lock/{stray}")]);
 }

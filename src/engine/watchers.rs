@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ParticipantId;
+use super::border::ParticipantId;
 use crate::recipe::path::ZNodePath;
 
 /// One watch on a path serves all who wait for it. They are woken in the order in which they came.

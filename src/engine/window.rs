@@ -15,8 +15,9 @@
 
 use std::collections::BTreeMap;
 
-use super::ParticipantId;
-use super::calls::{CallId, Pending};
+use super::border::CallId;
+use super::border::ParticipantId;
+use super::calls::Pending;
 use crate::client::Call;
 use crate::time::Priority;
 

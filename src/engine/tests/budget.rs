@@ -1,8 +1,9 @@
 //! The bound on the ephemeral znodes of a session.
 
-use super::super::report::Failure;
 use super::*;
 use crate::client::{Acl, Op, OpOutcome, Transacted};
+use crate::engine::border::Failure;
+use crate::engine::budget::Budget;
 
 /// `/lock/x-a-lock-0000000000` and its length.
 const REQUEST: usize = 25 + 4;
@@ -11,7 +12,7 @@ const REQUEST: usize = 25 + 4;
 fn engine_for(requests: usize) -> Engine {
     let mut engine = connected_engine();
     // An eighth is a reserve.
-    engine.budget = Budget::new((requests * REQUEST).div_ceil(7) * 8, 0);
+    engine.commons.calls.budget = Budget::new((requests * REQUEST).div_ceil(7) * 8, 0);
     engine
 }
 
@@ -24,7 +25,7 @@ fn begin(engine: &mut Engine, prefix: &str) -> ParticipantId {
 }
 
 fn is_refused(engine: &mut Engine, id: ParticipantId) -> bool {
-    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll()).collect();
+    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
     let is_full =
         |failure: &Failure| matches!(failure, Failure::Call { error: ZkError::SessionFull { .. }, .. });
     let refused = effects.iter().any(|effect| match effect {
@@ -42,7 +43,7 @@ fn is_refused(engine: &mut Engine, id: ParticipantId) -> bool {
 fn ask(engine: &mut Engine, call: Call) -> (ParticipantId, Vec<Effect>) {
     let id = engine.new_id();
     engine.input(NOW, |engine| engine.ask(id, call));
-    (id, std::iter::from_fn(|| engine.poll()).collect())
+    (id, std::iter::from_fn(|| engine.poll_effect()).collect())
 }
 
 fn create(path: &str) -> Call {
@@ -58,13 +59,13 @@ fn a_request_beyond_the_bound_is_refused_until_a_deletion_is_confirmed() {
     const ALONE: &str = "x-a-lock-0000000000";
     joined(&mut engine, create, ALONE, &[ALONE]);
     serve(&mut engine, &[ALONE]);
-    assert_eq!(engine.budget.used(), REQUEST);
+    assert_eq!(engine.commons.calls.budget.used(), REQUEST);
     engine.input(NOW, |engine| engine.withdraw(first));
     let (deletion, _) = submitted(&mut engine);
     let third = begin(&mut engine, "x-c-lock-");
     assert!(is_refused(&mut engine, third), "it may exist still");
-    engine.input(NOW, |engine| engine.replied(deletion, Ok(Reply::Done)));
-    assert_eq!(engine.budget.used(), 0);
+    engine.input(NOW, |engine| engine.handle_reply(deletion, Ok(Reply::Done)));
+    assert_eq!(engine.commons.calls.budget.used(), 0);
     let fourth = begin(&mut engine, "x-d-lock-");
     assert!(!is_refused(&mut engine, fourth));
 }
@@ -73,13 +74,13 @@ fn a_request_beyond_the_bound_is_refused_until_a_deletion_is_confirmed() {
 fn create_that_was_refused_or_never_sent_does_not_count() {
     let mut engine = engine_for(2);
     let (_, create) = start(&mut engine);
-    engine.input(NOW, |engine| engine.replied(create, Err(ZkError::NoAuth)));
-    assert_eq!(engine.budget.used(), 0);
-    engine.window = Window::new(0);
+    engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::NoAuth)));
+    assert_eq!(engine.commons.calls.budget.used(), 0);
+    engine.commons.calls.window = Window::new(0);
     let waiting = begin(&mut engine, "x-b-lock-");
-    assert_eq!(engine.budget.used(), REQUEST);
+    assert_eq!(engine.commons.calls.budget.used(), REQUEST);
     engine.input(NOW, |engine| engine.withdraw(waiting));
-    assert_eq!(engine.budget.used(), 0);
+    assert_eq!(engine.commons.calls.budget.used(), 0);
 }
 
 #[test]
@@ -87,16 +88,16 @@ fn create_whose_reply_was_lost_counts_until_a_search_was_answered() {
     for (listed, used) in [(&["x-a-lock-0000000000"][..], REQUEST), (&[], 0)] {
         let mut engine = engine_for(3);
         let (_, create) = start(&mut engine);
-        engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
-        assert_eq!(engine.budget.used(), REQUEST);
+        engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
+        assert_eq!(engine.commons.calls.budget.used(), REQUEST);
         let (write, _) = submitted(&mut engine);
-        engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+        engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
         let (list, _) = submitted(&mut engine);
-        engine.window = Window::new(0);
+        engine.commons.calls.window = Window::new(0);
         let children = Names::from_iter(listed.iter().copied());
-        engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(children))));
+        engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(children))));
         // The next create, if there is one, waits.
-        assert_eq!(engine.budget.used(), used.max(REQUEST), "{listed:?}");
+        assert_eq!(engine.commons.calls.budget.used(), used.max(REQUEST), "{listed:?}");
     }
 }
 
@@ -105,13 +106,13 @@ fn create_whose_reply_was_lost_counts_until_a_deletion_has_searched() {
     let mut engine = engine_for(3);
     let (id, create) = start(&mut engine);
     engine.input(NOW, |engine| engine.withdraw(id));
-    engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
+    engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
     let (write, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+    engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
     let (list, _) = submitted(&mut engine);
-    assert_eq!(engine.budget.used(), REQUEST);
-    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(Names::default()))));
-    assert_eq!(engine.budget.used(), 0);
+    assert_eq!(engine.commons.calls.budget.used(), REQUEST);
+    engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::default()))));
+    assert_eq!(engine.commons.calls.budget.used(), 0);
 }
 
 #[test]
@@ -119,16 +120,16 @@ fn stray_that_a_search_lists_counts_until_it_is_gone() {
     let mut engine = engine_for(3);
     let (id, create) = start(&mut engine);
     engine.input(NOW, |engine| engine.withdraw(id));
-    engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
+    engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
     let (write, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+    engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
     let (list, _) = submitted(&mut engine);
     let children = Names::from_iter(["x-a-lock-0000000000"]);
-    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(children))));
-    assert_eq!(engine.budget.used(), REQUEST, "its deletion is under way");
+    engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(children))));
+    assert_eq!(engine.commons.calls.budget.used(), REQUEST, "its deletion is under way");
     let event = ClientEvent::NodeChanged { path: "/lock/x-a-lock-0000000000".to_owned(), is_deleted: true };
-    engine.input(NOW, |engine| engine.client_reports(NOW, event));
-    assert_eq!(engine.budget.used(), 0);
+    engine.input(NOW, |engine| engine.handle_event(NOW, event));
+    assert_eq!(engine.commons.calls.budget.used(), 0);
 }
 
 /// The listing may be of a moment before.
@@ -137,15 +138,19 @@ fn create_that_is_lost_while_a_search_is_under_way_counts_until_the_next_one_is_
     let mut engine = engine_for(3);
     let (_, first) = start(&mut engine);
     let (_, second) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), "x-b-lock-");
-    engine.input(NOW, |engine| engine.replied(second, Err(ZkError::ConnectionLoss)));
+    engine.input(NOW, |engine| engine.handle_reply(second, Err(ZkError::ConnectionLoss)));
     let (write, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+    engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
     let (list, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(first, Err(ZkError::ConnectionLoss)));
-    engine.window = Window::new(0);
+    engine.input(NOW, |engine| engine.handle_reply(first, Err(ZkError::ConnectionLoss)));
+    engine.commons.calls.window = Window::new(0);
     let nothing = || Ok(Reply::Children(Names::default()));
-    engine.input(NOW, |engine| engine.replied(list, nothing()));
-    assert_eq!(engine.budget.used(), 2 * REQUEST, "the first one counts, and the second one is made again");
+    engine.input(NOW, |engine| engine.handle_reply(list, nothing()));
+    assert_eq!(
+        engine.commons.calls.budget.used(),
+        2 * REQUEST,
+        "the first one counts, and the second one is made again"
+    );
 }
 
 #[test]
@@ -155,36 +160,36 @@ fn znode_that_another_client_deletes_does_not_count() {
     let (_, create) = start(&mut engine);
     joined(&mut engine, create, ALONE, &[ALONE]);
     let event = ClientEvent::NodeChanged { path: format!("/lock/{ALONE}"), is_deleted: true };
-    engine.input(NOW, |engine| engine.client_reports(NOW, event));
-    assert_eq!(engine.budget.used(), 0);
+    engine.input(NOW, |engine| engine.handle_event(NOW, event));
+    assert_eq!(engine.commons.calls.budget.used(), 0);
 }
 
 #[test]
 fn what_the_application_creates_counts_with_its_chroot() {
     let mut engine = connected_engine();
     // Of 35 bytes.
-    engine.budget = Budget::new(40, 10);
+    engine.commons.calls.budget = Budget::new(40, 10);
     let answer = |engine: &mut Engine, effects: Vec<Effect>, outcome| {
         let Some(Effect::Submit(call, ..)) = effects.into_iter().next() else { panic!("nothing was sent") };
-        engine.input(NOW, |engine| engine.replied(call, outcome));
-        std::iter::from_fn(|| engine.poll()).for_each(drop);
+        engine.input(NOW, |engine| engine.handle_reply(call, outcome));
+        std::iter::from_fn(|| engine.poll_effect()).for_each(drop);
     };
     let created = |path: &str| Ok(Reply::Created { path: path.to_owned(), stat: None });
     let (_, effects) = ask(&mut engine, create("/a"));
     answer(&mut engine, effects, created("/a"));
-    assert_eq!(engine.budget.used(), 10 + 2 + 4);
+    assert_eq!(engine.commons.calls.budget.used(), 10 + 2 + 4);
     let (_, effects) = ask(&mut engine, create("/a"));
     answer(&mut engine, effects, Err(ZkError::NodeExists));
-    assert_eq!(engine.budget.used(), 10 + 2 + 4);
+    assert_eq!(engine.commons.calls.budget.used(), 10 + 2 + 4);
     // The reply to a repetition is lost, and the znode is found.
     let (_, effects) = ask(&mut engine, create("/b"));
     answer(&mut engine, effects, Err(ZkError::ConnectionLoss));
-    assert_eq!(engine.budget.used(), 2 * (10 + 2 + 4));
+    assert_eq!(engine.commons.calls.budget.used(), 2 * (10 + 2 + 4));
     let (id, effects) = ask(&mut engine, create("/c"));
     assert_eq!(effects, [Effect::Answered(id, Err(ZkError::SessionFull { limit: 35 }))]);
     let (_, effects) = ask(&mut engine, Call::exists("/b", false).call);
     answer(&mut engine, effects, Ok(Reply::Found(None)));
-    assert_eq!(engine.budget.used(), 10 + 2 + 4);
+    assert_eq!(engine.commons.calls.budget.used(), 10 + 2 + 4);
     let swap = [
         Op::Delete { path: "/a".to_owned(), version: None },
         Op::Create { path: "/c".to_owned(), data: Vec::new(), acl: Vec::new(), mode: CreateMode::Ephemeral },
@@ -196,43 +201,43 @@ fn what_the_application_creates_counts_with_its_chroot() {
         },
     ];
     let (_, effects) = ask(&mut engine, Call::multi(&swap[..]).call);
-    assert_eq!(engine.budget.used(), 2 * (10 + 2 + 4));
+    assert_eq!(engine.commons.calls.budget.used(), 2 * (10 + 2 + 4));
     let outcomes =
         vec![OpOutcome::Deleted, OpOutcome::Created("/c".to_owned()), OpOutcome::Created("/d/d".to_owned())];
     answer(&mut engine, effects, Ok(Reply::Multi(Transacted::Committed(outcomes))));
-    assert_eq!(engine.budget.used(), 10 + 2 + 4);
+    assert_eq!(engine.commons.calls.budget.used(), 10 + 2 + 4);
     let (_, effects) = ask(&mut engine, Call::delete("/c", None).call);
     answer(&mut engine, effects, Err(ZkError::NoNode));
-    assert_eq!(engine.budget.used(), 0);
+    assert_eq!(engine.commons.calls.budget.used(), 0);
     let (_, effects) = ask(&mut engine, Call::multi(&swap[1..]).call);
     answer(
         &mut engine,
         effects,
         Ok(Reply::Multi(Transacted::Failed { position: 0, error: ZkError::NoNode })),
     );
-    assert_eq!(engine.budget.used(), 0);
+    assert_eq!(engine.commons.calls.budget.used(), 0);
 }
 
 #[test]
 fn znode_that_was_found_again_counts_until_its_deletion_was_answered() {
     let mut engine = engine_for(3);
     let (id, create) = start(&mut engine);
-    engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
+    engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
     let search = |engine: &mut Engine, found: &[&str]| {
         let (write, _) = submitted(engine);
-        engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+        engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
         let (list, _) = submitted(engine);
         let children = Names::from_iter(found.iter().copied());
-        engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(children))));
+        engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(children))));
     };
     search(&mut engine, &["x-a-lock-0000000000"]);
     let (look, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(look, Ok(Reply::Found(Some(Stat::default())))));
+    engine.input(NOW, |engine| engine.handle_reply(look, Ok(Reply::Found(Some(Stat::default())))));
     all_submitted(&mut engine);
-    assert_eq!(engine.budget.used(), REQUEST);
+    assert_eq!(engine.commons.calls.budget.used(), REQUEST);
     engine.input(NOW, |engine| engine.withdraw(id));
     let calls = all_submitted(&mut engine);
     let (deletion, _) = calls.into_iter().find(|(_, call)| matches!(call, Call::Delete { .. })).unwrap();
-    engine.input(NOW, |engine| engine.replied(deletion, Err(ZkError::NoNode)));
-    assert_eq!(engine.budget.used(), 0);
+    engine.input(NOW, |engine| engine.handle_reply(deletion, Err(ZkError::NoNode)));
+    assert_eq!(engine.commons.calls.budget.used(), 0);
 }

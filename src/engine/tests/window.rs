@@ -1,5 +1,7 @@
 //! The bound on the calls under way.
 
+use std::collections::VecDeque;
+
 use super::*;
 use crate::client::{Ask, KEEP_ALIVE_PATH};
 use crate::time::Priority;
@@ -7,7 +9,7 @@ use crate::time::Priority;
 /// An engine in contact, proven, of which so many calls may be under way.
 fn engine_with_window(window: usize) -> Engine {
     let mut engine = connected_engine();
-    engine.window = Window::new(window);
+    engine.commons.calls.window = Window::new(window);
     engine
 }
 
@@ -26,7 +28,7 @@ fn paths(calls: &[(CallId, Call)]) -> Vec<&str> {
 }
 
 fn answer(engine: &mut Engine, call: CallId) {
-    engine.input(NOW, |engine| engine.replied(call, Ok(Reply::Found(None))));
+    engine.input(NOW, |engine| engine.handle_reply(call, Ok(Reply::Found(None))));
 }
 
 #[test]
@@ -50,8 +52,8 @@ fn proofs_pass_a_full_window() {
     ask(&mut engine, exists("/a"));
     ask(&mut engine, exists("/b"));
     all_submitted(&mut engine);
-    let now = engine.deadline().unwrap();
-    engine.input(now, Engine::give_up_if_silent);
+    let now = engine.poll_deadline().unwrap();
+    engine.input(now, Engine::handle_alarm);
     let (_, proof) = submitted(&mut engine);
     assert_eq!(proof.path(), Some(KEEP_ALIVE_PATH));
 }
@@ -72,8 +74,8 @@ fn deletions_pass_a_window_full_of_other_calls_and_are_bounded_by_a_second_one()
     answer(&mut engine, others[0].0);
     assert_eq!(paths(&all_submitted(&mut engine)), ["/lock/x-a-lock-0000000002"], "before the third look");
     answer(&mut engine, others[1].0);
-    engine.input(NOW, |engine| engine.replied(deletions[0].0, Ok(Reply::Done)));
-    engine.input(NOW, |engine| engine.replied(deletions[1].0, Ok(Reply::Done)));
+    engine.input(NOW, |engine| engine.handle_reply(deletions[0].0, Ok(Reply::Done)));
+    engine.input(NOW, |engine| engine.handle_reply(deletions[1].0, Ok(Reply::Done)));
     assert_eq!(paths(&all_submitted(&mut engine)), ["/c"]);
 }
 
@@ -89,7 +91,7 @@ fn request_that_ends_before_its_create_was_sent_sends_nothing() {
     assert_eq!(engine.input(NOW, |engine| engine.withdraw(id)), None, "nothing is to be deleted");
     answer(&mut engine, other);
     assert_eq!(all_submitted(&mut engine), []);
-    assert_eq!(engine.window, Window::new(1), "nothing is kept for it");
+    assert_eq!(engine.commons.calls.window, Window::new(1), "nothing is kept for it");
     assert!(engine.is_idle());
 }
 
@@ -101,10 +103,10 @@ fn write_that_has_waited_proves_the_session_from_its_sending_on() {
     let (first, _) = submitted(&mut engine);
     let before = engine.lease().end();
     let later = NOW.after(Duration::from_secs(60));
-    engine.input(later, |engine| engine.replied(first, Ok(Reply::Found(None))));
+    engine.input(later, |engine| engine.handle_reply(first, Ok(Reply::Found(None))));
     let (write, _) = submitted(&mut engine);
     let stat = Ok(Reply::Stat(Stat::default()));
-    engine.input(later.after(Duration::from_secs(1)), |engine| engine.replied(write, stat));
+    engine.input(later.after(Duration::from_secs(1)), |engine| engine.handle_reply(write, stat));
     assert_eq!(engine.lease().end(), before.after(Duration::from_secs(60)));
 }
 
@@ -112,7 +114,7 @@ fn write_that_has_waited_proves_the_session_from_its_sending_on() {
 fn calls_that_wait_end_with_the_session() {
     for owns_session in [true, false] {
         let mut engine = engine_that_owns_its_session(owns_session);
-        engine.window = Window::new(1);
+        engine.commons.calls.window = Window::new(1);
         ask(&mut engine, exists("/a"));
         let waiting = ask(&mut engine, exists("/b"));
         let id = engine.new_id();
@@ -121,7 +123,7 @@ fn calls_that_wait_end_with_the_session() {
         submitted(&mut engine);
         engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
         engine.input(NOW, Engine::complete_end);
-        let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll()).collect();
+        let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
         let answered = Effect::Answered(waiting, Err(ZkError::SessionExpired));
         assert!(effects.contains(&answered), "{effects:?}");
         let leaves = |effect: &Effect| matches!(effect, Effect::LeftBehind(..) | Effect::Submit(..));
@@ -139,17 +141,17 @@ fn closed_session_that_lives_on_deletes_beyond_its_window() {
             true => joined(&mut engine, create, name, &[name]),
             false => {
                 let reply = Reply::Created { path: format!("/lock/{name}"), stat: None };
-                engine.input(NOW, |engine| engine.replied(create, Ok(reply)));
+                engine.input(NOW, |engine| engine.handle_reply(create, Ok(reply)));
             }
         }
         serve(&mut engine, &ALONE);
     }
-    engine.window = Window::new(1);
+    engine.commons.calls.window = Window::new(1);
     engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
     engine.input(NOW, Engine::complete_end);
     let first = all_submitted(&mut engine);
     assert_eq!(first.len(), 2, "{first:?}");
-    engine.input(NOW, |engine| engine.replied(first[0].0, Ok(Reply::Done)));
+    engine.input(NOW, |engine| engine.handle_reply(first[0].0, Ok(Reply::Done)));
     assert_eq!(all_submitted(&mut engine).len(), 1);
 }
 
@@ -162,7 +164,7 @@ fn long_calls_fill_a_window_by_their_bytes() {
     }
     let sent = all_submitted(&mut engine);
     assert_eq!(sent.len(), 2, "the second one may begin while there is room");
-    engine.input(NOW, |engine| engine.replied(sent[0].0, Ok(Reply::Stat(Stat::default()))));
+    engine.input(NOW, |engine| engine.handle_reply(sent[0].0, Ok(Reply::Stat(Stat::default()))));
     assert_eq!(all_submitted(&mut engine).len(), 1);
 }
 
@@ -200,7 +202,7 @@ impl Link {
                 Call::Delete { .. } => Ok(Reply::Done),
                 _ => Err(ZkError::NoNode),
             };
-            engine.input(now, |engine| engine.replied(id, reply));
+            engine.input(now, |engine| engine.handle_reply(id, reply));
             self.under_way.extend(all_submitted(engine));
         }
     }
@@ -238,7 +240,7 @@ fn an_owner_in_contact_keeps_its_lock_whatever_else_its_session_starts() {
         }
         longest = longest.max(link.under_way.len());
         now = now.after(STEP);
-        engine.input(now, Engine::give_up_if_silent);
+        engine.input(now, Engine::handle_alarm);
     }
     assert!(least > TIMEOUT / 4, "{least:?}");
     assert!(longest <= 3 * 512, "{longest} calls");

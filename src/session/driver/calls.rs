@@ -71,7 +71,7 @@ impl Core {
     }
 
     fn replied(self: &Arc<Self>, id: CallId, outcome: ZkResult<Reply>) {
-        self.feed(Origin::Other, |driver| driver.engine.replied(id, outcome));
+        self.feed(Origin::Other, |driver| driver.engine.handle_reply(id, outcome));
     }
 
     // ---- for threads that may block

@@ -204,7 +204,7 @@ impl Core {
         let mut driver = core.driver_now();
         driver.engine.end(LossReason::SessionExpired);
         driver.engine.complete_end();
-        while driver.engine.poll().is_some() {}
+        while driver.engine.poll_effect().is_some() {}
         (driver.end, driver.finish) = (None, None);
         drop(driver);
         core
@@ -220,7 +220,7 @@ impl Core {
         }));
         if in_contact {
             let connected = ClientEvent::Connected(granted_by(&**self.client));
-            self.feed(Origin::Other, |driver| driver.engine.client_reports(before, connected));
+            self.feed(Origin::Other, |driver| driver.engine.handle_event(before, connected));
         }
         // Events that arrive meanwhile queue behind it.
         while self.feed(Origin::Other, Driver::take_early) {}
@@ -230,7 +230,7 @@ impl Core {
         let at = self.runtime.now();
         self.feed(Origin::ClientEvent, |driver| match &mut driver.early {
             Some(early) => early.push((event, at)),
-            None => driver.engine.client_reports(at, event),
+            None => driver.engine.handle_event(at, event),
         });
     }
 
@@ -340,7 +340,7 @@ impl Core {
     fn ring(self: &Arc<Self>, at: Moment) {
         self.feed(Origin::Other, |driver| {
             if driver.alarm.rings(at) {
-                driver.engine.give_up_if_silent();
+                driver.engine.handle_alarm();
             }
         });
     }
@@ -525,7 +525,7 @@ impl Driver {
         match &mut self.early {
             Some(early) if !early.is_empty() => {
                 let (event, at) = early.remove(0);
-                self.engine.client_reports(at, event);
+                self.engine.handle_event(at, event);
                 true
             }
             _ => {
@@ -538,7 +538,7 @@ impl Driver {
     /// Does what the engine asks for, as far as that is possible under the mutex.
     fn carry_out(&mut self, core: &Arc<Core>, afterwards: &mut Afterwards) {
         // First: a call that lets others in is yet to be sent, and an owner yet to be woken.
-        while let Some((owner, until)) = self.engine.next_change() {
+        while let Some((owner, until)) = self.engine.poll_ownership() {
             let seated = self.seats.get(&owner);
             if seated.is_some_and(|seated| !seated.seat.ownership.set(until)) {
                 self.engine.lose_lease(owner);
@@ -547,11 +547,11 @@ impl Driver {
         }
         afterwards.announced.extend(self.announce());
         self.alarm.clear_past(self.engine.now());
-        if let Some(at) = self.engine.deadline().filter(|next| self.alarm.set(*next)) {
+        if let Some(at) = self.engine.poll_deadline().filter(|next| self.alarm.set(*next)) {
             core.at(at, move |core| core.ring(at));
         }
         // Last: a thread that is woken by a report may be about to take the mutex.
-        while let Some(effect) = self.engine.poll() {
+        while let Some(effect) = self.engine.poll_effect() {
             self.carry_out_one(core, effect, afterwards);
         }
         if self.engine.has_completed_end() {
@@ -575,7 +575,7 @@ impl Driver {
                 self.first_outcomes.remove(&id);
                 afterwards.left_behind.push(target);
             }
-            Effect::Look(id) => self.note_look(id, None, afterwards),
+            Effect::BeginLook(id) => self.note_look(id, None, afterwards),
             Effect::ReadFor(id, outcome) => self.note_look(id, Some(outcome), afterwards),
             Effect::Answered(id, outcome) => {
                 afterwards.answers.extend(self.askers.remove(&id).map(|answered| (answered, outcome)));

@@ -32,7 +32,7 @@ impl Core {
 
     /// The creation of a request's znode has failed, and may have taken effect.
     pub(crate) fn create_failed(self: &Arc<Self>, dir: &ZNodePath, error: ZkError) {
-        self.feed(Origin::Other, |driver| driver.engine.create_failed(dir, error));
+        self.feed(Origin::Other, |driver| driver.engine.note_failed_create(dir, error));
     }
 
     /// Makes a request, which does nothing until it is [started](Core::start_request). It is to be

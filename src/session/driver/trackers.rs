@@ -68,7 +68,7 @@ impl Core {
         let step = step.unwrap_or_else(|error| Step::Done(Looked::Failed(error)));
         self.feed(origin, |driver| match step {
             Step::Call(call) => driver.engine.read_for(id, call),
-            Step::Done(how) => driver.engine.looked_at_tracked(id, how),
+            Step::Done(how) => driver.engine.end_look(id, how),
         });
     }
 }

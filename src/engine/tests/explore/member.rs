@@ -169,7 +169,7 @@ impl Member {
             Item::Reply { call, answer, watch, zxid, .. } => {
                 self.replied = self.replied.max(zxid);
                 self.watches.extend(watch);
-                self.feed(|engine| engine.replied(call, answer.map(Reply::from)));
+                self.feed(|engine| engine.handle_reply(call, answer.map(Reply::from)));
             }
             Item::Event { watch, is_deleted, .. } => {
                 let path = watch.path();
@@ -197,7 +197,7 @@ impl Member {
                     let answer = Answer::Enqueued(path, stat, children);
                     self.replied = self.replied.max(stat.czxid);
                     self.seen = self.seen.max(stat.czxid);
-                    self.feed(|engine| engine.replied(call, Ok(answer.into())));
+                    self.feed(|engine| engine.handle_reply(call, Ok(answer.into())));
                 }
                 wire => {
                     wire.call().into_iter().for_each(|call| self.fail(call, ZkError::ConnectionLoss));
@@ -246,16 +246,16 @@ impl Member {
     pub(super) fn ring(&mut self) {
         let Some(alarm) = self.alarm.take() else { return };
         self.now = self.now.max(alarm);
-        self.feed(Engine::give_up_if_silent);
+        self.feed(Engine::handle_alarm);
     }
 
     fn client_reports(&mut self, event: ClientEvent) {
         let now = self.now;
-        self.feed(|engine| engine.client_reports(now, event));
+        self.feed(|engine| engine.handle_event(now, event));
     }
 
     fn fail(&mut self, call: CallId, error: ZkError) {
-        self.feed(|engine| engine.replied(call, Err(error)));
+        self.feed(|engine| engine.handle_reply(call, Err(error)));
     }
 
     // ---- effects
@@ -265,15 +265,15 @@ impl Member {
         self.engine.begin(now);
         input(&mut self.engine);
         self.engine.settle();
-        while let Some((owner, until)) = self.engine.next_change() {
+        while let Some((owner, until)) = self.engine.poll_ownership() {
             if let Some(seat) = self.seat(owner) {
                 seat.owns_until = until;
             }
         }
         self.alarm = self.alarm.filter(|alarm| *alarm > now);
-        let next = self.engine.deadline();
+        let next = self.engine.poll_deadline();
         self.alarm = self.alarm.into_iter().chain(next).min();
-        while let Some(effect) = self.engine.poll() {
+        while let Some(effect) = self.engine.poll_effect() {
             self.carry_out(effect);
         }
     }
@@ -300,7 +300,7 @@ impl Member {
             }
             Effect::Removed(..)
             | Effect::LeftBehind(..)
-            | Effect::Look(_)
+            | Effect::BeginLook(_)
             | Effect::ReadFor(..)
             | Effect::Answered(..)
             | Effect::Untracked(..)

@@ -449,7 +449,7 @@ impl Exploration {
     fn unlawful_rest(&self, state: &State) -> Option<&'static str> {
         for (member, link) in state.members.iter().zip(&state.server.links) {
             let is_open = member.contact == Contact::Connected;
-            if is_open && !member.engine.calls.is_empty() {
+            if is_open && !member.engine.commons.calls.is_empty() {
                 return Some("a call is waited for that was answered");
             }
             if is_open && !member.is_live() && member.engine.census() != (0, 0) {

@@ -1,0 +1,232 @@
+//! What crosses the border of the engine, as plain data: what its driver passes in, and the [`Effect`]s that it
+//! gives out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::{Acl, Call, CreateMode, Reply};
+use crate::error::{LockError, LossReason, Operation, ZkError, ZkResult};
+use crate::recipe::access::Access;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::session_tag::SessionTag;
+use crate::retry::RetryPolicy;
+use crate::time::{Moment, Priority};
+
+/// The number of a participant on its session; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ParticipantId(pub(super) u64);
+
+/// The number of a call on its session; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct CallId(pub(super) u64);
+
+// ---- in
+
+/// The facts that a session learns once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Settings {
+    /// See [`ZooKeeperClient::is_ordered`](crate::client::ZooKeeperClient::is_ordered).
+    pub(crate) is_ordered: bool,
+    /// See [`ZooKeeperClient::owns_session`](crate::client::ZooKeeperClient::owns_session).
+    pub(crate) owns_session: bool,
+    /// See [`ZooKeeperClient::min_idle_for_ping`](crate::client::ZooKeeperClient::min_idle_for_ping).
+    pub(crate) min_idle_for_ping: Duration,
+    /// See [`ZooKeeperClient::chroot`](crate::client::ZooKeeperClient::chroot).
+    pub(crate) chroot: Option<String>,
+    /// The longest time for which a session relies on its watches, without a routine look.
+    pub(crate) routine_pause: Duration,
+    /// The number of calls under way beyond which others wait: see [`window`](super::window).
+    pub(crate) window: usize,
+    /// See [`ZooKeeperClient::jute_max_buffer`](crate::client::ZooKeeperClient::jute_max_buffer).
+    pub(crate) jute_max_buffer: usize,
+    /// The session was opened after this moment, if that is known.
+    pub(crate) opened_after: Option<Moment>,
+    /// Distinguishes the requests of the session from those of all others.
+    pub(crate) tag: SessionTag,
+    /// The seed of what is drawn at random: the delays of retries and of routine looks.
+    pub(crate) seed: u64,
+}
+
+/// The parameters of one request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RequestSpec {
+    pub(crate) dir: ZNodePath,
+    /// The name of the znode up to its sequence number, with a GUID: no other request has it.
+    pub(crate) prefix: String,
+    pub(crate) data: Arc<[u8]>,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) access: Access,
+    /// The kind of znode for a missing directory.
+    pub(crate) directory_mode: CreateMode,
+}
+
+/// The outcome of a look for a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// It has left a watch on everything that may outdate it.
+    Seen,
+    /// Something changed meanwhile, so that no watch was left.
+    Changed,
+    Failed(ZkError),
+}
+
+// ---- out
+
+/// An instruction for the driver, which takes them up in their order. What calls others is done after the
+/// mutex.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Effect {
+    /// Make this call, and pass its outcome to [`Engine::handle_reply`](super::Engine::handle_reply).
+    Submit(CallId, Call, Priority),
+    /// Remove the watch on this path from the server. A look that follows sets it after that.
+    RemoveWatch(ZNodePath),
+    /// Something has happened to a request.
+    Report(ParticipantId, Report),
+    /// The first outcome of a deletion.
+    Removed(ParticipantId, ZkResult<()>),
+    /// Could not be deleted before the session ended: for a session that follows.
+    LeftBehind(ParticipantId, Target),
+    /// Begin a look at what is tracked: [`Engine::read_for`](super::Engine::read_for) or
+    /// [`Engine::end_look`](super::Engine::end_look) follows.
+    BeginLook(ParticipantId),
+    /// The outcome of a call of that look. One of the two follows.
+    ReadFor(ParticipantId, ZkResult<Reply>),
+    /// The outcome of a call that somebody else has [asked](super::Engine::ask) for.
+    Answered(ParticipantId, ZkResult<Reply>),
+    /// The session has ended, and the tracking with it.
+    Untracked(ParticipantId, LossReason),
+    /// A server serves the session.
+    Connected,
+    Suspended,
+    /// Notify the participants of the end, by [`Engine::complete_end`](super::Engine::complete_end).
+    Ending,
+    /// Nothing is left to do: close the client.
+    Finished,
+    Log(Line),
+}
+
+/// What a session leaves at its end, for the one that follows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Target {
+    /// The znode at this path.
+    ZNode(ZNodePath),
+    /// Whatever sessions with these tags have in this directory: the reply to a create was lost.
+    Strays { dir: ZNodePath, tags: BTreeSet<SessionTag> },
+}
+
+/// The place of a request in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Its znode does not exist yet, or no listing has shown it.
+    Unknown,
+    /// Known to be behind another.
+    Queued,
+    Owner,
+}
+
+/// An event of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Report {
+    /// Its znode exists; with the fencing token, if the server has returned it.
+    Joined { znode: ZNodePath, token: Option<i64> },
+    /// It is behind another.
+    Placed { ahead: ZNodePath, number_ahead: Option<usize> },
+    /// It owns the lock.
+    Acquired { waited: Duration },
+    /// Another client asks for the lock.
+    RevocationRequested,
+    /// The request has ended. `time` is how long it waited or, for an owner, how long it held the lock.
+    Ended { was_owner: bool, how: Ending, time: Duration },
+}
+
+/// The end of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Ending {
+    Withdrawn,
+    /// Taken away while it held the lock.
+    Lost(LossReason),
+    /// Taken out of the queue; by a failure if there is one.
+    Dropped(LossReason, Option<Failure>),
+}
+
+/// The failure of a request, or of one attempt to join.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Failure {
+    Call { operation: Operation, path: ZNodePath, error: ZkError },
+    NoChroot { path: ZNodePath, chroot: Option<String> },
+    SequenceExhausted { path: ZNodePath },
+}
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Line {
+    FoundAgain(ZNodePath),
+    JoinFailed {
+        dir: ZNodePath,
+        attempts: u32,
+        failure: Failure,
+    },
+    /// It is in the queue, behind another.
+    Joined {
+        znode: ZNodePath,
+        ahead: ZNodePath,
+    },
+    Persistent(ZNodePath),
+    /// It looks like a request.
+    Directory(ZNodePath),
+    Peers {
+        dir: ZNodePath,
+        mismatch: String,
+    },
+    Stray(ZNodePath),
+    Acquired(ZNodePath),
+    RevocationRequested(ZNodePath),
+    Released(ZNodePath),
+    /// A request has ended that was not withdrawn.
+    Ended {
+        name: ZNodePath,
+        was_placed: bool,
+        how: Ending,
+    },
+    Suspended {
+        znode: ZNodePath,
+        is_owner: bool,
+    },
+    CannotRemove {
+        path: ZNodePath,
+        error: ZkError,
+    },
+    CannotSweep {
+        dir: ZNodePath,
+        error: ZkError,
+    },
+    Removed {
+        path: ZNodePath,
+        was_refused: bool,
+    },
+    RemovedWithSession(ZNodePath),
+    SessionEnded(LossReason),
+}
+
+impl Ending {
+    pub(crate) fn reason(&self) -> Option<LossReason> {
+        match self {
+            Ending::Withdrawn => None,
+            Ending::Lost(reason) | Ending::Dropped(reason, _) => Some(*reason),
+        }
+    }
+}
+
+impl From<Failure> for LockError {
+    fn from(failure: Failure) -> LockError {
+        match failure {
+            Failure::Call { operation, path, error } => LockError::client(operation, path, error),
+            Failure::NoChroot { path, chroot } => {
+                LockError::NoChroot { operation: Operation::CREATE.name, path: path.to_string(), chroot }
+            }
+            Failure::SequenceExhausted { path } => LockError::SequenceExhausted { path: path.to_string() },
+        }
+    }
+}

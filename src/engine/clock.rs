@@ -1,0 +1,159 @@
+//! What the clock asks for: keep-alives, the ends of leases, routine looks, alarms.
+
+use std::time::Duration;
+
+use super::Engine;
+use super::commons::Commons;
+use super::life::{Contact, Life};
+use super::proof::Proof;
+use crate::time::Moment;
+
+/// The routine looks: every participant looks again now and then, without an event.
+///
+/// A client may want its connection to be left alone for a while, to check its own health. Its
+/// looks come together with the next keep-alive, at most a session timeout later.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Routine {
+    next: Moment,
+    /// One waits for the next keep-alive, but not beyond this moment.
+    pub(super) due_by: Option<Moment>,
+}
+
+impl Routine {
+    pub(super) fn new(commons: &mut Commons) -> Routine {
+        Routine { next: Routine::draw(commons), due_by: None }
+    }
+
+    /// Draws the time of the next look: after half of the longest pause up to the whole, so that sessions which began
+    /// together do not look together.
+    fn draw(commons: &mut Commons) -> Moment {
+        let pause = commons.settings.routine_pause.mul_f64(0.5 + commons.draw() / 2.0);
+        commons.now.after(pause)
+    }
+}
+
+impl Engine {
+    /// Begins an input, at this moment. Any number of methods may follow, and then [`Engine::settle`].
+    pub(crate) fn begin(&mut self, now: Moment) {
+        self.commons.now = now;
+    }
+
+    /// Ends the handling of an input: does what follows at once, and what the clock asks for.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            self.tick();
+            if let Some((call, pending, error)) = self.commons.calls.take_refused() {
+                self.pass_on(call, pending, Err(error));
+            } else if let Some(id) = self.commons.alarms.take_due(self.commons.now) {
+                self.wake(id);
+            } else {
+                // A session that lingers has nothing left to delete.
+                if self.lingers() && self.is_idle() {
+                    self.commons.finish();
+                }
+                if !self.commons.calls.has_refused() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes up that the clock has come to [`Engine::poll_deadline`]. What else is due then, [`Engine::settle`] does.
+    pub(crate) fn handle_alarm(&mut self) {
+        self.commons.give_up_if_silent();
+    }
+
+    /// Returns when the clock asks for something.
+    pub(crate) fn poll_deadline(&self) -> Option<Moment> {
+        let of_life = match self.commons.life {
+            Life::Open => self.next_of_session(),
+            // Nobody owns anything any more: the leases ask for nothing.
+            Life::Lingering(..) => self.commons.lingers_until(),
+            Life::Ending(..) => None,
+            Life::Finished(..) => return None,
+        };
+        self.commons.alarms.next().into_iter().chain(of_life).min()
+    }
+
+    fn next_of_session(&self) -> Option<Moment> {
+        let commons = &self.commons;
+        let (lease, quiet) = (&commons.lease, commons.settings.min_idle_for_ping);
+        let retry = if let Proof::Failed { until } = commons.proof { Some(until) } else { None };
+        let of_lease = [
+            lease.end(),
+            lease.contact_holds_until(),
+            lease.keep_alive_due(quiet),
+            lease.touch_due(quiet),
+            self.routine.next,
+        ];
+        let later = of_lease.into_iter().chain(retry).chain(self.routine.due_by);
+        let later = later.filter(|time| *time > commons.now);
+        // Also when it has come: only the clock gives the session up.
+        let has_had_contact = !matches!(commons.contact, Contact::NotYet { .. });
+        let given_up_at = has_had_contact.then(|| lease.given_up_at());
+        later.chain(given_up_at).chain(self.lease_checks.first().copied()).min()
+    }
+
+    fn tick(&mut self) {
+        match self.commons.life {
+            Life::Open => {
+                self.keep_alive();
+                self.check_owners_if_due();
+            }
+            Life::Lingering(..) => {
+                if self.commons.lingers_until().is_some_and(|until| until <= self.commons.now) {
+                    self.commons.finish();
+                }
+            }
+            Life::Ending(..) | Life::Finished(..) => {}
+        }
+        self.keep_routine();
+    }
+
+    fn keep_alive(&mut self) {
+        let commons = &mut self.commons;
+        let (now, quiet) = (commons.now, commons.settings.min_idle_for_ping);
+        let may_begin = commons.proof.may_begin(now);
+        if !commons.in_contact() {
+            return;
+        }
+        if commons.lease.begin_touch(quiet, now) {
+            commons.touch();
+        }
+        let is_regained = commons.contact == Contact::Regained;
+        if may_begin && (is_regained || commons.lease.is_keep_alive_due(quiet, now)) {
+            commons.begin_proof(Vec::new());
+        }
+    }
+
+    fn check_owners_if_due(&mut self) {
+        let now = self.commons.now;
+        let is_check_due = self.lease_checks.first().is_some_and(|due| *due <= now);
+        if is_check_due {
+            self.lease_checks = self.lease_checks.split_off(&now.after(Duration::from_nanos(1)));
+        }
+        if is_check_due || self.commons.lease.has_ended(now) {
+            self.check_owners();
+        }
+    }
+
+    fn keep_routine(&mut self) {
+        let now = self.commons.now;
+        if self.commons.life.has_ended() {
+            return;
+        }
+        if self.routine.due_by.is_some_and(|due| due <= now) {
+            self.look_routinely();
+        }
+        if now < self.routine.next {
+            return;
+        }
+        self.routine.next = Routine::draw(&mut self.commons);
+        match self.commons.settings.min_idle_for_ping.is_zero() {
+            true => self.look_routinely(),
+            // Together with the next keep-alive. None may come for long where other requests keep
+            // the session alive.
+            false => self.routine.due_by = Some(now.after(self.commons.lease.session_timeout())),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! [`Commons`]: what all that lives on a session shares.
+//!
+//! It can reach no participant. What an input means for participants, its methods return, and the engine
+//! passes that on.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::alarms::Alarms;
+use super::border::{Effect, Line, ParticipantId, Report, Settings};
+use super::calls::Calls;
+use super::lease::Lease;
+use super::life::{Contact, Life};
+use super::listings::Listings;
+use super::own::OwnQueues;
+use super::proof::Proof;
+use super::sweep::Sweeps;
+use super::watchers::Watchers;
+use crate::error::LossReason;
+use crate::recipe::path::ZNodePath;
+use crate::time::Moment;
+
+/// The largest number of znodes that are remembered as mentioned in the log.
+const MAX_MENTIONED: usize = 1000;
+
+/// See the [module](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Commons {
+    pub(super) settings: Settings,
+    /// The moment of the present input.
+    pub(super) now: Moment,
+    /// Somebody asks for the number of requests ahead of one.
+    pub(super) counts_ahead: bool,
+    /// The last number that was given to a participant or to a call.
+    last: u64,
+    random: u64,
+
+    pub(super) life: Life,
+    pub(super) contact: Contact,
+    pub(super) lease: Lease,
+    pub(super) proof: Proof,
+
+    pub(super) calls: Calls,
+    pub(super) alarms: Alarms,
+    pub(super) watchers: Watchers,
+    pub(super) own_queues: OwnQueues,
+    pub(super) listings: Listings,
+    pub(super) sweeps: Sweeps,
+    /// Znodes that the log has mentioned, for lines that are written once.
+    mentioned: BTreeSet<ZNodePath>,
+
+    pub(super) effects: VecDeque<Effect>,
+}
+
+impl Commons {
+    pub(super) fn new(now: Moment, settings: Settings, lease: Lease) -> Commons {
+        Commons {
+            now,
+            counts_ahead: false,
+            last: 0,
+            random: settings.seed,
+            life: Life::Open,
+            contact: Contact::NotYet { opened_after: settings.opened_after },
+            lease,
+            proof: Proof::default(),
+            calls: Calls::new(&settings),
+            alarms: Alarms::default(),
+            watchers: Watchers::default(),
+            own_queues: OwnQueues::default(),
+            listings: Listings::default(),
+            sweeps: Sweeps::default(),
+            mentioned: BTreeSet::new(),
+            effects: VecDeque::new(),
+            settings,
+        }
+    }
+
+    pub(super) fn new_id(&mut self) -> ParticipantId {
+        ParticipantId(self.next_number())
+    }
+
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Draws a number between 0 and 1.
+    pub(super) fn draw(&mut self) -> f64 {
+        let mut random = fastrand::Rng::with_seed(self.random);
+        let drawn = random.f64();
+        self.random = random.get_seed();
+        drawn
+    }
+
+    // ---- what goes out
+
+    pub(super) fn report(&mut self, id: ParticipantId, report: Report) {
+        self.effects.push_back(Effect::Report(id, report));
+    }
+
+    pub(super) fn log(&mut self, line: Line) {
+        self.effects.push_back(Effect::Log(line));
+    }
+
+    /// Returns whether the log has not mentioned this znode yet, which it does now.
+    pub(super) fn mentions_first(&mut self, path: &ZNodePath) -> bool {
+        if self.mentioned.len() == MAX_MENTIONED {
+            self.mentioned.clear();
+        }
+        self.mentioned.insert(path.clone())
+    }
+
+    // ---- watches
+
+    /// Ends a participant's wait for the next event on a path, if it waits. The watch is removed from the
+    /// server if nobody else waits for it.
+    pub(super) fn unwatch(&mut self, path: &ZNodePath, id: ParticipantId) {
+        if self.watchers.remove(path, id) {
+            self.effects.push_back(Effect::RemoveWatch(path.clone()));
+        }
+    }
+
+    /// As [`unwatch`](Commons::unwatch), after a look that may have left a watch although its maker has
+    /// ended its wait.
+    pub(super) fn remove_stray_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
+        self.watchers.remove(path, id);
+        if !self.watchers.any(path) {
+            self.effects.push_back(Effect::RemoveWatch(path.clone()));
+        }
+    }
+
+    // ---- contact, and the end
+
+    pub(super) fn in_contact(&self) -> bool {
+        matches!(self.contact, Contact::Present | Contact::Regained)
+    }
+
+    pub(super) fn end_reason(&self) -> Option<LossReason> {
+        self.life.end_reason()
+    }
+
+    /// Returns whether the session may live on at the server without us, with the znodes that we leave.
+    pub(super) fn server_may_keep_session(&self) -> bool {
+        self.end_reason() != Some(LossReason::SessionExpired) && !self.settings.owns_session
+    }
+
+    /// Returns whether nothing more can be deleted on this session.
+    pub(super) fn is_over(&self) -> bool {
+        let is_finished = matches!(self.life, Life::Finished(..));
+        self.life.has_ended() && (is_finished || !self.server_may_keep_session())
+    }
+
+    /// Returns when the server has ended a session that lingers without contact.
+    pub(super) fn lingers_until(&self) -> Option<Moment> {
+        match self.contact {
+            Contact::NotYet { .. } => Some(self.lease.given_up_at()),
+            Contact::Lost { since } => Some(since.after(self.lease.session_timeout())),
+            Contact::Present | Contact::Regained => None,
+        }
+    }
+
+    /// Gives the session up if it has been silent for too long. To be called when the clock has come to the
+    /// deadline of the engine, and when a znode is gone; not with every input, because after a pause of the
+    /// process answers may have come that nobody has taken up yet.
+    pub(super) fn give_up_if_silent(&mut self) {
+        match self.life {
+            Life::Open if matches!(self.contact, Contact::NotYet { .. }) => {}
+            Life::Open if self.lease.given_up_at() <= self.now => self.end(LossReason::LeaseExpired),
+            _ => {}
+        }
+    }
+
+    /// Ends the session for good, and every lease with it.
+    /// [`Engine::complete_end`](super::Engine::complete_end) follows.
+    pub(super) fn end(&mut self, reason: LossReason) {
+        match self.life {
+            Life::Open => {
+                self.life = Life::Ending(reason);
+                self.lease.finish();
+                if !self.server_may_keep_session() {
+                    self.calls.refuse_waiting();
+                }
+                self.effects.push_back(Effect::Ending);
+            }
+            // Nothing is left that could be deleted.
+            Life::Lingering(..) if reason == LossReason::SessionExpired => self.finish(),
+            Life::Ending(..) | Life::Lingering(..) | Life::Finished(..) => {}
+        }
+    }
+
+    pub(super) fn finish(&mut self) {
+        if let Some(reason) = self.end_reason().filter(|_| !matches!(self.life, Life::Finished(..))) {
+            self.life = Life::Finished(reason);
+            self.calls.refuse_waiting();
+            self.effects.push_back(Effect::Finished);
+        }
+    }
+}

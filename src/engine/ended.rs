@@ -1,0 +1,136 @@
+//! The end of a request: withdrawn, lost, dropped from the queue, or refused; and what its calls have left.
+
+use super::Engine;
+use super::border::{Ending, Line, ParticipantId, Place, Report};
+use super::calls::may_have_created;
+use super::commons::Commons;
+use super::contender::{Asked, Contender, Look, Loss};
+use crate::client::Reply;
+use crate::error::{LossReason, ZkError, ZkResult};
+use crate::recipe::path::ZNodePath;
+
+impl Engine {
+    /// Ends a request and deletes its znode, in the background if need be. Returns the number of the
+    /// deletion whose first outcome is to come. Does nothing when the request has ended.
+    pub(crate) fn withdraw(&mut self, id: ParticipantId) -> Option<ParticipantId> {
+        let contender = self.contenders.get(&id)?;
+        if self.commons.lease.has_ended_for(id, self.commons.now) {
+            // The lease ended before the withdrawal, and nobody has noticed yet.
+            self.lose_lease(id);
+            return None;
+        }
+        let released = contender.is_owner().then(|| Line::Released(contender.name().clone()));
+        let removal = self.end_request(id, Ending::Withdrawn);
+        released.into_iter().for_each(|line| self.commons.log(line));
+        removal
+    }
+
+    /// Ends a request because the lock, or the place in the queue, was taken away.
+    pub(super) fn lose(&mut self, id: ParticipantId, reason: LossReason) {
+        self.end_unasked(id, Loss { reason, failure: None });
+    }
+
+    /// Ends a request because its znode is gone.
+    pub(crate) fn lose_znode(&mut self, id: ParticipantId) {
+        self.with_request(id, |request, commons| request.lose_znode(commons));
+    }
+
+    /// Ends a request because its lease has ended.
+    pub(crate) fn lose_lease(&mut self, id: ParticipantId) {
+        self.with_request(id, |request, commons| request.lose_lease(commons));
+    }
+
+    /// Ends the requests of owners whose lease has ended.
+    pub(super) fn check_owners(&mut self) {
+        for owner in self.commons.lease.ended_owners(self.commons.now) {
+            self.lose_lease(owner);
+        }
+    }
+
+    pub(super) fn end_unasked(&mut self, id: ParticipantId, loss: Loss) {
+        let Some(contender) = self.contenders.get(&id) else { return };
+        let Loss { reason, failure } = loss;
+        let how = match contender.is_owner() {
+            true => Ending::Lost(reason),
+            false => Ending::Dropped(reason, failure),
+        };
+        // Until the request is placed, its caller waits for it and gets the error.
+        let (name, was_placed) = (contender.name().clone(), contender.place() != Place::Unknown);
+        let line = Line::Ended { name, was_placed, how: how.clone() };
+        self.end_request(id, how);
+        self.commons.log(line);
+    }
+
+    /// Forgets a request. Returns the number of the deletion of what it leaves, if there is
+    /// something.
+    fn end_request(&mut self, id: ParticipantId, how: Ending) -> Option<ParticipantId> {
+        // First of all: nobody else may get the lock before.
+        self.commons.lease.release(id);
+        let contender = self.contenders.remove(&id)?;
+        contender.end(&mut self.commons, how);
+        // The outcome of a create that is under way finds nobody, and its znode is deleted. After a lost
+        // create the directory is swept anyway.
+        let removal = contender.znode().cloned().map(|znode| self.remove(znode));
+        contender.forget_all_watches(&mut self.commons);
+        removal
+    }
+}
+
+impl Contender {
+    fn end(&self, commons: &mut Commons, how: Ending) {
+        commons.alarms.clear(self.id);
+        commons.calls.withdraw_create(self.id);
+        commons.listings.forget(&self.spec.dir, self.id);
+        let (was_owner, time) = (self.is_owner(), commons.now.since(self.since));
+        commons.report(self.id, Report::Ended { was_owner, how, time });
+    }
+
+    /// Ends the watches. The deletion of the own znode uses up the one there.
+    fn forget_all_watches(&self, commons: &mut Commons) {
+        if let Some(znode) = self.znode() {
+            commons.watchers.remove(znode, self.id);
+        }
+        for watched in self.watched.iter().chain(self.ahead.second()) {
+            commons.unwatch(watched, self.id);
+        }
+    }
+}
+
+impl Asked {
+    /// Takes back what a call has left on the server, or may have left, whose request has ended. Returns the znode
+    /// that is to be deleted.
+    pub(super) fn nobody_waits(
+        self,
+        id: ParticipantId,
+        commons: &mut Commons,
+        outcome: ZkResult<Reply>,
+    ) -> Option<ZNodePath> {
+        match self {
+            Asked::Create(spec) | Asked::Enqueue(spec, _) => match created_path(outcome) {
+                Ok(path) => return Some(ZNodePath::from_server(path)),
+                Err(error) => {
+                    commons.note_failed_create(&spec.dir, error);
+                    if may_have_created(error) {
+                        commons.sweep(&spec.dir);
+                    }
+                }
+            },
+            Asked::FoundAgain(znode, _) => return Some(znode),
+            Asked::Count(path, _)
+            | Asked::Look(Look { path, .. })
+            | Asked::LookAtUnreadable(Look { path, .. })
+            | Asked::WatchOwn(path, _)
+            | Asked::WatchSecond(path) => commons.remove_stray_watch(&path, id),
+            Asked::Parent(_) | Asked::Peers | Asked::CheckOwn(_) => {}
+        }
+        None
+    }
+}
+
+fn created_path(outcome: ZkResult<Reply>) -> ZkResult<String> {
+    match outcome? {
+        Reply::Created { path, .. } => Ok(path),
+        Reply::Enqueued(enqueued) => Ok(enqueued.path),
+        _ => Err(ZkError::MarshallingError),
+    }
+}

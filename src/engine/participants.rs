@@ -1,0 +1,140 @@
+//! The one door to a participant, and the inputs that reach many of them.
+//!
+//! A participant touches no other: it returns what is next, and only the engine passes that on. An input of the
+//! engine that concerns many reaches them here, one after the other, each to its end, in the order in which they
+//! came.
+
+use super::Engine;
+use super::ahead::ZNodeChange;
+use super::border::{ParticipantId, RequestSpec};
+use super::commons::Commons;
+use super::contender::{Contender, Next};
+use super::removal::{Fate, Removal};
+use crate::error::ZkResult;
+use crate::recipe::path::ZNodePath;
+
+impl Engine {
+    /// Passes an input to a request, which makes its next steps. Does nothing if it has ended.
+    pub(super) fn with_request(
+        &mut self,
+        id: ParticipantId,
+        input: impl FnOnce(&mut Contender, &mut Commons) -> Next,
+    ) {
+        let Some(contender) = self.contenders.get_mut(&id) else { return };
+        let next = input(contender, &mut self.commons);
+        if let Some(loss) = contender.run(&mut self.commons, next) {
+            self.end_unasked(id, loss);
+        }
+    }
+
+    /// Passes an input to a deletion, and notifies those who wait for it. Does nothing if it has ended.
+    pub(super) fn with_removal(
+        &mut self,
+        id: ParticipantId,
+        input: impl FnOnce(&mut Removal, &mut Commons) -> Fate,
+    ) {
+        let Some(removal) = self.removals.get_mut(&id) else { return };
+        let (fate, path) = (input(removal, &mut self.commons), removal.path.clone());
+        if matches!(fate, Fate::Done | Fate::LeftBehind) {
+            self.removals.remove(&id);
+            self.removed_paths.remove(&path);
+        }
+        match fate {
+            Fate::GoesOn | Fate::LeftBehind => {}
+            Fate::Done => {
+                let has_owned = self.commons.own_queues.remove(&path);
+                self.notify(&path, ZNodeChange::Removed { has_owned });
+            }
+            // Those who wait for the deletion look again, and set a watch: another client may delete it.
+            Fate::Refused => {
+                if self.commons.own_queues.refuse(&path) {
+                    self.notify(&path, ZNodeChange::Unknown);
+                }
+            }
+        }
+    }
+
+    /// Something has happened to a znode: notifies those who have registered for it.
+    pub(super) fn notify(&mut self, path: &ZNodePath, change: ZNodeChange) {
+        for id in self.commons.watchers.take(path) {
+            self.with_request(id, |request, commons| request.on_change(commons, path, change));
+            self.look_at_tracked(id);
+        }
+    }
+
+    /// The alarm of a participant rings, whatever it is.
+    pub(super) fn wake(&mut self, id: ParticipantId) {
+        self.with_request(id, |_, _| Next::Wake);
+        if let Some(removal) = self.removals.get_mut(&id) {
+            removal.wake(&mut self.commons);
+        }
+        self.commons.wake_sweep(id);
+        self.look_at_tracked(id);
+    }
+
+    pub(super) fn look_at_tracked(&mut self, id: ParticipantId) {
+        if let Some(tracked) = self.tracked.get_mut(&id) {
+            tracked.wake(&mut self.commons);
+        }
+    }
+
+    /// Contact was lost and is back: every watch must be set again. Until then everybody stays registered:
+    /// the client may have set some of them by itself, and they are to be removed in the end.
+    pub(super) fn everybody_looks_again(&mut self) {
+        // Owners first: a lease may end while long listings come in.
+        let mut requests: Vec<(bool, ParticipantId)> =
+            self.contenders.iter().map(|(id, contender)| (!contender.is_owner(), *id)).collect();
+        requests.sort_unstable();
+        for (_, id) in requests {
+            self.with_request(id, |request, commons| request.on_reconnect(commons));
+        }
+        for removal in self.removals.values_mut() {
+            removal.on_reconnect(&mut self.commons);
+        }
+        self.commons.sweep_again();
+        self.tracked.values_mut().for_each(|tracked| tracked.wake(&mut self.commons));
+    }
+
+    /// Makes the routine look that waits for a keep-alive, if there is one.
+    pub(super) fn look_with_keep_alive(&mut self) {
+        if self.routine.due_by.is_some() {
+            self.look_routinely();
+        }
+    }
+
+    /// Has everybody look. Without contact it does nothing: the reconnect wakes them.
+    pub(crate) fn look_routinely(&mut self) {
+        self.routine.due_by = None;
+        if !self.commons.in_contact() {
+            return;
+        }
+        let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
+        for id in requests {
+            self.with_request(id, |request, commons| request.on_routine(commons));
+        }
+        self.tracked.values_mut().for_each(|tracked| tracked.wake(&mut self.commons));
+    }
+
+    // ---- deletions
+
+    /// Deletes a znode of this session, trying again until it is gone or the session has ended.
+    pub(crate) fn remove(&mut self, path: ZNodePath) -> ParticipantId {
+        let id = self.commons.new_id();
+        self.commons.own_queues.leaves(&path);
+        self.removed_paths.insert(path.clone());
+        self.removals.insert(id, Removal::new(id, path));
+        self.with_removal(id, |removal, commons| removal.start(commons));
+        id
+    }
+
+    pub(super) fn removal_answered(&mut self, id: ParticipantId, outcome: ZkResult<()>) {
+        self.with_removal(id, |removal, commons| removal.on_reply(commons, outcome));
+    }
+
+    /// Returns whether a znode of this request is still to be deleted.
+    pub(crate) fn is_removing(&self, spec: &RequestSpec) -> bool {
+        let is_of_request =
+            |path: &ZNodePath| path.dir() == Some(spec.dir.as_str()) && path.name().starts_with(&spec.prefix);
+        self.removals.values().any(|removal| is_of_request(&removal.path))
+    }
+}

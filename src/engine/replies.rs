@@ -1,0 +1,146 @@
+//! The outcomes of calls: what each shows of the session, and who goes on with it.
+
+use std::sync::Arc;
+
+use super::Engine;
+use super::border::{CallId, Effect, ParticipantId};
+use super::calls::{Pending, is_keep_alive, was_answered, was_answered_by_leader};
+use super::lease::{ConnectionNumber, Sending};
+use super::life::Contact;
+use super::listing::Listing;
+use super::proof;
+use crate::client::{Ask, Call, Reply};
+use crate::error::{LossReason, ZkError, ZkResult};
+use crate::recipe::path::ZNodePath;
+use crate::time::Priority;
+
+impl Engine {
+    /// Takes up the outcome of a call that an effect has asked for. One that comes a second time is ignored.
+    pub(crate) fn handle_reply(&mut self, id: CallId, outcome: ZkResult<Reply>) {
+        let Some(answered) = self.commons.take_answered(id) else { return };
+        let outcome = outcome.and_then(|reply| match answered.call.is_answered_by(&reply) {
+            true => Ok(reply),
+            false => Err(ZkError::MarshallingError),
+        });
+        self.commons.calls.budget.answered(&answered.call, &outcome);
+        self.count_answer(&answered.call, answered.sending, &outcome);
+        if is_keep_alive(&answered.call) {
+            if let Some((pending, outcome)) = self.commons.keep_alive_answered(answered, outcome) {
+                self.pass_on(id, pending, outcome);
+            }
+            return;
+        }
+        let children = outcome.as_ref().ok().and_then(Reply::listed).cloned();
+        self.pass_on(id, answered.pending, outcome);
+        if let Some((dir, children)) = answered.call.listed_dir().zip(children) {
+            self.remove_strays(&ZNodePath::from_server(Arc::clone(dir)), &children);
+        }
+    }
+
+    /// Makes a call for somebody else. [`Effect::Answered`] follows.
+    pub(crate) fn ask(&mut self, id: ParticipantId, call: Call) {
+        if !self.refuses(id) {
+            self.commons.submit(Ask { call, read: Ok }, Priority::Other, Pending::Other(id));
+        }
+    }
+
+    /// As [`ask`](Engine::ask), a write that changes nothing.
+    ///
+    /// A read that follows on the same connection shows every write that was answered before, to any client: a
+    /// read alone may be answered by a server that lags behind. A write whose reply was lost may still
+    /// [take effect](super::sweep) after both.
+    pub(crate) fn ask_to_write_nothing(&mut self, id: ParticipantId) {
+        if !self.refuses(id) {
+            self.commons.write_nothing(Priority::Other, Pending::Other(id));
+        }
+    }
+
+    fn refuses(&mut self, id: ParticipantId) -> bool {
+        let has_ended = self.commons.life.has_ended();
+        if has_ended {
+            self.commons.effects.push_back(Effect::Answered(id, Err(ZkError::SessionExpired)));
+        }
+        has_ended
+    }
+
+    /// Takes up what the outcome of a call shows of the session. An answer to a read helps to extend the lease, one
+    /// to a write extends it.
+    fn count_answer(&mut self, call: &Call, sending: Sending, outcome: &ZkResult<Reply>) {
+        let now = self.commons.now;
+        // A denial of a write counts as a read, since any server may have given it.
+        if call.is_write() && was_answered_by_leader(outcome) {
+            let is_of_this_contact = self.commons.lease.counts(sending);
+            if self.commons.lease.write_answered(sending, now) {
+                self.check_owners();
+            }
+            if is_of_this_contact && self.commons.contact == Contact::Regained {
+                self.commons.contact = Contact::Present;
+                self.everybody_looks_again();
+            }
+        } else if was_answered(outcome) {
+            self.commons.lease.read_answered(sending, now);
+        }
+        if matches!(outcome, Err(ZkError::SessionExpired)) {
+            self.commons.end(LossReason::SessionExpired);
+        }
+    }
+
+    /// Passes an outcome to those for whom the call was made.
+    pub(super) fn pass_on(&mut self, call: CallId, pending: Pending, outcome: ZkResult<Reply>) {
+        match pending {
+            Pending::Nobody => {}
+            Pending::Proof(asked) => self.proof_goes_on(asked, outcome),
+            Pending::Request(id, asked) if self.contenders.contains_key(&id) => {
+                self.with_request(id, |request, commons| request.on_reply(commons, call, asked, outcome));
+            }
+            Pending::Request(id, asked) => {
+                if let Some(znode) = asked.nobody_waits(id, &mut self.commons, outcome) {
+                    self.remove(znode);
+                }
+            }
+            Pending::Removal(id) => self.removal_answered(id, outcome.and_then(Reply::done)),
+            Pending::Sweep(id, asked) => self.sweep_goes_on(id, asked, outcome),
+            Pending::Listing { dir, connection, readers } => {
+                self.listed(&dir, connection, &readers, outcome);
+            }
+            Pending::Tracked(id, _) if self.tracked.contains_key(&id) => {
+                self.commons.effects.push_back(Effect::ReadFor(id, outcome));
+            }
+            Pending::Tracked(id, watched) => {
+                watched.into_iter().for_each(|path| self.commons.remove_stray_watch(&path, id));
+            }
+            Pending::Other(id) => self.commons.effects.push_back(Effect::Answered(id, outcome)),
+        }
+    }
+
+    fn proof_goes_on(&mut self, asked: proof::Asked, outcome: ZkResult<Reply>) {
+        let Some((waiting, result)) = self.commons.on_proof_reply(asked, &outcome) else { return };
+        for id in waiting {
+            self.with_request(id, |request, commons| request.on_proof_ended(commons, result));
+        }
+        if result.is_ok() {
+            self.look_with_keep_alive();
+        }
+    }
+
+    /// Hands a listing to the requests that share it.
+    fn listed(
+        &mut self,
+        dir: &ZNodePath,
+        connection: ConnectionNumber,
+        readers: &[ParticipantId],
+        outcome: ZkResult<Reply>,
+    ) {
+        // Before the readers get this one: they may ask for the next.
+        let next = self.commons.listings.ended(dir);
+        if !next.is_empty() {
+            self.commons.list(dir.clone(), next);
+        }
+        let listing = Listing::new(connection, outcome.and_then(Reply::children));
+        let kinds = readers.iter().filter_map(|id| Some(self.contenders.get(id)?.spec.access));
+        let listing = Arc::new(if readers.len() > 1 { listing.in_order_for(kinds) } else { listing });
+        for id in readers {
+            self.with_request(*id, |request, _| request.on_listed(&listing));
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The inputs of a request, and its steps: here the ways from one phase to the next branch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::border::CallId;
+use super::calls::Pending;
+use super::commons::Commons;
+use super::contender::{Activity, Asked, Contender, Look, Loss, Next, Phase, Purpose};
+use super::listing::Listing;
+use super::sight::Sight;
+use crate::client::{Call, Reply, Stat};
+use crate::error::{Operation, ZkError, ZkResult};
+use crate::time::Priority;
+
+/// The interval between checks for a proof of the session's life, for a request whose turn has
+/// come.
+const LEASE_LOOK: Duration = Duration::from_millis(100);
+
+/// The interval between looks at an unreadable znode, whose watch the server may not report.
+const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
+
+impl Contender {
+    /// Goes on after an input: makes steps until the request rests, waits for an outcome, or has to end.
+    pub(super) fn run(&mut self, commons: &mut Commons, mut next: Next) -> Option<Loss> {
+        loop {
+            match (next, self.activity) {
+                (Next::End(loss), _) => return Some(loss),
+                (Next::Stay, _) => return None,
+                (Next::Again, _) => {}
+                (Next::Wake, Activity::Idle) | (Next::Rest, Activity::Woken) => {
+                    self.activity = Activity::UnderWay;
+                }
+                (Next::Wake, Activity::UnderWay | Activity::Woken) => {
+                    self.activity = Activity::Woken;
+                    return None;
+                }
+                (Next::Rest, Activity::Idle | Activity::UnderWay) => {
+                    self.activity = Activity::Idle;
+                    return None;
+                }
+            }
+            next = self.step(commons);
+        }
+    }
+
+    fn step(&mut self, commons: &mut Commons) -> Next {
+        match &self.phase {
+            Phase::Joining { unconfirmed: true, .. } => self.find_again(commons),
+            Phase::Joining { unconfirmed: false, .. } => self.join(commons),
+            Phase::Owner { .. } => self.look_at_own(commons, Purpose::Verify),
+            Phase::Queued { .. } if self.ahead.is_first() => self.take_over(commons),
+            Phase::Queued { .. } if self.spec.access.watches_children() => self.count(commons),
+            Phase::Queued { .. } => match &self.watched {
+                Some(ahead) if self.listing.is_none() && !self.ahead.is_outdated => {
+                    let ahead = ahead.clone();
+                    self.watch_predecessor(commons, ahead)
+                }
+                _ => self.evaluate(commons),
+            },
+        }
+    }
+
+    // ---- inputs
+
+    /// Takes up the outcome of a call.
+    pub(super) fn on_reply(
+        &mut self,
+        commons: &mut Commons,
+        call: CallId,
+        asked: Asked,
+        outcome: ZkResult<Reply>,
+    ) -> Next {
+        match asked {
+            Asked::Create(_) => self.on_created(commons, outcome.and_then(Reply::created)),
+            Asked::Enqueue(_, connection) => {
+                self.on_enqueued(commons, connection, outcome.and_then(Reply::enqueued))
+            }
+            Asked::Parent(missing) => self.on_parent_made(commons, missing, outcome),
+            Asked::FoundAgain(znode, listing) => {
+                self.on_found_again(commons, &znode, &listing, outcome.and_then(Reply::found))
+            }
+            Asked::Count(dir, connection) => {
+                let listing = Listing::new(connection, outcome.and_then(Reply::children));
+                self.on_counted(commons, &dir, &listing)
+            }
+            Asked::Peers => {
+                let children = outcome.and_then(Reply::children).unwrap_or_default();
+                self.warn_of_peers(commons, &children);
+                Next::Stay
+            }
+            Asked::Look(look) => self.on_looked(commons, look, outcome.and_then(Reply::data)),
+            Asked::LookAtUnreadable(look) => {
+                self.on_seen(commons, &look, Sight::of_exists(outcome.and_then(Reply::found)))
+            }
+            Asked::WatchOwn(path, connection) => {
+                let sight = Sight::of_data(outcome.and_then(Reply::data));
+                self.on_own_watched(commons, &path, call, connection, sight)
+            }
+            Asked::WatchSecond(path) => {
+                self.on_second_watched(commons, &path, Sight::of_data(outcome.and_then(Reply::data)))
+            }
+            Asked::CheckOwn(path) => {
+                let is_gone = outcome.and_then(Reply::found) == Ok(None);
+                if is_gone && self.znode() == Some(&path) { self.lose_znode(commons) } else { Next::Stay }
+            }
+        }
+    }
+
+    /// Takes up a listing that it shares with others.
+    pub(super) fn on_listed(&mut self, listing: &Arc<Listing>) -> Next {
+        if !self.is_queued() {
+            return Next::Stay;
+        }
+        self.listing = Some(Arc::clone(listing));
+        Next::Wake
+    }
+
+    /// A proof of the session's life has ended that it has waited for.
+    pub(super) fn on_proof_ended(&mut self, commons: &mut Commons, result: ZkResult<()>) -> Next {
+        match result {
+            Err(error) => {
+                let dir = self.spec.dir.clone();
+                self.look_failed(commons, Operation::WATCH, &dir, error)
+            }
+            Ok(()) if commons.lease.admits_owners(commons.now) => Next::Again,
+            Ok(()) => {
+                commons.alarms.set(self.id, commons.now.after(LEASE_LOOK));
+                Next::Rest
+            }
+        }
+    }
+
+    pub(super) fn on_reconnect(&mut self, commons: &mut Commons) -> Next {
+        let is_behind_own = self.watched.as_ref().is_some_and(|ahead| commons.own_queues.stays(ahead));
+        self.ahead.on_reconnect(is_behind_own);
+        self.has_reconnected = true;
+        Next::Wake
+    }
+
+    /// A routine look: a watch can be used up silently, as a server withholds the event from a client
+    /// that may not read the znode any more (CVE-2024-23944), and a change of an ACL fires no watch.
+    pub(super) fn on_routine(&mut self, commons: &mut Commons) -> Next {
+        match &self.phase {
+            // It is repeated by its retry policy.
+            Phase::Joining { .. } => return Next::Stay,
+            Phase::Owner { .. } => {
+                // Requests that do not count this one may have come after it.
+                let list = Call::get_children(&self.spec.dir, false);
+                commons.submit(list, Priority::Other, Pending::Request(self.id, Asked::Peers));
+            }
+            // The listing that it is woken for shows its own znode as well.
+            Phase::Queued { .. } if self.spec.access.watches_children() => {}
+            Phase::Queued { znode, .. } => {
+                // Many waiters do not watch their own znode, and learn of its deletion when the queue moves.
+                let pending = Pending::Request(self.id, Asked::CheckOwn(znode.clone()));
+                commons.submit(Call::exists(znode, false), Priority::Other, pending);
+            }
+        }
+        Next::Wake
+    }
+
+    // ---- looks
+
+    fn on_looked(&mut self, commons: &mut Commons, look: Look, outcome: ZkResult<(Vec<u8>, Stat)>) -> Next {
+        if outcome == Err(ZkError::NoAuth) {
+            let exists = Call::exists(&look.path, true);
+            let pending = Pending::Request(self.id, Asked::LookAtUnreadable(look));
+            commons.submit(exists, self.priority(), pending);
+            return Next::Stay;
+        }
+        self.on_seen(commons, &look, Sight::of_data(outcome))
+    }
+
+    fn on_seen(&mut self, commons: &mut Commons, look: &Look, sight: ZkResult<Sight>) -> Next {
+        let Look { path, connection, purpose } = look;
+        // The request may have been woken during the call, which had registered it again. A look at an unreadable
+        // znode that has gone leaves a watch on its creation.
+        if self.watched.as_ref() != Some(path) || sight == Ok(Sight::Gone) {
+            commons.remove_stray_watch(path, self.id);
+        }
+        let sight = match sight {
+            Ok(sight) => sight,
+            Err(error) => return self.look_failed(commons, Operation::WATCH, path, error),
+        };
+        if sight == Sight::Unreadable {
+            commons.alarms.set(self.id, commons.now.after(UNREADABLE_LOOK));
+        }
+        match purpose {
+            Purpose::WaitFor => self.on_predecessor_seen(commons, path, *connection, &sight),
+            _ if sight == Sight::Gone => self.lose_znode(commons),
+            // From a predecessor that is deleted. No request was between the two in a listing, and none can
+            // get there. So all that was left to see is that the own znode exists.
+            Purpose::TakeOver => self.acquire(commons, *connection),
+            Purpose::Verify => self.keep_owning(commons, *connection, &sight),
+        }
+    }
+}

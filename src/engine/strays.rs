@@ -1,0 +1,122 @@
+//! What a listing shows of this session's znodes: those that requests search for, and strays, which no request has.
+//!
+//! See [`sweep`](super::sweep) for why both are needed.
+
+use std::sync::Arc;
+
+use super::Engine;
+use super::border::{Line, ParticipantId, RequestSpec, Target};
+use super::lease::ConnectionNumber;
+use super::listing::Listing;
+use super::sweep::Asked;
+use crate::client::Reply;
+use crate::error::{Operation, ZkError, ZkResult};
+use crate::recipe::names::Names;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::session_tag::SessionTag;
+
+impl Engine {
+    /// Takes over what a former session has left.
+    pub(crate) fn take_over(&mut self, left: Target) {
+        match left {
+            Target::ZNode(path) => drop(self.remove(path)),
+            Target::Strays { dir, tags } => {
+                self.commons.sweeps.former.extend(tags);
+                self.commons.note_failed_create(&dir, ZkError::ConnectionLoss);
+                self.commons.sweep(&dir);
+            }
+        }
+    }
+
+    /// The create of a request that is yet to be [started](Engine::start_as_owner) has failed.
+    pub(crate) fn note_failed_create(&mut self, dir: &ZNodePath, error: ZkError) {
+        self.commons.note_failed_create(dir, error);
+    }
+
+    /// Takes up the outcome of a call of a round.
+    pub(super) fn sweep_goes_on(&mut self, id: ParticipantId, asked: Asked, outcome: ZkResult<Reply>) {
+        match (asked, outcome) {
+            (Asked::Write(connection), Ok(_)) => self.commons.list_for_sweep(id, connection),
+            (Asked::List(connection), Ok(Reply::Children(children))) => self.swept(id, connection, children),
+            (Asked::List(connection), Err(ZkError::NoNode)) => self.swept(id, connection, Names::default()),
+            (_, Err(error)) => self.sweep_failed(id, error),
+            (Asked::List(_), Ok(_)) => self.sweep_failed(id, ZkError::MarshallingError),
+        }
+    }
+
+    fn swept(&mut self, id: ParticipantId, connection: ConnectionNumber, children: Names) {
+        let Some(sweep) = self.commons.sweeps.by_id.get_mut(&id) else { return };
+        sweep.failure = None;
+        let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
+        self.commons.calls.budget.settle(dir.as_str(), &children);
+        self.search_in(connection, children, searching);
+        self.commons.end_round(id);
+    }
+
+    /// Hands a listing to requests that search for their znodes.
+    fn search_in(&mut self, connection: ConnectionNumber, children: Names, searching: Vec<ParticipantId>) {
+        if searching.is_empty() {
+            return;
+        }
+        // In order, for many requests.
+        let mut sorted: Vec<&str> = children.iter().collect();
+        sorted.sort_unstable();
+        let find = |id| {
+            let RequestSpec { dir, prefix, access, .. } = &*self.contenders.get(&id)?.spec;
+            let first = sorted.partition_point(|child| *child < prefix.as_str());
+            let name = sorted.get(first).filter(|child| child.starts_with(prefix));
+            Some((id, *access, name.map(|name| dir.child(name))))
+        };
+        let found: Vec<_> = searching.into_iter().filter_map(find).collect();
+        let kinds = found.iter().filter(|(_, _, znode)| znode.is_some()).map(|(_, access, _)| *access);
+        let listing = Arc::new(Listing::new(connection, Ok(children.clone())).in_order_for(kinds));
+        for (id, _, znode) in found {
+            self.with_request(id, |request, commons| request.on_searched(commons, znode, &listing));
+        }
+    }
+
+    fn sweep_failed(&mut self, id: ParticipantId, error: ZkError) {
+        let Some(sweep) = self.commons.sweeps.by_id.get_mut(&id) else { return };
+        let is_news = sweep.failure.replace(error) != Some(error);
+        let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
+        for request in searching {
+            self.with_request(request, |request, commons| {
+                request.join_failed(commons, Operation::LIST, error)
+            });
+        }
+        if is_news {
+            self.commons.log(Line::CannotSweep { dir, error });
+        }
+        self.commons.put_off_sweep(id, error);
+    }
+
+    // ---- strays
+
+    /// Deletes the znodes among these children that this session has created, and no request has.
+    pub(super) fn remove_strays(&mut self, dir: &ZNodePath, children: &Names) {
+        let strays = children.iter().filter(|name| self.is_stray(dir, name));
+        let strays: Vec<ZNodePath> = strays.map(|name| dir.child(name)).collect();
+        for stray in strays {
+            self.commons.log(Line::Stray(stray.clone()));
+            self.remove(stray);
+        }
+    }
+
+    fn is_stray(&self, dir: &ZNodePath, name: &str) -> bool {
+        let Some((tag, number)) = SessionTag::read(name) else { return false };
+        let is_known = match tag == self.commons.settings.tag {
+            true => self.has_or_makes(ParticipantId(number), name),
+            false => !self.commons.sweeps.former.contains(&tag),
+        };
+        !is_known && !self.removed_paths.contains(&dir.child(name))
+    }
+
+    /// Returns whether a request has this znode, or has yet to learn which one it has.
+    fn has_or_makes(&self, id: ParticipantId, name: &str) -> bool {
+        match self.contenders.get(&id) {
+            Some(contender) => contender.znode().is_none_or(|own| own.name() == name),
+            // Of a downgrade that is under way.
+            None => self.pins.contains(&id),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The watches of a request, and the looks that set them.
+
+use super::border::{Line, Report};
+use super::calls::Pending;
+use super::commons::Commons;
+use super::contender::{Asked, Contender, Look, Next, Phase, Purpose};
+use super::lease::ConnectionNumber;
+use crate::client::Call;
+use crate::recipe::names::Names;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::peers::mismatch;
+
+impl Contender {
+    /// Looks at its own znode and leaves a watch there.
+    pub(super) fn look_at_own(&mut self, commons: &mut Commons, purpose: Purpose) -> Next {
+        match self.znode().cloned() {
+            Some(znode) => self.look(commons, znode, purpose),
+            None => Next::Rest,
+        }
+    }
+
+    /// Looks at a znode and leaves a watch there.
+    pub(super) fn look(&mut self, commons: &mut Commons, path: ZNodePath, purpose: Purpose) -> Next {
+        self.set_watched(commons, &path);
+        commons.watchers.add(&path, self.id);
+        let get = Call::get_data(&path, true);
+        let asked = Asked::Look(Look { path, connection: commons.lease.connection(), purpose });
+        commons.submit(get, self.priority(), Pending::Request(self.id, asked));
+        Next::Stay
+    }
+
+    /// Notes for which znode the request has registered.
+    pub(super) fn set_watched(&mut self, commons: &mut Commons, path: &ZNodePath) {
+        self.ahead.watched_on = None;
+        let before = self.watched.replace(path.clone());
+        self.unwatch_unneeded(commons, before);
+    }
+
+    pub(super) fn forget_watch(&mut self, commons: &mut Commons) {
+        self.ahead.watched_on = None;
+        let watched = self.watched.take();
+        self.unwatch_unneeded(commons, watched);
+    }
+
+    pub(super) fn unwatch_unneeded(&self, commons: &mut Commons, path: Option<ZNodePath>) {
+        if let Some(path) = path.filter(|path| !self.needs_watch(path)) {
+            commons.unwatch(&path, self.id);
+        }
+    }
+
+    /// Returns whether the request waits for an event on a path, for whatever purpose.
+    pub(super) fn needs_watch(&self, path: &ZNodePath) -> bool {
+        let needs_own = self.is_queued() && self.ahead.has_own_watch();
+        self.watched.as_ref() == Some(path)
+            || self.ahead.second() == Some(path)
+            || (needs_own && self.znode() == Some(path))
+    }
+
+    /// Keeps the watch on the own znode for the owner that the request becomes, and forgets the
+    /// others.
+    pub(super) fn keep_own_watch(
+        &mut self,
+        commons: &mut Commons,
+        znode: &ZNodePath,
+        connection: ConnectionNumber,
+    ) {
+        let ahead = std::mem::take(&mut self.ahead);
+        let was_looked_at = self.watched.as_ref() == Some(znode);
+        let mut unwatched: Vec<ZNodePath> = ahead.second().cloned().into_iter().collect();
+        if was_looked_at || ahead.own_watched_on() == Some(connection) {
+            unwatched.extend(self.watched.replace(znode.clone()).filter(|before| before != znode));
+        }
+        for path in unwatched {
+            commons.unwatch(&path, self.id);
+        }
+    }
+
+    /// Something has happened on a path for which the request had registered.
+    pub(super) fn look_again(&mut self, commons: &mut Commons) -> Next {
+        // The event was of a znode ahead that this session is deleting. The reply to that says more.
+        let ahead = self.watched.as_ref().filter(|_| self.is_queued());
+        if let Some(leaving) = ahead.filter(|ahead| commons.own_queues.is_leaving(ahead)) {
+            commons.watchers.add(leaving, self.id);
+            return Next::Stay;
+        }
+        self.forget_watch(commons);
+        Next::Wake
+    }
+
+    /// Records that the request is behind another.
+    pub(super) fn note_place(&mut self, commons: &mut Commons, ahead: &ZNodePath) {
+        let Phase::Queued { is_behind, znode } = &mut self.phase else { return };
+        self.unreadable = 0;
+        if !std::mem::replace(is_behind, true) {
+            let number_ahead = self.number_ahead;
+            commons.report(self.id, Report::Placed { ahead: ahead.clone(), number_ahead });
+            commons.log(Line::Joined { znode: znode.clone(), ahead: ahead.clone() });
+        }
+    }
+
+    /// Has the request wait no more for a znode that is a directory.
+    pub(super) fn pass_over(&mut self, commons: &mut Commons, directory: &ZNodePath) {
+        self.directories.insert(directory.name().to_owned());
+        if commons.mentions_first(directory) {
+            commons.log(Line::Directory(directory.clone()));
+        }
+    }
+
+    /// Names in the log a request of another library that may own beside this one. Once per session
+    /// and directory.
+    pub(super) fn warn_of_peers(&self, commons: &mut Commons, children: &Names) {
+        let Some(mismatch) = self.znode().and_then(|znode| mismatch(znode.name(), children)) else { return };
+        let dir = self.spec.dir.clone();
+        if commons.mentions_first(&dir) {
+            commons.log(Line::Peers { dir, mismatch });
+        }
+    }
+}
