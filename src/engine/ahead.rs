@@ -15,7 +15,7 @@
 //! which needs no watch. One whose client is not ordered sets no watches in advance: it looks at its own
 //! znode after the event.
 
-use super::border::{CallId, Line};
+use super::border::{CallId, Event};
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Next, Phase, Purpose};
@@ -228,7 +228,7 @@ impl Contender {
                 self.note_place(commons, path);
                 self.ahead.watched_on = Some(connection);
                 if *is_persistent && commons.mentions_first(path) {
-                    commons.log(Line::Persistent(path.clone()));
+                    commons.report(Event::Persistent(path.clone()));
                 }
                 Next::Rest
             }

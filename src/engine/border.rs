@@ -14,7 +14,7 @@ use crate::retry::RetryPolicy;
 use crate::time::{Moment, Priority};
 
 /// The number of a participant on its session; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ParticipantId(pub(super) u64);
 
 /// The number of a call on its session; never used twice.
@@ -82,8 +82,8 @@ pub(crate) enum Effect {
     Submit(CallId, Call, Priority),
     /// Remove the watch on this path from the server. A look that follows sets it after that.
     RemoveWatch(ZNodePath),
-    /// Something has happened to a request.
-    Report(ParticipantId, Report),
+    /// Something has happened: for the log, the hook, and the observer of a request.
+    Happened(Event),
     /// The first outcome of a deletion.
     Removed(ParticipantId, ZkResult<()>),
     /// Could not be deleted before the session ended: for a session that follows.
@@ -97,14 +97,10 @@ pub(crate) enum Effect {
     Answered(ParticipantId, ZkResult<Reply>),
     /// The session has ended, and the tracking with it.
     Untracked(ParticipantId, LossReason),
-    /// A server serves the session.
-    Connected,
-    Suspended,
     /// Notify the participants of the end, by [`Engine::complete_end`](super::Engine::complete_end).
     Ending,
     /// Nothing is left to do: close the client.
     Finished,
-    Log(Line),
 }
 
 /// What a session leaves at its end, for the one that follows.
@@ -117,7 +113,7 @@ pub(crate) enum Target {
 }
 
 /// The place of a request in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// Its znode does not exist yet, or no listing has shown it.
     Unknown,
@@ -126,19 +122,67 @@ pub(crate) enum Place {
     Owner,
 }
 
+/// What has happened. The log prints it and the hook gets it, as far as it concerns them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Event {
+    /// A server serves the session.
+    Connected,
+    /// Contact is lost; the session may live.
+    Suspended,
+    /// The session has ended, and all that lives on it with it.
+    SessionEnded(LossReason),
+    /// Another session takes the place of one that was lost. Not of the engine, which has one session.
+    SessionReplaced,
+    Request(ParticipantId, RequestEvent),
+    /// Requests wait for this znode, which no session's end deletes.
+    Persistent(ZNodePath),
+    /// This znode is named as a request, but is a directory.
+    Directory(ZNodePath),
+    /// Requests of other libraries in this directory may own beside ours.
+    Peers {
+        dir: ZNodePath,
+        mismatch: String,
+    },
+    /// This znode of the session, which no request has, is to be deleted.
+    Stray(ZNodePath),
+    Removed {
+        path: ZNodePath,
+        was_refused: bool,
+    },
+    CannotRemove {
+        path: ZNodePath,
+        error: ZkError,
+    },
+    RemovedWithSession(ZNodePath),
+    CannotSweep {
+        dir: ZNodePath,
+        error: ZkError,
+    },
+}
+
 /// An event of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Report {
+pub(crate) enum RequestEvent {
+    /// An attempt to join has failed.
+    AttemptFailed { attempts: u32, failure: Failure },
+    /// A search has found its znode, whose creation was not confirmed.
+    FoundAgain { znode: ZNodePath },
     /// Its znode exists; with the fencing token, if the server has returned it.
     Joined { znode: ZNodePath, token: Option<i64> },
     /// It is behind another.
     Placed { ahead: ZNodePath, number_ahead: Option<usize> },
     /// It owns the lock.
     Acquired { waited: Duration },
+    /// A thread has handed the lock over to another one of its process. Not of the engine, for which both are the
+    /// same owner.
+    HandedOver,
+    /// Contact is lost; the request lives, and an owner owns on until its lease ends.
+    Suspended { is_owner: bool },
     /// Another client asks for the lock.
     RevocationRequested,
-    /// The request has ended. `time` is how long it waited or, for an owner, how long it held the lock.
-    Ended { was_owner: bool, how: Ending, time: Duration },
+    /// The request has ended, and was there then. `time` is how long it waited or, for an owner, how long it held the
+    /// lock.
+    Ended { place: Place, how: Ending, time: Duration },
 }
 
 /// The end of a request.
@@ -157,57 +201,6 @@ pub(crate) enum Failure {
     Call { operation: Operation, path: ZNodePath, error: ZkError },
     NoChroot { path: ZNodePath, chroot: Option<String> },
     SequenceExhausted { path: ZNodePath },
-}
-
-/// A line for the log.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Line {
-    FoundAgain(ZNodePath),
-    JoinFailed {
-        dir: ZNodePath,
-        attempts: u32,
-        failure: Failure,
-    },
-    /// It is in the queue, behind another.
-    Joined {
-        znode: ZNodePath,
-        ahead: ZNodePath,
-    },
-    Persistent(ZNodePath),
-    /// It looks like a request.
-    Directory(ZNodePath),
-    Peers {
-        dir: ZNodePath,
-        mismatch: String,
-    },
-    Stray(ZNodePath),
-    Acquired(ZNodePath),
-    RevocationRequested(ZNodePath),
-    Released(ZNodePath),
-    /// A request has ended that was not withdrawn.
-    Ended {
-        name: ZNodePath,
-        was_placed: bool,
-        how: Ending,
-    },
-    Suspended {
-        znode: ZNodePath,
-        is_owner: bool,
-    },
-    CannotRemove {
-        path: ZNodePath,
-        error: ZkError,
-    },
-    CannotSweep {
-        dir: ZNodePath,
-        error: ZkError,
-    },
-    Removed {
-        path: ZNodePath,
-        was_refused: bool,
-    },
-    RemovedWithSession(ZNodePath),
-    SessionEnded(LossReason),
 }
 
 impl Ending {

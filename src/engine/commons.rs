@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::alarms::Alarms;
-use super::border::{Effect, Line, ParticipantId, Report, Settings};
+use super::border::{Effect, Event, ParticipantId, Settings};
 use super::calls::Calls;
 use super::lease::Lease;
 use super::life::{Contact, Life};
@@ -93,12 +93,8 @@ impl Commons {
 
     // ---- what goes out
 
-    pub(super) fn report(&mut self, id: ParticipantId, report: Report) {
-        self.effects.push_back(Effect::Report(id, report));
-    }
-
-    pub(super) fn log(&mut self, line: Line) {
-        self.effects.push_back(Effect::Log(line));
+    pub(super) fn report(&mut self, event: Event) {
+        self.effects.push_back(Effect::Happened(event));
     }
 
     /// Returns whether the log has not mentioned this znode yet, which it does now.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::ahead::ZNodeChange;
-use super::border::{Effect, Line, ParticipantId};
+use super::border::{Event, ParticipantId, RequestEvent};
 use super::life::{Contact, Life};
 use super::proof::Proof;
 use crate::client::{ClientEvent, Granted};
@@ -57,7 +57,7 @@ impl Engine {
             commons.proof = Proof::Idle;
         }
         if !has_ended {
-            commons.effects.push_back(Effect::Connected);
+            commons.report(Event::Connected);
         }
         if must_look {
             self.everybody_looks_again();
@@ -79,13 +79,13 @@ impl Engine {
         self.lease_checks.insert(commons.lease.end());
         commons.lease.disconnected(at);
         if !commons.life.has_ended() {
-            commons.effects.push_back(Effect::Suspended);
+            commons.report(Event::Suspended);
             for contender in contenders.values() {
-                // The log is about to name the loss of one that has lost its lease.
+                // The loss of one that has lost its lease is about to be reported.
                 let has_lost = commons.lease.has_ended_for(contender.id, commons.now);
-                if let Some(znode) = contender.znode().filter(|_| !has_lost) {
-                    let line = Line::Suspended { znode: znode.clone(), is_owner: contender.is_owner() };
-                    commons.log(line);
+                if contender.znode().is_some() && !has_lost {
+                    let is_owner = contender.is_owner();
+                    contender.report(commons, RequestEvent::Suspended { is_owner });
                 }
             }
         }
@@ -102,7 +102,7 @@ impl Engine {
     /// Ends all requests: owners and waiters are notified. Deletions go on if the session outlives us.
     pub(crate) fn complete_end(&mut self) {
         let Life::Ending(reason) = self.commons.life else { return };
-        self.commons.log(Line::SessionEnded(reason));
+        self.commons.report(Event::SessionEnded(reason));
         if self.commons.server_may_keep_session() {
             self.commons.life = Life::Lingering(reason);
         }

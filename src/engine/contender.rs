@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ahead::Ahead;
-use super::border::{Failure, ParticipantId, Place, RequestSpec};
+use super::border::{Event, Failure, ParticipantId, Place, RequestEvent, RequestSpec};
 use super::commons::Commons;
 use super::lease::ConnectionNumber;
 use super::listing::Listing;
@@ -225,9 +225,8 @@ impl Contender {
         }
     }
 
-    /// The znode's path for a message; the directory's until the znode is known.
-    pub(super) fn name(&self) -> &ZNodePath {
-        self.znode().unwrap_or(&self.spec.dir)
+    pub(super) fn report(&self, commons: &mut Commons, event: RequestEvent) {
+        commons.report(Event::Request(self.id, event));
     }
 
     // ---- what went wrong

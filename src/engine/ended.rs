@@ -1,7 +1,7 @@
 //! The end of a request: withdrawn, lost, dropped from the queue, or refused; and what its calls have left.
 
 use super::Engine;
-use super::border::{Ending, Line, ParticipantId, Place, Report};
+use super::border::{Ending, ParticipantId, RequestEvent};
 use super::calls::may_have_created;
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Look, Loss};
@@ -13,16 +13,12 @@ impl Engine {
     /// Ends a request and deletes its znode, in the background if need be. Returns the number of the
     /// deletion whose first outcome is to come. Does nothing when the request has ended.
     pub(crate) fn withdraw(&mut self, id: ParticipantId) -> Option<ParticipantId> {
-        let contender = self.contenders.get(&id)?;
         if self.commons.lease.has_ended_for(id, self.commons.now) {
             // The lease ended before the withdrawal, and nobody has noticed yet.
             self.lose_lease(id);
             return None;
         }
-        let released = contender.is_owner().then(|| Line::Released(contender.name().clone()));
-        let removal = self.end_request(id, Ending::Withdrawn);
-        released.into_iter().for_each(|line| self.commons.log(line));
-        removal
+        self.end_request(id, Ending::Withdrawn)
     }
 
     /// Ends a request because the lock, or the place in the queue, was taken away.
@@ -54,11 +50,7 @@ impl Engine {
             true => Ending::Lost(reason),
             false => Ending::Dropped(reason, failure),
         };
-        // Until the request is placed, its caller waits for it and gets the error.
-        let (name, was_placed) = (contender.name().clone(), contender.place() != Place::Unknown);
-        let line = Line::Ended { name, was_placed, how: how.clone() };
         self.end_request(id, how);
-        self.commons.log(line);
     }
 
     /// Forgets a request. Returns the number of the deletion of what it leaves, if there is
@@ -81,8 +73,8 @@ impl Contender {
         commons.alarms.clear(self.id);
         commons.calls.withdraw_create(self.id);
         commons.listings.forget(&self.spec.dir, self.id);
-        let (was_owner, time) = (self.is_owner(), commons.now.since(self.since));
-        commons.report(self.id, Report::Ended { was_owner, how, time });
+        let (place, time) = (self.place(), commons.now.since(self.since));
+        self.report(commons, RequestEvent::Ended { place, how, time });
     }
 
     /// Ends the watches. The deletion of the own znode uses up the one there.

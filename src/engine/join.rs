@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::border::{Failure, Line, Report, RequestSpec};
+use super::border::{Failure, RequestEvent, RequestSpec};
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Next, Phase};
@@ -137,7 +137,7 @@ impl Contender {
         };
         let without_number = self.spec.dir.child(&self.spec.prefix);
         commons.calls.budget.found(without_number.as_str(), znode.as_str());
-        commons.log(Line::FoundAgain(znode.clone()));
+        self.report(commons, RequestEvent::FoundAgain { znode: znode.clone() });
         let exists = Call::exists(&znode, false);
         let asked = Asked::FoundAgain(znode, Arc::clone(listing));
         commons.submit(exists, Priority::Other, Pending::Request(self.id, asked));
@@ -166,7 +166,7 @@ impl Contender {
             commons.own_queues.add(znode);
         }
         let token = stat.map(|stat| stat.czxid);
-        commons.report(self.id, Report::Joined { znode: znode.clone(), token });
+        self.report(commons, RequestEvent::Joined { znode: znode.clone(), token });
     }
 
     /// An attempt to join has failed. The request makes another one after a delay, or ends if the error is final.
@@ -179,8 +179,7 @@ impl Contender {
         let drawn = commons.draw();
         let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
         let is_final = is_refused && !self.tolerates(error);
-        let dir = self.spec.dir.clone();
-        let failure = Failure::Call { operation, path: dir.clone(), error };
+        let failure = Failure::Call { operation, path: self.spec.dir.clone(), error };
         let Phase::Joining { unconfirmed, failed } = &mut self.phase else { return Next::Rest };
         if is_final {
             return Next::fail(failure);
@@ -194,7 +193,7 @@ impl Contender {
         let failed = failed.get_or_insert_default();
         let next = failed.failed(failure.clone(), &self.spec.retry, commons.now, || drawn);
         let attempts = failed.failures();
-        commons.log(Line::JoinFailed { dir, attempts, failure });
+        self.report(commons, RequestEvent::AttemptFailed { attempts, failure });
         let delay = match next {
             // Only the second attempt may be made at once: a client may refuse each on the spot.
             Ok(delay) if attempts > 1 => delay.max(MIN_JOIN_RETRY),

@@ -32,7 +32,7 @@
 //!    [`Pending`](calls::Pending); for a request, to its `on_reply` ([`steps`]).
 //! 5. [`queue`] decides by the listing, with the rules of `recipe/queue.rs`: pure functions over names. It is the
 //!    request's [`turn`], so it owns the lock under a [`lease`] of the session that admits owners
-//!    ([`Report::Acquired`]); or it waits for those [`ahead`], with a [`watch`].
+//!    ([`RequestEvent::Acquired`]); or it waits for those [`ahead`], with a [`watch`].
 //! 6. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
 //!
 //! # From a watch event to the next owner
@@ -109,7 +109,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::border::{
-    CallId, Effect, Ending, Line, Looked, ParticipantId, Place, Report, RequestSpec, Settings, Target,
+    CallId, Effect, Ending, Event, Looked, ParticipantId, Place, RequestEvent, RequestSpec, Settings, Target,
 };
 use self::clock::Routine;
 use self::commons::Commons;
@@ -194,9 +194,10 @@ impl Engine {
             return false;
         }
         let phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
-        self.contenders.insert(id, Contender::new(id, spec, phase, now));
-        self.commons.report(id, Report::Joined { znode, token: None });
-        self.commons.report(id, Report::Acquired { waited: Duration::ZERO });
+        let contender = Contender::new(id, spec, phase, now);
+        contender.report(&mut self.commons, RequestEvent::Joined { znode, token: None });
+        contender.report(&mut self.commons, RequestEvent::Acquired { waited: Duration::ZERO });
+        self.contenders.insert(id, contender);
         self.wake_or_lose(id);
         true
     }

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::border::{Effect, Line, ParticipantId, Target};
+use super::border::{Effect, Event, ParticipantId, Target};
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::Activity;
@@ -100,7 +100,7 @@ impl Removal {
         match outcome {
             Ok(()) | Err(ZkError::NoNode) => {
                 commons.alarms.clear(self.id);
-                commons.log(Line::Removed { path: self.path.clone(), was_refused: self.was_refused });
+                commons.report(Event::Removed { path: self.path.clone(), was_refused: self.was_refused });
                 Fate::Done
             }
             // The session may have ended for this process alone, with the znode left on the server.
@@ -142,7 +142,7 @@ impl Removal {
             }
         }
         if is_news {
-            commons.log(Line::CannotRemove { path: self.path.clone(), error });
+            commons.report(Event::CannotRemove { path: self.path.clone(), error });
         }
         if is_refused { Fate::Refused } else { Fate::GoesOn }
     }
@@ -158,7 +158,7 @@ impl Removal {
         self.report(commons, Err(ZkError::SessionExpired));
         commons.alarms.clear(self.id);
         if self.was_refused {
-            commons.log(Line::RemovedWithSession(self.path.clone()));
+            commons.report(Event::RemovedWithSession(self.path.clone()));
         }
         commons.effects.push_back(Effect::LeftBehind(self.id, Target::ZNode(self.path.clone())));
         Fate::LeftBehind

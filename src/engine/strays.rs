@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::border::{Line, ParticipantId, RequestSpec, Target};
+use super::border::{Event, ParticipantId, RequestSpec, Target};
 use super::lease::ConnectionNumber;
 use super::listing::Listing;
 use super::sweep::Asked;
@@ -85,7 +85,7 @@ impl Engine {
             });
         }
         if is_news {
-            self.commons.log(Line::CannotSweep { dir, error });
+            self.commons.report(Event::CannotSweep { dir, error });
         }
         self.commons.put_off_sweep(id, error);
     }
@@ -97,7 +97,7 @@ impl Engine {
         let strays = children.iter().filter(|name| self.is_stray(dir, name));
         let strays: Vec<ZNodePath> = strays.map(|name| dir.child(name)).collect();
         for stray in strays {
-            self.commons.log(Line::Stray(stray.clone()));
+            self.commons.report(Event::Stray(stray.clone()));
             self.remove(stray);
         }
     }

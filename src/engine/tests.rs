@@ -358,7 +358,7 @@ fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_conta
     assert!(now > NOW.after(Duration::from_secs(3600)));
     engine.input(now, |engine| engine.handle_event(now, ClientEvent::Disconnected));
     let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
-    assert!(!effects.contains(&Effect::Suspended), "it has ended before: {effects:?}");
+    assert!(!effects.contains(&Effect::Happened(Event::Suspended)), "it has ended before: {effects:?}");
     assert_eq!(engine.poll_deadline(), Some(now.after(Duration::from_secs(3600))), "the server ends it then");
     engine.input(now.after(Duration::from_secs(3600)), Engine::handle_alarm);
     assert!(engine.has_completed_end() && engine.poll_deadline().is_none());
@@ -450,9 +450,9 @@ fn look_at(calls: &[(CallId, Call)], znode: &str) -> CallId {
     calls.iter().find(|(_, call)| is_it(call)).unwrap_or_else(|| panic!("{calls:?}")).0
 }
 
-fn reports(engine: &mut Engine) -> Vec<Report> {
+fn reports(engine: &mut Engine) -> Vec<RequestEvent> {
     let report = |effect| match effect {
-        Effect::Report(_, report) => Some(report),
+        Effect::Happened(Event::Request(_, event)) => Some(event),
         _ => None,
     };
     std::iter::from_fn(|| engine.poll_effect()).filter_map(report).collect()
@@ -474,8 +474,8 @@ fn request_whose_znode_was_deleted_since_it_was_found_again_does_not_own() {
     let znode = path("/lock/x-a-lock-0000000000");
     let how = Ending::Dropped(LossReason::NodeDeleted, None);
     let expected = [
-        Report::Joined { znode, token: None },
-        Report::Ended { was_owner: false, how, time: Duration::ZERO },
+        RequestEvent::Joined { znode, token: None },
+        RequestEvent::Ended { place: Place::Unknown, how, time: Duration::ZERO },
     ];
     assert_eq!(reports(&mut engine), expected);
     assert_eq!(engine.place(id), None);

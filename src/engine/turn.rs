@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::border::{Line, Report};
+use super::border::RequestEvent;
 use super::commons::Commons;
 use super::contender::{Contender, Next, Phase, Purpose};
 use super::lease::{Admission, ConnectionNumber};
@@ -46,12 +46,11 @@ impl Contender {
         }
         commons.own_queues.note_owner(&znode);
         self.keep_own_watch(commons, &znode, connection);
-        self.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
+        self.phase = Phase::Owner { znode, revocation_reported: false };
         self.listing = None;
         self.unreadable = 0;
         let waited = commons.now.since(std::mem::replace(&mut self.since, commons.now));
-        commons.report(self.id, Report::Acquired { waited });
-        commons.log(Line::Acquired(znode));
+        self.report(commons, RequestEvent::Acquired { waited });
         commons.alarms.set(self.id, commons.now.after(OWN_WATCH_DELAY).rounded_down(SHARED_STEP));
         Next::Rest
     }
@@ -77,10 +76,9 @@ impl Contender {
 
     /// Notifies the owner, once, that another client asks for the lock.
     fn report_revocation(&mut self, commons: &mut Commons) {
-        let Phase::Owner { znode, revocation_reported } = &mut self.phase else { return };
+        let Phase::Owner { revocation_reported, .. } = &mut self.phase else { return };
         if !std::mem::replace(revocation_reported, true) {
-            commons.report(self.id, Report::RevocationRequested);
-            commons.log(Line::RevocationRequested(znode.clone()));
+            self.report(commons, RequestEvent::RevocationRequested);
         }
     }
 

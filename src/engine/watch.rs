@@ -1,6 +1,6 @@
 //! The watches of a request, and the looks that set them.
 
-use super::border::{Line, Report};
+use super::border::{Event, RequestEvent};
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Look, Next, Phase, Purpose};
@@ -89,12 +89,11 @@ impl Contender {
 
     /// Records that the request is behind another.
     pub(super) fn note_place(&mut self, commons: &mut Commons, ahead: &ZNodePath) {
-        let Phase::Queued { is_behind, znode } = &mut self.phase else { return };
+        let Phase::Queued { is_behind, .. } = &mut self.phase else { return };
         self.unreadable = 0;
         if !std::mem::replace(is_behind, true) {
             let number_ahead = self.number_ahead;
-            commons.report(self.id, Report::Placed { ahead: ahead.clone(), number_ahead });
-            commons.log(Line::Joined { znode: znode.clone(), ahead: ahead.clone() });
+            self.report(commons, RequestEvent::Placed { ahead: ahead.clone(), number_ahead });
         }
     }
 
@@ -102,7 +101,7 @@ impl Contender {
     pub(super) fn pass_over(&mut self, commons: &mut Commons, directory: &ZNodePath) {
         self.directories.insert(directory.name().to_owned());
         if commons.mentions_first(directory) {
-            commons.log(Line::Directory(directory.clone()));
+            commons.report(Event::Directory(directory.clone()));
         }
     }
 
@@ -112,7 +111,7 @@ impl Contender {
         let Some(mismatch) = self.znode().and_then(|znode| mismatch(znode.name(), children)) else { return };
         let dir = self.spec.dir.clone();
         if commons.mentions_first(&dir) {
-            commons.log(Line::Peers { dir, mismatch });
+            commons.report(Event::Peers { dir, mismatch });
         }
     }
 }

@@ -79,16 +79,17 @@ impl BlockingLock {
         let runtime = &**attempt.claim.core().runtime();
         let remark = (LONG_WAIT, || self.warn_of_self(&attempt.claim));
         match wait.wait_for_or_remark(runtime, &attempt.events, [&broken, closed], remark) {
-            Waited::Received(RequestEvent::Acquired) => attempt.into_guard().map(Some),
+            Waited::Received(RequestEvent::Acquired { .. }) => attempt.into_guard().map(Some),
             // Acquired in the moment in which the lock was closed, or another one was lost. Or this one was
             // lost right after its acquisition, which its guard reports.
-            Waited::Disconnected if matches!(attempt.events.try_recv(), Ok(RequestEvent::Acquired)) => {
+            Waited::Disconnected
+                if matches!(attempt.events.try_recv(), Ok(RequestEvent::Acquired { .. })) =>
+            {
                 attempt.into_guard().map(Some)
             }
             Waited::Disconnected if self.support.is_closed() => {
                 Err(LockError::closed(Operation::LOCK, &self.dir))
             }
-            Waited::Received(RequestEvent::Dropped(_, error)) => Err(error),
             Waited::Received(_) | Waited::Disconnected => Err(attempt.claim.end_error(Operation::LOCK)),
             // If the lock is acquired at this moment, dropping the attempt releases it.
             Waited::TimedOut => Ok(None),

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 
 use crate::error::LossReason;
-use crate::request::{Observer, RequestEvent};
+use crate::request::{Ending, Observer, RequestEvent};
 use crate::wait::CancelToken;
 
 type Channel<T> = (Sender<T>, Receiver<T>);
@@ -77,12 +77,14 @@ impl WaitObserver {
 }
 
 impl Observer for WaitObserver {
-    fn post(&self, event: RequestEvent) {
+    fn post(&self, event: &RequestEvent) {
         match event {
-            RequestEvent::Acquired | RequestEvent::Dropped(..) => drop(self.events.try_send(event)),
+            RequestEvent::Acquired { .. } | RequestEvent::Ended { how: Ending::Dropped(..), .. } => {
+                drop(self.events.try_send(event.clone()));
+            }
             RequestEvent::RevocationRequested => drop(self.signals.revocations().0.try_send(())),
-            RequestEvent::Lost(reason) => self.signals.report_loss(reason),
-            RequestEvent::Released => {}
+            RequestEvent::Ended { how: Ending::Lost(reason), .. } => self.signals.report_loss(*reason),
+            _ => {}
         }
     }
 }

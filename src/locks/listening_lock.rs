@@ -7,12 +7,12 @@ use crossbeam_channel::never;
 
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{self, rank::LOCK};
-use crate::locks::lock_listener::{ListenerSlot, LockListener};
+use crate::locks::lock_listener::{ListenerSlot, LockEvent, LockListener};
 use crate::locks::locking::{self, Released};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Observer, Place, Request, RequestEvent};
+use crate::request::{Observer, Place, Request};
 use crate::session::{OnNewSession, Process, Session};
 
 /// A lock that joins the queue without blocking, and notifies a [`LockListener`].
@@ -78,8 +78,7 @@ impl OnNewSession for LockInner {
         // Taken: no session that is just being opened makes it again.
         let waited = self.current.lock().take_if(|current| current.waited_for_a_lost_session());
         if waited.is_some() && !self.support.is_closed() && self.listener.release_withheld() {
-            let error = LockError::closed(Operation::LOCK, &self.dir);
-            self.listener.post(RequestEvent::Dropped(LossReason::SessionClosed, error));
+            self.listener.post_event(LockEvent::Dropped(LossReason::SessionClosed));
             let listener = Arc::clone(&self.listener);
             self.support.session().core().submit_callback(move || listener.deliver());
         }
@@ -289,8 +288,8 @@ impl ListeningLock {
         &self.inner.current
     }
 
-    pub(crate) fn observer(&self) -> Arc<dyn Observer> {
-        Arc::<ListenerSlot>::clone(&self.inner.listener)
+    pub(crate) fn observer(&self) -> &Arc<ListenerSlot> {
+        &self.inner.listener
     }
 }
 
@@ -466,7 +465,12 @@ mod tests {
         let support = ProtocolSupport::new(&session);
         let lock = ListeningLock::new(support, dir, EXCLUSIVE, None);
         let inner = &lock.inner;
-        let request = locking::request(&inner.dir, &inner.support, inner.access, lock.observer());
+        let request = locking::request(
+            &inner.dir,
+            &inner.support,
+            inner.access,
+            Arc::<ListenerSlot>::clone(lock.observer()),
+        );
         *inner.current.lock() = Some(Arc::clone(&request));
         let replaced = session.replacement().unwrap().next();
         next(&clients).expire();

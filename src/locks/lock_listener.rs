@@ -11,7 +11,7 @@ use crate::external::External;
 use crate::lock_order::{Mutex, rank::LISTENER};
 use crate::locks::listening_lock::{ListeningLock, LockInner};
 use crate::logging;
-use crate::request::{Observer, RequestEvent};
+use crate::request::{Ending, Observer, Place, RequestEvent};
 use crate::session::{Mailbox, Session};
 use crate::time::Runtime;
 
@@ -184,7 +184,7 @@ pub(crate) struct ListenerSlot {
     lock: Weak<LockInner>,
     listener: Mutex<LISTENER, Option<Listener>>,
     runtime: Arc<dyn Runtime>,
-    events: Mailbox<RequestEvent>,
+    events: Mailbox<LockEvent>,
     /// The requests that were left out, as too many events waited.
     missed: AtomicU64,
     /// Lost sessions are replaced. A request that waits on a lost session is then made again on the
@@ -232,9 +232,8 @@ impl ListenerSlot {
     }
 
     /// The only caller of listeners.
-    fn call(&self, lock: &ListeningLock, event: RequestEvent) {
-        if self.is_replaced && matches!(&event, RequestEvent::Dropped(reason, _) if reason.is_session_loss())
-        {
+    fn call(&self, lock: &ListeningLock, event: LockEvent) {
+        if self.is_replaced && matches!(event, LockEvent::Dropped(reason) if reason.is_session_loss()) {
             self.is_withheld.store(true, Ordering::SeqCst);
             let may_follow = lock.session().replacement().is_some_and(|replacement| !replacement.is_closed());
             if may_follow || !self.release_withheld() {
@@ -244,18 +243,18 @@ impl ListenerSlot {
         let listener = self.listener.lock().clone();
         let Some(listener) = listener else { return };
         // Between two requests.
-        let missed = if begins(&event) { self.missed.swap(0, Ordering::SeqCst) } else { 0 };
+        let missed = if begins(event) { self.missed.swap(0, Ordering::SeqCst) } else { 0 };
         if missed > 0 {
             if let Err(message) = listener.call(|listener| listener.missed(missed)) {
                 logging::error!("a lock listener panicked on missed calls: {message}");
             }
         }
-        let called = listener.call(|listener| match &event {
-            RequestEvent::Acquired => listener.lock_acquired(),
-            RequestEvent::RevocationRequested => listener.revocation_requested(lock),
-            RequestEvent::Released => listener.lock_released(),
-            RequestEvent::Lost(reason) => listener.lock_lost(lock, *reason),
-            RequestEvent::Dropped(reason, _) => listener.request_dropped(lock, *reason),
+        let called = listener.call(|listener| match event {
+            LockEvent::Acquired => listener.lock_acquired(),
+            LockEvent::RevocationRequested => listener.revocation_requested(lock),
+            LockEvent::Released => listener.lock_released(),
+            LockEvent::Lost(reason) => listener.lock_lost(lock, reason),
+            LockEvent::Dropped(reason) => listener.request_dropped(lock, reason),
         });
         if let Err(message) = called {
             logging::error!("a lock listener panicked on {event:?}: {message}");
@@ -263,11 +262,35 @@ impl ListenerSlot {
     }
 }
 
-impl Observer for ListenerSlot {
-    fn post(&self, event: RequestEvent) {
+impl LockEvent {
+    /// What a listener hears of an event of a request.
+    fn of(event: &RequestEvent) -> Option<LockEvent> {
+        match event {
+            RequestEvent::Acquired { .. } => Some(LockEvent::Acquired),
+            RequestEvent::RevocationRequested => Some(LockEvent::RevocationRequested),
+            RequestEvent::Ended { place, how, .. } => match how {
+                Ending::Withdrawn => (*place == Place::Owner).then_some(LockEvent::Released),
+                Ending::Lost(reason) => Some(LockEvent::Lost(*reason)),
+                Ending::Dropped(reason, _) => Some(LockEvent::Dropped(*reason)),
+            },
+            _ => None,
+        }
+    }
+}
+
+impl ListenerSlot {
+    pub(crate) fn post_event(&self, event: LockEvent) {
         self.events.post_within(MAX_WAITING, event, |waiting| {
             self.missed.fetch_add(leave_out_oldest(waiting), Ordering::SeqCst);
         });
+    }
+}
+
+impl Observer for ListenerSlot {
+    fn post(&self, event: &RequestEvent) {
+        if let Some(event) = LockEvent::of(event) {
+            self.post_event(event);
+        }
     }
 
     fn has_callbacks(&self) -> bool {
@@ -282,14 +305,14 @@ impl Observer for ListenerSlot {
 }
 
 /// Returns whether this is the first event of a request: it acquires the lock, or never will.
-fn begins(event: &RequestEvent) -> bool {
-    matches!(event, RequestEvent::Acquired | RequestEvent::Dropped(..))
+fn begins(event: LockEvent) -> bool {
+    matches!(event, LockEvent::Acquired | LockEvent::Dropped(_))
 }
 
 /// Removes all events of the oldest request of which none was reported, unless it is the latest one. Returns
 /// how many requests that are.
-fn leave_out_oldest(waiting: &mut VecDeque<RequestEvent>) -> u64 {
-    let mut firsts = waiting.iter().enumerate().filter(|(_, event)| begins(event)).map(|(at, _)| at);
+fn leave_out_oldest(waiting: &mut VecDeque<LockEvent>) -> u64 {
+    let mut firsts = waiting.iter().enumerate().filter(|(_, event)| begins(**event)).map(|(at, _)| at);
     let (Some(oldest), Some(next)) = (firsts.next(), firsts.next()) else { return 0 };
     waiting.drain(oldest..next);
     1
@@ -306,15 +329,14 @@ mod tests {
 
     use crossbeam_channel::{Receiver, bounded, unbounded};
 
-    use crate::error::LockError;
     use crate::fake::SimulatedZooKeeper;
     use crate::tests::eventually;
     use crate::{Session, WriteLock};
 
     /// Posts and delivers these events of a lock with this listener.
-    fn deliver(lock: &WriteLock, events: [RequestEvent; 2]) {
+    fn deliver(lock: &WriteLock, events: [LockEvent; 2]) {
         for event in events {
-            lock.observer().post(event);
+            lock.observer().post_event(event);
             lock.observer().deliver();
         }
     }
@@ -406,7 +428,7 @@ mod tests {
         let counter = Arc::new(Counter::default());
         let listener: Arc<dyn LockListener> = Arc::new(PanicsWithItself(Arc::clone(&counter)));
         let lock = lock_with(Arc::clone(&listener));
-        deliver(&lock, [RequestEvent::Acquired, RequestEvent::Released]);
+        deliver(&lock, [LockEvent::Acquired, LockEvent::Released]);
         assert_eq!(counter.0.load(Ordering::SeqCst), 1);
         // Its drop panics as well.
         std::mem::forget((lock, listener));
@@ -418,7 +440,7 @@ mod tests {
         let own = Arc::new(OnceLock::new());
         let first = ReplacesItself { lock: Arc::clone(&own), successor: Arc::clone(&successor) };
         let lock = own.get_or_init(|| lock_with(first));
-        deliver(lock, [RequestEvent::Acquired, RequestEvent::Released]);
+        deliver(lock, [LockEvent::Acquired, LockEvent::Released]);
         assert_eq!(successor.0.load(Ordering::SeqCst), 1);
     }
 
@@ -454,21 +476,20 @@ mod tests {
         let ((sender, calls), (missing, missed)) = (unbounded(), unbounded());
         let lock = lock_with(Slow { gate, calls: sender, missed: missing });
         let slot = &lock.observer();
-        slot.post(RequestEvent::Acquired);
+        slot.post_event(LockEvent::Acquired);
         thread::scope(|scope| {
             let delivering = scope.spawn(|| slot.deliver());
             // Takes the first one, whose end is never left out.
             eventually("the listener is called", || !slot.has_callbacks());
-            slot.post(RequestEvent::Released);
+            slot.post_event(LockEvent::Released);
             for _ in 0..3 * MAX_WAITING {
-                slot.post(RequestEvent::Acquired);
-                slot.post(RequestEvent::RevocationRequested);
-                slot.post(RequestEvent::Released);
-                let dropped = LockError::RequestDeleted { path: String::new() };
-                slot.post(RequestEvent::Dropped(LossReason::NodeDeleted, dropped));
+                slot.post_event(LockEvent::Acquired);
+                slot.post_event(LockEvent::RevocationRequested);
+                slot.post_event(LockEvent::Released);
+                slot.post_event(LockEvent::Dropped(LossReason::NodeDeleted));
             }
-            slot.post(RequestEvent::Acquired);
-            slot.post(RequestEvent::Lost(LossReason::NodeDeleted));
+            slot.post_event(LockEvent::Acquired);
+            slot.post_event(LockEvent::Lost(LossReason::NodeDeleted));
             drop(open);
             delivering.join().unwrap();
         });

@@ -24,14 +24,13 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::client::Call;
-use crate::engine::ParticipantId;
-pub(crate) use crate::engine::{Place, RequestSpec};
+pub(crate) use crate::engine::{Ending, Place, RequestEvent, RequestSpec};
+use crate::engine::{Event, ParticipantId};
 use crate::error::{LockError, LossReason, Operation, Result, ZkResult};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::session::events::{self, LockHandedOver};
-use crate::session::{Core, Outcome, Seat, Session};
-pub(crate) use crate::session::{Observer, RequestEvent};
+pub(crate) use crate::session::Observer;
+use crate::session::{Core, Seat, Session};
 use crate::time::{Moment, is_disconnected};
 
 pub(crate) use claim::Claim;
@@ -96,10 +95,8 @@ impl Request {
 
     /// Reports that another thread has got the lock under this request.
     pub(crate) fn report_hand_over(&self) {
-        self.core.report_event(|| {
-            let lock = self.seat.lock_of_event();
-            events::Event::HandedOver(LockHandedOver { lock })
-        });
+        let event = Event::Request(self.seat.id, RequestEvent::HandedOver);
+        self.core.report_event(event, Some(Arc::clone(&self.seat)));
     }
 
     // ---- queries of the lock
@@ -165,7 +162,7 @@ impl Request {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.seat.outcome().is_some()
+        self.seat.ending().is_some()
     }
 
     /// Returns whether the znode of a request that has ended may exist and block others: it is still to
@@ -186,7 +183,7 @@ impl Request {
                 Some(Place::Unknown) => {}
                 Some(place) => return Ok(Some(place)),
                 None => {
-                    let is_withdrawn = matches!(self.seat.outcome(), Some(Outcome::Withdrawn));
+                    let is_withdrawn = matches!(self.seat.ending(), Some(Ending::Withdrawn));
                     return if is_withdrawn { Ok(None) } else { Err(self.end_error(Operation::LOCK)) };
                 }
             }
@@ -199,10 +196,13 @@ impl Request {
 
     /// Returns why the request ended.
     pub(crate) fn end_error(&self, operation: Operation) -> LockError {
-        match self.seat.outcome() {
-            Some(Outcome::Lost(reason)) => LockError::ended(operation, self.seat.name(), *reason),
-            Some(Outcome::Dropped(_, error)) => (**error).clone(),
-            Some(Outcome::Withdrawn) | None => self.not_owner(operation),
+        match self.seat.ending() {
+            Some(Ending::Lost(reason)) => LockError::ended(operation, self.seat.name(), *reason),
+            Some(Ending::Dropped(_, Some(failure))) => failure.clone().into(),
+            Some(Ending::Dropped(reason, None)) => {
+                LockError::ended(Operation::LOCK, self.seat.name(), *reason)
+            }
+            Some(Ending::Withdrawn) | None => self.not_owner(operation),
         }
     }
 
@@ -212,9 +212,9 @@ impl Request {
 
     /// Returns why the lock was lost while this request held it.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        match self.seat.outcome() {
-            Some(Outcome::Lost(reason)) => return Some(*reason),
-            Some(Outcome::Withdrawn | Outcome::Dropped(..)) => return None,
+        match self.seat.ending() {
+            Some(Ending::Lost(reason)) => return Some(*reason),
+            Some(Ending::Withdrawn | Ending::Dropped(..)) => return None,
             None => {}
         }
         let ownership = &self.seat.ownership;
@@ -236,20 +236,20 @@ impl Request {
 
     /// Returns whether the lock was taken away while this request held it.
     pub(crate) fn was_taken_away(&self) -> bool {
-        matches!(self.seat.outcome(), Some(Outcome::Lost(_)))
+        matches!(self.seat.ending(), Some(Ending::Lost(_)))
     }
 
     /// Returns whether the request waited when its session was lost, so that it may be made again on
     /// another.
     pub(crate) fn waited_for_a_lost_session(&self) -> bool {
-        matches!(self.seat.outcome(), Some(Outcome::Dropped(reason, _)) if reason.is_session_loss())
+        matches!(self.seat.ending(), Some(Ending::Dropped(reason, _)) if reason.is_session_loss())
     }
 }
 
 #[cfg(test)]
 impl Request {
     pub(crate) fn was_withdrawn(&self) -> bool {
-        matches!(self.seat.outcome(), Some(Outcome::Withdrawn))
+        matches!(self.seat.ending(), Some(Ending::Withdrawn))
     }
 
     fn watched(&self) -> Option<ZNodePath> {

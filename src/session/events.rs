@@ -8,11 +8,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::driver::Core;
+use super::happened::Happened;
 use super::mailbox::Mailbox;
+use super::seat::Seat;
+use crate::engine::{Event, Place, RequestEvent};
 use crate::error::LossReason;
 use crate::external::External;
 use crate::logging;
 use crate::recipe::kind::LockKind;
+use crate::recipe::path::ZNodePath;
 use crate::time::Runtime;
 
 /// The largest number of events that wait for a slow hook. Later ones are counted, and dropped.
@@ -234,24 +238,11 @@ pub struct LockGivenUp {
     pub waited: Duration,
 }
 
-/// An event that waits for the hook.
-pub(crate) enum Event {
-    Connected(Weak<Core>),
-    Suspended,
-    SessionLost(LossReason),
-    SessionReplaced(Weak<Core>),
-    Joined(LockJoined),
-    Acquired(LockAcquired),
-    HandedOver(LockHandedOver),
-    Released(LockReleased),
-    Lost(LockLost),
-    GaveUp(LockGivenUp),
-}
-
 /// The events of a session, on their way to the hook.
 pub(crate) struct Events {
     hook: External<Arc<dyn EventHook>>,
-    mailbox: Mailbox<Event>,
+    /// What has happened, and on which session: a hook goes with those that replace it.
+    mailbox: Mailbox<(Weak<Core>, Happened)>,
     /// A delivery is submitted that has not begun.
     is_submitted: AtomicBool,
     waiting: AtomicUsize,
@@ -267,9 +258,9 @@ impl Events {
     }
 
     /// Takes an event, in order. The caller may hold locks.
-    pub(super) fn post(&self, event: Event) {
+    pub(super) fn post(&self, core: Weak<Core>, happened: Happened) {
         if self.waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING {
-            self.mailbox.post(event);
+            self.mailbox.post((core, happened));
         } else {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             self.missed.fetch_add(1, Ordering::Relaxed);
@@ -277,9 +268,9 @@ impl Events {
     }
 
     fn deliver(&self) {
-        self.mailbox.deliver(|event| {
+        self.mailbox.deliver(|(core, happened)| {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.guarded(|hook| pass_on(hook, event));
+            self.guarded(|hook| pass_on(hook, &core, &happened));
             let missed = self.missed.swap(0, Ordering::Relaxed);
             if missed > 0 {
                 self.guarded(|hook| hook.missed(missed));
@@ -294,20 +285,54 @@ impl Events {
     }
 }
 
-fn pass_on(hook: &dyn EventHook, event: Event) {
+/// Returns whether the hook has a method for this.
+fn is_for_hook(event: &Event) -> bool {
     match event {
-        Event::Connected(core) => contact_of(&core).iter().for_each(|event| hook.connected(event)),
-        Event::Suspended => hook.suspended(),
-        Event::SessionLost(reason) => hook.session_lost(reason),
-        Event::SessionReplaced(core) => {
-            contact_of(&core).iter().for_each(|event| hook.session_replaced(event))
+        // The application has closed the session itself.
+        Event::SessionEnded(reason) => *reason != LossReason::SessionClosed,
+        Event::Connected | Event::Suspended | Event::SessionReplaced => true,
+        Event::Request(_, event) => matches!(
+            event,
+            RequestEvent::Placed { .. }
+                | RequestEvent::Acquired { .. }
+                | RequestEvent::HandedOver
+                | RequestEvent::Ended { .. }
+        ),
+        _ => false,
+    }
+}
+
+fn pass_on(hook: &dyn EventHook, core: &Weak<Core>, happened: &Happened) {
+    match (&happened.event, &happened.seat) {
+        (Event::Connected, _) => contact_of(core).iter().for_each(|event| hook.connected(event)),
+        (Event::SessionReplaced, _) => contact_of(core).iter().for_each(|event| hook.session_replaced(event)),
+        (Event::Suspended, _) => hook.suspended(),
+        (Event::SessionEnded(reason), _) => hook.session_lost(*reason),
+        (Event::Request(_, event), Some(seat)) => pass_on_of_request(hook, seat, event),
+        _ => {}
+    }
+}
+
+fn pass_on_of_request(hook: &dyn EventHook, seat: &Seat, event: &RequestEvent) {
+    let lock = LockOfEvent {
+        dir: seat.spec.dir.to_string(),
+        id: seat.znode.get().map(ZNodePath::to_string),
+        kind: seat.spec.access.kind(),
+    };
+    match event {
+        RequestEvent::Placed { ahead, number_ahead } => {
+            hook.joined(&LockJoined { lock, waits_for: ahead.to_string(), ahead: *number_ahead });
         }
-        Event::Joined(event) => hook.joined(&event),
-        Event::Acquired(event) => hook.acquired(&event),
-        Event::HandedOver(event) => hook.handed_over(&event),
-        Event::Released(event) => hook.released(&event),
-        Event::Lost(event) => hook.lost(&event),
-        Event::GaveUp(event) => hook.gave_up(&event),
+        RequestEvent::Acquired { waited } => hook.acquired(&LockAcquired { lock, waited: *waited }),
+        RequestEvent::HandedOver => hook.handed_over(&LockHandedOver { lock }),
+        RequestEvent::Ended { place: Place::Owner, how, time } => match how.reason() {
+            Some(reason) => hook.lost(&LockLost { lock, reason, held: *time }),
+            None => hook.released(&LockReleased { lock, held: *time }),
+        },
+        RequestEvent::Ended { how, time, .. } => {
+            hook.gave_up(&LockGivenUp { lock, reason: how.reason(), waited: *time });
+        }
+        _ => {}
     }
 }
 
@@ -321,9 +346,9 @@ fn contact_of(core: &Weak<Core>) -> Option<SessionConnected> {
 impl Core {
     /// Posts an event for the hook, if there is one. [`Core::deliver_events`] follows when the
     /// caller holds no lock.
-    pub(crate) fn post_event(&self, event: impl FnOnce() -> Event) {
-        if let Some(events) = self.events() {
-            events.post(event());
+    pub(super) fn post_event(self: &Arc<Self>, happened: &Happened) {
+        if let Some(events) = self.events().filter(|_| is_for_hook(&happened.event)) {
+            events.post(Arc::downgrade(self), happened.clone());
         }
     }
 
@@ -341,8 +366,8 @@ impl Core {
     }
 
     /// Posts an event and has it delivered. The caller holds no lock.
-    pub(crate) fn report_event(&self, event: impl FnOnce() -> Event) {
-        self.post_event(event);
+    pub(crate) fn report_event(self: &Arc<Self>, event: Event, seat: Option<Arc<Seat>>) {
+        self.post_event(&Happened { event, seat });
         self.deliver_events();
     }
 }

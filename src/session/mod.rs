@@ -8,7 +8,7 @@ mod builder;
 mod chroot;
 mod driver;
 pub mod events;
-mod lines;
+mod happened;
 mod mailbox;
 mod ownership;
 mod pool;
@@ -29,17 +29,19 @@ use crossbeam_channel::{Receiver, never, unbounded};
 use crate::client::Adapter;
 use crate::client::AnyClient;
 use crate::connection::CONNECT;
+use crate::engine::Event;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
 use crate::time::{Moment, Runtime, is_disconnected};
 
 pub use self::builder::SessionBuilder;
 pub(crate) use self::driver::{Core, Step, Tracker};
-use self::events::{Event, EventHook, Events};
+use self::events::{EventHook, Events};
+use self::happened::Happened;
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
-pub(crate) use self::seat::{Observer, Outcome, RequestEvent, Seat};
+pub(crate) use self::seat::{Observer, Seat};
 pub(crate) use self::threads::Threads;
 
 /// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.
@@ -390,7 +392,7 @@ impl Handle {
         }
         if let Some(events) = current.events() {
             // Before all that happens on the new session.
-            events.post(Event::SessionReplaced(Arc::downgrade(&core)));
+            events.post(Arc::downgrade(&core), Happened { event: Event::SessionReplaced, seat: None });
             core.keep_events(Arc::clone(events));
         }
         let lost = std::mem::replace(&mut *current, core);

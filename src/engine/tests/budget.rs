@@ -29,10 +29,11 @@ fn is_refused(engine: &mut Engine, id: ParticipantId) -> bool {
     let is_full =
         |failure: &Failure| matches!(failure, Failure::Call { error: ZkError::SessionFull { .. }, .. });
     let refused = effects.iter().any(|effect| match effect {
-        Effect::Report(
-            of,
-            Report::Ended { how: Ending::Dropped(LossReason::Refused, Some(failure)), .. },
-        ) => *of == id && is_full(failure),
+        Effect::Happened(Event::Request(of, RequestEvent::Ended { how, .. })) => {
+            let refused =
+                matches!(how, Ending::Dropped(LossReason::Refused, Some(failure)) if is_full(failure));
+            *of == id && refused
+        }
         _ => false,
     });
     let sends = effects.iter().any(|effect| matches!(effect, Effect::Submit(..)));

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use super::Cohort;
 use super::state::CohortShared;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, Observer, Request, RequestEvent};
+use crate::request::{Claim, Ending, Observer, Request, RequestEvent};
 
 /// The request of a cohort. Dropping it withdraws the request, so it is dropped outside every
 /// mutex.
@@ -69,8 +69,9 @@ impl CohortObserver {
 }
 
 impl Observer for CohortObserver {
-    fn post(&self, event: RequestEvent) {
-        if !matches!(event, RequestEvent::Released) {
+    fn post(&self, event: &RequestEvent) {
+        let is_withdrawn = matches!(event, RequestEvent::Ended { how: Ending::Withdrawn, .. });
+        if !is_withdrawn {
             self.shared.take_event(self.number, event);
             self.has_news.store(true, Ordering::Release);
         }

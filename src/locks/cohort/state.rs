@@ -20,10 +20,10 @@ use crossbeam_channel::{Sender, bounded};
 use super::ownership::{Behind, CohortOwnership, Usage};
 use super::request::CohortRequest;
 use super::turns::{CohortTurn, Departure, Entry, Grant, KeepTimer, Left, Retired, Work};
-use crate::error::{LockError, LossReason};
+use crate::error::{LockError, LossReason, Operation};
 use crate::lock_order::{Mutex, MutexGuard, rank::COHORT};
 use crate::locks::cohort_options::CohortOptions;
-use crate::request::RequestEvent;
+use crate::request::{Ending, RequestEvent};
 use crate::tracking::WaiterWatch;
 
 pub(crate) struct CohortShared {
@@ -241,24 +241,25 @@ impl CohortShared {
     }
 
     /// An event of the request with this number.
-    pub(super) fn take_event(&self, number: u64, event: RequestEvent) {
+    pub(super) fn take_event(&self, number: u64, event: &RequestEvent) {
         let mut state = self.lock();
         match (&mut state.phase, event) {
-            (CohortPhase::Joining(request), RequestEvent::Acquired) if request.number == number => {
+            (CohortPhase::Joining(request), RequestEvent::Acquired { .. }) if request.number == number => {
                 let request = Arc::clone(request);
                 state.acquired(request);
             }
-            (CohortPhase::Joining(request), RequestEvent::Dropped(reason, error))
+            (CohortPhase::Joining(request), RequestEvent::Ended { how: Ending::Dropped(reason, _), .. })
                 if request.number == number =>
             {
                 let request = Arc::clone(request);
+                let error = request.end_error(Operation::LOCK);
                 state.dropped(request, self.is_replaced && reason.is_session_loss(), &error);
             }
-            (CohortPhase::Owned(ownership), RequestEvent::Lost(reason))
+            (CohortPhase::Owned(ownership), RequestEvent::Ended { how: Ending::Lost(reason), .. })
                 if ownership.request.number == number =>
             {
                 if let Usage::Held { lost: Some(lost), .. } = &ownership.usage {
-                    let _ = lost.try_send(reason);
+                    let _ = lost.try_send(*reason);
                 }
                 state.retire();
             }

@@ -48,7 +48,7 @@ impl Client {
 struct Nobody;
 
 impl Observer for Nobody {
-    fn post(&self, _event: RequestEvent) {}
+    fn post(&self, _event: &RequestEvent) {}
 }
 
 struct OurRequest {

@@ -68,7 +68,7 @@ fn lock_fails_after_its_attempts_when_the_client_always_panics() {
 struct PanicsOnce(AtomicBool);
 
 impl Observer for PanicsOnce {
-    fn post(&self, _event: RequestEvent) {
+    fn post(&self, _event: &RequestEvent) {
         if self.0.swap(false, Ordering::SeqCst) {
             std::panic::resume_unwind(Box::new("an observer panics on purpose"));
         }

@@ -32,14 +32,14 @@ use self::trackers::LookOn;
 pub(crate) use self::trackers::{Step, Tracker};
 use super::SessionState;
 use super::alarm::Alarm;
-use super::events::{Event, Events};
-use super::lines;
+use super::events::Events;
+use super::happened::Happened;
 use super::mailbox::Mailbox;
 use super::process::Process;
 use super::seat::Seat;
 use crate::client::{AnyClient, ClientEvent, Granted, Reply, ZooKeeperClient};
 use crate::engine::lease::{ConnectionNumber, Lease};
-use crate::engine::{Effect, Engine, Line, ParticipantId, Settings, Target};
+use crate::engine::{Effect, Engine, Event, ParticipantId, Settings, Target};
 use crate::error::{LossReason, ZkResult};
 use crate::external::External;
 use crate::lock_order::{
@@ -107,7 +107,7 @@ struct Afterwards {
     /// Those whose tracking has ended with the session.
     untracked: Vec<(Arc<dyn Tracker>, LossReason)>,
     announced: Vec<SessionState>,
-    lines: Vec<Line>,
+    lines: Vec<Happened>,
     /// Those whose observers have callbacks to make.
     callbacks: Vec<Arc<Seat>>,
     left_behind: Vec<Target>,
@@ -299,8 +299,7 @@ impl Core {
         }
         // Nothing but the log is left: its logger is the application's, and may block, or call in here.
         // A thread of the client's does not write those of an outage or an end, of which there may be many.
-        let is_of_an_outage = |line: &Line| matches!(line, Line::Suspended { .. } | Line::Ended { .. });
-        let warns = !announced.is_empty() || lines.iter().any(is_of_an_outage);
+        let warns = !announced.is_empty() || lines.iter().any(Happened::is_of_an_outage);
         if origin == Origin::ClientEvent && warns {
             self.submit_as(Priority::Session, move |core| core.write_to_log(&announced, &lines));
             self.shut_down_if(finish);
@@ -320,7 +319,7 @@ impl Core {
         self.runtime.shut_down();
     }
 
-    fn write_to_log(&self, announced: &[SessionState], lines: &[Line]) {
+    fn write_to_log(&self, announced: &[SessionState], lines: &[Happened]) {
         for state in announced {
             match state {
                 SessionState::Connected => {
@@ -333,8 +332,8 @@ impl Core {
             }
         }
         // The log is about to name, or has named, the loss.
-        let is_news = |line: &&Line| !is_suspension(line) || self.end_reason().is_none();
-        lines.iter().filter(is_news).for_each(lines::write);
+        let is_news = |line: &&Happened| !line.is_suspension() || self.end_reason().is_none();
+        lines.iter().filter(is_news).for_each(Happened::log);
     }
 
     fn ring(self: &Arc<Self>, at: Moment) {
@@ -353,9 +352,6 @@ impl Core {
     }
 
     fn complete_end(self: &Arc<Self>) {
-        if let Some(reason) = self.end_reason().filter(|reason| *reason != LossReason::SessionClosed) {
-            self.report_event(|| Event::SessionLost(reason));
-        }
         self.feed(Origin::Other, |driver| driver.engine.complete_end());
     }
 
@@ -411,7 +407,7 @@ impl Core {
 
     pub(crate) fn report_present_contact(self: &Arc<Self>) {
         if self.in_contact() {
-            self.report_event(|| Event::Connected(Arc::downgrade(self)));
+            self.report_event(Event::Connected, None);
         }
     }
 
@@ -564,7 +560,7 @@ impl Driver {
         match effect {
             Effect::Submit(id, call, priority) => core.outbox.post(Outgoing::Call(id, call, priority)),
             Effect::RemoveWatch(path) => core.outbox.post(Outgoing::RemoveWatch(path)),
-            Effect::Report(id, report) => self.take_report(core, id, report, afterwards),
+            Effect::Happened(event) => self.take_event(core, event, afterwards),
             Effect::Removed(id, outcome) => {
                 if let Some(first) = self.first_outcomes.remove(&id) {
                     // The receiver may be gone.
@@ -583,12 +579,8 @@ impl Driver {
             Effect::Untracked(id, reason) => {
                 afterwards.untracked.extend(self.trackers.remove(&id).map(|tracker| (tracker, reason)));
             }
-            Effect::Connected => core.post_event(|| Event::Connected(Arc::downgrade(core))),
-            Effect::Suspended => core.post_event(|| Event::Suspended),
             Effect::Ending => afterwards.is_ending = true,
             Effect::Finished => afterwards.finish = self.finish.take(),
-            Effect::Log(line) if lines::is_wanted(&line) => afterwards.lines.push(line),
-            Effect::Log(_) => {}
         }
     }
 
@@ -627,8 +619,9 @@ impl Driver {
     /// A connection that comes and goes must not fill the log.
     fn forget_repetitions(&mut self, afterwards: &mut Afterwards) {
         let now = self.engine.now();
-        if afterwards.lines.iter().any(is_suspension) && self.suspensions.is_repeated(now, SUSPENSION_PAUSE) {
-            afterwards.lines.retain(|line| !is_suspension(line));
+        let has_suspensions = afterwards.lines.iter().any(Happened::is_suspension);
+        if has_suspensions && self.suspensions.is_repeated(now, SUSPENSION_PAUSE) {
+            afterwards.lines.retain(|line| !line.is_suspension());
         }
         if afterwards.announced.contains(&SessionState::Suspended) {
             self.is_quiet = self.suspension.is_repeated(now, SUSPENSION_PAUSE);
@@ -644,10 +637,6 @@ impl Driver {
             self.subscribers.push(subscriber);
         }
     }
-}
-
-fn is_suspension(line: &Line) -> bool {
-    matches!(line, Line::Suspended { .. })
 }
 
 /// Returns what the client reports of its current connection.

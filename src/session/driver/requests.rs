@@ -2,20 +2,17 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 
 use super::{Afterwards, Core, Driver, Origin};
-use crate::engine::{Ending, ParticipantId, Place, Report, RequestSpec};
-use crate::error::{LockError, LossReason, Operation, ZkError, ZkResult};
+use crate::engine::{Ending, Event, ParticipantId, Place, RequestEvent, RequestSpec};
+use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::session::events::{
-    self, LockAcquired, LockGivenUp, LockJoined, LockLost, LockOfEvent, LockReleased,
-};
+use crate::session::happened::Happened;
 use crate::session::ownership::Ownership;
-use crate::session::seat::{Observer, Outcome, RequestEvent, Seat};
+use crate::session::seat::{Observer, Seat};
 
 /// A request on a session.
 pub(super) struct Seated {
@@ -52,7 +49,7 @@ impl Core {
             ownership: Ownership::default(),
             znode: OnceLock::new(),
             fencing_token: OnceLock::new(),
-            outcome: OnceLock::new(),
+            ending: OnceLock::new(),
         });
         driver.seats.insert(seat.id, Seated { seat: Arc::clone(&seat), awaited: None });
         seat
@@ -92,8 +89,8 @@ impl Core {
         let unstarted = self.feed(Origin::Other, |driver| {
             if driver.engine.place(seat.id).is_none() {
                 // It has ended, or was never started.
-                if seat.outcome.set(Outcome::Withdrawn).is_ok() {
-                    self.post_end(seat, false, &Ending::Withdrawn, self.now().since(seat.made));
+                if seat.ending.set(Ending::Withdrawn).is_ok() {
+                    self.post_event(&Happened::withdrawn_before_start(seat, self.now()));
                 }
                 return driver.seats.remove(&seat.id);
             }
@@ -153,17 +150,6 @@ impl Core {
     pub(crate) fn is_awaited(&self, seat: &Seat) -> bool {
         self.driver.lock().seats.get(&seat.id).is_some_and(|seated| seated.awaited.is_some())
     }
-
-    fn post_end(&self, seat: &Seat, was_owner: bool, how: &Ending, time: Duration) {
-        self.post_event(|| {
-            let lock = seat.lock_of_event();
-            match how.reason() {
-                Some(reason) if was_owner => events::Event::Lost(LockLost { lock, reason, held: time }),
-                None if was_owner => events::Event::Released(LockReleased { lock, held: time }),
-                reason => events::Event::GaveUp(LockGivenUp { lock, reason, waited: time }),
-            }
-        });
-    }
 }
 
 impl Driver {
@@ -173,79 +159,51 @@ impl Driver {
         self.engine.place(seat.id).or(is_live.then_some(Place::Unknown))
     }
 
-    /// Passes on what has happened to a request.
-    pub(super) fn take_report(
+    /// Takes up what has happened, and passes it on to those whom it concerns.
+    pub(super) fn take_event(&mut self, core: &Arc<Core>, event: Event, afterwards: &mut Afterwards) {
+        let seat = match &event {
+            Event::Request(id, event) => match self.take_event_of_request(*id, event, afterwards) {
+                Some(seat) => Some(seat),
+                None => return,
+            },
+            _ => None,
+        };
+        let happened = Happened { event, seat };
+        core.post_event(&happened);
+        if happened.is_logged() {
+            afterwards.lines.push(happened);
+        }
+    }
+
+    fn take_event_of_request(
         &mut self,
-        core: &Arc<Core>,
         id: ParticipantId,
-        report: Report,
+        event: &RequestEvent,
         afterwards: &mut Afterwards,
-    ) {
-        let Some(seated) = self.seats.get_mut(&id) else { return };
+    ) -> Option<Arc<Seat>> {
+        let seated = self.seats.get_mut(&id)?;
         let seat = Arc::clone(&seated.seat);
-        let event = match report {
-            Report::Joined { znode, token } => {
-                let _ = seat.znode.set(znode);
+        match event {
+            RequestEvent::Joined { znode, token } => {
+                let _ = seat.znode.set(znode.clone());
                 if let Some(token) = token {
-                    let _ = seat.fencing_token.set(token);
+                    let _ = seat.fencing_token.set(*token);
                 }
-                None
             }
-            Report::Placed { ahead, number_ahead } => {
-                seated.awaited = None;
-                core.post_event(|| {
-                    let (lock, waits_for) = (seat.lock_of_event(), ahead.to_string());
-                    events::Event::Joined(LockJoined { lock, waits_for, ahead: number_ahead })
-                });
-                None
-            }
-            Report::Acquired { waited } => {
-                seated.awaited = None;
-                core.post_event(|| {
-                    events::Event::Acquired(LockAcquired { lock: seat.lock_of_event(), waited })
-                });
-                Some(RequestEvent::Acquired)
-            }
-            Report::RevocationRequested => Some(RequestEvent::RevocationRequested),
-            Report::Ended { was_owner, how, time } => {
-                core.post_end(&seat, was_owner, &how, time);
+            RequestEvent::Placed { .. } | RequestEvent::Acquired { .. } => seated.awaited = None,
+            RequestEvent::Ended { how, .. } => {
                 seated.awaited = None;
                 afterwards.dropped.extend(self.seats.remove(&id));
-                let outcome = seat.outcome_of(how);
-                let event = match outcome.clone() {
-                    Outcome::Withdrawn => was_owner.then_some(RequestEvent::Released),
-                    Outcome::Lost(reason) => Some(RequestEvent::Lost(reason)),
-                    Outcome::Dropped(reason, error) => Some(RequestEvent::Dropped(reason, *error)),
-                };
-                let _ = seat.outcome.set(outcome);
-                event
+                let _ = seat.ending.set(how.clone());
             }
-        };
-        let Some(event) = event else { return };
-        // The thread that withdraws a request has its event delivered.
-        let is_delivered = matches!(event, RequestEvent::Released);
+            _ => {}
+        }
         seat.observer.post(event);
-        if !is_delivered && seat.observer.has_callbacks() {
-            afterwards.callbacks.push(seat);
+        // The thread that withdraws a request makes the callbacks.
+        let is_withdrawn = matches!(event, RequestEvent::Ended { how: Ending::Withdrawn, .. });
+        if !is_withdrawn && seat.observer.has_callbacks() {
+            afterwards.callbacks.push(Arc::clone(&seat));
         }
-    }
-}
-
-impl Seat {
-    /// The lock, for an event.
-    pub(crate) fn lock_of_event(&self) -> LockOfEvent {
-        let (dir, id) = (self.spec.dir.to_string(), self.znode.get().map(ZNodePath::to_string));
-        LockOfEvent { dir, id, kind: self.spec.access.kind() }
-    }
-
-    fn outcome_of(&self, how: Ending) -> Outcome {
-        match how {
-            Ending::Withdrawn => Outcome::Withdrawn,
-            Ending::Lost(reason) => Outcome::Lost(reason),
-            Ending::Dropped(reason, Some(failure)) => Outcome::Dropped(reason, Box::new(failure.into())),
-            Ending::Dropped(reason, None) => {
-                Outcome::Dropped(reason, Box::new(LockError::ended(Operation::LOCK, self.name(), reason)))
-            }
-        }
+        Some(seat)
     }
 }

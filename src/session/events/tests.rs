@@ -251,7 +251,7 @@ fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
     let core = session.core();
     for _ in 0..MAX_WAITING + 5 {
-        core.report_event(|| Event::Suspended);
+        core.report_event(Event::Suspended, None);
     }
     guard.unlock().unwrap();
     assert!(misses.is_empty());
@@ -274,6 +274,6 @@ fn nothing_that_happens_on_a_new_session_is_reported_before_it_is() {
     let core = other.core();
     assert!(session.handle.replace(Arc::clone(&core)));
     // As a request of another thread may, before the thread that replaces goes on.
-    core.report_event(|| Event::Suspended);
+    core.report_event(Event::Suspended, None);
     assert_eq!((next(&seen), next(&seen)), (Seen::SessionReplaced, Seen::Suspended));
 }

@@ -11,7 +11,7 @@ use super::server::{Answer, Item, Watch, Wire, name_of};
 use super::system::Case;
 use crate::client::{ClientEvent, Granted, Reply};
 use crate::engine::lease::Lease;
-use crate::engine::{CallId, Effect, Engine, ParticipantId, Report, RequestSpec, Settings};
+use crate::engine::{CallId, Effect, Engine, Event, ParticipantId, RequestEvent, RequestSpec, Settings};
 use crate::error::{LossReason, ZkError};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
@@ -291,7 +291,7 @@ impl Member {
                 }),
             },
             Effect::RemoveWatch(path) => self.remove_watch(&path),
-            Effect::Report(id, report) => self.take_report(id, report),
+            Effect::Happened(Event::Request(id, event)) => self.take_event(id, event),
             Effect::Ending => self.is_ending = true,
             Effect::Finished => {
                 self.contact = Contact::Closed;
@@ -304,9 +304,7 @@ impl Member {
             | Effect::ReadFor(..)
             | Effect::Answered(..)
             | Effect::Untracked(..)
-            | Effect::Connected
-            | Effect::Suspended
-            | Effect::Log(_) => {}
+            | Effect::Happened(_) => {}
         }
     }
 
@@ -318,16 +316,16 @@ impl Member {
         self.watches.retain(|watch| watch.path() != path);
     }
 
-    fn take_report(&mut self, id: ParticipantId, report: Report) {
+    fn take_event(&mut self, id: ParticipantId, event: RequestEvent) {
         let Some(seat) = self.seat(id) else { return };
-        match report {
-            Report::Joined { znode, .. } => seat.znode = Some(name_of(&znode.to_string()).to_owned()),
-            Report::Ended { how, .. } => {
+        match event {
+            RequestEvent::Joined { znode, .. } => seat.znode = Some(name_of(&znode.to_string()).to_owned()),
+            RequestEvent::Ended { how, .. } => {
                 if let Some(reason) = how.reason() {
                     seat.stage = Stage::Ended(reason);
                 }
             }
-            Report::Placed { .. } | Report::Acquired { .. } | Report::RevocationRequested => {}
+            _ => {}
         }
     }
 

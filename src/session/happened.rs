@@ -1,0 +1,213 @@
+//! [`Happened`]: an event, with what the log says of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use log::Level;
+
+use super::seat::Seat;
+use crate::engine::{Ending, Event, Place, RequestEvent};
+use crate::error::{LockError, LossReason};
+use crate::logging;
+use crate::time::Moment;
+
+/// An event, with the request if it is of one.
+#[derive(Clone)]
+pub(crate) struct Happened {
+    pub(crate) event: Event,
+    pub(crate) seat: Option<Arc<Seat>>,
+}
+
+impl Happened {
+    /// A request was withdrawn that was never started.
+    pub(super) fn withdrawn_before_start(seat: &Arc<Seat>, now: Moment) -> Happened {
+        let (place, time) = (Place::Unknown, now.since(seat.made));
+        let ended = RequestEvent::Ended { place, how: Ending::Withdrawn, time };
+        Happened { event: Event::Request(seat.id, ended), seat: Some(Arc::clone(seat)) }
+    }
+
+    /// Returns whether the log takes a line about it at all.
+    pub(super) fn is_logged(&self) -> bool {
+        self.level().is_some_and(|level| level <= log::max_level())
+    }
+
+    /// Writes a line to the log. The logger is the application's: the caller holds no mutex.
+    pub(super) fn log(&self) {
+        let is_of_session = matches!(self.event, Event::SessionEnded(_));
+        let target = if is_of_session { logging::SESSION } else { logging::LOCKS };
+        if let Some(level) = self.level() {
+            logging::log!(target: target, level, "{self}");
+        }
+    }
+
+    /// Returns whether there is one for each request of an outage.
+    pub(super) fn is_suspension(&self) -> bool {
+        matches!(self.event, Event::Request(_, RequestEvent::Suspended { .. }))
+    }
+
+    /// Returns whether there may be one for each request of an outage, or of the end of a session.
+    pub(super) fn is_of_an_outage(&self) -> bool {
+        self.is_suspension() || matches!(&self.event, Event::Request(_, RequestEvent::Ended { .. }))
+    }
+
+    fn level(&self) -> Option<Level> {
+        Some(match &self.event {
+            // The driver logs what it makes of them.
+            Event::Connected | Event::Suspended | Event::SessionReplaced => return None,
+            Event::Request(_, event) => return level_of_request(event),
+            Event::Removed { was_refused: true, .. } | Event::RemovedWithSession(_) | Event::Stray(_) => {
+                Level::Info
+            }
+            Event::Directory(_) | Event::Removed { was_refused: false, .. } => Level::Debug,
+            // There may be one for each request of an outage, which is mentioned by itself.
+            Event::CannotRemove { error, .. } | Event::CannotSweep { error, .. } if error.is_reply_lost() => {
+                Level::Debug
+            }
+            Event::SessionEnded(LossReason::SessionClosed) => Level::Info,
+            Event::Persistent(_)
+            | Event::Peers { .. }
+            | Event::CannotRemove { .. }
+            | Event::CannotSweep { .. }
+            | Event::SessionEnded(_) => Level::Warn,
+        })
+    }
+
+    /// The znode of the request; its directory until the znode is known.
+    fn name(&self) -> &dyn fmt::Display {
+        self.seat.as_ref().map_or(&"a request", |seat| seat.name())
+    }
+}
+
+fn level_of_request(event: &RequestEvent) -> Option<Level> {
+    Some(match event {
+        RequestEvent::Joined { .. } | RequestEvent::HandedOver => return None,
+        // There may be thousands in a second.
+        RequestEvent::Acquired { .. } | RequestEvent::Placed { .. } => Level::Debug,
+        RequestEvent::FoundAgain { .. } | RequestEvent::AttemptFailed { .. } => Level::Debug,
+        RequestEvent::RevocationRequested => Level::Info,
+        RequestEvent::Suspended { is_owner } => {
+            if *is_owner {
+                Level::Warn
+            } else {
+                Level::Debug
+            }
+        }
+        RequestEvent::Ended { place, how, .. } => match how {
+            Ending::Withdrawn => Level::Debug,
+            // Until the request is placed, its caller waits for it and gets the error.
+            _ if *place == Place::Unknown => Level::Debug,
+            _ if how.reason() == Some(LossReason::SessionClosed) => Level::Info,
+            _ => Level::Warn,
+        },
+    })
+}
+
+impl fmt::Display for Happened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.event {
+            Event::Connected => f.write_str("ZooKeeper session connected"),
+            Event::Suspended => f.write_str("ZooKeeper session suspended: no contact"),
+            Event::SessionReplaced => f.write_str("ZooKeeper session replaced"),
+            Event::SessionEnded(LossReason::SessionClosed) => f.write_str("ZooKeeper session closed"),
+            Event::SessionEnded(reason) => write!(f, "ZooKeeper session lost: {reason}"),
+            Event::Request(_, event) => write_of_request(f, self.name(), event),
+            Event::Persistent(ahead) => {
+                write!(f, "requests wait for {ahead}, which is persistent: no session's end deletes it")
+            }
+            Event::Directory(path) => {
+                write!(f, "{path} is named as a request, but is a directory: passed over")
+            }
+            Event::Peers { dir, mismatch } => write!(f, "in {dir}, {mismatch}"),
+            Event::Stray(path) => {
+                write!(f, "deleting {path}, whose creation was not confirmed, as no request has it")
+            }
+            Event::CannotRemove { path, error } => {
+                write!(f, "cannot remove {path} ({error:?}): it blocks others until a retry succeeds")
+            }
+            Event::CannotSweep { dir, error } => write!(
+                f,
+                "cannot list {dir} ({error:?}): a request whose creation was not confirmed may block others there \
+                 until a retry succeeds"
+            ),
+            Event::Removed { path, was_refused: true } => write!(f, "removed {path} after all"),
+            Event::Removed { path, was_refused: false } => write!(f, "removed {path}"),
+            Event::RemovedWithSession(path) => write!(f, "{path} is removed with its session"),
+        }
+    }
+}
+
+fn write_of_request(
+    f: &mut fmt::Formatter<'_>,
+    name: &dyn fmt::Display,
+    event: &RequestEvent,
+) -> fmt::Result {
+    match event {
+        RequestEvent::AttemptFailed { attempts, failure } => {
+            write!(f, "attempt {attempts} to join {name} failed: {}", LockError::from(failure.clone()))
+        }
+        RequestEvent::FoundAgain { znode } => {
+            write!(f, "found {znode} again, whose creation was not confirmed")
+        }
+        RequestEvent::Joined { znode, .. } => write!(f, "created {znode}"),
+        RequestEvent::Placed { ahead, .. } => write!(f, "joined {name}, which waits for {ahead}"),
+        RequestEvent::Acquired { .. } => write!(f, "acquired {name}"),
+        RequestEvent::HandedOver => write!(f, "handed {name} over"),
+        RequestEvent::Suspended { is_owner: true } => {
+            write!(f, "suspended {name}: no contact, owned until the lease ends")
+        }
+        RequestEvent::Suspended { is_owner: false } => {
+            write!(f, "suspended {name}: no contact, waiting for it")
+        }
+        RequestEvent::RevocationRequested => write!(f, "somebody asks to release {name}"),
+        RequestEvent::Ended { place, how, .. } => match how {
+            Ending::Withdrawn if *place == Place::Owner => write!(f, "released {name}"),
+            Ending::Withdrawn => write!(f, "withdrew {name}"),
+            Ending::Lost(reason) => write!(f, "lost {name}: {reason}"),
+            Ending::Dropped(reason, None) => write!(f, "dropped from the queue: {name}: {reason}"),
+            Ending::Dropped(reason, Some(failure)) => {
+                let error = LockError::from(failure.clone());
+                write!(f, "dropped from the queue: {name}: {reason}: {error}")
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use crate::engine::ParticipantId;
+    use crate::recipe::path::ZNodePath;
+
+    fn of_request(event: RequestEvent) -> Happened {
+        Happened { event: Event::Request(ParticipantId::default(), event), seat: None }
+    }
+
+    #[test]
+    fn loss_is_a_warning_and_the_end_of_a_closed_session_is_none() {
+        let levels = [(LossReason::SessionClosed, Level::Info), (LossReason::SessionExpired, Level::Warn)];
+        for (reason, expected) in levels {
+            let (place, how) = (Place::Owner, Ending::Lost(reason));
+            let ended = of_request(RequestEvent::Ended { place, how, time: Duration::ZERO });
+            assert_eq!(ended.level(), Some(expected), "{reason}");
+            let ended = Happened { event: Event::SessionEnded(reason), seat: None };
+            assert_eq!(ended.level(), Some(expected), "{reason}");
+        }
+    }
+
+    #[test]
+    fn cycles_of_a_lock_are_below_info_and_name_whom_they_wait_for() {
+        let ahead = ZNodePath::parse("/locks/a/x-a-lock-0000000001").unwrap();
+        let placed = of_request(RequestEvent::Placed { ahead: ahead.clone(), number_ahead: None });
+        assert_eq!(placed.to_string(), format!("joined a request, which waits for {ahead}"));
+        let acquired = of_request(RequestEvent::Acquired { waited: Duration::ZERO });
+        let (place, how) = (Place::Owner, Ending::Withdrawn);
+        let released = of_request(RequestEvent::Ended { place, how, time: Duration::ZERO });
+        assert_eq!(released.to_string(), "released a request");
+        for line in [placed, acquired, released] {
+            assert_eq!(line.level(), Some(Level::Debug), "{line}");
+        }
+        assert_eq!(of_request(RequestEvent::RevocationRequested).level(), Some(Level::Info));
+    }
+}
