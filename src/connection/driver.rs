@@ -315,7 +315,7 @@ impl IoThread {
             }
             Event::SessionLost(loss) => self.on_loss(loss),
             Event::NodeChanged { path, is_deleted } => {
-                if let Some(path) = self.chroot.remove(path) {
+                if let Some(path) = self.chroot.take_from(path) {
                     self.send(ClientEvent::NodeChanged { path, is_deleted });
                 }
             }

@@ -1,9 +1,9 @@
 //! The crate's ZooKeeper connection: one session, on one server of the list at a time.
 //!
 //! # From a call to its reply
-//! [`Connection`] is the handle. A call gets the chroot and becomes a request, or two ([`exchange`]).
-//! It locks the [shared state](shared), and submits them to the [state machine](machine), which appends
-//! their bytes ([`codec`]) to a buffer. The caller itself writes them to the socket ([`transport`], encrypted by
+//! [`Connection`] is the handle. It takes apart a call that is two on the wire ([`exchange`]), locks the
+//! [shared state](shared), and submits the call to the [state machine](machine), which appends
+//! its bytes ([`codec`]) to a buffer. The caller itself writes them to the socket ([`transport`], encrypted by
 //! `tls`), as far as the socket takes them, and goes on, or waits. The I/O thread ([`driver`]) sleeps
 //! until the socket is ready, gives the machine what it reads, and carries out
 //! the machine's actions: it runs the continuation of each reply and reports events.
@@ -45,10 +45,12 @@ use mio::{Poll, Waker};
 use uuid::Uuid;
 
 pub(crate) use self::chroot::Chroot;
-use self::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, Request};
+use self::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, OpCode};
 pub(crate) use self::credential::Credential;
 use self::driver::{IoThread, WAKER};
-pub(crate) use self::exchange::{Continuation, Exchange, exchange};
+#[cfg(test)]
+pub(crate) use self::exchange::Continuation;
+pub(crate) use self::exchange::{Exchange, exchange};
 use self::machine::{Config, Machine, SessionLoss};
 use self::resolver::{NameService, Resolver};
 use self::servers::Servers;
@@ -223,16 +225,17 @@ impl Connection {
         })
     }
 
-    /// Submits requests, which leave in one write. Their continuations run in the same order, on the
-    /// I/O thread. Once the session has ended, they fail here with `SessionExpired`. If one is too long for
-    /// a server, all fail here with `BadArguments`.
-    fn send<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
-        if requests.iter().any(|(request, _)| is_too_long(request)) {
-            return requests
-                .into_iter()
-                .for_each(|(_, refused)| refused.answered(Err(ZkError::BadArguments)));
+    /// Submits a call, whose continuation runs on the I/O thread. The two requests of a `CreateAndList` leave
+    /// in one write. Once the session has ended, the call fails here with `SessionExpired`, and with
+    /// `BadArguments` if it is too long for a server.
+    fn send(&self, call: Call, chroot: &Chroot, done: Done) {
+        if is_too_long(&call, chroot) {
+            return done.finish(Err(ZkError::BadArguments));
         }
-        self.shared.submit(requests);
+        match exchange(call, done) {
+            Exchange::One(one) => self.shared.submit([one], chroot),
+            Exchange::Two(two) => self.shared.submit(two, chroot),
+        }
     }
 }
 
@@ -243,10 +246,7 @@ impl Connection {
         let (sender, outcome) = bounded(1);
         // The receiver may be gone.
         let done = Done::new(move |result| drop(sender.send(result)));
-        match exchange(&call, &Chroot::default(), done) {
-            Exchange::One(request) => self.send([request]),
-            Exchange::Two(requests) => self.send(requests),
-        }
+        self.send(call, &Chroot::default(), done);
         let deadline = wait.deadline().map_or_else(never, at);
         let reply = select! {
             recv(outcome) -> reply => reply.ok(),
@@ -265,11 +265,7 @@ impl From<Arc<Connection>> for AnyClient {
 
 impl ZooKeeperClient for Connection {
     fn submit(&self, call: Call, done: Done) {
-        let call = self.chroot.add(call);
-        match exchange(&call, &self.chroot, done) {
-            Exchange::One(request) => self.send([request]),
-            Exchange::Two(requests) => self.send(requests),
-        }
+        self.send(call, &self.chroot, done);
     }
 
     fn is_ordered(&self) -> bool {
@@ -277,7 +273,7 @@ impl ZooKeeperClient for Connection {
     }
 
     fn remove_watches(&self, path: &str) {
-        self.shared.remove_watches(&self.chroot.add_to(path));
+        self.shared.remove_watches(&self.chroot.full(path));
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
@@ -361,23 +357,20 @@ fn await_contact(contact: &Receiver<FirstContact>, wait: &Wait) -> Option<FirstC
     }
 }
 
-/// Returns whether servers refuse the request for its length.
-fn is_too_long(request: &Request<'_>) -> bool {
-    let estimate = match request {
-        Request::Create { path, data, acl, .. } => {
+/// Returns whether servers refuse the call for its length.
+fn is_too_long(call: &Call, chroot: &Chroot) -> bool {
+    let estimate = match call {
+        Call::Multi(_) => MAX_REQUEST,
+        Call::Create { acl, .. } | Call::CreateAndList { acl, .. } => {
             let acl = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12);
-            path.len() + data.len() + acl.sum::<usize>()
+            call.bytes() + acl.sum::<usize>()
         }
-        Request::SetData { path, data, .. } => path.len() + data.len(),
-        request => match request.path() {
-            Some(path) => path.len(),
-            None => MAX_REQUEST,
-        },
+        call => call.bytes(),
     };
-    if estimate < MAX_REQUEST / 2 {
+    if estimate + chroot.prefix().map_or(0, str::len) < MAX_REQUEST / 2 {
         return false;
     }
     let mut frame = Vec::new();
-    request.encode(1, &mut frame);
+    call.encode(OpCode::of_call(call), chroot, 1, &mut frame);
     frame.len() > 4 + MAX_REQUEST
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use mio::Registry;
 
-use super::codec::{ConnectAnswer, ConnectRequest, Frames, Password, Request, decode_connect_answer};
+use super::codec::{ConnectAnswer, ConnectRequest, Control, Frames, Password, decode_connect_answer};
 use super::transport::Transport;
 use crate::time::Moment;
 
@@ -105,7 +105,7 @@ impl Probe {
                     return Ok(Progress::Over);
                 };
                 self.stage = ProbeStage::Answered;
-                Request::Close.encode(1, &mut self.outgoing);
+                Control::Close.encode(1, &mut self.outgoing);
                 self.transport.write(&mut self.outgoing)?;
                 // Above zero, as the answer is valid.
                 let millis = u64::try_from(accepted.timeout_ms).unwrap_or(u64::MAX);

@@ -14,12 +14,12 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use mio::{Registry, Waker};
 
+use super::chroot::Chroot;
 use super::exchange::Continuation;
 use super::machine::{Action, Event, Machine};
 use super::servers::{Destination, NextServer, Servers};
 use super::transport::Transport;
-use crate::client::{EventSink, Granted};
-use crate::connection::codec::Request;
+use crate::client::{Call, EventSink, Granted};
 use crate::error::ZkError;
 use crate::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
 use crate::time::{Clock, Moment, SystemClock};
@@ -119,23 +119,25 @@ impl Shared {
         self.io.lock()
     }
 
-    /// Submits requests, which leave in one write if the socket takes them. Their outcomes come in
+    /// Submits calls, which leave in one write if the socket takes them. Their outcomes come in
     /// the same order. Once the session has ended, they fail here with `SessionExpired`.
-    pub(super) fn submit<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
+    pub(super) fn submit<const N: usize>(&self, calls: [(Call, Continuation); N], chroot: &Chroot) {
         // Called without the mutex: a continuation may do and own anything.
         let mut refused = Vec::new();
         if self.is_in_its_process() {
             self.call(|io| {
                 let now = SystemClock.now();
-                for (request, continuation) in requests {
+                for (call, continuation) in calls {
                     match &mut io.machine {
-                        Some(machine) => refused.extend(machine.submit(now, &request, continuation).err()),
+                        Some(machine) => {
+                            refused.extend(machine.submit(now, call, chroot, continuation).err());
+                        }
                         None => refused.push(continuation),
                     }
                 }
             });
         } else {
-            refused.extend(requests.into_iter().map(|(_, continuation)| continuation));
+            refused.extend(calls.into_iter().map(|(_, continuation)| continuation));
         }
         for continuation in refused {
             continuation.answered(Err(ZkError::SessionExpired));

@@ -6,7 +6,6 @@
 
 #![cfg_attr(not(test), allow(dead_code, reason = "the crate's own simulation has the only ones"))]
 
-use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -15,12 +14,9 @@ use super::access::{Identity, ReadChecks};
 use super::requests::{Requester, caller, fnv_1a};
 use super::state::{Shared, State};
 use super::tree::Tree;
-use crate::client::{CreateMode, Op, OpOutcome, Permissions, Stat, Transacted};
-use crate::connection::codec::{EventKind, Reply, Request};
+use crate::client::{Call, Permissions, Reply};
+use crate::connection::codec::EventKind;
 use crate::error::{ZkError, ZkResult};
-
-/// A server's answer to the removal of a watch that it does not have.
-const NO_WATCHER: ZkError = ZkError::Other(-121);
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,25 +97,19 @@ impl Connection {
     }
 
     /// Executes a write.
-    pub(crate) fn write(&self, request: &Request<'_>) -> ZkResult<Reply> {
+    pub(crate) fn write(&self, call: &Call) -> ZkResult<Reply> {
         let mut state = self.shared.lock();
         let requester = Requester::Served(self.number);
-        let result = match request {
-            Request::Create { path, data, acl, mode } => {
+        let result = match call {
+            Call::Create { path, data, acl, mode } => {
                 let created = state.create(path, data, acl, *mode, requester);
-                created.map(|path| Reply::Created { stat: stat_of(&state.tree, &path), path })
+                created.map(|path| Reply::Created { stat: state.tree.stat(&path).ok().flatten(), path })
             }
-            Request::Delete { path, version } => {
-                state.delete(path, Some(*version), requester).map(|()| Reply::Empty)
+            Call::Delete { path, version } => state.delete(path, *version, requester).map(|()| Reply::Done),
+            Call::SetData { path, data, version } => {
+                state.set_data(path, data, *version, requester).map(Reply::Stat)
             }
-            Request::SetData { path, data, version } => {
-                state.set_data(path, data, Some(*version), requester).map(Reply::Stat)
-            }
-            Request::Multi(parts) => {
-                parts.iter().map(operation).collect::<ZkResult<Vec<Op>>>().map(|operations| {
-                    reply_to_multi(&operations, state.transact(&operations, requester), &state.tree)
-                })
-            }
+            Call::Multi(operations) => Ok(Reply::Multi(state.transact(operations, requester))),
             _ => Err(ZkError::Unimplemented),
         };
         self.shared.deliver(state);
@@ -127,39 +117,39 @@ impl Connection {
     }
 
     /// Executes a read at a server with this view, or at one that has applied everything.
-    pub(crate) fn read(&self, request: &Request<'_>, view: Option<&View>) -> ZkResult<Reply> {
+    pub(crate) fn read(&self, call: &Call, view: Option<&View>) -> ZkResult<Reply> {
         let mut state = self.shared.lock();
         let tree = view.map_or(&state.tree, |view| &view.tree);
         let caller = caller(&state.clients, &state.served, Requester::Served(self.number));
-        let (result, watch) = match request {
-            Request::Exists { path, watch } => {
+        let (reply, watch) = match call {
+            Call::Exists { path, watch } => {
                 let checks = state.read_checks == ReadChecks::EventsAndExists;
                 if let Some(acl) = tree.acl(path).filter(|_| checks) {
                     caller.check(acl, Permissions::READ)?;
                 }
-                let stat = tree.stat(path)?;
-                (stat.map(Reply::Stat).ok_or(ZkError::NoNode), watch.then_some((path, true)))
+                (Reply::Found(tree.stat(path)?), watch.then_some((path, true)))
             }
-            Request::GetData { path, watch } => {
+            Call::GetData { path, watch } => {
                 let (data, stat) = tree.data(path, &caller)?;
-                (Ok(Reply::Data { data, stat }), watch.then_some((path, true)))
+                (Reply::Data(data, stat), watch.then_some((path, true)))
             }
-            Request::GetChildren { path, watch } => {
+            Call::GetChildren { path, watch } => {
                 let mut names = tree.children(path, &caller)?;
                 names.sort_by_cached_key(|name| fnv_1a(name));
-                (Ok(Reply::Children(names.into())), watch.then_some((path, false)))
-            }
-            Request::RemoveWatches { path } => {
-                let removed =
-                    if state.watches.remove(path, self.number) { Ok(Reply::Empty) } else { Err(NO_WATCHER) };
-                (removed, None)
+                (Reply::Children(names.into()), watch.then_some((path, false)))
             }
             _ => return Err(ZkError::Unimplemented),
         };
         if let Some((path, is_on_data)) = watch {
             self.watch(&mut state, path, is_on_data, view);
         }
-        result
+        Ok(reply)
+    }
+
+    /// Removes the watches on a path. Fails with the error `NoWatcher` if there are none.
+    pub(crate) fn remove_watches(&self, path: &str) -> ZkResult<()> {
+        let is_removed = self.shared.lock().watches.remove(path, self.number);
+        if is_removed { Ok(()) } else { Err(ZkError::Other(-121)) }
     }
 
     /// Sets watches again, and returns the events since a transaction.
@@ -219,52 +209,6 @@ fn missed(applied: &Tree, present: &Tree, path: &str, is_on_data: bool) -> Optio
         }
         (Some(before), Some(now)) => (before.pzxid != now.pzxid).then_some(EventKind::ChildrenChanged),
     }
-}
-
-fn operation(part: &Request<'_>) -> ZkResult<Op> {
-    Ok(match part {
-        Request::Create { path, data, acl, mode } => {
-            Op::Create { path: path.to_string(), data: data.to_vec(), acl: acl.to_vec(), mode: *mode }
-        }
-        Request::Delete { path, version } => Op::Delete { path: path.to_string(), version: Some(*version) },
-        Request::SetData { path, data, version } => {
-            Op::SetData { path: path.to_string(), data: data.to_vec(), version: Some(*version) }
-        }
-        Request::Check { path, version } => Op::Check { path: path.to_string(), version: Some(*version) },
-        _ => return Err(ZkError::Unimplemented),
-    })
-}
-
-/// As Apache's servers reply: a create has a `Stat` only if it is that of a container; before the
-/// operation that failed stands 0, and after it -2.
-fn reply_to_multi(operations: &[Op], transacted: Transacted, tree: &Tree) -> Reply {
-    let done = |(operation, outcome): (&Op, OpOutcome)| {
-        Ok(match outcome {
-            OpOutcome::Created(path)
-                if matches!(operation, Op::Create { mode: CreateMode::Container, .. }) =>
-            {
-                Reply::Created { stat: stat_of(tree, &path), path }
-            }
-            OpOutcome::Created(path) => Reply::Path(path),
-            OpOutcome::DataSet(stat) => Reply::Stat(stat),
-            OpOutcome::Deleted | OpOutcome::Checked => Reply::Empty,
-        })
-    };
-    Reply::Multi(match transacted {
-        Transacted::Committed(outcomes) => operations.iter().zip(outcomes).map(done).collect(),
-        Transacted::Failed { position, error } => {
-            let code = |number: usize| match number.cmp(&position) {
-                Ordering::Less => ZkError::Other(0),
-                Ordering::Equal => error,
-                Ordering::Greater => ZkError::Other(-2),
-            };
-            (0..operations.len()).map(|number| Err(code(number))).collect()
-        }
-    })
-}
-
-fn stat_of(tree: &Tree, path: &str) -> Stat {
-    tree.stat(path).ok().flatten().unwrap_or_default()
 }
 
 impl Drop for Connection {

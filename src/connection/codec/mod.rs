@@ -2,8 +2,10 @@
 //!
 //! A connection is a stream of frames in each direction ([`Frames`]). The first frame is a
 //! [`ConnectRequest`], answered by what [`decode_connect_answer`] returns. Every other frame of a
-//! client is a [`Request`]. Every other frame of a server starts with a [`ReplyHeader`]: a reply,
-//! whose body [`Reply::decode`] reads if the header reports no error, or a [`WatchEvent`].
+//! client is a [`Call`](crate::client::Call), or a [`Control`]. Every other frame of a server starts
+//! with a [`ReplyHeader`]: a [`Reply`](crate::client::Reply), or a [`WatchEvent`].
+//!
+//! The paths of calls and replies get and lose the [`Chroot`](super::Chroot) here.
 //!
 //! The bytes of a server are not trusted. No input panics, and nothing is reserved for a length or
 //! a count before as many bytes have arrived.
@@ -27,8 +29,10 @@ mod writer;
 pub(crate) use connect::{ConnectAnswer, ConnectRequest, ConnectResponse, Password, decode_connect_answer};
 pub(crate) use frame::Frames;
 pub(crate) use op_code::OpCode;
-pub(crate) use reply::{EventKind, Reply, ReplyHeader, WatchEvent};
-pub(crate) use request::Request;
+pub(crate) use reply::{EventKind, ReplyHeader, WatchEvent};
+pub(crate) use request::Control;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use server::Request;
 
 /// The default bound for the frames of a server: a listing of about a million locks. Servers have
 /// no bound, and a client with a lower one cannot read a larger listing on any connection.

@@ -1,5 +1,7 @@
 //! [`OpCode`]: the operations and their numbers.
 
+use crate::client::{Call, CreateMode, Op};
+
 /// An operation of a client, with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OpCode {
@@ -41,6 +43,33 @@ impl OpCode {
         OpCode::SetWatches,
         OpCode::Close,
     ];
+
+    /// The operation of a call, for servers from 3.5 on. That of a `CreateAndList` is its creation.
+    pub(crate) fn of_call(call: &Call) -> OpCode {
+        match call {
+            Call::Create { mode, .. } => OpCode::of_create(*mode),
+            Call::CreateAndList { .. } => OpCode::of_create(CreateMode::EphemeralSequential),
+            Call::Delete { .. } => OpCode::Delete,
+            Call::Exists { .. } => OpCode::Exists,
+            Call::GetData { .. } => OpCode::GetData,
+            Call::GetChildren { .. } => OpCode::GetChildren,
+            Call::SetData { .. } => OpCode::SetData,
+            Call::Multi(_) => OpCode::Multi,
+        }
+    }
+
+    pub(super) fn of_step(step: &Op) -> OpCode {
+        match step {
+            Op::Create { mode, .. } => OpCode::of_create(*mode),
+            Op::Delete { .. } => OpCode::Delete,
+            Op::SetData { .. } => OpCode::SetData,
+            Op::Check { .. } => OpCode::Check,
+        }
+    }
+
+    fn of_create(mode: CreateMode) -> OpCode {
+        if mode == CreateMode::Container { OpCode::CreateContainer } else { OpCode::Create2 }
+    }
 
     pub(crate) const fn number(self) -> i32 {
         self as i32

@@ -17,6 +17,10 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns the bytes that are left.
     pub(super) fn rest(self) -> &'a [u8] {
         self.0

@@ -3,9 +3,12 @@
 use super::reader::Reader;
 use super::request::MULTI_END;
 use super::{DecodeError, MAX_REQUEST, OpCode};
-use crate::client::Stat;
-use crate::error::ZkError;
-use crate::recipe::names::Names;
+use crate::client::{Op, OpOutcome, Reply, Stat, Transacted};
+use crate::connection::chroot::Chroot;
+use crate::error::{ZkError, ZkResult};
+
+/// The shortest result of a multi is a header.
+const MIN_RESULT: usize = 9;
 
 /// No multi has more requests: each takes at least 17 bytes, a header and an empty path with a
 /// version.
@@ -19,7 +22,7 @@ pub(crate) struct ReplyHeader {
     /// The last transaction that the server had applied. Zero or -1 if the server does not report
     /// any.
     pub(crate) zxid: i64,
-    /// Zero, or the code for [`ZkError::from_code`]. A reply with an error has no body.
+    /// Zero, or the code of an error. A reply with an error has no body.
     pub(crate) error: i32,
 }
 
@@ -30,95 +33,138 @@ impl ReplyHeader {
         let header = ReplyHeader { xid: reader.i32()?, zxid: reader.i64()?, error: reader.i32()? };
         Ok((header, reader.rest()))
     }
-}
 
-/// The body of a reply that reports success.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
-    /// Of `Delete`, `Check`, `RemoveWatches`, `Ping`, `Auth`, `SetWatches` and `Close`.
-    Empty,
-    Created {
-        path: String,
-        stat: Stat,
-    },
-    /// Of `Exists` and `SetData`.
-    Stat(Stat),
-    Data {
-        data: Vec<u8>,
-        stat: Stat,
-    },
-    /// The names of the children.
-    Children(Names),
-    /// Of a create by a server before 3.5. Within a multi also that of any create but
-    /// a container's: Apache's servers do not return a `Stat` there.
-    Path(String),
-    /// The results of a multi, in order. If one failed, none took effect, and
-    /// [`multi_failure`](Reply::multi_failure) returns it.
-    Multi(Vec<Result<Reply, ZkError>>),
+    /// The error that the server reports, if it does.
+    pub(crate) fn result(self) -> ZkResult<()> {
+        if self.error == 0 { Ok(()) } else { Err(ZkError::from_code(self.error)) }
+    }
 }
 
 impl Reply {
-    /// Decodes the reply to a request with this operation.
-    pub(crate) fn decode(operation: OpCode, body: &[u8]) -> Result<Reply, DecodeError> {
+    /// Decodes the reply to a request with this operation, and takes the chroot off its paths. `steps` are
+    /// those of a multi. The reply to what only a connection says is `Done`.
+    ///
+    /// The outer error is that of a frame that cannot be read. The inner one is the outcome: the error that
+    /// the server reports, or `MarshallingError` if the results do not fit the steps, or a path is outside
+    /// the chroot.
+    pub(crate) fn decode(
+        operation: OpCode,
+        steps: &[Op],
+        chroot: &Chroot,
+        header: ReplyHeader,
+        body: &[u8],
+    ) -> Result<ZkResult<Reply>, DecodeError> {
+        match (operation, header.result()) {
+            (OpCode::Exists, Err(ZkError::NoNode)) => return Ok(Ok(Reply::Found(None))),
+            (_, Err(error)) => return Ok(Err(error)),
+            (_, Ok(())) => {}
+        }
         let mut reader = Reader::new(body);
         let reply = match operation {
-            OpCode::GetData => Reply::Data { data: reader.buffer()?.to_vec(), stat: reader.stat()? },
-            OpCode::GetChildren => Reply::Children(reader.names()?),
-            OpCode::Multi => Reply::Multi(decode_multi(&mut reader)?),
-            OpCode::Create => Reply::Path(reader.str()?.to_owned()),
-            OpCode::Create2 | OpCode::CreateContainer => decode_created(&mut reader)?,
-            OpCode::Exists | OpCode::SetData => Reply::Stat(reader.stat()?),
+            OpCode::Create | OpCode::Create2 | OpCode::CreateContainer => {
+                let (path, stat) = decode_created(operation, chroot, &mut reader)?;
+                path.map(|path| Reply::Created { path, stat })
+            }
+            OpCode::Exists => Ok(Reply::Found(Some(reader.stat()?))),
+            OpCode::GetData => Ok(Reply::Data(reader.buffer()?.to_vec(), reader.stat()?)),
+            OpCode::GetChildren => Ok(Reply::Children(reader.names()?)),
+            OpCode::SetData => Ok(Reply::Stat(reader.stat()?)),
+            OpCode::Multi => decode_multi(steps, chroot, &mut reader)?.map(Reply::Multi),
             OpCode::Delete
             | OpCode::Check
             | OpCode::RemoveWatches
             | OpCode::Ping
             | OpCode::Auth
             | OpCode::SetWatches
-            | OpCode::Close => Reply::Empty,
+            | OpCode::Close => Ok(Reply::Done),
         };
         reader.finish()?;
         Ok(reply)
     }
-
-    /// Returns the position and the error of the request that made a multi fail.
-    ///
-    /// The server reports the requests before it with code 0, and those after it with -2.
-    pub(crate) fn multi_failure(&self) -> Option<(usize, ZkError)> {
-        let Reply::Multi(results) = self else { return None };
-        let failed = |result: &Result<Reply, ZkError>| result.as_ref().err().copied();
-        let mut errors = results.iter().map(failed).enumerate();
-        errors.find_map(|(position, error)| Some((position, error.filter(|error| error.code() != 0)?)))
-    }
 }
 
-fn decode_created(reader: &mut Reader<'_>) -> Result<Reply, DecodeError> {
-    Ok(Reply::Created { path: reader.str()?.to_owned(), stat: reader.stat()? })
+/// The path of a new znode, and its metadata unless a server before 3.5 answers. Within a multi no server
+/// returns those but of a container.
+fn decode_created(
+    operation: OpCode,
+    chroot: &Chroot,
+    reader: &mut Reader<'_>,
+) -> Result<(ZkResult<String>, Option<Stat>), DecodeError> {
+    let path = chroot.remove_from(reader.str()?).map(str::to_owned).ok_or(ZkError::MarshallingError);
+    let stat = if operation == OpCode::Create { None } else { Some(reader.stat()?) };
+    Ok((path, stat))
 }
 
-fn decode_multi(reader: &mut Reader<'_>) -> Result<Vec<Result<Reply, ZkError>>, DecodeError> {
-    let mut results = Vec::new();
+/// If an operation failed, the server reports those before it with code 0, and those after it with -2.
+fn decode_multi(
+    steps: &[Op],
+    chroot: &Chroot,
+    reader: &mut Reader<'_>,
+) -> Result<ZkResult<Transacted>, DecodeError> {
+    let mut failure = None;
+    let mut outcomes = Ok(Vec::with_capacity(steps.len().min(reader.len() / MIN_RESULT)));
+    let mut count = 0;
     loop {
         let number = reader.i32()?;
         let is_end = reader.bool()?;
         let _error = reader.i32()?;
         if is_end {
-            return Ok(results);
+            break;
         }
-        if results.len() == MAX_RESULTS {
+        if count == MAX_RESULTS {
             return Err(DecodeError::TooLong);
         }
-        if number == MULTI_END {
-            results.push(Err(ZkError::from_code(reader.i32()?)));
-            continue;
+        let outcome = if number == MULTI_END {
+            let error = ZkError::from_code(reader.i32()?);
+            if error.code() != 0 {
+                failure = failure.or(Some((count, error)));
+            }
+            Err(error)
+        } else {
+            decode_outcome(number, steps.get(count), chroot, reader)?
+        };
+        match (&mut outcomes, outcome) {
+            (Ok(outcomes), Ok(outcome)) => outcomes.push(outcome),
+            (Ok(_), Err(error)) => outcomes = Err(error),
+            (Err(_), _) => {}
         }
-        results.push(Ok(match OpCode::from_number(number) {
-            Some(OpCode::Create) => Reply::Path(reader.str()?.to_owned()),
-            Some(OpCode::Create2 | OpCode::CreateContainer) => decode_created(reader)?,
-            Some(OpCode::SetData) => Reply::Stat(reader.stat()?),
-            Some(OpCode::Delete | OpCode::Check) => Reply::Empty,
-            _ => return Err(DecodeError::UnknownOperation(number)),
-        }));
+        count += 1;
     }
+    Ok(match failure {
+        // No operation has failed, but the transaction.
+        Some((_, error)) if error == ZkError::SessionExpired || error.is_reply_lost() => Err(error),
+        Some((position, error)) => Ok(Transacted::Failed { position, error }),
+        None if count != steps.len() => Err(ZkError::MarshallingError),
+        None => outcomes.map(Transacted::Committed),
+    })
+}
+
+/// The result with this number, which fits the step or is an error.
+fn decode_outcome(
+    number: i32,
+    step: Option<&Op>,
+    chroot: &Chroot,
+    reader: &mut Reader<'_>,
+) -> Result<ZkResult<OpOutcome>, DecodeError> {
+    let outcome = match OpCode::from_number(number) {
+        Some(operation @ (OpCode::Create | OpCode::Create2 | OpCode::CreateContainer)) => {
+            let (path, _) = decode_created(operation, chroot, reader)?;
+            path.map(OpOutcome::Created)
+        }
+        Some(OpCode::SetData) => Ok(OpOutcome::DataSet(reader.stat()?)),
+        Some(OpCode::Delete | OpCode::Check) if matches!(step, Some(Op::Check { .. })) => {
+            Ok(OpOutcome::Checked)
+        }
+        Some(OpCode::Delete | OpCode::Check) => Ok(OpOutcome::Deleted),
+        _ => return Err(DecodeError::UnknownOperation(number)),
+    };
+    Ok(match (step, outcome) {
+        (Some(Op::Create { .. }), outcome @ Ok(OpOutcome::Created(_)))
+        | (Some(Op::Delete { .. }), outcome @ Ok(OpOutcome::Deleted))
+        | (Some(Op::SetData { .. }), outcome @ Ok(OpOutcome::DataSet(_)))
+        | (Some(Op::Check { .. }), outcome @ Ok(OpOutcome::Checked)) => outcome,
+        _ => Err(ZkError::MarshallingError),
+    })
 }
 
 /// A watch that fired. It is not set any more.

@@ -1,11 +1,12 @@
-//! [`Request`]: what a client sends after the handshake.
+//! What a client sends after the handshake: each [`Call`], and what its connection says by itself.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::OpCode;
 use super::writer::Writer;
-use crate::client::{Acl, CreateMode};
+use crate::client::{Acl, Call, CreateMode, Op};
+use crate::connection::chroot::Chroot;
 
 /// The number that ends a multi, instead of an operation's. A reply has it for an error too.
 pub(super) const MULTI_END: i32 = -1;
@@ -13,49 +14,22 @@ pub(super) const MULTI_END: i32 = -1;
 /// The number of watches of any kind.
 pub(super) const ANY_WATCH: i32 = 3;
 
-/// A request of a client. A version of -1 stands for any version.
+/// The version that stands for any.
+pub(super) const ANY_VERSION: i32 = -1;
+
+/// What a connection says by itself, beside the calls. Its paths begin at the root of the servers.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Request<'a> {
-    Create {
-        path: Cow<'a, str>,
-        data: Cow<'a, [u8]>,
-        acl: Cow<'a, [Acl]>,
-        mode: CreateMode,
-    },
-    Delete {
-        path: Cow<'a, str>,
-        version: i32,
-    },
-    Exists {
-        path: Cow<'a, str>,
-        watch: bool,
-    },
-    GetData {
-        path: Cow<'a, str>,
-        watch: bool,
-    },
-    SetData {
-        path: Cow<'a, str>,
-        data: Cow<'a, [u8]>,
-        version: i32,
-    },
-    GetChildren {
-        path: Cow<'a, str>,
-        watch: bool,
-    },
-    /// `Create`, `Delete`, `SetData` and `Check`: all take effect, or none. A server refuses any
-    /// other request within.
-    Multi(Vec<Request<'a>>),
-    /// Only within a multi: servers close the connection otherwise.
-    Check {
-        path: Cow<'a, str>,
-        version: i32,
-    },
+pub(crate) enum Control<'a> {
     /// Removes the watches of all kinds.
     RemoveWatches {
         path: Cow<'a, str>,
     },
     Ping,
+    /// Writes nothing to a znode that does not exist, or not at this version: changes nothing, but passes
+    /// through the leader.
+    Touch {
+        path: &'a str,
+    },
     Auth {
         scheme: Cow<'a, str>,
         auth: Cow<'a, [u8]>,
@@ -71,108 +45,133 @@ pub(crate) enum Request<'a> {
     Close,
 }
 
-impl Request<'_> {
+impl Control<'_> {
     pub(crate) fn operation(&self) -> OpCode {
         match self {
-            Request::Create { mode: CreateMode::Container, .. } => OpCode::CreateContainer,
-            Request::Create { .. } => OpCode::Create2,
-            Request::Delete { .. } => OpCode::Delete,
-            Request::Exists { .. } => OpCode::Exists,
-            Request::GetData { .. } => OpCode::GetData,
-            Request::SetData { .. } => OpCode::SetData,
-            Request::GetChildren { .. } => OpCode::GetChildren,
-            Request::Multi(_) => OpCode::Multi,
-            Request::Check { .. } => OpCode::Check,
-            Request::RemoveWatches { .. } => OpCode::RemoveWatches,
-            Request::Ping => OpCode::Ping,
-            Request::Auth { .. } => OpCode::Auth,
-            Request::SetWatches { .. } => OpCode::SetWatches,
-            Request::Close => OpCode::Close,
+            Control::RemoveWatches { .. } => OpCode::RemoveWatches,
+            Control::Ping => OpCode::Ping,
+            Control::Touch { .. } => OpCode::SetData,
+            Control::Auth { .. } => OpCode::Auth,
+            Control::SetWatches { .. } => OpCode::SetWatches,
+            Control::Close => OpCode::Close,
         }
     }
 
-    /// Returns the path of the only znode that the request names.
-    pub(crate) fn path(&self) -> Option<&str> {
-        match self {
-            Request::Create { path, .. }
-            | Request::Delete { path, .. }
-            | Request::Exists { path, .. }
-            | Request::GetData { path, .. }
-            | Request::SetData { path, .. }
-            | Request::GetChildren { path, .. }
-            | Request::Check { path, .. }
-            | Request::RemoveWatches { path, .. } => Some(path),
-            Request::Multi(_)
-            | Request::Ping
-            | Request::Auth { .. }
-            | Request::SetWatches { .. }
-            | Request::Close => None,
-        }
-    }
-
-    /// Appends the frame. The caller checks that it is no longer than
-    /// [`MAX_REQUEST`](super::MAX_REQUEST), before the four bytes of the length.
+    /// Appends the frame.
     pub(crate) fn encode(&self, xid: i32, frame: &mut Vec<u8>) {
-        self.encode_as(self.operation(), xid, frame);
-    }
-
-    /// As [`encode`](Request::encode), as another operation with the same record: `Create` instead
-    /// of `Create2`.
-    pub(crate) fn encode_as(&self, operation: OpCode, xid: i32, frame: &mut Vec<u8>) {
-        Writer::frame(frame, |writer| {
-            writer.i32(xid);
-            writer.i32(operation.number());
-            self.encode_record(writer);
-        });
-    }
-
-    fn encode_record(&self, writer: &mut Writer<'_>) {
-        match self {
-            Request::Create { path, data, acl, mode } => {
-                writer.str(path);
-                writer.buffer(data);
-                writer.acl(acl);
-                writer.i32(create_flags(*mode));
-            }
-            Request::Delete { path, version } | Request::Check { path, version } => {
-                writer.str(path);
-                writer.i32(*version);
-            }
-            Request::Exists { path, watch }
-            | Request::GetData { path, watch }
-            | Request::GetChildren { path, watch } => {
-                writer.str(path);
-                writer.bool(*watch);
-            }
-            Request::SetData { path, data, version } => {
-                writer.str(path);
-                writer.buffer(data);
-                writer.i32(*version);
-            }
-            Request::Multi(requests) => {
-                for request in requests {
-                    writer.multi_header(request.operation().number(), false, -1);
-                    request.encode_record(writer);
-                }
-                writer.multi_header(MULTI_END, true, -1);
-            }
-            Request::RemoveWatches { path } => {
+        Writer::request(frame, xid, self.operation(), |writer| match self {
+            Control::RemoveWatches { path } => {
                 writer.str(path);
                 writer.i32(ANY_WATCH);
             }
-            Request::Auth { scheme, auth } => {
+            Control::Touch { path } => {
+                writer.str(path);
+                writer.buffer(&[]);
+                writer.i32(i32::MAX);
+            }
+            Control::Auth { scheme, auth } => {
                 writer.i32(0); // the type, which servers ignore
                 writer.str(scheme);
                 writer.buffer(auth);
             }
-            Request::SetWatches { relative_zxid, data, exist, child } => {
+            Control::SetWatches { relative_zxid, data, exist, child } => {
                 writer.i64(*relative_zxid);
                 writer.strings(data);
                 writer.strings(exist);
                 writer.strings(child);
             }
-            Request::Ping | Request::Close => {}
+            Control::Ping | Control::Close => {}
+        });
+    }
+}
+
+impl fmt::Debug for Control<'_> {
+    /// The operation, and the path of a single znode: credentials are secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.operation())?;
+        match self {
+            Control::RemoveWatches { path } => write!(f, "({path:?})"),
+            _ => Ok(()),
         }
+    }
+}
+
+impl Call {
+    /// Appends the frame of the call, whose paths are in the chroot. Of a `CreateAndList` it is the
+    /// creation: the listing is another call. The caller checks that the frame is no longer than
+    /// [`MAX_REQUEST`](super::MAX_REQUEST), before the four bytes of the length.
+    ///
+    /// `operation` is that [of the call](OpCode::of_call), or `Create` instead of `Create2`, whose record is
+    /// the same.
+    pub(crate) fn encode(&self, operation: OpCode, chroot: &Chroot, xid: i32, frame: &mut Vec<u8>) {
+        Writer::request(frame, xid, operation, |writer| match self {
+            Call::Create { path, data, acl, mode } => {
+                writer.create(&chroot.add_to(path), data, acl, *mode);
+            }
+            Call::CreateAndList { dir, prefix, data, acl } => {
+                let [chroot, dir] = chroot.add_to(dir);
+                writer.create(&[chroot, dir, "/", prefix], data, acl, CreateMode::EphemeralSequential);
+            }
+            Call::Delete { path, version } => {
+                writer.concat(&chroot.add_to(path));
+                writer.version(*version);
+            }
+            Call::Exists { path, watch }
+            | Call::GetData { path, watch }
+            | Call::GetChildren { path, watch } => {
+                writer.concat(&chroot.add_to(path));
+                writer.bool(*watch);
+            }
+            Call::SetData { path, data, version } => {
+                writer.concat(&chroot.add_to(path));
+                writer.buffer(data);
+                writer.version(*version);
+            }
+            Call::Multi(steps) => {
+                for step in &**steps {
+                    writer.multi_header(OpCode::of_step(step).number(), false, -1);
+                    writer.step(step, chroot);
+                }
+                writer.multi_header(MULTI_END, true, -1);
+            }
+        });
+    }
+}
+
+impl Writer<'_> {
+    fn request(frame: &mut Vec<u8>, xid: i32, operation: OpCode, record: impl FnOnce(&mut Writer<'_>)) {
+        Writer::frame(frame, |writer| {
+            writer.i32(xid);
+            writer.i32(operation.number());
+            record(writer);
+        });
+    }
+
+    fn step(&mut self, step: &Op, chroot: &Chroot) {
+        let path = chroot.add_to(step.path());
+        match step {
+            Op::Create { data, acl, mode, .. } => self.create(&path, data, acl, *mode),
+            Op::Delete { version, .. } | Op::Check { version, .. } => {
+                self.concat(&path);
+                self.version(*version);
+            }
+            Op::SetData { data, version, .. } => {
+                self.concat(&path);
+                self.buffer(data);
+                self.version(*version);
+            }
+        }
+    }
+
+    fn create(&mut self, path: &[&str], data: &[u8], acl: &[Acl], mode: CreateMode) {
+        self.concat(path);
+        self.buffer(data);
+        self.acl(acl);
+        self.i32(create_flags(mode));
+    }
+
+    fn version(&mut self, version: Option<i32>) {
+        self.i32(version.unwrap_or(ANY_VERSION));
     }
 }
 
@@ -183,16 +182,5 @@ pub(super) fn create_flags(mode: CreateMode) -> i32 {
         CreateMode::PersistentSequential => 2,
         CreateMode::EphemeralSequential => 3,
         CreateMode::Container => 4,
-    }
-}
-
-impl fmt::Debug for Request<'_> {
-    /// The operation and the path: data may be long, and credentials are secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.operation())?;
-        match self.path() {
-            Some(path) => write!(f, "({path:?})"),
-            None => Ok(()),
-        }
     }
 }

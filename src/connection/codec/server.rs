@@ -1,15 +1,16 @@
 //! The server's side, for tests: decodes what a client sends, and encodes what a server sends.
 
-use std::borrow::Cow;
+use std::fmt;
 
 use super::reader::Reader;
-use super::request::{ANY_WATCH, MULTI_END, create_flags};
+use super::request::{ANY_VERSION, ANY_WATCH, MULTI_END, create_flags};
 use super::writer::Writer;
 use super::{
-    ConnectAnswer, ConnectRequest, DecodeError, EventKind, OpCode, Password, Reply, ReplyHeader, Request,
+    ConnectAnswer, ConnectRequest, Control, DecodeError, EventKind, OpCode, Password, ReplyHeader,
     WatchEvent, XID_EVENT,
 };
-use crate::client::{Acl, CreateMode, Permissions, Stat};
+use crate::client::{Acl, Call, CreateMode, Op, OpOutcome, Permissions, Reply, Stat, Transacted};
+use crate::connection::chroot::Chroot;
 use crate::error::ZkError;
 
 impl ConnectRequest {
@@ -68,84 +69,142 @@ fn encode_response(
     });
 }
 
+/// What a client sends after the handshake.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Request<'a> {
+    Call(Call),
+    Control(Control<'a>),
+}
+
 impl<'a> Request<'a> {
     /// Decodes a frame of a client after the first, and returns the request with its xid.
     pub(crate) fn decode(frame: &'a [u8]) -> Result<(i32, Request<'a>), DecodeError> {
         let mut reader = Reader::new(frame);
         let xid = reader.i32()?;
         let number = reader.i32()?;
-        let request = match OpCode::from_number(number) {
-            Some(OpCode::Multi) => Request::Multi(decode_multi(&mut reader)?),
-            Some(operation) => decode_record(operation, &mut reader)?,
-            None => return Err(DecodeError::UnknownOperation(number)),
+        let operation = OpCode::from_number(number).ok_or(DecodeError::UnknownOperation(number))?;
+        let request = match decode_control(operation, &mut reader)? {
+            Some(control) => Request::Control(control),
+            None => Request::Call(decode_call(operation, &mut reader)?),
         };
         reader.finish()?;
         Ok((xid, request))
     }
-}
 
-fn decode_multi<'a>(reader: &mut Reader<'a>) -> Result<Vec<Request<'a>>, DecodeError> {
-    let mut requests = Vec::new();
-    loop {
-        let number = reader.i32()?;
-        let is_end = reader.bool()?;
-        let _error = reader.i32()?;
-        if is_end {
-            return Ok(requests);
+    /// Appends the frame.
+    pub(crate) fn encode(&self, xid: i32, frame: &mut Vec<u8>) {
+        match self {
+            Request::Call(call) => call.encode(self.operation(), &Chroot::default(), xid, frame),
+            Request::Control(control) => control.encode(xid, frame),
         }
-        match OpCode::from_number(number) {
-            Some(
-                operation @ (OpCode::Create2
-                | OpCode::CreateContainer
-                | OpCode::Delete
-                | OpCode::SetData
-                | OpCode::Check),
-            ) => requests.push(decode_record(operation, reader)?),
-            _ => return Err(DecodeError::UnknownOperation(number)),
+    }
+
+    pub(crate) fn operation(&self) -> OpCode {
+        match self {
+            Request::Call(call) => OpCode::of_call(call),
+            Request::Control(control) => control.operation(),
         }
     }
 }
 
-/// Any record but that of a multi.
-fn decode_record<'a>(operation: OpCode, reader: &mut Reader<'a>) -> Result<Request<'a>, DecodeError> {
-    Ok(match operation {
-        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer => Request::Create {
-            path: reader.str()?.into(),
-            data: reader.buffer()?.into(),
-            acl: Cow::Owned(reader.vector(12, decode_acl)?),
-            mode: decode_mode(operation, reader.i32()?)?,
-        },
-        OpCode::Delete => Request::Delete { path: reader.str()?.into(), version: reader.i32()? },
-        OpCode::Check => Request::Check { path: reader.str()?.into(), version: reader.i32()? },
-        OpCode::Exists => Request::Exists { path: reader.str()?.into(), watch: reader.bool()? },
-        OpCode::GetData => Request::GetData { path: reader.str()?.into(), watch: reader.bool()? },
-        OpCode::GetChildren => Request::GetChildren { path: reader.str()?.into(), watch: reader.bool()? },
-        OpCode::SetData => Request::SetData {
-            path: reader.str()?.into(),
-            data: reader.buffer()?.into(),
-            version: reader.i32()?,
-        },
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Request::Call(call) => call.fmt(f),
+            Request::Control(control) => control.fmt(f),
+        }
+    }
+}
+
+/// Returns `None` if the operation is that of a call.
+fn decode_control<'a>(
+    operation: OpCode,
+    reader: &mut Reader<'a>,
+) -> Result<Option<Control<'a>>, DecodeError> {
+    Ok(Some(match operation {
         OpCode::RemoveWatches => {
             let path = reader.str()?.into();
             match reader.i32()? {
-                ANY_WATCH => Request::RemoveWatches { path },
+                ANY_WATCH => Control::RemoveWatches { path },
                 other => return Err(DecodeError::UnknownValue(other)),
             }
         }
         OpCode::Auth => {
             let _type = reader.i32()?;
-            Request::Auth { scheme: reader.str()?.into(), auth: reader.buffer()?.into() }
+            Control::Auth { scheme: reader.str()?.into(), auth: reader.buffer()?.into() }
         }
-        OpCode::SetWatches => Request::SetWatches {
+        OpCode::SetWatches => Control::SetWatches {
             relative_zxid: reader.i64()?,
             data: reader.strings()?,
             exist: reader.strings()?,
             child: reader.strings()?,
         },
-        OpCode::Ping => Request::Ping,
-        OpCode::Close => Request::Close,
-        OpCode::Multi => return Err(DecodeError::UnknownOperation(operation.number())),
+        OpCode::Ping => Control::Ping,
+        OpCode::Close => Control::Close,
+        _ => return Ok(None),
+    }))
+}
+
+fn decode_call(operation: OpCode, reader: &mut Reader<'_>) -> Result<Call, DecodeError> {
+    Ok(match operation {
+        OpCode::Exists => Call::Exists { path: reader.str()?.into(), watch: reader.bool()? },
+        OpCode::GetData => Call::GetData { path: reader.str()?.into(), watch: reader.bool()? },
+        OpCode::GetChildren => Call::GetChildren { path: reader.str()?.into(), watch: reader.bool()? },
+        OpCode::Multi => Call::Multi(decode_steps(reader)?.into()),
+        // Only within a multi: servers close the connection otherwise.
+        OpCode::Check => return Err(DecodeError::UnknownOperation(operation.number())),
+        _ => match decode_step(operation, reader)? {
+            Op::Create { path, data, acl, mode } => {
+                Call::Create { path: path.into(), data: data.into(), acl: acl.into(), mode }
+            }
+            Op::SetData { path, data, version } => {
+                Call::SetData { path: path.into(), data: data.into(), version }
+            }
+            Op::Delete { path, version } | Op::Check { path, version } => {
+                Call::Delete { path: path.into(), version }
+            }
+        },
     })
+}
+
+fn decode_steps(reader: &mut Reader<'_>) -> Result<Vec<Op>, DecodeError> {
+    let mut steps = Vec::new();
+    loop {
+        let number = reader.i32()?;
+        let is_end = reader.bool()?;
+        let _error = reader.i32()?;
+        if is_end {
+            return Ok(steps);
+        }
+        match OpCode::from_number(number) {
+            // No client sends it within a multi, whose servers know `Create2`.
+            None | Some(OpCode::Create) => return Err(DecodeError::UnknownOperation(number)),
+            Some(operation) => steps.push(decode_step(operation, reader)?),
+        }
+    }
+}
+
+fn decode_step(operation: OpCode, reader: &mut Reader<'_>) -> Result<Op, DecodeError> {
+    Ok(match operation {
+        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer => Op::Create {
+            path: reader.str()?.to_owned(),
+            data: reader.buffer()?.to_vec(),
+            acl: reader.vector(12, decode_acl)?,
+            mode: decode_mode(operation, reader.i32()?)?,
+        },
+        OpCode::Delete => Op::Delete { path: reader.str()?.to_owned(), version: decode_version(reader)? },
+        OpCode::SetData => Op::SetData {
+            path: reader.str()?.to_owned(),
+            data: reader.buffer()?.to_vec(),
+            version: decode_version(reader)?,
+        },
+        OpCode::Check => Op::Check { path: reader.str()?.to_owned(), version: decode_version(reader)? },
+        _ => return Err(DecodeError::UnknownOperation(operation.number())),
+    })
+}
+
+fn decode_version(reader: &mut Reader<'_>) -> Result<Option<i32>, DecodeError> {
+    reader.i32().map(|version| Some(version).filter(|version| *version != ANY_VERSION))
 }
 
 fn decode_acl(reader: &mut Reader<'_>) -> Result<Acl, DecodeError> {
@@ -176,49 +235,27 @@ impl ReplyHeader {
 }
 
 impl Reply {
-    /// Appends the frame.
+    /// Appends the frame. A server sends no [`Enqueued`](Reply::Enqueued), but the two replies of which it
+    /// consists.
     pub(crate) fn encode(&self, xid: i32, zxid: i64, frame: &mut Vec<u8>) {
         Writer::frame(frame, |writer| {
-            writer.reply_header(ReplyHeader { xid, zxid, error: 0 });
-            self.encode_body(writer);
-        });
-    }
-
-    fn encode_body(&self, writer: &mut Writer<'_>) {
-        match self {
-            Reply::Empty => {}
-            Reply::Created { path, stat } => {
-                writer.str(path);
-                writer.stat(stat);
-            }
-            Reply::Stat(stat) => writer.stat(stat),
-            Reply::Data { data, stat } => {
-                writer.buffer(data);
-                writer.stat(stat);
-            }
-            Reply::Children(names) => {
-                writer.strings(&names.iter().collect::<Vec<_>>());
-            }
-            Reply::Path(path) => writer.str(path),
-            Reply::Multi(results) => {
-                for result in results {
-                    writer.multi_result(result);
+            let error = if matches!(self, Reply::Found(None)) { ZkError::NoNode.code() } else { 0 };
+            writer.reply_header(ReplyHeader { xid, zxid, error });
+            match self {
+                Reply::Done | Reply::Found(None) | Reply::Enqueued(_) => {}
+                Reply::Created { path, stat } => {
+                    writer.str(path);
+                    stat.iter().for_each(|stat| writer.stat(stat));
                 }
-                writer.multi_header(MULTI_END, true, -1);
+                Reply::Found(Some(stat)) | Reply::Stat(stat) => writer.stat(stat),
+                Reply::Data(data, stat) => {
+                    writer.buffer(data);
+                    writer.stat(stat);
+                }
+                Reply::Children(names) => writer.strings(&names.iter().collect::<Vec<_>>()),
+                Reply::Multi(transacted) => writer.results(transacted),
             }
-        }
-    }
-
-    /// The number that stands for the result within a multi. No client can read the results that
-    /// have none.
-    fn number_in_multi(&self) -> i32 {
-        match self {
-            Reply::Empty => OpCode::Delete.number(),
-            Reply::Created { .. } => OpCode::Create2.number(),
-            Reply::Stat(_) => OpCode::SetData.number(),
-            Reply::Path(_) => OpCode::Create.number(),
-            Reply::Data { .. } | Reply::Children(_) | Reply::Multi(_) => i32::MIN,
-        }
+        });
     }
 }
 
@@ -247,16 +284,33 @@ impl Writer<'_> {
         self.i32(header.error);
     }
 
-    fn multi_result(&mut self, result: &Result<Reply, ZkError>) {
-        match result {
-            Ok(reply) => {
-                self.multi_header(reply.number_in_multi(), false, 0);
-                reply.encode_body(self);
+    /// As Apache's servers write them, but for the metadata of a container, and for the -2 of each operation
+    /// after the one that failed.
+    fn results(&mut self, transacted: &Transacted) {
+        match transacted {
+            Transacted::Committed(outcomes) => outcomes.iter().for_each(|outcome| self.outcome(outcome)),
+            Transacted::Failed { position, error } => {
+                for code in std::iter::repeat_n(0, *position).chain([error.code()]) {
+                    self.multi_header(MULTI_END, false, code);
+                    self.i32(code);
+                }
             }
-            Err(error) => {
-                self.multi_header(MULTI_END, false, error.code());
-                self.i32(error.code());
-            }
+        }
+        self.multi_header(MULTI_END, true, -1);
+    }
+
+    fn outcome(&mut self, outcome: &OpOutcome) {
+        let operation = match outcome {
+            OpOutcome::Created(_) => OpCode::Create,
+            OpOutcome::Deleted => OpCode::Delete,
+            OpOutcome::DataSet(_) => OpCode::SetData,
+            OpOutcome::Checked => OpCode::Check,
+        };
+        self.multi_header(operation.number(), false, 0);
+        match outcome {
+            OpOutcome::Created(path) => self.str(path),
+            OpOutcome::DataSet(stat) => self.stat(stat),
+            OpOutcome::Deleted | OpOutcome::Checked => {}
         }
     }
 

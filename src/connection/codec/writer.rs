@@ -44,7 +44,13 @@ impl Writer<'_> {
     }
 
     pub(super) fn str(&mut self, value: &str) {
-        self.buffer(value.as_bytes());
+        self.concat(&[value]);
+    }
+
+    /// A string that these parts make up.
+    pub(super) fn concat(&mut self, parts: &[&str]) {
+        self.length(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| self.0.extend_from_slice(part.as_bytes()));
     }
 
     pub(super) fn strings<T: AsRef<str>>(&mut self, values: &[T]) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Action, Event, Identity, Machine, Phase, Serving, SessionLoss};
 use crate::client::Granted;
 use crate::connection::codec::{
-    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Frames, ReplyHeader, Request,
+    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Control, Frames, ReplyHeader,
     XID_AUTH, decode_connect_answer,
 };
 use crate::error::ZkError;
@@ -86,7 +86,7 @@ impl<C> Machine<C> {
         for credential in &self.config.credentials {
             let scheme = credential.scheme.as_str().into();
             let auth = credential.auth.as_slice().into();
-            Request::Auth { scheme, auth }.encode(XID_AUTH, &mut self.outgoing);
+            Control::Auth { scheme, auth }.encode(XID_AUTH, &mut self.outgoing);
         }
         let (unanswered, give_up_at) =
             (self.config.credentials.len(), now.after(self.pacing.greeting_time()));

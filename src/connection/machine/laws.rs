@@ -7,10 +7,11 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::{Action, Config, Event, Machine};
-use crate::client::{Acl, CreateMode, Stat};
+use crate::client::{Acl, Call, CreateMode, Reply, Stat};
+use crate::connection::chroot::Chroot;
 use crate::connection::codec::{
-    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectResponse, EventKind, OpCode, Password, Reply, ReplyHeader,
-    Request, WatchEvent, XID_AUTH, XID_PING,
+    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectResponse, EventKind, OpCode, Password, ReplyHeader,
+    WatchEvent, XID_AUTH, XID_PING,
 };
 use crate::connection::credential::Credential;
 use crate::error::ZkError;
@@ -144,7 +145,7 @@ impl Run {
             5 => self.answer(bytes.next()),
             6 | 7 => self.reply(),
             8 => self.reply_error(ERRORS[usize::from(bytes.next()) % ERRORS.len()]),
-            9 => self.deliver(&encoded(|frame| Reply::Empty.encode(XID_PING, 0, frame))),
+            9 => self.deliver(&encoded(|frame| Reply::Done.encode(XID_PING, 0, frame))),
             10 => self.fire(bytes.next(), bytes.next()),
             11 => self.deliver(&encoded(|frame| {
                 ReplyHeader { xid: XID_AUTH, zxid: 0, error: 0 }.encode(frame);
@@ -172,27 +173,24 @@ impl Run {
     fn submit(&mut self, kind: u8, path: u8) {
         let path = PATHS[usize::from(path) % PATHS.len()];
         let watch = kind & 8 != 0;
-        let create = |mode| Request::Create {
-            path: path.into(),
-            data: vec![7; 9].into(),
-            acl: Acl::open_unsafe().into(),
-            mode,
-        };
-        let request = match kind % 8 {
-            0 | 1 => Request::GetData { path: path.into(), watch },
-            2 => Request::GetChildren { path: path.into(), watch },
-            3 => Request::Exists { path: path.into(), watch },
+        let create = |mode| Call::create(path, [7; 9], Acl::open_unsafe(), mode).call;
+        let call = match kind % 8 {
+            0 | 1 => Call::get_data(path, watch).call,
+            2 => Call::get_children(path, watch).call,
+            3 => Call::exists(path, watch).call,
             4 => create(CreateMode::EphemeralSequential),
             5 => create(CreateMode::Container),
-            6 => Request::SetData { path: path.into(), data: vec![7; 99].into(), version: -1 },
-            _ => Request::Delete { path: path.into(), version: -1 },
+            6 => Call::set_data(path, [7; 99], None).call,
+            _ => Call::delete(path, None).call,
         };
         self.last_request += 1;
-        match self.machine.submit(self.now, &request, self.last_request) {
+        let root = Chroot::default();
+        let length = encoded(|frame| call.encode(OpCode::of_call(&call), &root, 1, frame)).len();
+        match self.machine.submit(self.now, call, &root, self.last_request) {
             Ok(()) => {
                 self.owner.unanswered.insert(self.last_request);
                 // Once itself, and once among the watches to be set again.
-                self.max_outgoing += encoded(|frame| request.encode(1, frame)).len() + path.len() + 4;
+                self.max_outgoing += length + path.len() + 4;
             }
             Err(continuation) => {
                 assert_eq!(continuation, self.last_request);
@@ -230,12 +228,12 @@ impl Run {
         let Some((xid, operation)) = self.machine.traffic.next_reply() else { return };
         let (stat, path) = (Stat::default(), "/a".to_owned());
         let reply = match operation {
-            OpCode::GetData => Reply::Data { data: vec![1, 2], stat },
+            OpCode::GetData => Reply::Data(vec![1, 2], stat),
             OpCode::GetChildren => Reply::Children(Names::from_iter([path])),
             OpCode::Exists | OpCode::SetData => Reply::Stat(stat),
-            OpCode::Create2 | OpCode::CreateContainer => Reply::Created { path, stat },
-            OpCode::Create => Reply::Path(path),
-            _ => Reply::Empty,
+            OpCode::Create2 | OpCode::CreateContainer => Reply::Created { path, stat: Some(stat) },
+            OpCode::Create => Reply::Created { path, stat: None },
+            _ => Reply::Done,
         };
         self.deliver(&encoded(|frame| reply.encode(xid, 7, frame)));
     }

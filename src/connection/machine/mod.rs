@@ -55,15 +55,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use self::pacing::Pacing;
-use self::traffic::{Traffic, Unsent};
+use self::traffic::{Submitted, Traffic, Unsent};
 use self::watches::Watches;
-use super::codec::{Frames, Password, Request};
+use super::chroot::Chroot;
+use super::codec::{Frames, Password};
 use super::credential::Credential;
-use crate::client::Granted;
+use crate::client::{Call, Granted, Reply};
 use crate::error::{ZkError, ZkResult};
 use crate::time::Moment;
-
-pub(crate) use super::codec::Reply;
 
 /// The configuration of a connection.
 #[derive(Clone, Debug)]
@@ -87,7 +86,7 @@ pub(crate) enum Action<C> {
     /// Drop the transport, or the attempt to open one.
     Drop,
     Event(Event),
-    /// Hand the outcome of a request to its maker.
+    /// Hand the outcome of a call to its maker.
     Reply(C, ZkResult<Reply>),
     /// Nothing comes after this.
     Ended,
@@ -214,7 +213,7 @@ impl Identity {
     }
 }
 
-/// See the [module](self). `C` is what a request's maker gets back with its outcome.
+/// See the [module](self). `C` is what a call's maker gets back with its outcome.
 ///
 /// Not `Debug`, as the bytes under way contain credentials and the session's password.
 pub(crate) struct Machine<C> {
@@ -261,30 +260,38 @@ impl<C> Machine<C> {
 
     // ---- inputs
 
-    /// Sends a request, on the next connection if there is none at present.
+    /// Sends a call, whose paths are in the chroot, on the next connection if there is none at present. Of a
+    /// `CreateAndList` it sends the creation.
     ///
     /// # Errors
     /// Returns the continuation if the session has ended, or is being closed.
-    pub(crate) fn submit(&mut self, now: Moment, request: &Request<'_>, continuation: C) -> Result<(), C> {
+    pub(crate) fn submit(
+        &mut self,
+        now: Moment,
+        call: Call,
+        chroot: &Chroot,
+        continuation: C,
+    ) -> Result<(), C> {
         if self.closing_until.is_some() || matches!(self.phase, Phase::Ended) {
             return Err(continuation);
         }
-        if self.traffic.is_unknown(request) {
+        if self.traffic.is_unknown(&call) {
             self.actions.push_back(Action::Reply(continuation, Err(ZkError::Unimplemented)));
             return Ok(());
         }
-        if let Some(error) = self.traffic.ends_connection(request) {
+        if let Some(error) = self.traffic.ends_connection(&call, chroot) {
             self.actions.push_back(Action::Reply(continuation, Err(error)));
             return Ok(());
         }
+        let submitted = Submitted { call, chroot: chroot.clone(), continuation };
         match self.phase {
-            Phase::Serving(_) => self.traffic.send(request, continuation, &mut self.outgoing),
-            _ => self.traffic.keep(request, continuation, now),
+            Phase::Serving(_) => self.traffic.send(submitted, &mut self.outgoing),
+            _ => self.traffic.keep(submitted, now),
         }
         Ok(())
     }
 
-    /// Removes the watches on a path if there are any.
+    /// Removes the watches on a path, which begins at the root of the servers, if there are any.
     pub(crate) fn remove_watches(&mut self, path: &str) {
         if self.closing_until.is_some() || !self.watches.remove(path) {
             return;
@@ -481,14 +488,14 @@ impl<C> Machine<C> {
     /// Requests wait for a connection for a limited time.
     fn fail_stale(&mut self, now: Moment) {
         let wait = self.pacing.max_wait();
-        while let Some(Unsent { continuation, .. }) = self.traffic.take_stale(wait, now) {
-            self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
+        while let Some(Unsent { submitted, .. }) = self.traffic.take_stale(wait, now) {
+            self.actions.push_back(Action::Reply(submitted.continuation, Err(ZkError::ConnectionLoss)));
         }
     }
 
     fn fail_unsent(&mut self, error: ZkError) {
-        for Unsent { continuation, .. } in self.traffic.unsent.drain(..) {
-            self.actions.push_back(Action::Reply(continuation, Err(error)));
+        for Unsent { submitted, .. } in self.traffic.unsent.drain(..) {
+            self.actions.push_back(Action::Reply(submitted.continuation, Err(error)));
         }
     }
 }

@@ -1,16 +1,16 @@
 //! [`Traffic`]: the requests of a connection, and what its frames mean.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::attempts::Malformed;
 use super::watches::Table;
 use super::{Action, Event, Machine, Phase, SessionLoss};
-use crate::client::{KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH};
+use crate::client::{Call, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply};
+use crate::connection::chroot::Chroot;
 use crate::connection::codec::{
-    AUTHENTICATION_REQUIRED, DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent,
-    XID_EVENT, XID_PING, XID_SET_WATCHES,
+    AUTHENTICATION_REQUIRED, Control, DecodeError, EventKind, OpCode, ReplyHeader, WatchEvent, XID_EVENT,
+    XID_PING, XID_SET_WATCHES,
 };
 use crate::error::{ZkError, ZkResult};
 use crate::time::Moment;
@@ -50,14 +50,12 @@ struct Sent<C> {
     operation: OpCode,
     /// The length of the frame.
     bytes: usize,
-    /// The path on which the request sets a watch.
-    watch: Option<String>,
     purpose: SentFor<C>,
 }
 
 #[derive(Debug)]
 enum SentFor<C> {
-    Caller(C),
+    Caller(Submitted<C>),
     /// Sent at that moment.
     Ping(Moment),
     SetWatches,
@@ -67,13 +65,32 @@ enum SentFor<C> {
     Close,
 }
 
-pub(super) struct Unsent<C> {
-    frame: Vec<u8>,
-    xid: i32,
-    operation: OpCode,
-    watch: Option<String>,
-    kept_at: Moment,
+/// A call, with what its maker gets back with the outcome.
+#[derive(Debug)]
+pub(super) struct Submitted<C> {
+    pub(super) call: Call,
+    pub(super) chroot: Chroot,
     pub(super) continuation: C,
+}
+
+pub(super) struct Unsent<C> {
+    kept_at: Moment,
+    pub(super) submitted: Submitted<C>,
+}
+
+impl<C> Sent<C> {
+    /// Decodes the reply.
+    fn decode(&self, header: ReplyHeader, body: &[u8]) -> Result<ZkResult<Reply>, DecodeError> {
+        match &self.purpose {
+            SentFor::Caller(Submitted { call: Call::Multi(steps), chroot, .. }) => {
+                Reply::decode(self.operation, steps, chroot, header, body)
+            }
+            SentFor::Caller(Submitted { chroot, .. }) => {
+                Reply::decode(self.operation, &[], chroot, header, body)
+            }
+            _ => Reply::decode(self.operation, &[], &Chroot::default(), header, body),
+        }
+    }
 }
 
 impl<C> Default for Traffic<C> {
@@ -99,36 +116,39 @@ impl<C> Traffic<C> {
         self.last_xid
     }
 
-    pub(super) fn send(&mut self, request: &Request<'_>, continuation: C, outgoing: &mut Vec<u8>) {
-        self.send_for(SentFor::Caller(continuation), request, outgoing);
+    pub(super) fn send(&mut self, submitted: Submitted<C>, outgoing: &mut Vec<u8>) {
+        let (xid, operation) = (self.next_xid(), self.operation(&submitted.call));
+        let before = outgoing.len();
+        submitted.call.encode(operation, &submitted.chroot, xid, outgoing);
+        let bytes = outgoing.len() - before;
+        self.sent.push_back(Sent { xid, operation, bytes, purpose: SentFor::Caller(submitted) });
     }
 
-    fn send_for(&mut self, purpose: SentFor<C>, request: &Request<'_>, outgoing: &mut Vec<u8>) {
+    fn send_control(&mut self, purpose: SentFor<C>, control: &Control<'_>, outgoing: &mut Vec<u8>) {
         let xid = match purpose {
             SentFor::Ping(_) => XID_PING,
             SentFor::SetWatches => XID_SET_WATCHES,
             _ => self.next_xid(),
         };
-        let (operation, watch) = (self.operation(request), watched_path(request));
         let before = outgoing.len();
-        request.encode_as(operation, xid, outgoing);
-        let bytes = outgoing.len() - before;
-        self.sent.push_back(Sent { xid, operation, bytes, watch, purpose });
+        control.encode(xid, outgoing);
+        let (operation, bytes) = (control.operation(), outgoing.len() - before);
+        self.sent.push_back(Sent { xid, operation, bytes, purpose });
     }
 
-    /// Returns whether a server has refused such a request as unknown, and closed the connection.
-    pub(super) fn is_unknown(&self, request: &Request<'_>) -> bool {
-        self.lacks_containers && request.operation() == OpCode::CreateContainer
+    /// Returns whether a server has refused such a call as unknown, and closed the connection.
+    pub(super) fn is_unknown(&self, call: &Call) -> bool {
+        self.lacks_containers && OpCode::of_call(call) == OpCode::CreateContainer
     }
 
-    /// Returns the error of a request that ends every connection, instead of sending it.
-    pub(super) fn ends_connection(&self, request: &Request<'_>) -> Option<ZkError> {
+    /// Returns the error of a call that ends every connection, instead of sending it.
+    pub(super) fn ends_connection(&self, call: &Call, chroot: &Chroot) -> Option<ZkError> {
         let (operation, least) = self.ends_connections?;
-        if self.operation(request) != operation {
+        if self.operation(call) != operation {
             return None;
         }
         let mut frame = Vec::new();
-        request.encode_as(operation, 1, &mut frame);
+        call.encode(operation, chroot, 1, &mut frame);
         (frame.len() >= least).then_some(ZkError::EndsConnection { bytes: frame.len() })
     }
 
@@ -173,49 +193,42 @@ impl<C> Traffic<C> {
         }
     }
 
-    fn operation(&self, request: &Request<'_>) -> OpCode {
-        match request.operation() {
+    fn operation(&self, call: &Call) -> OpCode {
+        match OpCode::of_call(call) {
             OpCode::Create2 if self.is_before_3_5 => OpCode::Create,
             operation => operation,
         }
     }
 
-    pub(super) fn send_watches(&mut self, request: &Request<'_>, outgoing: &mut Vec<u8>) {
-        self.send_for(SentFor::SetWatches, request, outgoing);
+    pub(super) fn send_watches(&mut self, request: &Control<'_>, outgoing: &mut Vec<u8>) {
+        self.send_control(SentFor::SetWatches, request, outgoing);
     }
 
     pub(super) fn send_removal(&mut self, path: &str, outgoing: &mut Vec<u8>) {
         if !self.is_before_3_5 {
-            let request = Request::RemoveWatches { path: path.into() };
-            self.send_for(SentFor::Internal, &request, outgoing);
+            let removal = Control::RemoveWatches { path: path.into() };
+            self.send_control(SentFor::Internal, &removal, outgoing);
         }
     }
 
     /// Sends a write that changes nothing. A `sync` would not do: a deposed leader answers it.
     pub(super) fn send_barrier(&mut self, outgoing: &mut Vec<u8>) {
         let path = if self.is_barrier_denied { OTHER_KEEP_ALIVE_PATH } else { KEEP_ALIVE_PATH };
-        let request = Request::SetData { path: path.into(), data: Cow::Borrowed(&[]), version: i32::MAX };
-        self.send_for(SentFor::Barrier, &request, outgoing);
+        self.send_control(SentFor::Barrier, &Control::Touch { path }, outgoing);
     }
 
     pub(super) fn send_close(&mut self, outgoing: &mut Vec<u8>) {
-        self.send_for(SentFor::Close, &Request::Close, outgoing);
+        self.send_control(SentFor::Close, &Control::Close, outgoing);
     }
 
-    /// Keeps a request for the next connection.
-    pub(super) fn keep(&mut self, request: &Request<'_>, continuation: C, now: Moment) {
-        let xid = self.next_xid();
-        let mut frame = Vec::new();
-        let (operation, watch) = (self.operation(request), watched_path(request));
-        request.encode_as(operation, xid, &mut frame);
-        self.unsent.push_back(Unsent { frame, xid, operation, watch, kept_at: now, continuation });
+    /// Keeps a call for the next connection.
+    pub(super) fn keep(&mut self, submitted: Submitted<C>, now: Moment) {
+        self.unsent.push_back(Unsent { kept_at: now, submitted });
     }
 
     pub(super) fn send_unsent(&mut self, outgoing: &mut Vec<u8>) {
-        for Unsent { frame, xid, operation, watch, continuation, .. } in self.unsent.drain(..) {
-            outgoing.extend_from_slice(&frame);
-            let (bytes, purpose) = (frame.len(), SentFor::Caller(continuation));
-            self.sent.push_back(Sent { xid, operation, bytes, watch, purpose });
+        while let Some(Unsent { submitted, .. }) = self.unsent.pop_front() {
+            self.send(submitted, outgoing);
         }
     }
 
@@ -251,22 +264,13 @@ impl<C> Traffic<C> {
     /// Takes the continuations of all requests under way.
     pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
         std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
-            SentFor::Caller(continuation) => Some(continuation),
+            SentFor::Caller(Submitted { continuation, .. }) => Some(continuation),
             SentFor::Ping(_)
             | SentFor::SetWatches
             | SentFor::Barrier
             | SentFor::Internal
             | SentFor::Close => None,
         })
-    }
-}
-
-fn watched_path(request: &Request<'_>) -> Option<String> {
-    match request {
-        Request::Exists { path, watch: true }
-        | Request::GetData { path, watch: true }
-        | Request::GetChildren { path, watch: true } => Some(path.clone().into_owned()),
-        _ => None,
     }
 }
 
@@ -278,11 +282,11 @@ fn is_write(operation: OpCode) -> bool {
 }
 
 /// The table in which a reply shows that the server has set a watch.
-fn table_of(operation: OpCode, result: &ZkResult<Reply>) -> Option<Table> {
+fn table_of(operation: OpCode, result: ZkResult<()>) -> Option<Table> {
     match (operation, result) {
-        (OpCode::Exists | OpCode::GetData, Ok(_)) => Some(Table::Data),
+        (OpCode::Exists | OpCode::GetData, Ok(())) => Some(Table::Data),
         (OpCode::Exists, Err(ZkError::NoNode)) => Some(Table::Existence),
-        (OpCode::GetChildren, Ok(_)) => Some(Table::Children),
+        (OpCode::GetChildren, Ok(())) => Some(Table::Children),
         _ => None,
     }
 }
@@ -296,7 +300,7 @@ impl<C> Machine<C> {
         // Even if the last one is not answered: a long answer ahead of it may take its time, and the
         // server ends a session that it does not hear of.
         serving.next_ping = now.after(self.pacing.ping_interval());
-        self.traffic.send_for(SentFor::Ping(now), &Request::Ping, &mut self.outgoing);
+        self.traffic.send_control(SentFor::Ping(now), &Control::Ping, &mut self.outgoing);
     }
 
     /// Reads every frame that has arrived.
@@ -375,24 +379,17 @@ impl<C> Machine<C> {
         if !is_next {
             return Err(Malformed);
         }
-        let decoded = match header.error {
-            0 => Reply::decode(sent.operation, body),
-            code => {
-                let error = ZkError::from_code(code);
-                let is_new = matches!(sent.operation, OpCode::Create2 | OpCode::RemoveWatches);
-                if is_new && error == ZkError::Unimplemented {
-                    // The server closes the connection. On the next one it gets what it knows.
-                    self.traffic.is_before_3_5 = true;
-                    return Err(Malformed);
-                }
-                if (sent.operation, error) == (OpCode::CreateContainer, ZkError::Unimplemented) {
-                    self.traffic.lacks_containers = true;
-                }
-                return self.finish(now, 0, header, Err(error));
+        match (sent.operation, header.result()) {
+            (OpCode::Create2 | OpCode::RemoveWatches, Err(ZkError::Unimplemented)) => {
+                // The server closes the connection. On the next one it gets what it knows.
+                self.traffic.is_before_3_5 = true;
+                return Err(Malformed);
             }
-        };
-        match decoded {
-            Ok(reply) => self.finish(now, 0, header, Ok(reply)),
+            (OpCode::CreateContainer, Err(ZkError::Unimplemented)) => self.traffic.lacks_containers = true,
+            _ => {}
+        }
+        match sent.decode(header, body) {
+            Ok(outcome) => self.finish(now, 0, header, outcome),
             Err(_) => {
                 // Once more on the next connection it would end that, too.
                 self.fail_oversized();
@@ -401,16 +398,17 @@ impl<C> Machine<C> {
         }
     }
 
-    /// The reply to the request under way at this position has come.
+    /// The reply to the request under way at this position has come. What it shows of the server and of the
+    /// session is in its header.
     fn finish(
         &mut self,
         now: Moment,
         position: usize,
         header: ReplyHeader,
-        result: ZkResult<Reply>,
+        outcome: ZkResult<Reply>,
     ) -> Result<(), Malformed> {
-        let Sent { operation, bytes, watch, purpose, .. } =
-            self.traffic.sent.remove(position).ok_or(Malformed)?;
+        let result = header.result();
+        let Sent { operation, bytes, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
         self.traffic.note_answered(operation, bytes);
         if let Phase::Serving(serving) = &mut self.phase {
             // A denial at once shows nothing of the replies that are owed.
@@ -423,18 +421,20 @@ impl<C> Machine<C> {
         // its write has passed through the leader.
         match purpose {
             SentFor::SetWatches | SentFor::Ping(_) => {}
-            SentFor::Barrier if !is_leaders_answer(header, &result) => {
+            SentFor::Barrier if !is_leaders_answer(header) => {
                 self.traffic.is_barrier_denied |= result == Err(ZkError::NoAuth);
                 return Err(Malformed);
             }
             _ => self.identity.replied(header.zxid),
         }
-        if let Some((table, path)) = table_of(operation, &result).zip(watch) {
-            self.watches.set(table, path);
-        }
         let is_expired = result == Err(ZkError::SessionExpired);
         match purpose {
-            SentFor::Caller(continuation) => self.actions.push_back(Action::Reply(continuation, result)),
+            SentFor::Caller(Submitted { call, chroot, continuation }) => {
+                if let Some((table, path)) = table_of(operation, result).zip(call.watched_path()) {
+                    self.watches.set(table, chroot.full(path).into_owned());
+                }
+                self.actions.push_back(Action::Reply(continuation, outcome));
+            }
             SentFor::Ping(sent) if result.is_ok() => self.post(Event::PingAnswered { sent }),
             SentFor::Ping(_) if !is_expired => return Err(Malformed),
             SentFor::Ping(_) => {}
@@ -455,7 +455,7 @@ impl<C> Machine<C> {
             return;
         }
         let Some(sent) = self.traffic.sent.pop_front() else { return };
-        if let SentFor::Caller(continuation) = sent.purpose {
+        if let SentFor::Caller(Submitted { continuation, .. }) = sent.purpose {
             self.actions.push_back(Action::Reply(continuation, Err(ZkError::MarshallingError)));
         }
     }
@@ -463,9 +463,9 @@ impl<C> Machine<C> {
 
 /// Returns whether the reply to a write comes from the leader, or from a server that has followed the leader up
 /// to it. A server that denies or throttles a write by itself may lag behind.
-fn is_leaders_answer(header: ReplyHeader, result: &ZkResult<Reply>) -> bool {
-    match result {
-        Ok(_) | Err(ZkError::SessionExpired) => true,
+fn is_leaders_answer(header: ReplyHeader) -> bool {
+    match header.result() {
+        Ok(()) | Err(ZkError::SessionExpired) => true,
         Err(error) => error.is_leaders_answer() || (error.is_answer() && header.zxid > 0),
     }
 }

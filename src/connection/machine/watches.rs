@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::connection::codec::Request;
+use crate::connection::codec::Control;
 
 /// The length of the paths in one message that sets watches again. A server refuses long messages.
 /// The tests have several of them.
 const MAX_PATHS_LENGTH: usize = if cfg!(test) { 128 } else { 128 * 1024 };
 
-/// The table in which a server keeps a watch; in the order of [`Request::SetWatches`].
+/// The table in which a server keeps a watch; in the order of [`Control::SetWatches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Table {
     /// On the data and the deletion of a znode.
@@ -50,7 +50,7 @@ impl Watches {
     }
 
     /// Makes the requests that set all of them again, with the events since `zxid`.
-    pub(super) fn to_set_again(&self, zxid: i64) -> Vec<Request<'_>> {
+    pub(super) fn to_set_again(&self, zxid: i64) -> Vec<Control<'_>> {
         let tables = self.tables.iter().enumerate();
         let all = tables.flat_map(|(table, paths)| paths.iter().map(move |path| (table, path)));
         let mut requests = Vec::new();
@@ -76,9 +76,9 @@ struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    fn into_request(self, zxid: i64) -> Request<'a> {
+    fn into_request(self, zxid: i64) -> Control<'a> {
         let [data, exist, child] = self.tables;
-        Request::SetWatches { relative_zxid: zxid, data, exist, child }
+        Control::SetWatches { relative_zxid: zxid, data, exist, child }
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
         watches.set(Table::Children, "/a".to_owned());
         watches.fired(&[Table::Data, Table::Existence], "/a");
         let again = watches.to_set_again(5);
-        let [Request::SetWatches { relative_zxid: 5, data, exist, child }] = again.as_slice() else {
+        let [Control::SetWatches { relative_zxid: 5, data, exist, child }] = again.as_slice() else {
             panic!("{again:?}");
         };
         assert!(data.is_empty() && exist.is_empty());
@@ -117,7 +117,7 @@ mod tests {
         }
         let mut seen = 0;
         for request in watches.to_set_again(1) {
-            let Request::SetWatches { data, exist, child, .. } = &request else { panic!("{request:?}") };
+            let Control::SetWatches { data, exist, child, .. } = &request else { panic!("{request:?}") };
             seen += data.len() + exist.len() + child.len();
             let mut frame = Vec::new();
             request.encode(-8, &mut frame);

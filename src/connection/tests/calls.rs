@@ -8,8 +8,8 @@ use crossbeam_channel::bounded;
 
 use super::server::{Client, Server, answer, refused, replied};
 use super::*;
-use crate::client::{Acl, CreateMode, Done, Enqueued, Op, OpOutcome, Transacted};
-use crate::connection::codec::{EventKind, MAX_REQUEST, OpCode, Reply, Request, WatchEvent};
+use crate::client::{Acl, CreateMode, Done, Enqueued, Op, OpOutcome, Reply, Transacted};
+use crate::connection::codec::{EventKind, MAX_REQUEST, OpCode, Request, WatchEvent};
 use crate::error::ZkError;
 use crate::recipe::names::Names;
 use crate::tests::{eventually, next};
@@ -51,7 +51,9 @@ fn serve_as_before_3_5(client: &mut Client) {
             return;
         }
         let bytes = match request {
-            Request::Create { path, .. } => replied(xid, &Reply::Path(format!("{path}0000000003"))),
+            Request::Call(Call::Create { path, .. }) => {
+                replied(xid, &Reply::Created { path: format!("{path}0000000003"), stat: None })
+            }
             request => answer(xid, &request),
         };
         client.write(&bytes);
@@ -105,7 +107,7 @@ fn chroot_is_added_to_requests_and_removed_from_replies_and_events() {
     let server = Server::with(|mut client| {
         client.serve_by(|xid, request| {
             let mut bytes = answer(xid, request);
-            if matches!(request, Request::Exists { .. }) {
+            if matches!(request, Request::Call(Call::Exists { .. })) {
                 for path in ["/zookeeper/x", "/zoo", "/other", "/zoo/dir/x"] {
                     WatchEvent { kind: EventKind::Deleted, path }.encode(9, &mut bytes);
                 }
@@ -154,7 +156,7 @@ fn requests_of_many_threads_are_answered_while_the_socket_is_full() {
     let server = Server::with(|mut client| {
         client.serve_by(|xid, request| match request {
             // As long as the request.
-            Request::SetData { data, .. } => {
+            Request::Call(Call::SetData { data, .. }) => {
                 let path = "x".repeat(data.len());
                 let mut bytes = answer(xid, request);
                 WatchEvent { kind: EventKind::Created, path: &path }.encode(9, &mut bytes);
@@ -218,15 +220,17 @@ fn panics_of_continuations_and_of_the_event_sink_end_nothing() {
 
 #[test]
 fn transaction_that_a_lost_session_ends_is_no_failed_operation() {
+    let failed = |error| Transacted::Failed { position: 0, error };
+    let committed = |count| Transacted::Committed(vec![OpOutcome::Checked; count]);
     let answers = [
-        (vec![Err(ZkError::SessionExpired)], Err(ZkError::SessionExpired)),
-        (vec![Err(ZkError::SessionMoved)], Err(ZkError::SessionMoved)),
-        (vec![Err(ZkError::NoNode)], Ok(Transacted::Failed { position: 0, error: ZkError::NoNode })),
-        (vec![Ok(Reply::Empty)], Ok(Transacted::Committed(vec![OpOutcome::Checked]))),
-        (vec![Ok(Reply::Empty), Ok(Reply::Empty)], Err(ZkError::MarshallingError)),
+        (failed(ZkError::SessionExpired), Err(ZkError::SessionExpired)),
+        (failed(ZkError::SessionMoved), Err(ZkError::SessionMoved)),
+        (failed(ZkError::NoNode), Ok(failed(ZkError::NoNode))),
+        (committed(1), Ok(committed(1))),
+        (committed(2), Err(ZkError::MarshallingError)),
     ];
-    for (results, expected) in answers {
-        let reply = Reply::Multi(results);
+    for (transacted, expected) in answers {
+        let reply = Reply::Multi(transacted);
         let server = Server::with(move |mut client| client.serve_by(|xid, _| replied(xid, &reply)));
         let connection = connect(&server.address());
         let check = Op::Check { path: "/a".to_owned(), version: None };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::server::{Client, SESSION, Seen, Server, accepted, answer, refused};
 use super::*;
-use crate::connection::codec::{AUTHENTICATION_REQUIRED, ConnectAnswer, ReplyHeader, Request};
+use crate::connection::codec::{AUTHENTICATION_REQUIRED, ConnectAnswer, Control, ReplyHeader, Request};
 use crate::connection::{Credential, resolver::NameService};
 use crate::error::{LockError, ZkError};
 use crate::recipe::names::Names;
@@ -136,7 +136,7 @@ fn credentials_are_sent_first_and_refused_ones_are_an_error() {
 
     let refusing = Server::with(|mut client| {
         client.serve_by(|xid, request| match request {
-            Request::Auth { .. } => refused(xid, ZkError::AuthFailed),
+            Request::Control(Control::Auth { .. }) => refused(xid, ZkError::AuthFailed),
             request => answer(xid, request),
         });
     });

@@ -8,7 +8,7 @@ use super::server::{Client, Seen, Server, answer};
 use super::*;
 use crate::client::{Call, Done};
 use crate::connection::Credential;
-use crate::connection::codec::{ConnectAnswer, Request};
+use crate::connection::codec::{ConnectAnswer, Control, Request};
 use crate::connection::driver;
 use crate::error::ZkError;
 use crate::tests::{deadline, eventually, next, wait::scaled};
@@ -51,7 +51,7 @@ fn session_whose_credentials_are_refused_later_is_lost_and_closed() {
         let refuses = refusing.load(Ordering::SeqCst);
         let mut is_open = true;
         client.serve_while(|xid, request| match request {
-            Request::Auth { .. } if refuses => {
+            Request::Control(Control::Auth { .. }) if refuses => {
                 is_open = false;
                 (super::server::refused(xid, ZkError::AuthFailed), false)
             }
@@ -165,7 +165,7 @@ fn connection_closed_or_dropped_on_its_own_thread_ends() {
 fn calls_under_way_fail_when_the_session_is_closed() {
     let server = Server::with(|mut client| {
         client.serve_by(|xid, request| match request {
-            Request::Exists { .. } => Vec::new(),
+            Request::Call(Call::Exists { .. }) => Vec::new(),
             // The reply comes for a request that was not the next.
             request => answer(xid, request),
         });

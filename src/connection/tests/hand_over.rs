@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::server::{Client, SESSION, Server, accepted};
-use crate::client::Stat;
-use crate::connection::codec::{EventKind, Reply, ReplyHeader, Request, WatchEvent};
+use super::server::{Client, SESSION, Server, accepted, replied};
+use crate::client::{Call, Reply, Stat};
+use crate::connection::codec::{EventKind, ReplyHeader, Request, WatchEvent};
 use crate::error::ZkError;
 use crate::recipe::names::Names;
 use crate::{BlockingWriteLock, RecoverableZooKeeper, RetryPolicy, Session};
@@ -25,39 +25,43 @@ const BEFORE: i64 = 150;
 fn serve(client: &mut Client, mut applied: i64, own: &Mutex<String>, event_zxid: Option<i64>) {
     while let Some(frame) = client.read() {
         let (xid, request) = Request::decode(&frame).unwrap();
+        let Request::Call(call) = request else {
+            client.write(&replied(xid, &Reply::Done));
+            continue;
+        };
         let mut bytes = Vec::new();
         let stat = Stat { czxid: 5, ephemeral_owner: SESSION, ..Stat::default() };
-        match &request {
+        match &call {
             // A write passes through the leader, and this server has applied everything then. The
             // first one dies before that.
-            Request::SetData { .. } => {
+            Call::SetData { .. } => {
                 if event_zxid.is_none() {
                     applied = DELETED + 1;
                 }
                 ReplyHeader { xid, zxid: applied, error: ZkError::NoNode.code() }.encode(&mut bytes);
             }
-            Request::Create { path, mode, .. } if mode.is_sequential() => {
+            Call::Create { path, mode, .. } if mode.is_sequential() => {
                 let path = format!("{path}0000000005");
                 *own.lock() = path.rsplit('/').next().unwrap().to_owned();
-                Reply::Created { path, stat }.encode(xid, applied, &mut bytes);
+                Reply::Created { path, stat: Some(stat) }.encode(xid, applied, &mut bytes);
             }
-            Request::GetChildren { .. } => {
+            Call::GetChildren { .. } => {
                 let names = [AHEAD.to_owned(), own.lock().clone()];
                 Reply::Children(Names::from_iter(names)).encode(xid, applied, &mut bytes);
             }
-            Request::GetData { path, .. } if path == "/state" => {
+            Call::GetData { path, .. } if &**path == "/state" => {
                 let data = if applied >= WRITTEN { &b"new"[..] } else { b"old" };
-                Reply::Data { data: data.to_vec(), stat }.encode(xid, applied, &mut bytes);
+                Reply::Data(data.to_vec(), stat).encode(xid, applied, &mut bytes);
             }
-            Request::GetData { path, .. } => {
-                Reply::Data { data: Vec::new(), stat }.encode(xid, applied, &mut bytes);
+            Call::GetData { path, .. } => {
+                Reply::Data(Vec::new(), stat).encode(xid, applied, &mut bytes);
                 if let Some(zxid) = event_zxid.filter(|_| path.ends_with(AHEAD)) {
                     WatchEvent { kind: EventKind::Deleted, path }.encode(zxid, &mut bytes);
                     return client.write(&bytes);
                 }
             }
-            Request::Exists { .. } => Reply::Stat(stat).encode(xid, applied, &mut bytes),
-            _ => Reply::Empty.encode(xid, applied, &mut bytes),
+            Call::Exists { .. } => Reply::Stat(stat).encode(xid, applied, &mut bytes),
+            _ => Reply::Done.encode(xid, applied, &mut bytes),
         }
         client.write(&bytes);
     }

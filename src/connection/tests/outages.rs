@@ -42,7 +42,7 @@ fn session_is_taken_up_again_after_a_lost_connection() {
 fn call_without_a_reply_fails_after_the_disconnect_was_reported() {
     let server = Server::with(|mut client| {
         client.serve_by(|xid, request| match request {
-            Request::Exists { .. } => Vec::new(),
+            Request::Call(Call::Exists { .. }) => Vec::new(),
             request => answer(xid, request),
         });
     });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::server::{MIN_TIMEOUT_MS, SESSION, Server, accepted, answer};
 use super::*;
 use crate::client::Granted;
-use crate::connection::codec::{ConnectRequest, Request};
+use crate::connection::codec::{ConnectRequest, Control, Request};
 use crate::tests::{eventually, next};
 
 /// Two of a server's ticks are its minimum session timeout.
@@ -60,7 +60,7 @@ fn session_of_the_probe_is_closed() {
         client.write(&accepted(request.timeout_ms.max(MIN_TIMEOUT_MS), SESSION));
         if request.timeout_ms == 1 {
             let frame = client.read().unwrap();
-            sender.send(Request::decode(&frame).unwrap().1 == Request::Close).unwrap();
+            sender.send(Request::decode(&frame).unwrap().1 == Request::Control(Control::Close)).unwrap();
         } else {
             client.answer_first_ping();
         }

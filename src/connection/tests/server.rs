@@ -9,9 +9,9 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use crate::client::Stat;
+use crate::client::{Call, Reply, Stat};
 use crate::connection::codec::{
-    ConnectAnswer, ConnectRequest, ConnectResponse, Frames, OpCode, Password, Reply, ReplyHeader, Request,
+    ConnectAnswer, ConnectRequest, ConnectResponse, Control, Frames, Password, ReplyHeader, Request,
 };
 use crate::error::ZkError;
 use crate::recipe::names::Names;
@@ -162,7 +162,7 @@ impl Client {
     pub(super) fn answer_first_ping(&mut self) -> Option<()> {
         let frame = self.read()?;
         match Request::decode(&frame).unwrap() {
-            (xid, Request::Ping) => self.write(&replied(xid, &Reply::Empty)),
+            (xid, Request::Control(Control::Ping)) => self.write(&replied(xid, &Reply::Done)),
             // Credentials come before.
             _ => self.unread = Some(frame),
         }
@@ -190,12 +190,12 @@ impl Client {
     pub(super) fn serve_accepted(&mut self, mut answer: impl FnMut(i32, &Request<'_>) -> (Vec<u8>, bool)) {
         while let Some(frame) = self.read() {
             let (xid, request) = Request::decode(&frame).unwrap();
-            if request != Request::Ping {
+            if request != Request::Control(Control::Ping) {
                 let _ = self.seen.send(Seen::Request(format!("{request:?}")));
             }
             let (bytes, goes_on) = answer(xid, &request);
             self.write(&bytes);
-            if !goes_on || request.operation() == OpCode::Close {
+            if !goes_on || request == Request::Control(Control::Close) {
                 break;
             }
         }
@@ -215,14 +215,16 @@ pub(super) fn accepted(timeout_ms: i32, session_id: i64) -> Vec<u8> {
 pub(super) fn answer(xid: i32, request: &Request<'_>) -> Vec<u8> {
     let stat = Stat { czxid: 5, ..Stat::default() };
     let reply = match request {
-        Request::Create { path, mode, .. } if mode.is_sequential() => {
-            Reply::Created { path: format!("{path}0000000003"), stat }
+        Request::Call(Call::Create { path, mode, .. }) => {
+            let number = if mode.is_sequential() { "0000000003" } else { "" };
+            Reply::Created { path: format!("{path}{number}"), stat: Some(stat) }
         }
-        Request::Create { path, .. } => Reply::Created { path: path.to_string(), stat },
-        Request::Exists { .. } | Request::SetData { .. } => Reply::Stat(stat),
-        Request::GetData { .. } => Reply::Data { data: b"data".to_vec(), stat },
-        Request::GetChildren { path, .. } => Reply::Children(Names::from_iter([format!("child of {path}")])),
-        _ => Reply::Empty,
+        Request::Call(Call::Exists { .. } | Call::SetData { .. }) => Reply::Stat(stat),
+        Request::Call(Call::GetData { .. }) => Reply::Data(b"data".to_vec(), stat),
+        Request::Call(Call::GetChildren { path, .. }) => {
+            Reply::Children(Names::from_iter([format!("child of {path}")]))
+        }
+        _ => Reply::Done,
     };
     replied(xid, &reply)
 }

@@ -1,7 +1,7 @@
 //! Random requests on a few znodes.
 
-use crate::client::{Acl, CreateMode, Permissions};
-use crate::connection::codec::Request;
+use crate::client::{Acl, Call, CreateMode, Op, Permissions};
+use crate::connection::codec::{Control, Request};
 use crate::tests::simulation::random::Random;
 
 /// Where everything happens.
@@ -29,44 +29,54 @@ const MODES: [CreateMode; 5] = [
 
 /// A request of any kind but those that begin or end a connection.
 pub(super) fn request(random: &mut Random, known: &[String]) -> Request<'static> {
-    match random.below(20) {
+    let call = match random.below(20) {
         0..=6 => write(random, known),
-        7..=8 => Request::Multi((0..=random.below(4)).map(|_| part(random, known)).collect()),
-        9..=10 => Request::RemoveWatches { path: path(random, known).into() },
-        11 => Request::Ping,
-        12..=14 => Request::Exists { path: path(random, known).into(), watch: random.one_in(2) },
-        15..=17 => Request::GetData { path: path(random, known).into(), watch: random.one_in(2) },
-        _ => Request::GetChildren { path: path(random, known).into(), watch: random.one_in(2) },
+        7..=8 => {
+            let steps: Vec<Op> = (0..=random.below(4)).map(|_| step(random, known)).collect();
+            Call::multi(steps).call
+        }
+        9..=10 => {
+            return Request::Control(Control::RemoveWatches { path: path(random, known).into() });
+        }
+        11 => return Request::Control(Control::Ping),
+        12..=14 => Call::exists(path(random, known), random.one_in(2)).call,
+        15..=17 => Call::get_data(path(random, known), random.one_in(2)).call,
+        _ => Call::get_children(path(random, known), random.one_in(2)).call,
+    };
+    Request::Call(call)
+}
+
+fn write(random: &mut Random, known: &[String]) -> Call {
+    match write_step(random, known) {
+        Op::Create { path, data, acl, mode } => Call::create(path, data, acl, mode).call,
+        Op::SetData { path, data, version } => Call::set_data(path, data, version).call,
+        Op::Delete { path, version } | Op::Check { path, version } => Call::delete(path, version).call,
     }
 }
 
-fn part(random: &mut Random, known: &[String]) -> Request<'static> {
+fn step(random: &mut Random, known: &[String]) -> Op {
     match random.below(4) {
-        0 => Request::Check { path: path(random, known).into(), version: version(random) },
-        _ => write(random, known),
+        0 => Op::Check { path: path(random, known), version: version(random) },
+        _ => write_step(random, known),
     }
 }
 
-fn write(random: &mut Random, known: &[String]) -> Request<'static> {
+fn write_step(random: &mut Random, known: &[String]) -> Op {
     match random.below(8) {
         0..=3 => create(random),
-        4..=5 => Request::Delete { path: path(random, known).into(), version: version(random) },
-        _ => Request::SetData {
-            path: path(random, known).into(),
-            data: data(random).into(),
-            version: version(random),
-        },
+        4..=5 => Op::Delete { path: path(random, known), version: version(random) },
+        _ => Op::SetData { path: path(random, known), data: data(random), version: version(random) },
     }
 }
 
-fn create(random: &mut Random) -> Request<'static> {
+fn create(random: &mut Random) -> Op {
     let mode = random.of(&MODES);
     let path = match random.below(30) {
         0 => random.of(&BAD_PATHS).to_owned(),
         _ => random.of(&PATHS[..8]).to_owned(),
     };
     let path = if mode.is_sequential() { format!("{path}/n-") } else { path };
-    Request::Create { path: path.into(), data: data(random).into(), acl: acl(random).into(), mode }
+    Op::Create { path, data: data(random), acl: acl(random), mode }
 }
 
 /// One of the znodes that exist sometimes, or one with a number.
@@ -77,8 +87,8 @@ fn path(random: &mut Random, known: &[String]) -> String {
     }
 }
 
-fn version(random: &mut Random) -> i32 {
-    random.of(&[-1, -1, -1, 0, 0, 1, 2])
+fn version(random: &mut Random) -> Option<i32> {
+    random.of(&[None, None, None, Some(0), Some(0), Some(1), Some(2)])
 }
 
 fn data(random: &mut Random) -> Vec<u8> {

@@ -22,8 +22,8 @@ use self::history::{CONTAINER, CREDENTIAL, ROOT};
 use self::model::ModelConnection;
 use self::real::{RealConnection, RealSession};
 use self::seen::{Numbers, Seen};
-use crate::client::{Acl, CreateMode};
-use crate::connection::codec::{EventKind, Reply, Request};
+use crate::client::{Acl, Call, CreateMode, Op, Reply};
+use crate::connection::codec::{Control, EventKind, Request};
 use crate::error::ZkError;
 use crate::fake::{ReadChecks, SimulatedZooKeeper};
 use crate::tests::deadline;
@@ -93,7 +93,6 @@ impl Watches {
             match one {
                 Seen::Event(kind, path) => self.fired(*kind, path),
                 Seen::Reply(reply) => self.answered(requests.next(), reply),
-                Seen::Failed(..) => drop(requests.next()),
                 Seen::End | Seen::Silence => {}
             }
         }
@@ -111,16 +110,16 @@ impl Watches {
 
     fn answered(&mut self, request: Option<&Request<'_>>, reply: &Result<Reply, ZkError>) {
         match (request, reply) {
-            (Some(Request::Exists { path, watch: true }), Err(ZkError::NoNode)) => {
-                self.existence.insert(path.to_string());
+            (Some(Request::Call(call)), Ok(reply)) => {
+                let Some(path) = call.watched_path() else { return };
+                let set = match reply {
+                    Reply::Found(None) => &mut self.existence,
+                    Reply::Children(_) => &mut self.children,
+                    _ => &mut self.data,
+                };
+                set.insert(path.to_string());
             }
-            (Some(Request::Exists { path, watch: true } | Request::GetData { path, watch: true }), Ok(_)) => {
-                self.data.insert(path.to_string());
-            }
-            (Some(Request::GetChildren { path, watch: true }), Ok(_)) => {
-                self.children.insert(path.to_string());
-            }
-            (Some(Request::RemoveWatches { path }), Ok(_)) => {
+            (Some(Request::Control(Control::RemoveWatches { path })), Ok(_)) => {
                 let path: &str = path;
                 self.data.remove(path);
                 self.existence.remove(path);
@@ -133,7 +132,7 @@ impl Watches {
     fn to_set_again(&self, relative_zxid: i64) -> Request<'static> {
         let list = |paths: &BTreeSet<String>| paths.iter().map(|path| path.clone().into()).collect();
         let (data, exist, child) = (list(&self.data), list(&self.existence), list(&self.children));
-        Request::SetWatches { relative_zxid, data, exist, child }
+        Request::Control(Control::SetWatches { relative_zxid, data, exist, child })
     }
 }
 
@@ -180,7 +179,7 @@ impl Comparison {
             self.step();
         }
         for client in 0..self.clients.len() {
-            self.make(client, &[Request::Ping]);
+            self.make(client, &[Request::Control(Control::Ping)]);
         }
         self.compare_all_that_is_left();
         println!(
@@ -233,7 +232,7 @@ impl Comparison {
         self.note(format!("client {number}: {}", describe(requests)));
         self.compare(&of_real, &of_model);
         for one in &of_real {
-            if let Seen::Reply(Ok(Reply::Created { path, .. } | Reply::Path(path))) = one {
+            if let Seen::Reply(Ok(Reply::Created { path, .. })) = one {
                 self.learn(path);
             }
         }
@@ -334,14 +333,15 @@ impl Comparison {
         let (real, model) = client.connection.as_mut().expect("it is connected");
         let of_real = real.make(&[for_real], &mut client.session);
         let of_model = model.make(&[for_model]);
-        client.watches.note(&[Request::Ping], &of_real);
+        client.watches.note(&[Request::Control(Control::Ping)], &of_real);
         self.note(format!("client {number}: sets its watches again"));
         self.compare(&sorted(of_real), &sorted(of_model));
     }
 
     fn authenticate(&mut self, number: usize) {
         let (scheme, auth) = CREDENTIAL;
-        self.make(number, &[Request::Auth { scheme: scheme.into(), auth: auth.as_bytes().into() }]);
+        let credential = Control::Auth { scheme: scheme.into(), auth: auth.as_bytes().into() };
+        self.make(number, &[Request::Control(credential)]);
         self.clients[number].is_authenticated = true;
     }
 
@@ -362,7 +362,7 @@ impl Comparison {
         if self.servers.len() > 1 {
             self.make_now(number, &[nothing()]);
         }
-        self.make_in_any_order(number, &Request::Close);
+        self.make_in_any_order(number, &Request::Control(Control::Close));
         self.session_has_ended(number);
     }
 
@@ -423,7 +423,7 @@ impl Comparison {
             &[
                 create(CONTAINER, CreateMode::Container),
                 create(&child, CreateMode::Persistent),
-                Request::Delete { path: child.clone().into(), version: -1 },
+                Request::Call(Call::delete(child.as_str(), None).call),
             ],
         );
         let is_done = seen.iter().all(|one| !matches!(one, Seen::Reply(Err(_))));
@@ -440,9 +440,9 @@ impl Comparison {
         let mut session = RealSession::none();
         let mut observer = RealConnection::open(&server, &mut session, LONG).expect("a new session");
         let until = Instant::now() + deadline();
-        let exists = Request::Exists { path: path.to_owned().into(), watch: false };
+        let exists = Request::Call(Call::exists(path, false).call);
         while observer.make(&[nothing(), exists.clone()], &mut session).last()
-            != Some(&Seen::Reply(Err(ZkError::NoNode)))
+            != Some(&Seen::Reply(Ok(Reply::Found(None))))
         {
             assert!(Instant::now() < until, "{path} does not go");
             for client in &mut self.clients {
@@ -453,7 +453,7 @@ impl Comparison {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        observer.make(&[Request::Close], &mut session);
+        observer.make(&[Request::Control(Control::Close)], &mut session);
     }
 
     /// The clients whose turn has not come for long ping.
@@ -473,10 +473,11 @@ impl Comparison {
         let mut paths = vec![ROOT.to_owned()];
         while let Some(path) = paths.pop() {
             let reads = [
-                Request::Exists { path: path.clone().into(), watch: false },
-                Request::GetData { path: path.clone().into(), watch: false },
-                Request::GetChildren { path: path.clone().into(), watch: false },
+                Call::exists(path.as_str(), false).call,
+                Call::get_data(path.as_str(), false).call,
+                Call::get_children(path.as_str(), false).call,
             ];
+            let reads = reads.map(Request::Call);
             let seen = self.make(0, &reads);
             if let Some(Seen::Reply(Ok(Reply::Children(names)))) = seen.last() {
                 paths.extend(names.iter().map(|name| format!("{path}/{name}")));
@@ -486,17 +487,12 @@ impl Comparison {
 }
 
 fn create(path: &str, mode: CreateMode) -> Request<'static> {
-    Request::Create {
-        path: path.to_owned().into(),
-        data: Vec::new().into(),
-        acl: Acl::open_unsafe().into(),
-        mode,
-    }
+    Request::Call(Call::create(path, [], Acl::open_unsafe(), mode).call)
 }
 
 /// A write that changes nothing, and passes through the leader.
 fn nothing() -> Request<'static> {
-    Request::SetData { path: "/none".into(), data: Vec::new().into(), version: i32::MIN }
+    Request::Call(Call::set_data("/none", [], Some(i32::MIN)).call)
 }
 
 fn sorted(mut seen: Vec<Seen>) -> Vec<Seen> {
@@ -508,19 +504,21 @@ fn sorted(mut seen: Vec<Seen>) -> Vec<Seen> {
 }
 
 fn describe(requests: &[Request<'_>]) -> String {
+    let step = |step: &Op| match step {
+        Op::Create { path, mode, acl, .. } => format!("Create({path:?}) {mode:?} {acl:?}"),
+        Op::Delete { path, version } => format!("Delete({path:?}) at {version:?}"),
+        Op::SetData { path, version, .. } => format!("SetData({path:?}) at {version:?}"),
+        Op::Check { path, version } => format!("Check({path:?}) at {version:?}"),
+    };
     let one = |request: &Request<'_>| match request {
-        Request::Multi(parts) => format!("Multi({})", describe(parts)),
-        Request::Create { mode, acl, .. } => format!("{request:?} {mode:?} {acl:?}"),
-        Request::Delete { version, .. }
-        | Request::SetData { version, .. }
-        | Request::Check { version, .. } => {
-            format!("{request:?} at {version}")
+        Request::Call(Call::Multi(steps)) => {
+            format!("Multi({})", steps.iter().map(step).collect::<Vec<_>>().join(", "))
         }
-        Request::Exists { watch, .. }
-        | Request::GetData { watch, .. }
-        | Request::GetChildren { watch, .. } => {
-            format!("{request:?}{}", if *watch { " and watch" } else { "" })
+        Request::Call(Call::Create { mode, acl, .. }) => format!("{request:?} {mode:?} {acl:?}"),
+        Request::Call(Call::Delete { version, .. } | Call::SetData { version, .. }) => {
+            format!("{request:?} at {version:?}")
         }
+        Request::Call(call) if call.watched_path().is_some() => format!("{request:?} and watch"),
         _ => format!("{request:?}"),
     };
     requests.iter().map(one).collect::<Vec<_>>().join(", ")

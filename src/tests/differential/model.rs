@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::seen::Seen;
-use crate::connection::codec::{Reply, Request};
+use crate::client::Reply;
+use crate::connection::codec::{Control, Request};
+use crate::error::ZkResult;
 use crate::fake::{Connection, SimulatedZooKeeper};
 
 static LAST_NUMBER: AtomicI64 = AtomicI64::new(0);
@@ -39,26 +41,27 @@ impl ModelConnection {
 
     fn answer(&self, request: &Request<'_>, seen: &mut Vec<Seen>) -> Seen {
         let reply = match request {
-            Request::Ping => Ok(Reply::Empty),
-            Request::Auth { scheme, auth } => {
+            Request::Call(call) if call.is_write() => self.connection.write(call),
+            Request::Call(call) => self.connection.read(call, None),
+            Request::Control(control) => self.obey(control, seen).map(|()| Reply::Done),
+        };
+        Seen::reply(reply)
+    }
+
+    fn obey(&self, control: &Control<'_>, seen: &mut Vec<Seen>) -> ZkResult<()> {
+        match control {
+            Control::RemoveWatches { path } => self.connection.remove_watches(path)?,
+            Control::Ping | Control::Touch { .. } => {}
+            Control::Auth { scheme, auth } => {
                 self.connection.authenticate(scheme, &String::from_utf8_lossy(auth));
-                Ok(Reply::Empty)
             }
-            Request::SetWatches { relative_zxid, data, exist, child } => {
+            Control::SetWatches { relative_zxid, data, exist, child } => {
                 for event in self.connection.set_watches(*relative_zxid, [data, exist, child], None) {
                     seen.push(Seen::Event(event.kind, event.path));
                 }
-                Ok(Reply::Empty)
             }
-            Request::Close => {
-                self.zookeeper.expire_session(self.session);
-                Ok(Reply::Empty)
-            }
-            Request::Create { .. } | Request::Delete { .. } | Request::SetData { .. } | Request::Multi(_) => {
-                self.connection.write(request)
-            }
-            read => self.connection.read(read, None),
-        };
-        Seen::reply(reply)
+            Control::Close => self.zookeeper.expire_session(self.session),
+        }
+        Ok(())
     }
 }

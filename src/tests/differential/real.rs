@@ -6,11 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::seen::Seen;
+use crate::client::{Call, Op, Reply};
+use crate::connection::Chroot;
 use crate::connection::codec::{
-    ConnectAnswer, ConnectRequest, DEFAULT_MAX_FRAME, Frames, OpCode, Password, Reply, ReplyHeader, Request,
+    ConnectAnswer, ConnectRequest, Control, DEFAULT_MAX_FRAME, Frames, Password, ReplyHeader, Request,
     WatchEvent, XID_AUTH, XID_EVENT, XID_PING, XID_SET_WATCHES, decode_connect_answer,
 };
-use crate::error::ZkError;
 use crate::tests::deadline;
 
 /// How long a server may be silent before it is nudged.
@@ -98,7 +99,7 @@ impl RealConnection {
             return;
         }
         let mut bytes = Vec::new();
-        Request::Ping.encode(XID_PING, &mut bytes);
+        Control::Ping.encode(XID_PING, &mut bytes);
         self.stream.write_all(&bytes).unwrap();
         self.last_sent = Instant::now();
         self.pings += 1;
@@ -107,33 +108,31 @@ impl RealConnection {
     /// Sends requests in one write, and returns what comes up to the last reply.
     pub(super) fn make(&mut self, requests: &[Request<'_>], session: &mut RealSession) -> Vec<Seen> {
         let mut bytes = Vec::new();
-        let mut awaited = Vec::new();
         for request in requests {
             let xid = match request {
-                Request::Ping => XID_PING,
-                Request::Auth { .. } => XID_AUTH,
-                Request::SetWatches { .. } => XID_SET_WATCHES,
+                Request::Control(Control::Ping) => XID_PING,
+                Request::Control(Control::Auth { .. }) => XID_AUTH,
+                Request::Control(Control::SetWatches { .. }) => XID_SET_WATCHES,
                 _ => self.next_xid,
             };
             self.next_xid += 1;
             request.encode(xid, &mut bytes);
-            awaited.push(request.operation());
         }
         self.stream.write_all(&bytes).unwrap();
         self.last_sent = Instant::now();
         let mut seen = Vec::new();
-        for operation in awaited {
-            while !self.read_one(operation, session, &mut seen) {}
+        for request in requests {
+            while !self.read_one(request, session, &mut seen) {}
         }
         seen
     }
 
-    /// Reads an event, or the reply to this operation; `true` for the reply, or at the end.
-    fn read_one(&mut self, operation: OpCode, session: &mut RealSession, seen: &mut Vec<Seen>) -> bool {
+    /// Reads an event, or the reply to this request; `true` for the reply, or at the end.
+    fn read_one(&mut self, request: &Request<'_>, session: &mut RealSession, seen: &mut Vec<Seen>) -> bool {
         let frame = match self.read_frame(deadline()) {
             Ok(frame) => frame,
             Err(end) => {
-                seen.push(end);
+                seen.push(*end);
                 return true;
             }
         };
@@ -151,16 +150,17 @@ impl RealConnection {
             self.pings -= 1;
             return false;
         }
-        let reply = match header.error {
-            0 => Ok(Reply::decode(operation, body).unwrap()),
-            code => Err(ZkError::from_code(code)),
+        let steps: &[Op] = match request {
+            Request::Call(Call::Multi(steps)) => steps,
+            _ => &[],
         };
-        seen.push(Seen::reply(reply));
+        let reply = Reply::decode(request.operation(), steps, &Chroot::default(), header, body);
+        seen.push(Seen::reply(reply.unwrap()));
         true
     }
 
     /// The next frame, or [`Seen::End`] or [`Seen::Silence`].
-    fn read_frame(&mut self, limit: Duration) -> Result<Vec<u8>, Seen> {
+    fn read_frame(&mut self, limit: Duration) -> Result<Vec<u8>, Box<Seen>> {
         let until = Instant::now() + limit;
         loop {
             if let Some(frame) = self.frames.next().unwrap() {
@@ -168,12 +168,12 @@ impl RealConnection {
             }
             let mut bytes = [0; 16 << 10];
             match self.stream.read(&mut bytes) {
-                Ok(0) => return Err(Seen::End),
+                Ok(0) => return Err(Box::new(Seen::End)),
                 Ok(length) => self.frames.push(&bytes[..length]),
                 Err(error) => match error.kind() {
-                    ErrorKind::ConnectionReset => return Err(Seen::End),
+                    ErrorKind::ConnectionReset => return Err(Box::new(Seen::End)),
                     ErrorKind::WouldBlock if Instant::now() < until => self.nudge(),
-                    ErrorKind::WouldBlock => return Err(Seen::Silence),
+                    ErrorKind::WouldBlock => return Err(Box::new(Seen::Silence)),
                     _ => panic!("no answer: {error}"),
                 },
             }
@@ -187,7 +187,7 @@ impl RealConnection {
     fn nudge(&mut self) {
         println!("differential: the server says nothing, and is nudged");
         let mut bytes = Vec::new();
-        Request::Exists { path: "/".into(), watch: false }.encode(XID_NUDGE, &mut bytes);
+        Request::Call(Call::exists("/", false).call).encode(XID_NUDGE, &mut bytes);
         self.stream.write_all(&bytes).unwrap();
     }
 }

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::client::Stat;
-use crate::connection::codec::{EventKind, Reply};
-use crate::error::{ZkError, ZkResult};
+use crate::client::{OpOutcome, Reply, Stat, Transacted};
+use crate::connection::codec::EventKind;
+use crate::error::ZkResult;
 
 /// What comes on a connection, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Reply(ZkResult<Reply>),
-    /// A multi failed at this request. Servers put numbers into the places of the others.
-    Failed(usize, ZkError),
     Event(EventKind, String),
     /// The server has ended the connection.
     End,
@@ -28,32 +26,26 @@ impl Seen {
                 sorted.sort();
                 Seen::Reply(Ok(Reply::Children(sorted.into())))
             }
-            Ok(reply) => match reply.multi_failure() {
-                Some((position, error)) => Seen::Failed(position, error),
-                None => Seen::Reply(Ok(reply)),
-            },
-            Err(error) => Seen::Reply(Err(error)),
+            reply => Seen::Reply(reply),
         }
     }
 
     /// The stats in it, taken out: they have numbers of transactions and sessions.
     fn take_stats(&mut self) -> Vec<Stat> {
-        fn of_reply(reply: &mut Reply, stats: &mut Vec<Stat>) {
-            match reply {
-                Reply::Created { stat, .. } | Reply::Stat(stat) | Reply::Data { stat, .. } => {
-                    stats.push(std::mem::take(stat));
-                }
-                Reply::Multi(results) => {
-                    results.iter_mut().flatten().for_each(|reply| of_reply(reply, stats));
-                }
-                Reply::Empty | Reply::Children(_) | Reply::Path(_) => {}
+        match self {
+            Seen::Reply(Ok(Reply::Created { stat, .. } | Reply::Found(stat))) => {
+                stat.iter_mut().map(std::mem::take).collect()
             }
+            Seen::Reply(Ok(Reply::Stat(stat) | Reply::Data(_, stat))) => vec![std::mem::take(stat)],
+            Seen::Reply(Ok(Reply::Multi(Transacted::Committed(outcomes)))) => {
+                let of_outcome = |outcome: &mut OpOutcome| match outcome {
+                    OpOutcome::DataSet(stat) => Some(std::mem::take(stat)),
+                    _ => None,
+                };
+                outcomes.iter_mut().filter_map(of_outcome).collect()
+            }
+            _ => Vec::new(),
         }
-        let mut stats = Vec::new();
-        if let Seen::Reply(Ok(reply)) = self {
-            of_reply(reply, &mut stats);
-        }
-        stats
     }
 }
 

@@ -1,12 +1,13 @@
 //! The frames of a server, written by hand.
 
 use super::{bytes, framed};
-use crate::client::Stat;
+use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Stat, Transacted};
+use crate::connection::chroot::Chroot;
 use crate::connection::codec::{
-    ConnectAnswer, ConnectResponse, DecodeError, EventKind, MAX_REQUEST, OpCode, Password, Reply,
-    ReplyHeader, Request, WatchEvent, XID_EVENT, decode_connect_answer,
+    ConnectAnswer, ConnectResponse, DecodeError, EventKind, MAX_REQUEST, OpCode, Password, ReplyHeader,
+    WatchEvent, XID_EVENT, decode_connect_answer,
 };
-use crate::error::ZkError;
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
 
 /// A `Stat` with a different number in each field.
@@ -30,17 +31,28 @@ fn stat() -> Stat {
     }
 }
 
+/// Decodes the body of a reply that reports no error.
+fn decode(operation: OpCode, steps: &[Op], body: &[u8]) -> Result<ZkResult<Reply>, DecodeError> {
+    let header = ReplyHeader { xid: 5, zxid: 9, error: 0 };
+    Reply::decode(operation, steps, &Chroot::default(), header, body)
+}
+
 #[track_caller]
 fn assert_reply(operation: OpCode, reply: Reply, body: &str) {
-    assert_eq!(Reply::decode(operation, &bytes(body)).as_ref(), Ok(&reply), "{operation:?}");
+    assert_eq!(decode(operation, &[], &bytes(body)).as_ref(), Ok(&Ok(reply.clone())), "{operation:?}");
+    assert_encoded(&reply, body);
+}
+
+#[track_caller]
+fn assert_encoded(reply: &Reply, body: &str) {
     let mut frame = Vec::new();
     reply.encode(5, 0x1_0000_0009, &mut frame);
-    assert_eq!(frame, framed(&format!("00000005 0000000100000009 00000000 {body}")), "{operation:?}");
+    assert_eq!(frame, framed(&format!("00000005 0000000100000009 00000000 {body}")), "{reply:?}");
 }
 
 #[track_caller]
 fn assert_malformed(operation: OpCode, body: &str, error: DecodeError) {
-    assert_eq!(Reply::decode(operation, &bytes(body)), Err(error), "{operation:?} {body}");
+    assert_eq!(decode(operation, &[], &bytes(body)), Err(error), "{operation:?} {body}");
 }
 
 const ACCEPTED: &str = "00000000 00000fa0 8000000000000001 00000010 '0123456789abcdef'";
@@ -142,15 +154,46 @@ fn reply_header_has_16_bytes_and_the_body_follows() {
 #[test]
 fn replies_about_one_znode() {
     for operation in [OpCode::Create2, OpCode::CreateContainer] {
-        let created = Reply::Created { path: "/l/x-0000000007".to_owned(), stat: stat() };
+        let created = Reply::Created { path: "/l/x-0000000007".to_owned(), stat: Some(stat()) };
         assert_reply(operation, created, &format!("0000000f '/l/x-0000000007' {STAT}"));
     }
-    for operation in [OpCode::Exists, OpCode::SetData] {
-        assert_reply(operation, Reply::Stat(stat()), STAT);
-    }
-    let data = Reply::Data { data: b"me".to_vec(), stat: stat() };
+    assert_reply(OpCode::Exists, Reply::Found(Some(stat())), STAT);
+    assert_reply(OpCode::SetData, Reply::Stat(stat()), STAT);
+    let data = Reply::Data(b"me".to_vec(), stat());
     assert_reply(OpCode::GetData, data, &format!("00000002 'me' {STAT}"));
-    assert_reply(OpCode::Create, Reply::Path("/a".to_owned()), "00000002 '/a'");
+    let created = Reply::Created { path: "/a".to_owned(), stat: None };
+    assert_reply(OpCode::Create, created, "00000002 '/a'");
+}
+
+#[test]
+fn error_in_the_header_is_that_of_the_call_and_a_missing_znode_does_not_exist() {
+    let decode = |operation, error| {
+        let header = ReplyHeader { xid: 5, zxid: 9, error };
+        Reply::decode(operation, &[], &Chroot::default(), header, b"garbage").unwrap()
+    };
+    assert_eq!(decode(OpCode::Exists, -101), Ok(Reply::Found(None)));
+    assert_eq!(decode(OpCode::GetData, -101), Err(ZkError::NoNode));
+    assert_eq!(decode(OpCode::Exists, -102), Err(ZkError::NoAuth));
+    let mut missing = Vec::new();
+    Reply::Found(None).encode(5, 9, &mut missing);
+    assert_eq!(missing, framed("00000005 0000000000000009 ffffff9b"));
+}
+
+#[test]
+fn chroot_is_removed_from_the_paths_of_replies_and_a_path_outside_cannot_be_read() {
+    let chroot = Chroot::new("/zoo");
+    let header = ReplyHeader { xid: 5, zxid: 9, error: 0 };
+    let step = Op::Create { path: "/a".to_owned(), data: vec![], acl: vec![], mode: CreateMode::Persistent };
+    for (path, inside) in [("'/zoo/aa'", Ok("/aa")), ("'/zoobaa'", Err(ZkError::MarshallingError))] {
+        let created =
+            Reply::decode(OpCode::Create2, &[], &chroot, header, &bytes(&format!("00000007 {path} {STAT}")));
+        let expected = inside.map(|path| Reply::Created { path: path.to_owned(), stat: Some(stat()) });
+        assert_eq!(created, Ok(expected));
+        let body = bytes(&format!("00000001 00 00000000 00000007 {path} ffffffff 01 ffffffff"));
+        let created = Reply::decode(OpCode::Multi, std::slice::from_ref(&step), &chroot, header, &body);
+        let outcome = |path: &str| OpOutcome::Created(path.to_owned());
+        assert_eq!(created, Ok(inside.map(|path| Reply::Multi(Transacted::Committed(vec![outcome(path)])))));
+    }
 }
 
 #[test]
@@ -162,9 +205,10 @@ fn stat_has_68_bytes() {
 
 #[test]
 fn null_data_and_null_lists_are_empty() {
-    let data = Reply::decode(OpCode::GetData, &bytes(&format!("ffffffff {STAT}")));
-    assert_eq!(data, Ok(Reply::Data { data: Vec::new(), stat: stat() }));
-    assert_eq!(Reply::decode(OpCode::GetChildren, &bytes("ffffffff")), Ok(Reply::Children(Names::default())));
+    let data = decode(OpCode::GetData, &[], &bytes(&format!("ffffffff {STAT}")));
+    assert_eq!(data, Ok(Ok(Reply::Data(Vec::new(), stat()))));
+    let names = decode(OpCode::GetChildren, &[], &bytes("ffffffff"));
+    assert_eq!(names, Ok(Ok(Reply::Children(Names::default()))));
 }
 
 #[test]
@@ -197,46 +241,103 @@ fn empty_replies_have_no_body() {
         OpCode::Close,
     ];
     for operation in operations {
-        assert_reply(operation, Reply::Empty, "");
+        assert_reply(operation, Reply::Done, "");
         assert_malformed(operation, "00", DecodeError::TrailingBytes);
     }
 }
 
+fn create(mode: CreateMode) -> Op {
+    Op::Create { path: "/b".to_owned(), data: Vec::new(), acl: Vec::new(), mode }
+}
+
+fn set_data() -> Op {
+    Op::SetData { path: "/c".to_owned(), data: Vec::new(), version: None }
+}
+
+fn delete() -> Op {
+    Op::Delete { path: String::new(), version: None }
+}
+
+fn check() -> Op {
+    Op::Check { path: "/e".to_owned(), version: None }
+}
+
+fn committed(outcomes: Vec<OpOutcome>) -> Reply {
+    Reply::Multi(Transacted::Committed(outcomes))
+}
+
+const END: &str = "ffffffff 01 ffffffff";
+
 #[test]
 fn multi_that_succeeded() {
-    let results = vec![
-        Ok(Reply::Created { path: "/b".to_owned(), stat: stat() }),
-        Ok(Reply::Stat(stat())),
-        Ok(Reply::Empty),
-        Ok(Reply::Path("/d".to_owned())),
-    ];
+    let steps =
+        [create(CreateMode::Persistent), set_data(), delete(), create(CreateMode::Container), check()];
+    let reply = committed(vec![
+        OpOutcome::Created("/b".to_owned()),
+        OpOutcome::DataSet(stat()),
+        OpOutcome::Deleted,
+        OpOutcome::Created("/d".to_owned()),
+        OpOutcome::Checked,
+    ]);
+    let rest = format!("0000000d 00 00000000 {END}");
     let body = format!(
-        "0000000f 00 00000000  00000002 '/b' {STAT}
+        "00000001 00 00000000  00000002 '/b'
         00000005 00 00000000  {STAT}
         00000002 00 00000000
-        00000001 00 00000000  00000002 '/d'
-        ffffffff 01 ffffffff"
+        00000001 00 00000000  00000002 '/d' {rest}"
     );
-    let reply = Reply::Multi(results);
-    assert_eq!(reply.multi_failure(), None);
-    assert_reply(OpCode::Multi, reply, &body);
-    assert_reply(OpCode::Multi, Reply::Multi(Vec::new()), "ffffffff 01 ffffffff");
-    let check = bytes("0000000d 00 00000000 ffffffff 01 ffffffff");
-    assert_eq!(Reply::decode(OpCode::Multi, &check), Ok(Reply::Multi(vec![Ok(Reply::Empty)])));
+    assert_eq!(decode(OpCode::Multi, &steps, &bytes(&body)), Ok(Ok(reply.clone())));
+    assert_encoded(&reply, &body);
+    // The metadata of a create, and other servers' number of a check.
+    for (number, check) in [("0000000f", "0000000d"), ("00000013", "00000002")] {
+        let body = format!(
+            "{number} 00 00000000  00000002 '/b' {STAT}
+            00000005 00 00000000  {STAT}
+            00000002 00 00000000
+            {number} 00 00000000  00000002 '/d' {STAT}
+            {check} 00 00000000 {END}"
+        );
+        assert_eq!(decode(OpCode::Multi, &steps, &bytes(&body)), Ok(Ok(reply.clone())));
+    }
+    assert_reply(OpCode::Multi, committed(Vec::new()), END);
 }
 
 #[test]
 fn multi_that_failed_has_an_error_for_each_step() {
-    let reply = Reply::Multi(vec![Err(ZkError::Other(0)), Err(ZkError::NodeExists), Err(ZkError::Other(-2))]);
-    assert_eq!(reply.multi_failure(), Some((1, ZkError::NodeExists)));
-    assert_reply(
-        OpCode::Multi,
-        reply,
-        "ffffffff 00 00000000  00000000
-        ffffffff 00 ffffff92  ffffff92
-        ffffffff 00 fffffffe  fffffffe
-        ffffffff 01 ffffffff",
-    );
+    let steps = [delete(), create(CreateMode::Persistent), check()];
+    let failed = Reply::Multi(Transacted::Failed { position: 1, error: ZkError::NodeExists });
+    let until_then = "ffffffff 00 00000000  00000000
+        ffffffff 00 ffffff92  ffffff92";
+    let body = format!("{until_then} ffffffff 00 fffffffe  fffffffe {END}");
+    assert_eq!(decode(OpCode::Multi, &steps, &bytes(&body)), Ok(Ok(failed.clone())));
+    assert_encoded(&failed, &format!("{until_then} {END}"));
+}
+
+#[test]
+fn multi_of_a_session_that_cannot_go_on_has_no_failed_step() {
+    for error in [ZkError::SessionExpired, ZkError::SessionMoved, ZkError::ConnectionLoss] {
+        let code = error.code();
+        let body = format!("ffffffff 00 {code:08x} {code:08x} {END}");
+        assert_eq!(decode(OpCode::Multi, &[delete()], &bytes(&body)), Ok(Err(error)));
+    }
+}
+
+#[test]
+fn multi_whose_results_do_not_fit_its_steps_cannot_be_read() {
+    let deleted = "00000002 00 00000000";
+    let set = format!("00000005 00 00000000 {STAT}");
+    let created = "00000001 00 00000000 00000002 '/b'";
+    for (steps, results) in [
+        (vec![delete(), delete()], deleted),
+        (vec![], deleted),
+        (vec![create(CreateMode::Persistent)], deleted),
+        (vec![set_data()], deleted),
+        (vec![delete()], created),
+        (vec![check()], &set),
+    ] {
+        let outcome = decode(OpCode::Multi, &steps, &bytes(&format!("{results} {END}")));
+        assert_eq!(outcome, Ok(Err(ZkError::MarshallingError)), "{results} for {steps:?}");
+    }
 }
 
 #[test]
@@ -250,24 +351,19 @@ fn malformed_multi_is_an_error() {
 
 #[test]
 fn multi_has_no_more_results_than_a_request_has_steps() {
-    let step = Request::Delete { path: "".into(), version: -1 };
-    let mut one = Vec::new();
-    Request::Multi(vec![step.clone()]).encode(1, &mut one);
-    let mut two = Vec::new();
-    Request::Multi(vec![step.clone(), step]).encode(1, &mut two);
-    let max = MAX_REQUEST / (two.len() - one.len());
+    let length = |steps: Vec<Op>| {
+        let mut frame = Vec::new();
+        Call::multi(steps).call.encode(OpCode::Multi, &Chroot::default(), 1, &mut frame);
+        frame.len()
+    };
+    let max = MAX_REQUEST / (length(vec![delete(); 2]) - length(vec![delete()]));
 
     let decode = |count| {
-        let body = [bytes("00000002 00 00000000").repeat(count), bytes("ffffffff 01 ffffffff")].concat();
-        Reply::decode(OpCode::Multi, &body)
+        let body = [bytes("00000002 00 00000000").repeat(count), bytes(END)].concat();
+        decode(OpCode::Multi, &vec![delete(); count], &body)
     };
-    assert_eq!(decode(max), Ok(Reply::Multi(vec![Ok(Reply::Empty); max])));
+    assert_eq!(decode(max), Ok(Ok(committed(vec![OpOutcome::Deleted; max]))));
     assert_eq!(decode(max + 1), Err(DecodeError::TooLong));
-}
-
-#[test]
-fn only_a_multi_has_a_failure() {
-    assert_eq!(Reply::Empty.multi_failure(), None);
 }
 
 #[test]

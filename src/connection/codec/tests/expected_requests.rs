@@ -3,10 +3,17 @@
 use std::borrow::Cow;
 
 use super::{bytes, framed};
-use crate::client::{Acl, CreateMode, Permissions};
+use crate::client::{Acl, Call, CreateMode, Op, Permissions};
+use crate::connection::chroot::Chroot;
 use crate::connection::codec::{
-    ConnectRequest, DecodeError, MAX_REQUEST, OpCode, Password, Request, XID_AUTH, XID_PING, XID_SET_WATCHES,
+    ConnectRequest, Control, DecodeError, MAX_REQUEST, OpCode, Password, Request, XID_AUTH, XID_PING,
+    XID_SET_WATCHES,
 };
+
+#[track_caller]
+fn assert_call(xid: i32, call: Call, contents: &str) {
+    assert_request(xid, Request::Call(call), contents);
+}
 
 #[track_caller]
 fn assert_request(xid: i32, request: Request<'_>, contents: &str) {
@@ -16,16 +23,12 @@ fn assert_request(xid: i32, request: Request<'_>, contents: &str) {
     assert_eq!(Request::decode(&frame[4..]), Ok((xid, request)));
 }
 
-fn create(mode: CreateMode) -> Request<'static> {
-    Request::Create {
-        path: "/l/x-".into(),
-        data: Cow::Borrowed(b"me"),
-        acl: Cow::Owned(vec![
-            Acl::new(Permissions::ALL, "world", "anyone"),
-            Acl::new(Permissions::READ | Permissions::DELETE, "ip", "::1"),
-        ]),
-        mode,
-    }
+fn create(mode: CreateMode) -> Call {
+    let acl = [
+        Acl::new(Permissions::ALL, "world", "anyone"),
+        Acl::new(Permissions::READ | Permissions::DELETE, "ip", "::1"),
+    ];
+    Call::create("/l/x-", *b"me", acl, mode).call
 }
 
 #[test]
@@ -73,7 +76,8 @@ fn connect_request_without_the_last_byte_is_not_read_only() {
 #[test]
 fn password_and_credentials_are_not_printed() {
     let password = Password::new(*b"secret");
-    let auth = Request::Auth { scheme: "digest".into(), auth: Cow::Borrowed(b"secret") };
+    let auth = Control::Auth { scheme: "digest".into(), auth: Cow::Borrowed(b"secret") };
+    let auth = Request::Control(auth);
     for printed in [format!("{password:?}"), format!("{auth:?}")] {
         assert!(!printed.contains("115") && !printed.contains("secret"), "{printed}");
     }
@@ -94,51 +98,50 @@ fn create_is_create2_with_the_flags_of_its_mode() {
             00000002 0000001f 00000005 'world' 00000006 'anyone' 00000009 00000002 'ip' 00000003 '::1'
             {flags}"
         );
-        assert_request(7, create(mode), &contents);
+        assert_call(7, create(mode), &contents);
     }
 }
 
 #[test]
 fn requests_for_one_znode() {
-    let path = || Cow::Borrowed("/é");
+    let path = "/é";
     let on = "00000003 '/é'";
-    assert_request(
-        1,
-        Request::Delete { path: path(), version: -1 },
-        &format!("00000001 00000002 {on} ffffffff"),
-    );
-    assert_request(2, Request::Exists { path: path(), watch: true }, &format!("00000002 00000003 {on} 01"));
-    assert_request(3, Request::GetData { path: path(), watch: false }, &format!("00000003 00000004 {on} 00"));
-    assert_request(
-        4,
-        Request::SetData { path: path(), data: Cow::Borrowed(&[0xff]), version: 9 },
-        &format!("00000004 00000005 {on} 00000001 ff 00000009"),
-    );
-    assert_request(
-        5,
-        Request::GetChildren { path: path(), watch: true },
-        &format!("00000005 00000008 {on} 01"),
-    );
-    let removal = Request::RemoveWatches { path: path() };
+    assert_call(1, Call::delete(path, None).call, &format!("00000001 00000002 {on} ffffffff"));
+    assert_call(2, Call::exists(path, true).call, &format!("00000002 00000003 {on} 01"));
+    assert_call(3, Call::get_data(path, false).call, &format!("00000003 00000004 {on} 00"));
+    let set_data = Call::set_data(path, [0xff], Some(9)).call;
+    assert_call(4, set_data, &format!("00000004 00000005 {on} 00000001 ff 00000009"));
+    assert_call(5, Call::get_children(path, true).call, &format!("00000005 00000008 {on} 01"));
+    let removal = Request::Control(Control::RemoveWatches { path: path.into() });
     assert_request(i32::MAX, removal, &format!("7fffffff 00000012 {on} 00000003"));
+}
+
+/// The listing is another call.
+#[test]
+fn create_and_list_begins_with_the_creation() {
+    for (chroot, contents) in [
+        ("", "00000007 0000000f 00000005 '/l/x-' 00000002 'me' 00000000 00000003"),
+        ("/zoo", "00000007 0000000f 00000009 '/zoo/l/x-' 00000002 'me' 00000000 00000003"),
+    ] {
+        let call = Call::create_and_list("/l", "x-", *b"me", []).call;
+        let mut frame = Vec::new();
+        call.encode(OpCode::of_call(&call), &Chroot::new(chroot), 7, &mut frame);
+        assert_eq!(frame, framed(contents));
+    }
 }
 
 #[test]
 fn multi_has_a_header_for_each_step_and_one_at_the_end() {
-    let request = Request::Multi(vec![
-        Request::Check { path: "/a".into(), version: 3 },
-        Request::Create {
-            path: "/b".into(),
-            data: Cow::Borrowed(&[]),
-            acl: Cow::Borrowed(&[]),
-            mode: CreateMode::Ephemeral,
-        },
-        Request::SetData { path: "/c".into(), data: Cow::Borrowed(b"d"), version: -1 },
-        Request::Delete { path: "/e".into(), version: 0 },
-    ]);
-    assert_request(
+    let (path, acl, mode) = ("/b".to_owned(), Vec::new(), CreateMode::Ephemeral);
+    let steps = [
+        Op::Check { path: "/a".to_owned(), version: Some(3) },
+        Op::Create { path, data: Vec::new(), acl, mode },
+        Op::SetData { path: "/c".to_owned(), data: b"d".to_vec(), version: None },
+        Op::Delete { path: "/e".to_owned(), version: Some(0) },
+    ];
+    assert_call(
         1,
-        request,
+        Call::multi(steps).call,
         "00000001 0000000e
         0000000d 00 ffffffff  00000002 '/a' 00000003
         0000000f 00 ffffffff  00000002 '/b' 00000000 00000000 00000001
@@ -146,21 +149,22 @@ fn multi_has_a_header_for_each_step_and_one_at_the_end() {
         00000002 00 ffffffff  00000002 '/e' 00000000
         ffffffff 01 ffffffff",
     );
-    assert_request(2, Request::Multi(Vec::new()), "00000002 0000000e ffffffff 01 ffffffff");
+    assert_call(2, Call::multi([]).call, "00000002 0000000e ffffffff 01 ffffffff");
 }
 
 #[test]
 fn requests_of_the_connection() {
-    assert_request(XID_PING, Request::Ping, "fffffffe 0000000b");
-    assert_request(8, Request::Close, "00000008 fffffff5");
-    assert_request(
+    let assert = |xid, control, contents| assert_request(xid, Request::Control(control), contents);
+    assert(XID_PING, Control::Ping, "fffffffe 0000000b");
+    assert(8, Control::Close, "00000008 fffffff5");
+    assert(
         XID_AUTH,
-        Request::Auth { scheme: "digest".into(), auth: Cow::Borrowed(b"me:pw") },
+        Control::Auth { scheme: "digest".into(), auth: Cow::Borrowed(b"me:pw") },
         "fffffffc 00000064 00000000 00000006 'digest' 00000005 'me:pw'",
     );
-    assert_request(
+    assert(
         XID_SET_WATCHES,
-        Request::SetWatches {
+        Control::SetWatches {
             relative_zxid: 0x2_0000_0001,
             data: vec!["/a".into(), "/b".into()],
             exist: Vec::new(),
@@ -172,15 +176,17 @@ fn requests_of_the_connection() {
 }
 
 #[test]
+fn touch_is_a_write_at_a_version_that_no_znode_has() {
+    let mut frame = Vec::new();
+    Control::Touch { path: "/a" }.encode(9, &mut frame);
+    assert_eq!(frame, framed("00000009 00000005 00000002 '/a' 00000000 7fffffff"));
+}
+
+#[test]
 fn null_is_decoded_as_empty() {
     let create = "00000001 0000000f 00000002 '/a' ffffffff ffffffff 00000000";
-    let empty = Request::Create {
-        path: "/a".into(),
-        data: Cow::Borrowed(&[]),
-        acl: Cow::Borrowed(&[]),
-        mode: CreateMode::Persistent,
-    };
-    assert_eq!(Request::decode(&bytes(create)), Ok((1, empty)));
+    let empty = Call::create("/a", [], [], CreateMode::Persistent).call;
+    assert_eq!(Request::decode(&bytes(create)), Ok((1, Request::Call(empty))));
 }
 
 #[test]
@@ -192,6 +198,7 @@ fn malformed_request_is_an_error() {
         ("00000001 00000006", DecodeError::UnknownOperation(6)),
         ("00000001 00000009", DecodeError::UnknownOperation(9)),
         ("00000001 000003e7", DecodeError::UnknownOperation(999)),
+        ("00000001 0000000d 00000002 '/a' ffffffff", DecodeError::UnknownOperation(13)),
         ("00000001 00000003 00000003 '/a'", DecodeError::Truncated),
         ("00000001 00000003 fffffffe '/a'", DecodeError::NegativeLength),
         ("00000001 00000003 00000002 '/' ff", DecodeError::NotUtf8),
@@ -214,13 +221,13 @@ fn malformed_request_is_an_error() {
 
 #[test]
 fn create_of_servers_before_3_5_differs_in_its_number_only() {
-    let request = create(CreateMode::EphemeralSequential);
+    let call = create(CreateMode::EphemeralSequential);
     let (mut plain, mut create2) = (Vec::new(), Vec::new());
-    request.encode_as(OpCode::Create, 7, &mut plain);
-    request.encode(7, &mut create2);
+    call.encode(OpCode::Create, &Chroot::default(), 7, &mut plain);
+    call.encode(OpCode::Create2, &Chroot::default(), 7, &mut create2);
     assert_eq!((&plain[8..12], &create2[8..12]), (&[0, 0, 0, 1][..], &[0, 0, 0, 15][..]));
     assert_eq!((&plain[..8], &plain[12..]), (&create2[..8], &create2[12..]));
-    assert_eq!(Request::decode(&plain[4..]), Ok((7, request)));
+    assert_eq!(Request::decode(&plain[4..]), Ok((7, Request::Call(call))));
 }
 
 #[test]
@@ -235,15 +242,16 @@ fn operations_have_distinct_numbers() {
 fn request_over_the_limit_is_found_by_its_length() {
     let mut frame = b"before".to_vec();
     let start = frame.len();
-    let data = vec![0; MAX_REQUEST];
-    Request::SetData { path: "/a".into(), data: data.into(), version: -1 }.encode(1, &mut frame);
+    Request::Call(Call::set_data("/a", vec![0; MAX_REQUEST], None).call).encode(1, &mut frame);
     assert!(frame.len() - start - 4 > MAX_REQUEST);
 }
 
 #[test]
-fn path_is_that_of_the_only_znode() {
-    assert_eq!(create(CreateMode::Ephemeral).path(), Some("/l/x-"));
-    assert_eq!(Request::Multi(vec![create(CreateMode::Ephemeral)]).path(), None);
-    assert_eq!(format!("{:?}", create(CreateMode::Container)), "CreateContainer(\"/l/x-\")");
-    assert_eq!(format!("{:?}", Request::Ping), "Ping");
+fn request_is_printed_with_the_path_of_its_only_znode() {
+    let print = |request: Request<'_>| format!("{request:?}");
+    assert_eq!(print(Request::Call(create(CreateMode::Container))), "Create(\"/l/x-\")");
+    assert_eq!(print(Request::Call(Call::multi([]).call)), "Multi");
+    let removal = Control::RemoveWatches { path: "/a".into() };
+    assert_eq!(print(Request::Control(removal)), "RemoveWatches(\"/a\")");
+    assert_eq!(print(Request::Control(Control::Ping)), "Ping");
 }

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use proptest::prelude::*;
 
-use crate::client::{Acl, CreateMode, Permissions, Stat};
+use crate::client::{Acl, Call, CreateMode, Op, OpOutcome, Permissions, Reply, Stat, Transacted};
 use crate::connection::codec::{
-    ConnectAnswer, ConnectRequest, ConnectResponse, EventKind, OpCode, Password, Reply, ReplyHeader, Request,
-    WatchEvent,
+    ConnectAnswer, ConnectRequest, ConnectResponse, Control, EventKind, OpCode, Password, ReplyHeader,
+    Request, WatchEvent,
 };
 use crate::error::ZkError;
 
@@ -63,39 +63,54 @@ fn stat() -> impl Strategy<Value = Stat> {
     })
 }
 
+/// A version, but not the one that stands for any.
+fn version() -> impl Strategy<Value = Option<i32>> {
+    any::<Option<i32>>().prop_map(|version| version.filter(|version| *version != -1))
+}
+
 /// Returns what may be within a multi.
-fn step() -> impl Strategy<Value = Request<'static>> {
+pub(crate) fn step() -> impl Strategy<Value = Op> {
     prop_oneof![
-        (path(), data(), acl(), mode()).prop_map(|(path, data, acl, mode)| Request::Create {
+        (text(), data(), acl(), mode()).prop_map(|(path, data, acl, mode)| Op::Create {
             path,
-            data: data.into(),
-            acl: acl.into(),
+            data,
+            acl,
             mode
         }),
-        (path(), any::<i32>()).prop_map(|(path, version)| Request::Delete { path, version }),
-        (path(), any::<i32>()).prop_map(|(path, version)| Request::Check { path, version }),
-        (path(), data(), any::<i32>()).prop_map(|(path, data, version)| Request::SetData {
-            path,
-            data: data.into(),
-            version
+        (text(), version()).prop_map(|(path, version)| Op::Delete { path, version }),
+        (text(), version()).prop_map(|(path, version)| Op::Check { path, version }),
+        (text(), data(), version()).prop_map(|(path, data, version)| Op::SetData { path, data, version }),
+    ]
+}
+
+/// A call that is one request.
+pub(crate) fn call() -> impl Strategy<Value = Call> {
+    prop_oneof![
+        1 => (text(), data(), acl(), mode())
+            .prop_map(|(path, data, acl, mode)| Call::create(path, data, acl, mode).call),
+        1 => (text(), version()).prop_map(|(path, version)| Call::delete(path, version).call),
+        1 => (text(), data(), version())
+            .prop_map(|(path, data, version)| Call::set_data(path, data, version).call),
+        1 => (text(), any::<bool>()).prop_map(|(path, watch)| Call::exists(path, watch).call),
+        1 => (text(), any::<bool>()).prop_map(|(path, watch)| Call::get_data(path, watch).call),
+        1 => (text(), any::<bool>()).prop_map(|(path, watch)| Call::get_children(path, watch).call),
+        3 => prop::collection::vec(step(), 0..4).prop_map(|steps| Call::multi(steps).call),
+    ]
+}
+
+fn control() -> impl Strategy<Value = Control<'static>> {
+    prop_oneof![
+        1 => path().prop_map(|path| Control::RemoveWatches { path }),
+        1 => (path(), data()).prop_map(|(scheme, auth)| Control::Auth { scheme, auth: auth.into() }),
+        1 => (any::<i64>(), paths(), paths(), paths()).prop_map(|(relative_zxid, data, exist, child)| {
+            Control::SetWatches { relative_zxid, data, exist, child }
         }),
+        1 => prop::sample::select(vec![Control::Ping, Control::Close]),
     ]
 }
 
 pub(crate) fn request() -> impl Strategy<Value = Request<'static>> {
-    prop_oneof![
-        4 => step(),
-        1 => (path(), any::<bool>()).prop_map(|(path, watch)| Request::Exists { path, watch }),
-        1 => (path(), any::<bool>()).prop_map(|(path, watch)| Request::GetData { path, watch }),
-        1 => (path(), any::<bool>()).prop_map(|(path, watch)| Request::GetChildren { path, watch }),
-        3 => prop::collection::vec(step(), 0..4).prop_map(Request::Multi),
-        1 => path().prop_map(|path| Request::RemoveWatches { path }),
-        1 => (path(), data()).prop_map(|(scheme, auth)| Request::Auth { scheme, auth: auth.into() }),
-        1 => (any::<i64>(), paths(), paths(), paths()).prop_map(|(relative_zxid, data, exist, child)| {
-            Request::SetWatches { relative_zxid, data, exist, child }
-        }),
-        1 => prop::sample::select(vec![Request::Ping, Request::Close]),
-    ]
+    prop_oneof![3 => call().prop_map(Request::Call), 1 => control().prop_map(Request::Control)]
 }
 
 pub(crate) fn connect_request() -> impl Strategy<Value = ConnectRequest> {
@@ -128,39 +143,68 @@ fn zk_error() -> impl Strategy<Value = ZkError> {
     prop_oneof![-130..1, any::<i32>()].prop_map(ZkError::from_code)
 }
 
-fn result() -> impl Strategy<Value = Result<Reply, ZkError>> {
+/// A step of a multi, and its outcome.
+fn outcome() -> impl Strategy<Value = (Op, OpOutcome)> {
+    (step(), text(), stat()).prop_map(|(step, path, stat)| {
+        let outcome = match &step {
+            Op::Create { .. } => OpOutcome::Created(path),
+            Op::Delete { .. } => OpOutcome::Deleted,
+            Op::SetData { .. } => OpOutcome::DataSet(stat),
+            Op::Check { .. } => OpOutcome::Checked,
+        };
+        (step, outcome)
+    })
+}
+
+/// The steps of a multi, and its reply.
+fn transacted() -> impl Strategy<Value = (Vec<Op>, Transacted)> {
+    let failed = (prop::collection::vec(step(), 1..5), any::<prop::sample::Index>(), zk_error());
+    let is_of_step =
+        |error: &ZkError| error.code() != 0 && *error != ZkError::SessionExpired && !error.is_reply_lost();
     prop_oneof![
-        Just(Ok(Reply::Empty)),
-        (text(), stat()).prop_map(|(path, stat)| Ok(Reply::Created { path, stat })),
-        stat().prop_map(|stat| Ok(Reply::Stat(stat))),
-        text().prop_map(|path| Ok(Reply::Path(path))),
-        zk_error().prop_map(Err),
+        prop::collection::vec(outcome(), 0..5).prop_map(|pairs| {
+            let (steps, outcomes) = pairs.into_iter().unzip();
+            (steps, Transacted::Committed(outcomes))
+        }),
+        failed.prop_filter("of a step", move |(_, _, error)| is_of_step(error)).prop_map(
+            |(steps, position, error)| {
+                let position = position.index(steps.len());
+                (steps, Transacted::Failed { position, error })
+            }
+        ),
     ]
 }
 
-/// A reply, and an operation that has such replies.
-pub(crate) fn reply() -> impl Strategy<Value = (OpCode, Reply)> {
+/// A reply, and an operation that has such replies, with its steps.
+pub(crate) fn reply() -> impl Strategy<Value = (OpCode, Vec<Op>, Reply)> {
     let names = || prop::collection::vec(text(), 0..6);
     let of = |operations: &[OpCode]| prop::sample::select(operations.to_vec());
-    prop_oneof![
-        1 => (of(&[
-            OpCode::Delete,
-            OpCode::Check,
-            OpCode::RemoveWatches,
-            OpCode::Ping,
-            OpCode::Auth,
-            OpCode::SetWatches,
-            OpCode::Close,
-        ]), Just(Reply::Empty)),
-        1 => (
-            of(&[OpCode::Create2, OpCode::CreateContainer]),
-            (text(), stat()).prop_map(|(path, stat)| Reply::Created { path, stat })
+    let simple = prop_oneof![
+        (
+            of(&[
+                OpCode::Delete,
+                OpCode::Check,
+                OpCode::RemoveWatches,
+                OpCode::Ping,
+                OpCode::Auth,
+                OpCode::SetWatches,
+                OpCode::Close,
+            ]),
+            Just(Reply::Done)
         ),
-        1 => (of(&[OpCode::Exists, OpCode::SetData]), stat().prop_map(Reply::Stat)),
-        1 => (Just(OpCode::GetData), (data(), stat()).prop_map(|(data, stat)| Reply::Data { data, stat })),
-        1 => (Just(OpCode::GetChildren), names().prop_map(|names| Reply::Children(names.into()))),
-        1 => (Just(OpCode::Create), text().prop_map(Reply::Path)),
-        2 => (Just(OpCode::Multi), prop::collection::vec(result(), 0..5).prop_map(Reply::Multi)),
+        (
+            of(&[OpCode::Create2, OpCode::CreateContainer]),
+            (text(), stat()).prop_map(|(path, stat)| Reply::Created { path, stat: Some(stat) })
+        ),
+        (Just(OpCode::Create), text().prop_map(|path| Reply::Created { path, stat: None })),
+        (Just(OpCode::Exists), stat().prop_map(|stat| Reply::Found(Some(stat)))),
+        (Just(OpCode::SetData), stat().prop_map(Reply::Stat)),
+        (Just(OpCode::GetData), (data(), stat()).prop_map(|(data, stat)| Reply::Data(data, stat))),
+        (Just(OpCode::GetChildren), names().prop_map(|names| Reply::Children(names.into()))),
+    ];
+    prop_oneof![
+        7 => simple.prop_map(|(operation, reply)| (operation, Vec::new(), reply)),
+        2 => transacted().prop_map(|(steps, transacted)| (OpCode::Multi, steps, Reply::Multi(transacted))),
     ]
 }
 
@@ -196,7 +240,7 @@ pub(crate) fn server_frame() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         1 => connect_answer().prop_map(|answer| encoded(|frame| answer.encode(frame))),
         6 => (any::<i32>(), any::<i64>(), reply())
-            .prop_map(|(xid, zxid, (_, reply))| encoded(|frame| reply.encode(xid, zxid, frame))),
+            .prop_map(|(xid, zxid, (.., reply))| encoded(|frame| reply.encode(xid, zxid, frame))),
         1 => (any::<i32>(), any::<i64>(), any::<i32>())
             .prop_map(|(xid, zxid, error)| encoded(|frame| ReplyHeader { xid, zxid, error }.encode(frame))),
         1 => (event(), any::<i64>()).prop_map(|((kind, path), zxid)| {

@@ -1,10 +1,14 @@
 //! Everything decodes to what was encoded, and nothing less does.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::{generate, split};
+use crate::client::{Call, Op, Reply};
+use crate::connection::chroot::Chroot;
 use crate::connection::codec::{
-    ConnectRequest, DecodeError, Frames, Reply, ReplyHeader, Request, WatchEvent, XID_EVENT,
+    ConnectRequest, DecodeError, Frames, OpCode, ReplyHeader, Request, WatchEvent, XID_EVENT,
     decode_connect_answer,
 };
 
@@ -34,6 +38,34 @@ fn arrivals<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     arrived
 }
 
+/// Copies a call to where its paths begin at the root of the servers.
+fn in_chroot(call: &Call, chroot: &str) -> Call {
+    let full = |path: &str| match path {
+        "/" if !chroot.is_empty() => chroot.to_owned(),
+        path => format!("{chroot}{path}"),
+    };
+    let mut call = call.clone();
+    match &mut call {
+        Call::Multi(steps) => {
+            for step in Arc::make_mut(steps) {
+                let (Op::Create { path, .. }
+                | Op::Delete { path, .. }
+                | Op::SetData { path, .. }
+                | Op::Check { path, .. }) = step;
+                *path = full(path);
+            }
+        }
+        Call::Create { path, .. }
+        | Call::CreateAndList { dir: path, .. }
+        | Call::Delete { path, .. }
+        | Call::Exists { path, .. }
+        | Call::GetData { path, .. }
+        | Call::GetChildren { path, .. }
+        | Call::SetData { path, .. } => *path = full(path).into(),
+    }
+    call
+}
+
 proptest! {
     #[test]
     fn requests_decode_to_themselves_and_no_prefix_decodes(
@@ -58,18 +90,27 @@ proptest! {
         prop_assert!(decoded == Ok((1..).zip(requests).collect()), "{:02x?}", stream);
     }
 
+    /// As if the paths of the call had it.
+    #[test]
+    fn chroot_is_put_before_every_path(call in generate::call(), path in "(/[a-z]{1,3}){0,2}") {
+        let chroot = Chroot::new(&path);
+        let frame = contents(|frame| call.encode(OpCode::of_call(&call), &chroot, 1, frame));
+        prop_assert!(Request::decode(&frame) == Ok((1, Request::Call(in_chroot(&call, &path)))), "{:02x?}", frame);
+    }
+
     #[test]
     fn replies_decode_to_themselves_and_no_prefix_decodes(
         xid in any::<i32>(),
         zxid in any::<i64>(),
-        (operation, reply) in generate::reply(),
+        (operation, steps, reply) in generate::reply(),
     ) {
         let frame = contents(|frame| reply.encode(xid, zxid, frame));
         let (header, body) = ReplyHeader::decode(&frame).unwrap();
         prop_assert_eq!(header, ReplyHeader { xid, zxid, error: 0 });
-        prop_assert_eq!(Reply::decode(operation, body), Ok(reply));
+        let decode = |body| Reply::decode(operation, &steps, &Chroot::default(), header, body);
+        prop_assert_eq!(decode(body), Ok(Ok(reply)));
         for prefix in prefixes(body) {
-            prop_assert!(Reply::decode(operation, prefix).is_err(), "{:02x?}", prefix);
+            prop_assert!(decode(prefix).is_err(), "{:02x?}", prefix);
         }
         for prefix in prefixes(&frame[..16]) {
             prop_assert_eq!(ReplyHeader::decode(prefix), Err(DecodeError::Truncated));

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::client::Granted;
+use crate::client::{Call, Granted, Reply, Stat};
+use crate::connection::chroot::Chroot;
 use crate::connection::codec::{
     ConnectAnswer, ConnectRequest, ConnectResponse, DEFAULT_MAX_FRAME, EventKind, Frames, OpCode, Password,
-    Reply, ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING,
+    ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING,
 };
 use crate::connection::credential::Credential;
 use crate::connection::machine::{Action, Config, Event, Machine};
@@ -114,14 +115,17 @@ impl Scripted {
         let mut received = Vec::new();
         while let Some(frame) = frames.next().unwrap() {
             let (xid, request) = Request::decode(frame).unwrap();
-            let path = request.path().map(str::to_owned);
+            let path = match &request {
+                Request::Call(call) => call.path().map(str::to_owned),
+                Request::Control(_) => None,
+            };
             received.push(Received { xid, operation: request.operation(), path });
         }
         received
     }
 
-    pub(super) fn submit(&mut self, number: u32, request: &Request<'_>) {
-        self.machine.submit(self.now, request, number).unwrap();
+    pub(super) fn submit(&mut self, number: u32, call: &Call) {
+        self.machine.submit(self.now, call.clone(), &Chroot::default(), number).unwrap();
     }
 
     pub(super) fn reply(&mut self, xid: i32, zxid: i64, reply: &Reply) {
@@ -159,11 +163,11 @@ impl Scripted {
     }
 
     pub(super) fn pong(&mut self) {
-        self.reply(XID_PING, 0, &Reply::Empty);
+        self.reply(XID_PING, 0, &Reply::Done);
     }
 
     pub(super) fn authenticated(&mut self) {
-        self.reply(XID_AUTH, 0, &Reply::Empty);
+        self.reply(XID_AUTH, 0, &Reply::Done);
     }
 
     pub(super) fn advance(&mut self, duration: Duration) {
@@ -199,14 +203,14 @@ pub(super) fn granted(session_id: i64, timeout: Duration) -> ConnectAnswer {
     })
 }
 
-pub(super) fn read(path: &str) -> Request<'_> {
-    Request::GetData { path: path.into(), watch: false }
+pub(super) fn read(path: &str) -> Call {
+    Call::get_data(path, false).call
 }
 
-pub(super) fn watch(path: &str) -> Request<'_> {
-    Request::GetData { path: path.into(), watch: true }
+pub(super) fn watch(path: &str) -> Call {
+    Call::get_data(path, true).call
 }
 
 pub(super) fn data() -> Reply {
-    Reply::Data { data: Vec::new(), stat: crate::client::Stat::default() }
+    Reply::Data(Vec::new(), Stat::default())
 }

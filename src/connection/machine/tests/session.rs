@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, granted, read};
 use crate::client::Granted;
-use crate::connection::codec::{ConnectAnswer, OpCode, Reply, XID_AUTH, XID_PING};
+use crate::client::Reply;
+use crate::connection::chroot::Chroot;
+use crate::connection::codec::{ConnectAnswer, OpCode, XID_AUTH, XID_PING};
 use crate::connection::machine::{Action, Event, SessionLoss};
 use crate::error::ZkError;
 
@@ -100,7 +102,7 @@ fn refused_session_is_lost() {
     else {
         panic!("{actions:?}");
     };
-    assert_eq!(scripted.machine.submit(scripted.now, &read("/a"), 2), Err(2));
+    assert_eq!(scripted.machine.submit(scripted.now, read("/a"), &Chroot::default(), 2), Err(2));
     assert_eq!(scripted.machine.deadline(), None);
 }
 
@@ -298,12 +300,12 @@ fn session_with_refused_credentials_is_lost_and_closed_on_the_next_connection() 
     else {
         panic!("{actions:?}");
     };
-    assert_eq!(scripted.machine.submit(scripted.now, &read("/a"), 2), Err(2));
+    assert_eq!(scripted.machine.submit(scripted.now, read("/a"), &Chroot::default(), 2), Err(2));
     assert_eq!(scripted.open().session_id, ID);
     scripted.answer(&accepted(ID));
     let sent = scripted.sent();
     assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Close]);
-    scripted.reply(sent[0].xid, 2, &Reply::Empty);
+    scripted.reply(sent[0].xid, 2, &Reply::Done);
     assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Ended]));
 }
 
@@ -347,7 +349,7 @@ fn close_is_sent_and_its_reply_ends_the_machine_without_an_event() {
     let sent = scripted.sent();
     assert_eq!(sent[1].operation, OpCode::Close);
     scripted.reply(1, 1, &super::scripted::data());
-    scripted.reply(sent[1].xid, 2, &Reply::Empty);
+    scripted.reply(sent[1].xid, 2, &Reply::Done);
     let actions = scripted.actions();
     assert!(
         matches!(actions.as_slice(), [Action::Reply(1, Ok(_)), Action::Drop, Action::Ended]),

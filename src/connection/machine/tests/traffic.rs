@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::scripted::{ID, Received, Scripted, TIMEOUT, accepted, config, data, read, watch};
-use crate::client::{Acl, CreateMode};
-use crate::connection::codec::{EventKind, OpCode, Reply, ReplyHeader, Request};
+use crate::client::{Acl, Call, CreateMode, Reply, Stat};
+use crate::connection::codec::{Control, EventKind, OpCode, ReplyHeader, Request};
 use crate::connection::machine::{Action, Event, MIN_PROGRESS};
 use crate::error::ZkError;
 
@@ -67,8 +67,8 @@ fn reply_that_is_not_the_next_one_ends_the_connection_with_all_outcomes_unknown(
     assert_eq!(actions.iter().filter(failed).count(), 2);
 }
 
-fn delete(path: &str) -> Request<'_> {
-    Request::Delete { path: path.into(), version: -1 }
+fn delete(path: &str) -> Call {
+    Call::delete(path, None).call
 }
 
 /// `enableEagerACLCheck`: the server of the connection does not ask the leader.
@@ -85,10 +85,10 @@ fn write_that_is_denied_at_once_fails_alone() {
         let denied = ZkError::from_code(error);
         assert!(matches!(scripted.replies().as_slice(), [(3, Err(why))] if *why == denied));
         // The others keep their order.
-        scripted.reply(1, 7, &Reply::Empty);
+        scripted.reply(1, 7, &Reply::Done);
         scripted.pong();
         scripted.reply(2, 7, &data());
-        scripted.reply(4, 8, &Reply::Empty);
+        scripted.reply(4, 8, &Reply::Done);
         let actions = scripted.actions();
         assert!(
             matches!(
@@ -119,20 +119,20 @@ fn write_that_is_denied_at_once_is_not_taken_for_watches_that_are_set_again() {
     scripted.actions();
     scripted.reply_error(2, -102);
     assert!(matches!(scripted.replies().as_slice(), [(2, Err(ZkError::NoAuth))]));
-    scripted.reply(-8, 1, &Reply::Empty);
+    scripted.reply(-8, 1, &Reply::Done);
     assert!(scripted.actions().is_empty());
 }
 
 #[test]
 fn only_a_write_may_be_denied_ahead_of_older_requests_and_without_a_transaction() {
-    for (request, zxid, error) in [(read("/b"), 0, -102), (delete("/b"), 7, -102), (delete("/b"), 0, -101)] {
+    for (call, zxid, error) in [(read("/b"), 0, -102), (delete("/b"), 7, -102), (delete("/b"), 0, -101)] {
         let mut scripted = Scripted::serving();
         scripted.submit(1, &read("/a"));
-        scripted.submit(2, &request);
+        scripted.submit(2, &call);
         let mut bytes = Vec::new();
         ReplyHeader { xid: 2, zxid, error }.encode(&mut bytes);
         scripted.machine.received(scripted.now, &bytes);
-        assert!(matches!(scripted.actions().first(), Some(Action::Drop)), "{request:?}");
+        assert!(matches!(scripted.actions().first(), Some(Action::Drop)), "{call:?}");
     }
 }
 
@@ -173,7 +173,7 @@ fn oversized_frame_fails_the_request_for_good() {
 fn malformed_reply_fails_the_request_for_good() {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &read("/a"));
-    scripted.reply(1, 1, &Reply::Empty);
+    scripted.reply(1, 1, &Reply::Done);
     let actions = scripted.actions();
     assert!(matches!(actions.first(), Some(Action::Reply(1, Err(ZkError::MarshallingError)))), "{actions:?}");
 }
@@ -363,7 +363,7 @@ fn watches_that_have_not_fired_are_set_again_before_other_requests() {
         scripted.submit(number, &watch(path));
         scripted.reply(i32::try_from(number).unwrap(), 40 + i64::from(number), &data());
     }
-    scripted.submit(4, &Request::Exists { path: "/missing".into(), watch: true });
+    scripted.submit(4, &Call::exists("/missing", true).call);
     scripted.reply_error(4, -101);
     scripted.submit(5, &watch("/missing"));
     scripted.reply_error(5, -101);
@@ -383,7 +383,7 @@ fn watches_that_have_not_fired_are_set_again_before_other_requests() {
     let outgoing = scripted.machine.outgoing();
     let first = 4 + usize::try_from(i32::from_be_bytes(outgoing[..4].try_into().unwrap())).unwrap();
     let (_, request) = Request::decode(&outgoing[4..first]).unwrap();
-    let Request::SetWatches { relative_zxid: 43, data, exist, child } = request else {
+    let Request::Control(Control::SetWatches { relative_zxid: 43, data, exist, child }) = request else {
         panic!("{request:?}")
     };
     assert_eq!((data, exist, child), (vec!["/a".into()], vec!["/missing".into()], vec![]));
@@ -392,7 +392,7 @@ fn watches_that_have_not_fired_are_set_again_before_other_requests() {
     scripted.actions();
 
     // A server may answer it with another number.
-    scripted.reply(0, 50, &Reply::Empty);
+    scripted.reply(0, 50, &Reply::Done);
     scripted.reply(sent[1].xid, 50, &super::scripted::data());
     assert!(matches!(scripted.replies().as_slice(), [(6, Ok(_))]));
 }
@@ -422,7 +422,7 @@ fn transaction_numbers_of_pings_are_not_taken_over() {
     let mut scripted = Scripted::serving();
     scripted.run_to_deadline();
     scripted.sent();
-    scripted.reply(-2, 99, &Reply::Empty);
+    scripted.reply(-2, 99, &Reply::Done);
     scripted.lose_connection();
     assert_eq!(scripted.open().last_zxid, 0);
 }
@@ -438,7 +438,8 @@ fn server_behind_an_event_is_refused_and_watches_count_from_the_last_reply() {
     scripted.answer(&accepted(ID));
     let outgoing = std::mem::take(scripted.machine.outgoing());
     let (_, request) = Request::decode(&outgoing[4..]).unwrap();
-    assert!(matches!(request, Request::SetWatches { relative_zxid: 50, .. }), "{request:?}");
+    let is_expected = matches!(request, Request::Control(Control::SetWatches { relative_zxid: 50, .. }));
+    assert!(is_expected, "{request:?}");
 }
 
 #[test]
@@ -457,7 +458,7 @@ fn write_goes_before_the_requests_of_a_session_that_has_seen_an_event_without_a_
     let with_write = [OpCode::SetWatches, OpCode::SetData, OpCode::GetData];
     assert_eq!(reconnect(&mut scripted), with_write);
     assert_eq!(reconnect(&mut scripted), with_write, "no reply has come since");
-    scripted.reply(-8, 40, &Reply::Empty);
+    scripted.reply(-8, 40, &Reply::Done);
     let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
     scripted.reply_error_at(xid, 70, -101);
     assert_eq!(reconnect(&mut scripted), [OpCode::SetWatches, OpCode::GetData]);
@@ -500,15 +501,14 @@ fn numbers_of_requests_stay_positive() {
     assert_eq!(xids, [i32::MAX, 1]);
 }
 
-fn create(path: &str) -> Request<'_> {
-    let mode = crate::client::CreateMode::Ephemeral;
-    Request::Create { path: path.into(), data: vec![].into(), acl: vec![].into(), mode }
+fn create(path: &str, mode: CreateMode) -> Call {
+    Call::create(path, [], [], mode).call
 }
 
 #[test]
 fn session_uses_create_once_a_server_does_not_know_create2() {
     let mut scripted = Scripted::serving();
-    scripted.submit(1, &create("/a"));
+    scripted.submit(1, &create("/a", CreateMode::Ephemeral));
     scripted.submit(2, &read("/a"));
     scripted.sent();
     scripted.advance(TIMEOUT / 4);
@@ -525,29 +525,26 @@ fn session_uses_create_once_a_server_does_not_know_create2() {
         panic!("{actions:?}");
     };
     // One is sent after the handshake, the other at once.
-    scripted.submit(3, &create("/b"));
+    scripted.submit(3, &create("/b", CreateMode::Ephemeral));
     scripted.open();
     scripted.answer(&accepted(ID));
     scripted.actions();
-    scripted.submit(4, &create("/c"));
+    scripted.submit(4, &create("/c", CreateMode::Ephemeral));
     let mut frames = crate::connection::codec::Frames::new(1 << 20);
     frames.push(&std::mem::take(scripted.machine.outgoing()));
     for (number, xid, path) in [(3, 3, "/b"), (4, 4, "/c")] {
         let frame = frames.next().unwrap().unwrap();
         assert_eq!(frame[4..8], OpCode::Create.number().to_be_bytes());
-        scripted.reply(xid, 1, &Reply::Path(path.to_owned()));
-        let replies = scripted.replies();
-        assert!(
-            matches!(replies.as_slice(), [(n, Ok(Reply::Path(created)))] if *n == number && created == path)
-        );
+        let created = Reply::Created { path: path.to_owned(), stat: None };
+        scripted.reply(xid, 1, &created);
+        assert_eq!(scripted.replies(), [(number, Ok(created))]);
     }
 }
 
 #[test]
 fn container_that_a_server_does_not_know_is_asked_for_once() {
     let mut scripted = Scripted::serving();
-    let mode = crate::client::CreateMode::Container;
-    let create = Request::Create { path: "/a".into(), data: vec![].into(), acl: vec![].into(), mode };
+    let create = create("/a", CreateMode::Container);
     scripted.submit(1, &create);
     assert_eq!(scripted.sent().len(), 1);
     scripted.reply_error(1, -6);
@@ -558,18 +555,13 @@ fn container_that_a_server_does_not_know_is_asked_for_once() {
     assert!(matches!(scripted.replies().as_slice(), [(2, Err(ZkError::Unimplemented))]));
 }
 
-fn create_of(length: usize) -> Request<'static> {
-    Request::Create {
-        path: "/a/x-".into(),
-        data: vec![0; length].into(),
-        acl: Acl::open_unsafe().into(),
-        mode: CreateMode::EphemeralSequential,
-    }
+fn create_of(length: usize) -> Call {
+    Call::create("/a/x-", vec![0; length], Acl::open_unsafe(), CreateMode::EphemeralSequential).call
 }
 
 /// Takes up the session again, sends this, and has the server close the connection.
-fn close_at(scripted: &mut Scripted, number: u32, request: &Request<'_>) {
-    scripted.submit(number, request);
+fn close_at(scripted: &mut Scripted, number: u32, call: &Call) {
+    scripted.submit(number, call);
     let actions = scripted.actions();
     assert!(actions.is_empty(), "it is sent: {actions:?}");
     scripted.lose_connection();
@@ -602,18 +594,17 @@ fn request_at_which_three_connections_end_is_not_sent_any_more() {
 
 #[test]
 fn request_is_no_reason_for_the_end_of_connections_if_such_a_one_was_answered_or_it_must_be_tried() {
-    let proof = Request::SetData { path: "/keep-alive".into(), data: Vec::new().into(), version: i32::MAX };
-    let delete = Request::Delete { path: "/a/x-1".into(), version: -1 };
+    let proof = Call::set_data("/keep-alive", [], Some(i32::MAX)).call;
     let answered = create_of(100);
-    for request in [proof, delete, answered, read("/a")] {
+    for call in [proof, delete("/a/x-1"), answered, read("/a")] {
         let mut scripted = Scripted::serving();
         scripted.submit(1, &create_of(200));
-        let stat = crate::client::Stat::default();
+        let stat = Some(Stat::default());
         scripted.reply(1, 5, &Reply::Created { path: "/a/x-1".to_owned(), stat });
         scripted.replies();
         scripted.sent();
         for number in 2..7 {
-            close_at(&mut scripted, number, &request);
+            close_at(&mut scripted, number, &call);
         }
     }
 }

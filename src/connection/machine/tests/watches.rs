@@ -1,7 +1,8 @@
 //! Watches that are removed.
 
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, data, watch};
-use crate::connection::codec::{OpCode, Reply};
+use crate::client::Reply;
+use crate::connection::codec::OpCode;
 use crate::connection::machine::Action;
 
 /// A machine with a watch on this path.
@@ -34,7 +35,7 @@ fn unwanted_watch_is_removed_once_and_not_set_again() {
         scripted.machine.remove_watches("/a");
         assert_eq!(operations(&mut scripted), expected);
     }
-    scripted.reply(2, 1, &Reply::Empty);
+    scripted.reply(2, 1, &Reply::Done);
     assert!(scripted.actions().is_empty());
     reconnect(&mut scripted);
     assert!(operations(&mut scripted).is_empty());
@@ -53,7 +54,7 @@ fn watch_set_after_the_removal_is_set_again_on_the_next_connection() {
     scripted.machine.remove_watches("/a");
     scripted.submit(3, &watch("/a"));
     assert_eq!(operations(&mut scripted), [OpCode::RemoveWatches, OpCode::GetData]);
-    scripted.reply(2, 1, &Reply::Empty);
+    scripted.reply(2, 1, &Reply::Done);
     scripted.reply(3, 1, &data());
     assert!(matches!(scripted.replies().as_slice(), [(3, Ok(_))]));
     reconnect(&mut scripted);

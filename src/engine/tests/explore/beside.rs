@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::server::{Answer, DIR, Item, Sent, Server, Watch, Wire, watch_at};
-use crate::client::{Acl, Call, CreateMode, KEEP_ALIVE_PATH, Stat};
-use crate::connection::codec::{EventKind, Reply, Request};
+use crate::client::{Acl, Call, CreateMode, KEEP_ALIVE_PATH, Reply, Stat};
+use crate::connection::codec::EventKind;
 use crate::engine::CallId;
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{Connection, Fired, SimulatedZooKeeper};
@@ -220,7 +220,7 @@ impl Beside {
             }
             Step::RemoveWatch(path) => {
                 // Nobody gets the reply.
-                let _ = self.connection(session).read(&Request::RemoveWatches { path: path.into() }, None);
+                let _ = self.connection(session).remove_watches(path);
                 Vec::new()
             }
             Step::Delete(name) => {
@@ -265,46 +265,27 @@ impl Beside {
 
     fn answer(&mut self, session: usize, call: &Call) -> ZkResult<Fields> {
         let connection = self.connection(session);
-        let list = |watch| connection.read(&Request::GetChildren { path: DIR.into(), watch }, None);
-        let create = |path: &str| {
-            let (data, acl) = (Vec::new().into(), Acl::open_unsafe().into());
-            let mode = CreateMode::EphemeralSequential;
-            connection.write(&Request::Create { path: path.into(), data, acl, mode })
-        };
         let replies = match call {
-            Call::CreateAndList { dir, prefix, .. } => {
-                vec![create(&format!("{dir}/{prefix}"))?, list(false)?]
+            Call::CreateAndList { dir, prefix, data, acl } => {
+                let (path, mode) = (format!("{dir}/{prefix}"), CreateMode::EphemeralSequential);
+                let create = Call::create(path, Arc::clone(data), Arc::clone(acl), mode).call;
+                let list = Call::get_children(Arc::clone(dir), false).call;
+                vec![connection.write(&create)?, connection.read(&list, None)?]
             }
-            Call::Create { path, .. } => vec![create(path)?],
-            Call::Delete { path, .. } => {
-                vec![connection.write(&Request::Delete { path: (&**path).into(), version: -1 })?]
-            }
-            Call::Exists { path, watch } => {
-                match connection.read(&Request::Exists { path: (&**path).into(), watch: *watch }, None) {
-                    Err(ZkError::NoNode) => Vec::new(),
-                    found => vec![found?],
-                }
-            }
-            Call::GetData { path, watch } => {
-                vec![connection.read(&Request::GetData { path: (&**path).into(), watch: *watch }, None)?]
-            }
-            Call::GetChildren { watch, .. } => vec![list(*watch)?],
-            Call::SetData { path, .. } => {
-                let (path, data) = ((&**path).into(), Vec::new().into());
-                vec![connection.write(&Request::SetData { path, data, version: i32::MIN })?]
-            }
-            Call::Multi(_) => unreachable!("it is not drawn"),
+            call if call.is_write() => vec![connection.write(call)?],
+            call => vec![connection.read(call, None)?],
         };
         self.note_transaction();
         let mut fields = Fields::default();
         for reply in replies {
             match reply {
                 Reply::Created { path, stat } => {
-                    (fields.path, fields.stat) = (path, Some(self.numbers_of(&stat)))
+                    (fields.path, fields.stat) = (path, stat.map(|stat| self.numbers_of(&stat)))
                 }
-                Reply::Stat(stat) | Reply::Data { stat, .. } => fields.stat = Some(self.numbers_of(&stat)),
+                Reply::Found(stat) => fields.stat = stat.map(|stat| self.numbers_of(&stat)),
+                Reply::Stat(stat) | Reply::Data(_, stat) => fields.stat = Some(self.numbers_of(&stat)),
                 Reply::Children(names) => fields.names = sorted(names.iter()),
-                Reply::Empty | Reply::Path(_) | Reply::Multi(_) => {}
+                Reply::Done | Reply::Enqueued(_) | Reply::Multi(_) => {}
             }
         }
         Ok(fields)

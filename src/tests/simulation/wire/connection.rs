@@ -10,7 +10,7 @@ use super::faults;
 use super::session::{Ticketed, Wired};
 use crate::LockError;
 use crate::client::{Call, ClientEvent, Done, EventSink, Granted, ZooKeeperClient};
-use crate::connection::codec::{DEFAULT_MAX_FRAME, Request};
+use crate::connection::codec::DEFAULT_MAX_FRAME;
 use crate::connection::machine::{Config, Machine};
 use crate::connection::{Chroot, Continuation, Credential, Exchange, exchange};
 use crate::error::ZkError;
@@ -93,22 +93,22 @@ impl SimulatedConnection {
         self.with_endpoint(|endpoint| endpoint.contact)
     }
 
-    /// Submits requests, which leave in one write. Their continuations run in the same order; here
+    /// Submits calls, which leave in one write. Their continuations run in the same order; here
     /// with `SessionExpired` once the session has ended.
-    fn send<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
+    fn send<const N: usize>(&self, calls: [(Call, Continuation); N]) {
         let now = self.world.now();
         let mut refused = Vec::new();
         let mut state = self.world.state();
         let wired = state.clients.get_mut(self.client).and_then(|client| client.wire.as_mut());
         let Some(wired) = wired else { return };
         let mut has_created = false;
-        for (request, continuation) in requests {
-            has_created |= matches!(request, Request::Create { .. });
-            let what = format!("{:?} {}", request.operation(), short(request.path().unwrap_or_default()));
+        for (call, continuation) in calls {
+            has_created |= matches!(call, Call::Create { .. } | Call::CreateAndList { .. });
+            let what = format!("{call:?} {}", short(call.path().unwrap_or_default()));
             let ticket = wired.begin_call(what, now);
             let continuation = Ticketed { ticket, continuation };
             let Some(endpoint) = &mut wired.endpoint else { continue };
-            refused.extend(endpoint.machine.submit(now, &request, continuation).err());
+            refused.extend(endpoint.machine.submit(now, call, &Chroot::default(), continuation).err());
             endpoint.settle();
         }
         drop(state);
@@ -121,9 +121,9 @@ impl SimulatedConnection {
 
 impl ZooKeeperClient for SimulatedConnection {
     fn submit(&self, call: Call, done: Done) {
-        match exchange(&call, &Chroot::default(), done) {
-            Exchange::One(request) => self.send([request]),
-            Exchange::Two(requests) => self.send(requests),
+        match exchange(call, done) {
+            Exchange::One(one) => self.send([one]),
+            Exchange::Two(two) => self.send(two),
         }
         // Opening a session waits on a real thread for what it submits.
         if role().is_none() && self.is_opening() {

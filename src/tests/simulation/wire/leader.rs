@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::endpoint::Endpoint;
 use super::faults;
 use super::server::Front;
-use crate::client::KEEP_ALIVE_PATH;
-use crate::connection::codec::{Reply, Request};
+use crate::client::{Call, KEEP_ALIVE_PATH, Reply};
+use crate::connection::codec::OpCode;
 use crate::error::{ZkError, ZkResult};
 use crate::fake::Connection;
 use crate::tests::simulation::world::{World, short};
@@ -19,7 +19,7 @@ pub(super) struct Proposal {
     pub(super) server: usize,
     pub(super) connection: Arc<Connection>,
     pub(super) xid: i32,
-    pub(super) frame: Vec<u8>,
+    pub(super) call: Call,
 }
 
 impl World {
@@ -48,24 +48,23 @@ impl World {
     }
 
     fn commit(&self, proposal: &Proposal) -> ZkResult<Reply> {
-        let Proposal { client, number, connection, frame, .. } = proposal;
+        let Proposal { client, number, connection, call, .. } = proposal;
         let is_late = self.with_endpoint(*client, |endpoint| {
             endpoint.transport.as_ref().is_none_or(|transport| transport.peer.number != *number)
         });
-        let (_, request) = Request::decode(frame).expect("it was decoded before");
         let is_denied = self.now() < self.state().clients[*client].denied_until;
-        let result = match &request {
-            Request::Delete { path, .. } if is_denied && self.zookeeper.exists(path) => Err(ZkError::NoAuth),
-            Request::Delete { path, .. } => {
+        let result = match call {
+            Call::Delete { path, .. } if is_denied && self.zookeeper.exists(path) => Err(ZkError::NoAuth),
+            Call::Delete { path, .. } => {
                 let owner = self.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
-                let result = connection.write(&request);
+                let result = connection.write(call);
                 if result.is_ok() {
                     self.record_deletion(*client, path, owner);
                 }
                 result
             }
-            Request::Create { data, mode, .. } => {
-                let result = connection.write(&request);
+            Call::Create { data, mode, .. } => {
+                let result = connection.write(call);
                 if let Ok(Reply::Created { path, .. }) = &result {
                     if is_late == Some(true) {
                         self.state().late.insert(path.clone());
@@ -74,26 +73,27 @@ impl World {
                 }
                 result
             }
-            _ => connection.write(&request),
+            _ => connection.write(call),
         };
-        note_result(self, *client, &request, &result);
+        note_result(self, *client, call, &result);
         result
     }
 }
 
 /// Writes what a server has done to the trace.
-pub(super) fn note_result(world: &World, client: usize, request: &Request<'_>, result: &ZkResult<Reply>) {
-    let path = request.path().unwrap_or_default();
+pub(super) fn note_result(world: &World, client: usize, call: &Call, result: &ZkResult<Reply>) {
+    let path = call.path().unwrap_or_default();
     let outcome = match result {
         Ok(Reply::Created { path, .. }) => short(path),
         Ok(Reply::Children(names)) => {
             let names: Vec<String> = names.iter().map(short).collect();
             format!("[{}]", names.join(" "))
         }
+        Ok(Reply::Found(None)) => "none".to_owned(),
         Ok(_) => "ok".to_owned(),
         Err(error) => format!("{error:?}"),
     };
-    let line = || format!("client {client}: {:?} {} -> {outcome}", request.operation(), short(path));
+    let line = || format!("client {client}: {:?} {} -> {outcome}", OpCode::of_call(call), short(path));
     match path == KEEP_ALIVE_PATH {
         true => world.note_routine(line()),
         false => world.note(line()),

@@ -16,13 +16,14 @@ use super::ensemble::Mode;
 use super::leader::{Proposal, note_result};
 use super::ledger::{Ledger, Meaning, Table, Watched};
 use super::stream::Transport;
+use crate::client::{Call, Reply};
 use crate::connection::codec::{
-    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, EventKind, Frames, MAX_REQUEST,
-    Password, Reply, ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
+    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Control, EventKind, Frames,
+    MAX_REQUEST, Password, ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
 };
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{Connection, View};
-use crate::tests::simulation::world::World;
+use crate::tests::simulation::world::{World, short};
 
 pub(super) struct Peer {
     pub(super) number: i64,
@@ -264,13 +265,15 @@ impl Front<'_> {
         if !is_serving || !self.world.profile.denies_at_once {
             return false;
         }
-        let Ok((xid, request @ Request::Delete { .. })) = Request::decode(frame) else { return false };
-        if !self.is_denied(&request) {
+        let Ok((xid, Request::Call(call @ Call::Delete { .. }))) = Request::decode(frame) else {
+            return false;
+        };
+        if !self.is_denied(call.path()) {
             return false;
         }
         self.touch();
         let denial = Err(ZkError::NoAuth);
-        note_result(self.world, self.client, &request, &denial);
+        note_result(self.world, self.client, &call, &denial);
         let mut frame = Vec::new();
         ReplyHeader { xid, zxid: 0, error: ZkError::NoAuth.code() }.encode(&mut frame);
         self.send(&frame, Some(Meaning::Reply { zxid: 0, watch: None }));
@@ -282,57 +285,85 @@ impl Front<'_> {
             Ok(decoded) => decoded,
             Err(error) => return self.fail(&format!("sends a malformed request: {error}")),
         };
-        if self.mode() == Mode::Garbled && !matches!(request, Request::Ping) {
+        if self.mode() == Mode::Garbled && request != Request::Control(Control::Ping) {
             return self.send_garbage();
         }
         if self.is_left_without_a_reply(&request) {
             return;
         }
-        if self.mode() == Mode::Demanding && !matches!(request, Request::Auth { .. }) {
+        if self.mode() == Mode::Demanding && !matches!(request, Request::Control(Control::Auth { .. })) {
             return self.demand_authentication(xid);
         }
-        match &request {
-            Request::Auth { scheme, auth } => {
+        match request {
+            Request::Control(control) => self.serve_control(connection, xid, &control),
+            Request::Call(call) => {
+                self.check_beginning();
+                self.touch();
+                match call {
+                    Call::Create { .. } | Call::Delete { .. } | Call::SetData { .. } => {
+                        self.propose(connection, xid, call);
+                    }
+                    read => self.read(connection, xid, &read),
+                }
+            }
+        }
+    }
+
+    fn serve_control(&mut self, connection: &Connection, xid: i32, control: &Control<'_>) {
+        match control {
+            Control::Auth { scheme, auth } => {
                 self.transport.peer.is_authenticated = true;
                 connection.authenticate(scheme, &String::from_utf8_lossy(auth));
-                return self.reply(XID_AUTH, Ok(Reply::Empty), None);
-            }
-            Request::SetWatches { relative_zxid, data, exist, child } => {
-                self.touch();
-                let lists = [&data[..], &exist[..], &child[..]];
-                self.set_watches(connection, xid, *relative_zxid, lists);
-                return;
+                return self.reply(XID_AUTH, Ok(Reply::Done), None);
             }
             // A session that is closed needs no watches.
-            Request::Close => {}
+            Control::SetWatches { .. } | Control::Close => {}
             _ => self.check_beginning(),
         }
         self.touch();
-        match &request {
-            Request::Ping => self.reply(XID_PING, Ok(Reply::Empty), None),
+        match control {
+            Control::Auth { .. } | Control::Touch { .. } => {}
+            Control::SetWatches { relative_zxid, data, exist, child } => {
+                self.set_watches(connection, xid, *relative_zxid, [data, exist, child]);
+            }
+            Control::Ping => self.reply(XID_PING, Ok(Reply::Done), None),
+            Control::RemoveWatches { path } => {
+                let removed = match self.is_denied(Some(path)) {
+                    true => Err(ZkError::NoAuth),
+                    false => connection.remove_watches(path),
+                };
+                self.world.note(format!(
+                    "client {}: RemoveWatches {} -> {removed:?}",
+                    self.client,
+                    short(path)
+                ));
+                self.reply(xid, removed.map(|()| Reply::Done), Some(None));
+            }
             // A write like any other: the ensemble hears nothing of it.
-            Request::Close if self.mode() == Mode::Deposed => self.transport.peer.is_waiting = true,
-            Request::Close => {
+            Control::Close if self.mode() == Mode::Deposed => self.transport.peer.is_waiting = true,
+            Control::Close => {
                 self.world.commit_all();
                 self.world.zookeeper.expire_session(self.transport.peer.session);
                 self.world.note(format!("the session of client {} is closed", self.client));
-                self.reply(xid, Ok(Reply::Empty), None);
+                self.reply(xid, Ok(Reply::Done), None);
                 self.close();
             }
-            Request::Create { .. } | Request::Delete { .. } | Request::SetData { .. } => {
-                self.propose(connection, xid, frame);
-            }
-            read => self.read(connection, xid, read),
         }
     }
 
     /// After the first such request, an answer to a ping is out of turn.
     fn is_left_without_a_reply(&mut self, request: &Request<'_>) -> bool {
-        let ends = !matches!(request, Request::Ping | Request::Auth { .. } | Request::SetWatches { .. });
+        let (ends, is_ping) = match request {
+            Request::Control(control) => (
+                !matches!(control, Control::Ping | Control::Auth { .. } | Control::SetWatches { .. }),
+                *control == Control::Ping,
+            ),
+            Request::Call(_) => (true, false),
+        };
         self.transport.peer.is_stuck |= self.mode() == Mode::PingsOnly && ends;
-        if self.transport.peer.is_stuck && matches!(request, Request::Ping) {
+        if self.transport.peer.is_stuck && is_ping {
             let mut frame = Vec::new();
-            Reply::Empty.encode(XID_PING, self.zxid(), &mut frame);
+            Reply::Done.encode(XID_PING, self.zxid(), &mut frame);
             self.send(&frame, Some(Meaning::Garbage));
         }
         self.transport.peer.is_stuck
@@ -383,21 +414,21 @@ impl Front<'_> {
         }
         // Servers may reply with another number.
         let xid = if xid == XID_SET_WATCHES && self.world.state().random.one_in(4) { 7 } else { xid };
-        self.reply(xid, Ok(Reply::Empty), None);
+        self.reply(xid, Ok(Reply::Done), None);
     }
 
-    fn read(&mut self, connection: &Connection, xid: i32, request: &Request<'_>) {
-        let is_denied = self.is_denied(request);
+    fn read(&mut self, connection: &Connection, xid: i32, call: &Call) {
+        let is_denied = self.is_denied(call.path());
         let result = match is_denied {
             true => Err(ZkError::NoAuth),
-            false => connection.read(request, self.view().as_deref()),
+            false => connection.read(call, self.view().as_deref()),
         };
-        let watch = watch_of(request, &result, is_denied);
-        note_result(self.world, self.client, request, &result);
+        let watch = watch_of(call, &result, is_denied);
+        note_result(self.world, self.client, call, &result);
         self.reply(xid, result, Some(watch));
     }
 
-    fn propose(&mut self, connection: &Arc<Connection>, xid: i32, frame: &[u8]) {
+    fn propose(&mut self, connection: &Arc<Connection>, xid: i32, call: Call) {
         self.transport.peer.is_waiting = true;
         if self.mode() == Mode::Deposed {
             return;
@@ -420,7 +451,7 @@ impl Front<'_> {
             server: self.transport.server,
             connection: Arc::clone(connection),
             xid,
-            frame: frame.to_vec(),
+            call,
         });
     }
 
@@ -447,8 +478,8 @@ impl Front<'_> {
 
     /// Returns whether the server currently refuses this. It says of a znode that does not exist that it does
     /// not.
-    fn is_denied(&self, request: &Request<'_>) -> bool {
-        let path = request.path().unwrap_or_default();
+    fn is_denied(&self, path: Option<&str>) -> bool {
+        let path = path.unwrap_or_default();
         let exists = match self.view() {
             Some(view) => view.exists(path),
             None => self.world.zookeeper.exists(path),
@@ -524,15 +555,15 @@ impl Front<'_> {
     }
 }
 
-fn watch_of(request: &Request<'_>, result: &ZkResult<Reply>, is_denied: bool) -> Option<(Table, String)> {
-    let (path, table) = match (request, result) {
-        (Request::Exists { path, watch: true }, Ok(_)) => (path, Table::Data),
-        (Request::Exists { path, watch: true }, Err(ZkError::NoNode)) => (path, Table::Existence),
-        (Request::GetData { path, watch: true }, Ok(_)) => (path, Table::Data),
-        (Request::GetChildren { path, watch: true }, Ok(_)) => (path, Table::Children),
+fn watch_of(call: &Call, result: &ZkResult<Reply>, is_denied: bool) -> Option<(Table, String)> {
+    let table = match result {
+        Ok(Reply::Found(Some(_)) | Reply::Data(..)) => Table::Data,
+        Ok(Reply::Found(None)) => Table::Existence,
+        Ok(Reply::Children(_)) => Table::Children,
         _ => return None,
     };
-    (!is_denied).then(|| (table, path.clone().into_owned()))
+    let path = call.watched_path().filter(|_| !is_denied)?;
+    Some((table, path.to_string()))
 }
 
 /// The password of a session.
