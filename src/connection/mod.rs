@@ -1,7 +1,7 @@
 //! The crate's ZooKeeper connection: one session, on one server of the list at a time.
 //!
 //! # From a call to its reply
-//! [`Connection`] is the handle. It takes apart a call that is two on the wire ([`exchange`]), locks the
+//! [`Connection`] is the handle. It takes apart a call that is two on the wire ([`exchange`](exchange())), locks the
 //! [shared state](shared), and submits the call to the [state machine](machine), which appends
 //! its bytes ([`codec`]) to a buffer. The caller itself writes them to the socket ([`transport`], encrypted by
 //! `tls`), as far as the socket takes them, and goes on, or waits. The I/O thread ([`driver`]) sleeps
