@@ -203,6 +203,18 @@ pub(crate) enum Failure {
     SequenceExhausted { path: ZNodePath },
 }
 
+impl RequestEvent {
+    /// Returns whether it is news to the lock of the request: a turning point that the lock has not caused itself, or
+    /// the release of what it has owned.
+    pub(crate) fn is_for_lock(&self) -> bool {
+        match self {
+            RequestEvent::Acquired { .. } | RequestEvent::RevocationRequested => true,
+            RequestEvent::Ended { place, how, .. } => *how != Ending::Withdrawn || *place == Place::Owner,
+            _ => false,
+        }
+    }
+}
+
 impl Ending {
     pub(crate) fn reason(&self) -> Option<LossReason> {
         match self {

@@ -7,7 +7,7 @@ use crate::engine::{Ending, ParticipantId, RequestEvent, RequestSpec};
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
-/// Receives a request's events.
+/// Receives the events of a request that are [for its lock](RequestEvent::is_for_lock).
 pub(crate) trait Observer: Send + Sync {
     /// Takes up an event, in order. Called under the mutex of the session: it must neither block nor
     /// call other code.

@@ -198,6 +198,9 @@ impl Driver {
             }
             _ => {}
         }
+        if !event.is_for_lock() {
+            return Some(seat);
+        }
         seat.observer.post(event);
         // The thread that withdraws a request makes the callbacks.
         let is_withdrawn = matches!(event, RequestEvent::Ended { how: Ending::Withdrawn, .. });
