@@ -67,6 +67,8 @@ ranks! {
     TIMER,
     /// The lines that wait for the logger.
     LOG,
+    /// The threads that wait for a latch, and the value of a slot.
+    LATCH,
 }
 
 /// A mutex with a place in the order.

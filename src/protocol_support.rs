@@ -2,11 +2,8 @@
 //!
 //! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock has one.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::time::Duration;
-
-use crossbeam_channel::Receiver;
 
 use crate::client::{Acl, Call, CreateMode};
 use crate::error::{LockError, Operation, Result, ZkError};
@@ -16,6 +13,7 @@ use crate::operation::ZooKeeperOperation;
 use crate::recipe::path::ZNodePath;
 use crate::retry::RetryCounter;
 use crate::session::Session;
+use crate::time::Latch;
 use crate::wait::CancelToken;
 
 /// Retries after a lost connection, and znodes that must exist.
@@ -60,9 +58,9 @@ impl ProtocolSupport {
         &self.options
     }
 
-    /// A channel that is disconnected when this is closed.
-    pub(crate) fn closed(&self) -> &Receiver<Infallible> {
-        self.closed.cancelled()
+    /// The latch that is set when this is closed.
+    pub(crate) fn closed(&self) -> &Latch {
+        self.closed.latch()
     }
 
     /// Returns whether this, or a clone of it, was closed.

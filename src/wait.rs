@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, never};
+use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::Mutex;
 
 use crate::lock_order::assert_none_held;
-use crate::time::{Moment, Runtime, is_disconnected};
+use crate::time::{Clock, Latch, Moment, Runtime, Setter, SystemClock, wait_by};
 
 /// The length of a call's wait: for ever, until a deadline, or until another thread cancels it.
 ///
@@ -63,7 +63,12 @@ impl Wait {
         Wait { token: Some(token.clone()), ..self }
     }
 
-    /// Disconnected when the wait is cancelled.
+    /// The latch that is set when the wait is cancelled, if it can be.
+    pub(crate) fn cancelled(&self) -> Option<&Latch> {
+        self.token.as_ref().map(CancelToken::latch)
+    }
+
+    /// A channel that is disconnected when the wait is cancelled.
     pub(crate) fn cancellation(&self) -> Receiver<Infallible> {
         self.token.as_ref().map_or_else(never, |token| token.cancelled().clone())
     }
@@ -84,8 +89,8 @@ impl Wait {
     pub(crate) fn pause(&self, duration: Duration) -> bool {
         let now = Instant::now();
         let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
-        let paused = self.cancellation().recv_timeout(duration.min(left));
-        paused == Err(RecvTimeoutError::Disconnected) || left <= duration
+        let end = SystemClock.now().after(duration.min(left));
+        wait_by(&SystemClock, self.cancelled().as_slice(), Some(end)) || left <= duration
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -108,71 +113,40 @@ impl Wait {
         Some(runtime.now().after(deadline.saturating_duration_since(Instant::now())))
     }
 
-    /// Waits for a message.
-    pub(crate) fn wait_for<T: Send + 'static>(
-        &self,
-        runtime: &dyn Runtime,
-        channel: &Receiver<T>,
-    ) -> Waited<T> {
-        self.wait_for_or(runtime, channel, [&never(), &never()])
+    /// Waits until one of the latches is set.
+    pub(crate) fn wait_for(&self, runtime: &dyn Runtime, latches: &[&Latch]) -> Waited {
+        self.wait_until(runtime, latches, self.moment(runtime))
     }
 
-    /// Waits for a message, at most until the channel or one of the others is disconnected.
-    ///
-    /// Of several that are ready, the message comes first and the deadline last.
-    pub(crate) fn wait_for_or<T: Send + 'static>(
+    /// As [`wait_for`](Wait::wait_for), with a remark that is made once, after this time.
+    pub(crate) fn wait_for_or_remark(
         &self,
         runtime: &dyn Runtime,
-        channel: &Receiver<T>,
-        ends: [&Receiver<Infallible>; 2],
-    ) -> Waited<T> {
-        self.wait_until(runtime, channel, ends, self.moment(runtime))
-    }
-
-    /// As [`wait_for_or`](Wait::wait_for_or), with a remark that is made once, after this time.
-    pub(crate) fn wait_for_or_remark<T: Send + 'static>(
-        &self,
-        runtime: &dyn Runtime,
-        channel: &Receiver<T>,
-        ends: [&Receiver<Infallible>; 2],
+        latches: &[&Latch],
         (after, remark): (Duration, impl FnOnce()),
-    ) -> Waited<T> {
+    ) -> Waited {
         let deadline = self.moment(runtime);
         let of_remark = runtime.now().after(after);
         if deadline.is_none_or(|deadline| of_remark < deadline) {
-            let waited = self.wait_until(runtime, channel, ends, Some(of_remark));
-            if !matches!(waited, Waited::TimedOut) {
+            let waited = self.wait_until(runtime, latches, Some(of_remark));
+            if waited != Waited::TimedOut {
                 return waited;
             }
             remark();
         }
-        self.wait_until(runtime, channel, ends, deadline)
+        self.wait_until(runtime, latches, deadline)
     }
 
-    fn wait_until<T: Send + 'static>(
-        &self,
-        runtime: &dyn Runtime,
-        channel: &Receiver<T>,
-        [end, other_end]: [&Receiver<Infallible>; 2],
-        deadline: Option<Moment>,
-    ) -> Waited<T> {
-        let cancelled = self.cancellation();
-        loop {
-            match channel.try_recv() {
-                Ok(message) => return Waited::Received(message),
-                Err(TryRecvError::Disconnected) => return Waited::Disconnected,
-                Err(TryRecvError::Empty) => {}
-            }
-            if is_disconnected(end) || is_disconnected(other_end) {
-                return Waited::Disconnected;
-            }
-            if is_disconnected(&cancelled) {
-                return Waited::Cancelled;
-            }
-            assert_none_held();
-            if !runtime.wait(&[channel, end, other_end, &cancelled], deadline) {
-                return Waited::TimedOut;
-            }
+    fn wait_until(&self, runtime: &dyn Runtime, latches: &[&Latch], deadline: Option<Moment>) -> Waited {
+        assert_none_held();
+        let all: Vec<&Latch> = latches.iter().copied().chain(self.cancelled()).collect();
+        let is_one_set = runtime.wait(&all, deadline);
+        if latches.iter().any(|latch| latch.is_set()) {
+            Waited::Set
+        } else if is_one_set {
+            Waited::Cancelled
+        } else {
+            Waited::TimedOut
         }
     }
 }
@@ -195,12 +169,11 @@ impl From<&Wait> for Wait {
     }
 }
 
-/// The outcome of a wait.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Waited<T> {
-    Received(T),
-    /// No message can arrive any more.
-    Disconnected,
+/// The end of a wait: of several, the first of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// One of the latches is set.
+    Set,
     Cancelled,
     TimedOut,
 }
@@ -216,8 +189,9 @@ pub struct CancelToken {
 }
 
 struct Cancellation {
-    /// Dropped to cancel.
-    pending: Mutex<Option<Sender<Infallible>>>,
+    setter: Setter,
+    /// The channel for the application. Dropped to cancel.
+    open: Mutex<Option<Sender<Infallible>>>,
     cancelled: Receiver<Infallible>,
 }
 
@@ -225,19 +199,25 @@ impl CancelToken {
     /// Makes a token that is not cancelled.
     #[must_use]
     pub fn new() -> CancelToken {
-        let (pending, cancelled) = bounded(0);
-        CancelToken { signal: Arc::new(Cancellation { pending: Mutex::new(Some(pending)), cancelled }) }
+        let (open, cancelled) = bounded(0);
+        let (setter, open) = (Setter::new(), Mutex::new(Some(open)));
+        CancelToken { signal: Arc::new(Cancellation { setter, open, cancelled }) }
     }
 
     /// Cancels. Idempotent; does not block.
     pub fn cancel(&self) {
-        *self.signal.pending.lock() = None;
+        self.signal.setter.set();
+        *self.signal.open.lock() = None;
     }
 
     /// Returns whether [`cancel`](CancelToken::cancel) was called.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.signal.pending.lock().is_none()
+        self.latch().is_set()
+    }
+
+    pub(crate) fn latch(&self) -> &Latch {
+        self.signal.setter.latch()
     }
 
     /// Returns a channel that is disconnected when the token is cancelled, for
@@ -286,64 +266,59 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(20);
 
     #[test]
-    fn a_message_or_a_disconnect_ends_a_wait() {
+    fn a_latch_that_is_set_ends_a_wait() {
         let runtime = ManualRuntime::default();
-        let (sender, receiver) = bounded(1);
-        sender.send(1).unwrap();
-        assert_eq!(Wait::forever().wait_for(&runtime, &receiver), Waited::Received(1));
-        drop(sender);
-        assert_eq!(Wait::forever().wait_for(&runtime, &receiver), Waited::Disconnected);
+        let setter = Setter::new();
+        setter.set();
+        assert_eq!(Wait::forever().wait_for(&runtime, &[setter.latch()]), Waited::Set);
         assert_eq!(runtime.elapsed(), Duration::ZERO);
     }
 
     #[test]
     fn a_deadline_ends_a_wait_at_that_moment() {
         let runtime = ManualRuntime::default();
-        let (_sender, receiver) = bounded::<()>(1);
-        assert_eq!(Wait::timeout(Duration::ZERO).wait_for(&runtime, &receiver), Waited::TimedOut);
+        let never = Latch::never();
+        assert_eq!(Wait::timeout(Duration::ZERO).wait_for(&runtime, &[&never]), Waited::TimedOut);
         assert_eq!(Wait::timeout(Duration::MAX).deadline, None);
         let deadline = runtime.now().after(SHORT);
-        assert_eq!(Wait::until_moment(deadline).wait_for(&runtime, &receiver), Waited::TimedOut);
+        assert_eq!(Wait::until_moment(deadline).wait_for(&runtime, &[&never]), Waited::TimedOut);
         assert_eq!(runtime.now(), deadline);
     }
 
     #[test]
-    fn a_message_before_the_deadline_ends_a_wait_when_it_arrives() {
+    fn a_latch_that_is_set_before_the_deadline_ends_a_wait_at_once() {
         let runtime = ManualRuntime::default();
-        let (sender, receiver) = bounded(1);
+        let setter = Setter::new();
+        let latch = setter.latch().clone();
         let (arrival, deadline) = (runtime.now().after(SHORT), runtime.now().after(2 * SHORT));
-        runtime.at(arrival, Box::new(move || sender.send(1).unwrap()));
-        assert_eq!(Wait::until_moment(deadline).wait_for(&runtime, &receiver), Waited::Received(1));
+        runtime.at(arrival, Box::new(move || setter.set()));
+        assert_eq!(Wait::until_moment(deadline).wait_for(&runtime, &[&latch]), Waited::Set);
         assert_eq!(runtime.now(), arrival);
     }
 
     #[test]
-    fn a_message_takes_precedence_over_an_end_and_an_end_over_the_deadline() {
+    fn a_latch_takes_precedence_over_a_cancellation_and_that_over_the_deadline() {
         let runtime = ManualRuntime::default();
-        let (sender, receiver) = bounded(1);
-        let (open, end) = bounded(0);
+        let setter = Setter::new();
         let cancel = CancelToken::new();
         let wait = Wait::until_moment(runtime.now()).cancelled_by(&cancel);
-        let outcome = || wait.wait_for_or(&runtime, &receiver, [&never(), &end]);
+        let outcome = || wait.wait_for(&runtime, &[&Latch::never(), setter.latch()]);
         assert_eq!(outcome(), Waited::TimedOut);
         cancel.cancel();
         assert_eq!(outcome(), Waited::Cancelled);
-        drop(open);
-        assert_eq!(outcome(), Waited::Disconnected);
-        sender.send(1).unwrap();
-        assert_eq!(outcome(), Waited::Received(1));
+        setter.set();
+        assert_eq!(outcome(), Waited::Set);
     }
 
     #[test]
     fn a_real_wait_times_out_and_not_before_its_time() {
         let threads = Threads::start().unwrap();
-        let (_sender, receiver) = bounded::<()>(1);
         let wait = Wait::timeout(SHORT);
         let begun = Instant::now();
-        assert_eq!(wait.wait_for(&*threads, &receiver), Waited::TimedOut);
+        assert_eq!(wait.wait_for(&*threads, &[]), Waited::TimedOut);
         assert!(begun.elapsed() >= SHORT);
         threads.shut_down();
-        assert_eq!(wait.wait_for(&*threads, &receiver), Waited::TimedOut, "also after the shut-down");
+        assert_eq!(wait.wait_for(&*threads, &[]), Waited::TimedOut, "also after the shut-down");
     }
 
     #[test]
@@ -374,17 +349,16 @@ mod tests {
     #[test]
     fn cancelling_ends_a_wait_and_those_to_come() {
         let threads = Threads::start().unwrap();
-        let (_sender, receiver) = bounded::<()>(1);
         let cancel = CancelToken::new();
         let wait = Wait::forever().cancelled_by(&cancel);
         let waiting = in_background({
-            let (wait, receiver, threads) = (wait.clone(), receiver.clone(), Arc::clone(&threads));
-            move || wait.wait_for(&*threads, &receiver)
+            let (wait, threads) = (wait.clone(), Arc::clone(&threads));
+            move || wait.wait_for(&*threads, &[])
         });
         assert!(!wait.is_cancelled());
         cancel.clone().cancel();
         assert_eq!(next(&waiting), Waited::Cancelled);
-        assert_eq!(wait.wait_for(&*threads, &receiver), Waited::Cancelled);
+        assert_eq!(wait.wait_for(&*threads, &[]), Waited::Cancelled);
         threads.shut_down();
     }
 }

@@ -4,6 +4,8 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// The extent of the measurements.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -43,17 +45,33 @@ pub(crate) const SETTLE: Duration = Duration::from_millis(150);
 /// per round. All make the same number of cycles. Each round starts with another side, and every
 /// second one runs backwards.
 pub(crate) fn compare(plan: &Plan, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
+    compare_both(plan, sides).0
+}
+
+/// As [`compare`], and the microseconds of this process's processors per cycle, in the same form.
+pub(crate) fn compare_both(plan: &Plan, sides: &mut [Side<'_>]) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
     let cycles = sides.iter_mut().map(|side| calibrate(side, plan.leg)).min().unwrap_or(1);
     let mut times = vec![Vec::with_capacity(plan.rounds); sides.len()];
+    let mut processor_times = times.clone();
     for round in 0..plan.rounds {
         for turn in 0..sides.len() {
             let turn = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
             let position = (round + turn) % sides.len();
             thread::sleep(SETTLE);
-            times[position].push(time_per_cycle(&mut sides[position], cycles));
+            let side = &mut sides[position];
+            let before = processor_time();
+            times[position].push(time_per_cycle(side, cycles));
+            let used = processor_time() - before;
+            processor_times[position].push(used * 1e6 / (side.len() as f64 * f64::from(cycles)));
         }
     }
-    times
+    (times, processor_times)
+}
+
+/// The seconds that this process has spent so far, in its own code and in the system.
+fn processor_time() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Returns how many cycles each thread makes in that time. Also warms up this side.

@@ -4,12 +4,16 @@
 use zookeeper::CreateMode;
 use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
 
-use crate::measure::{Cycle, Plan, Side, compare};
+use crate::measure::{Cycle, Plan, Side, compare_both};
 use crate::raw::{self, RawLock};
-use crate::table::{print_comparison, print_title};
+use crate::table::{print_comparison, print_numbers, print_title};
 use crate::{DATA, ROOT, floor_lock, session};
 
 const AIM: f64 = 1.15;
+
+/// The processor time of a cycle, of one thread and of several.
+const AIM_PROCESSOR_MICROS: f64 = 45.0;
+const AIM_PROCESSOR_MICROS_OF_MANY: f64 = 35.0;
 
 pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     let (session, zk) = (session(connect_string), raw::connect(connect_string));
@@ -44,10 +48,22 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     let on_floor: Side<'_> =
         floor.iter_mut().map(|lock| -> Cycle<'_> { Box::new(|| lock.cycle()) }).collect();
 
-    let times = compare(plan, &mut [with_unlock, with_drop, by_hand, on_floor]);
+    let (times, processor_times) = compare_both(plan, &mut [with_unlock, with_drop, by_hand, on_floor]);
     let of_threads =
         if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads, 1 connection") };
     print_title(&format!("lock + unlock, uncontended, {of_threads}"), "µs per cycle");
     print_comparison("lock(), unlock()", &times[0], &times[2], Some(&times[3]), AIM);
     print_comparison("lock(), guard dropped", &times[1], &times[2], Some(&times[3]), AIM);
+    let aim = if threads == 1 { AIM_PROCESSOR_MICROS } else { AIM_PROCESSOR_MICROS_OF_MANY };
+    print_processor_times(&processor_times, aim);
+}
+
+fn print_processor_times(sides: &[Vec<f64>], aim: f64) {
+    let [with_unlock, with_drop, by_hand, on_floor] = sides else { return };
+    print_title("… of that, processor time of this process", "µs per cycle");
+    let is_met = |median| median <= aim;
+    print_numbers("lock(), unlock()", with_unlock, &format!("≤ {aim}"), is_met);
+    print_numbers("lock(), guard dropped", with_drop, &format!("≤ {aim}"), is_met);
+    print_numbers("raw", by_hand, "-", |_| true);
+    print_numbers("floor", on_floor, "-", |_| true);
 }

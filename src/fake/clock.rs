@@ -1,12 +1,10 @@
 //! [`VirtualClock`]: the time of sessions in a test, which passes on command.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 
 use super::jobs::{self, Jobs, Parked};
@@ -14,7 +12,7 @@ use super::virtual_runtime::VirtualRuntime;
 use crate::client::AnyClient;
 use crate::error::Result;
 use crate::session::{Factory, FirstContact, Session, Threads, check_timeout};
-use crate::time::{Job, Moment, Runtime};
+use crate::time::{Job, Latch, Moment, Runtime, Setter};
 
 /// How long [`VirtualClock::await_waiting_calls`] waits, in real time.
 const MAX_AWAIT: Duration = Duration::from_secs(30);
@@ -196,8 +194,8 @@ struct State {
 
 enum Due {
     Timer(Arc<Threads>, Job),
-    /// Dropped to end a wait. The job that waits, if it is one.
-    Alarm(Sender<Infallible>, Option<Parked>),
+    /// Set to end a wait. The job that waits, if it is one.
+    Alarm(Setter, Option<Parked>),
 }
 
 impl Time {
@@ -263,7 +261,8 @@ impl Time {
     }
 
     pub(super) fn set_alarm(self: &Arc<Time>, moment: Moment) -> Alarm {
-        let (alarm, rung) = bounded(0);
+        let alarm = Setter::new();
+        let rung = alarm.latch().clone();
         let mut state = self.state.lock();
         // Otherwise it has rung.
         let key = (moment > state.now).then(|| state.set(moment, Due::Alarm(alarm, jobs::present())));
@@ -298,8 +297,8 @@ const IMMEDIATELY: Moment = Moment::from_nanos(0);
 pub(super) struct Alarm {
     time: Arc<Time>,
     key: Option<Key>,
-    /// Disconnected from that moment on.
-    pub(super) rung: Receiver<Infallible>,
+    /// Set from that moment on.
+    pub(super) rung: Latch,
 }
 
 impl Drop for Alarm {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::clock::Time;
 use super::jobs::{self, Parked};
 use crate::session::Threads;
-use crate::time::{Job, Moment, Priority, Runtime, Signal, is_disconnected, is_ready, select_of};
+use crate::time::{Job, Latch, Moment, Priority, Runtime};
 
 #[derive(Debug)]
 pub(super) struct VirtualRuntime {
@@ -37,23 +37,16 @@ impl Runtime for VirtualRuntime {
         self.threads.spawn(name, body)
     }
 
-    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
+    fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool {
         let alarm = deadline.map(|deadline| self.time.set_alarm(deadline));
-        loop {
-            if is_ready(signals) {
-                return true;
-            }
-            if alarm.as_ref().is_some_and(|alarm| is_disconnected(&alarm.rung)) {
-                return false;
-            }
+        let of_alarm = alarm.iter().map(|alarm| &alarm.rung);
+        let all: Vec<&Latch> = latches.iter().copied().chain(of_alarm).collect();
+        if !all.iter().any(|latch| latch.is_set()) {
             let parked = jobs::park();
-            let mut select = select_of(signals);
-            if let Some(alarm) = &alarm {
-                select.recv(&alarm.rung);
-            }
-            select.ready();
+            self.threads.wait(&all, None);
             parked.into_iter().for_each(Parked::resume);
         }
+        latches.iter().any(|latch| latch.is_set())
     }
 
     fn abandon(&self) {

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, never};
-
 use crate::error::{LockError, Operation, Result};
 use crate::locks::guard_signals::{GuardSignals, WaitObserver};
 use crate::locks::held_here;
@@ -14,8 +12,9 @@ use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, Place, Request, RequestEvent};
+use crate::request::{Claim, Place, Request};
 use crate::session::Session;
+use crate::time::Latch;
 use crate::wait::{Wait, Waited};
 
 /// A thread that has waited for this long may be waiting for itself.
@@ -49,7 +48,7 @@ impl BlockingLock {
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
         let attempt = self.start(signals)?;
-        match attempt.claim.wait_until_placed([&signals.broken(), self.support.closed()])? {
+        match attempt.claim.wait_until_placed(&self.ends(signals))? {
             Some(Place::Owner) => attempt.into_guard().map(Some),
             None if self.support.is_closed() => Err(LockError::closed(Operation::LOCK, &self.dir)),
             // Another lock was lost, which its holder reports.
@@ -75,26 +74,24 @@ impl BlockingLock {
             return Err(cancelled(&self.dir));
         }
         let attempt = self.start(signals)?;
-        let (broken, closed) = (signals.broken(), self.support.closed());
+        let mut latches = self.ends(signals);
+        latches.push(&attempt.decided);
         let runtime = &**attempt.claim.core().runtime();
         let remark = (LONG_WAIT, || self.warn_of_self(&attempt.claim));
-        match wait.wait_for_or_remark(runtime, &attempt.events, [&broken, closed], remark) {
-            Waited::Received(RequestEvent::Acquired { .. }) => attempt.into_guard().map(Some),
-            // Acquired in the moment in which the lock was closed, or another one was lost. Or this one was
-            // lost right after its acquisition, which its guard reports.
-            Waited::Disconnected
-                if matches!(attempt.events.try_recv(), Ok(RequestEvent::Acquired { .. })) =>
-            {
-                attempt.into_guard().map(Some)
-            }
-            Waited::Disconnected if self.support.is_closed() => {
-                Err(LockError::closed(Operation::LOCK, &self.dir))
-            }
-            Waited::Received(_) | Waited::Disconnected => Err(attempt.claim.end_error(Operation::LOCK)),
+        match wait.wait_for_or_remark(runtime, &latches, remark) {
+            // First: it may be acquired in the moment in which the lock is closed, or another one is lost.
+            Waited::Set if attempt.decided.is_set() => attempt.into_guard().map(Some),
+            Waited::Set if self.support.is_closed() => Err(LockError::closed(Operation::LOCK, &self.dir)),
+            Waited::Set => Err(attempt.claim.end_error(Operation::LOCK)),
             // If the lock is acquired at this moment, dropping the attempt releases it.
             Waited::TimedOut => Ok(None),
             Waited::Cancelled => Err(cancelled(&self.dir)),
         }
+    }
+
+    /// The latches that end a wait for this lock: another one of several is lost, or this one is closed.
+    fn ends<'a>(&'a self, signals: &'a GuardSignals) -> Vec<&'a Latch> {
+        signals.broken().into_iter().chain([self.support.closed()]).collect()
     }
 
     /// Names in the log a thread that waits for itself.
@@ -115,11 +112,12 @@ impl BlockingLock {
     fn start(&self, signals: &Arc<GuardSignals>) -> Result<Attempt> {
         self.support.check_open(Operation::LOCK.name, &self.dir)?;
         self.session().core().check_open(Operation::LOCK, &self.dir)?;
-        let (observer, events) = WaitObserver::new(signals);
+        let observer = WaitObserver::new(signals);
+        let decided = observer.decided();
         let request = locking::request(&self.dir, &self.support, self.access, observer);
         request.start();
         let (session, signals) = (self.session().clone(), Arc::clone(signals));
-        Ok(Attempt { session, claim: Claim::on(request), events, signals })
+        Ok(Attempt { session, claim: Claim::on(request), decided, signals })
     }
 
     pub(crate) fn path(&self) -> &ZNodePath {
@@ -156,11 +154,13 @@ pub(crate) fn over_losses<T>(
             // lives, so there is no replacement to wait for.
             Err(error) if error.is_session_lost() && core.end_reason().is_none() => {}
             Err(error) if error.is_session_lost() => {
-                match wait.wait_for_or(&**core.runtime(), &replaced, [support.closed(), &never()]) {
+                match wait.wait_for(&**core.runtime(), &[&replaced, support.closed()]) {
                     Waited::TimedOut => return Ok(None),
                     Waited::Cancelled => return Err(cancelled(dir)),
-                    _ if replacement.is_closed() => return Err(LockError::closed(Operation::LOCK, dir)),
-                    _ => {}
+                    Waited::Set if replacement.is_closed() => {
+                        return Err(LockError::closed(Operation::LOCK, dir));
+                    }
+                    Waited::Set => {}
                 }
             }
             outcome => return outcome,
@@ -177,13 +177,16 @@ struct Attempt {
     /// Declared before the session, as fields are dropped in this order.
     claim: Claim,
     session: Session,
-    events: Receiver<RequestEvent>,
+    /// Set when the request is acquired or has ended.
+    decided: Latch,
     signals: Arc<GuardSignals>,
 }
 
 impl Attempt {
+    /// The guard of a request that is acquired, even if it was lost right after that, which the guard
+    /// reports; or why the request has ended before.
     fn into_guard(self) -> Result<LockGuard> {
-        match self.claim.znode() {
+        match self.claim.znode().filter(|_| !self.claim.has_ended() || self.claim.was_taken_away()) {
             Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.signals)),
             None => Err(self.claim.end_error(Operation::LOCK)),
         }

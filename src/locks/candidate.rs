@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded, never};
+use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 
 use crate::error::{LockError, Result};
@@ -19,7 +19,7 @@ use crate::logging;
 use crate::panics::contain;
 use crate::request::Request;
 use crate::session::Process;
-use crate::time::{Runtime, is_disconnected};
+use crate::time::{Latch, Runtime, Setter};
 use crate::wait::{CancelToken, Wait, Waited};
 
 /// Minimum interval between joins.
@@ -83,7 +83,8 @@ pub struct Candidate {
     shared: Arc<Standing>,
     process: Process,
     runtime: Arc<dyn Runtime>,
-    ended: Receiver<Infallible>,
+    /// The channel for the application; disconnected before the latch is set.
+    ended: (Latch, Receiver<Infallible>),
 }
 
 /// The state that a candidate shares with its thread.
@@ -92,8 +93,8 @@ struct Standing {
     stop: CancelToken,
     /// The request that leads.
     leading: Mutex<Option<Arc<Request>>>,
-    /// Its receivers are disconnected when the next leadership begins.
-    next_leadership: Mutex<(Sender<Infallible>, Receiver<Infallible>)>,
+    /// Set when the next leadership begins.
+    next_leadership: Mutex<Setter>,
     /// The error by which it ended by itself.
     error: OnceLock<LockError>,
 }
@@ -113,10 +114,12 @@ impl Candidate {
             dir: election.dir().to_owned(),
             stop: CancelToken::new(),
             leading: Mutex::new(None),
-            next_leadership: Mutex::new(bounded(0)),
+            next_leadership: Mutex::new(Setter::new()),
             error: OnceLock::new(),
         });
-        let (running, ended) = bounded(0);
+        let (running, of_application) = bounded(0);
+        let end = Setter::new();
+        let ended = (end.latch().clone(), of_application);
         let mut campaign = Campaign { shared: Arc::clone(&shared), election, lead: Box::new(lead) };
         let of_thread = Arc::clone(&shared);
         let core = campaign.election.core();
@@ -132,7 +135,7 @@ impl Candidate {
                 // Nobody else sets it.
                 let _ = of_thread.error.set(error);
             }
-            drop(running);
+            drop((running, end));
         });
         runtime.spawn("zk-lock-leader", body).map_err(LockError::thread)?;
         Ok(Candidate { shared, process, runtime, ended })
@@ -172,12 +175,12 @@ impl Candidate {
         let wait = wait.into();
         // The process before the mutex, whose holder may not exist in a forked child.
         while self.process.is_current() {
-            let next = self.shared.next_leadership.lock().1.clone();
+            let next = self.shared.next_leadership.lock().latch().clone();
             if self.is_leader() {
                 return true;
             }
-            let waited = wait.wait_for_or(&*self.runtime, &next, [&self.ended, &never()]);
-            if waited != Waited::Disconnected || is_disconnected(&self.ended) {
+            let ended = &self.ended.0;
+            if wait.wait_for(&*self.runtime, &[&next, ended]) != Waited::Set || ended.is_set() {
                 return self.is_leader();
             }
         }
@@ -209,14 +212,14 @@ impl Candidate {
     /// deleted. One that waits ends at once, and its znode is deleted in the background. It ends by
     /// itself after an [error](Candidate::error). Returns `false` at once in a forked child.
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
-        self.process.is_current() && wait.into().wait_for(&*self.runtime, &self.ended) == Waited::Disconnected
+        self.process.is_current() && wait.into().wait_for(&*self.runtime, &[&self.ended.0]) == Waited::Set
     }
 
     /// Returns a channel that is disconnected when the candidate has ended; for use in
     /// [`select!`](crossbeam_channel::select). No message arrives.
     #[must_use]
     pub fn ended(&self) -> &Receiver<Infallible> {
-        &self.ended
+        &self.ended.1
     }
 
     /// Returns why the candidate ended by itself; `None` while it runs, and after a
@@ -280,7 +283,7 @@ impl Campaign {
             }
             // The next attempt says why a session has ended.
             let core = self.election.core();
-            core.wait(&[stop.cancelled(), core.ended()], Some(earliest));
+            core.wait(&[stop.latch(), core.ended()], Some(earliest));
         }
     }
 
@@ -288,7 +291,7 @@ impl Campaign {
     fn lead(&mut self, guard: LockGuard) -> Result<()> {
         let leadership = Leadership::new(guard, &self.shared.stop);
         *self.shared.leading.lock() = Some(leadership.request());
-        *self.shared.next_leadership.lock() = bounded(0);
+        *self.shared.next_leadership.lock() = Setter::new();
         // The error is formatted within, as that is the application's code too.
         let outcome = contain(|| (self.lead)(&leadership).map_err(|error| error.to_string()));
         *self.shared.leading.lock() = None;

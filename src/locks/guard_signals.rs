@@ -1,14 +1,13 @@
 //! [`WaitObserver`], which reports a request's events to the thread that waits for it, and
 //! [`GuardSignals`], which report to guards what happens to their locks later.
 
-use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 
-use crossbeam_channel::{Receiver, Sender, bounded, never};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::LossReason;
 use crate::request::{Ending, Observer, RequestEvent};
-use crate::wait::CancelToken;
+use crate::time::{Latch, Setter};
 
 type Channel<T> = (Sender<T>, Receiver<T>);
 
@@ -20,16 +19,18 @@ pub(crate) struct GuardSignals {
     /// Each channel is made when it is first used, since most locks need neither.
     lost: OnceLock<Channel<LossReason>>,
     revocation: OnceLock<Channel<()>>,
-    /// Cancelled by the first loss, for those who then wait for another lock.
-    broken: Option<CancelToken>,
+    /// Set by the first loss, for those who then wait for another lock.
+    broken: Option<Setter>,
+    /// Set by the first report of either kind, once somebody waits for that.
+    reported: OnceLock<Setter>,
 }
 
 impl GuardSignals {
     /// Makes the signals of so many locks.
     pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
-        let (lost, revocation) = (OnceLock::new(), OnceLock::new());
-        let broken = (locks > 1).then(CancelToken::new);
-        Arc::new(GuardSignals { locks, lost, revocation, broken })
+        let (lost, revocation, reported) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let broken = (locks > 1).then(Setter::new);
+        Arc::new(GuardSignals { locks, lost, revocation, broken, reported })
     }
 
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
@@ -48,31 +49,45 @@ impl GuardSignals {
         self.revocation.get_or_init(|| bounded(self.locks))
     }
 
-    /// Disconnected once one of several locks is lost.
-    pub(crate) fn broken(&self) -> Receiver<Infallible> {
-        self.broken.as_ref().map_or_else(never, |broken| broken.cancelled().clone())
+    /// The latch that is set once one of several locks is lost.
+    pub(crate) fn broken(&self) -> Option<&Latch> {
+        self.broken.as_ref().map(Setter::latch)
+    }
+
+    /// The latch that is set once a lock is lost, or somebody asks for it.
+    pub(crate) fn reported(&self) -> &Latch {
+        self.reported.get_or_init(Setter::new).latch()
     }
 
     fn report_loss(&self, reason: LossReason) {
         let _ = self.losses().0.try_send(reason);
         if let Some(broken) = &self.broken {
-            broken.cancel();
+            broken.set();
         }
+        self.reported.get_or_init(Setter::new).set();
+    }
+
+    fn report_revocation(&self) {
+        let _ = self.revocations().0.try_send(());
+        self.reported.get_or_init(Setter::new).set();
     }
 }
 
 /// Receives a request's events for the thread that waits for it, and later for the guard.
 #[derive(Debug)]
 pub(crate) struct WaitObserver {
-    events: Sender<RequestEvent>,
+    /// Set when the request is acquired or has ended.
+    decided: Setter,
     signals: Arc<GuardSignals>,
 }
 
 impl WaitObserver {
-    pub(crate) fn new(signals: &Arc<GuardSignals>) -> (Arc<WaitObserver>, Receiver<RequestEvent>) {
-        // Room for the one event of a request that is waited for: acquired or dropped.
-        let (events, received) = bounded(1);
-        (Arc::new(WaitObserver { events, signals: Arc::clone(signals) }), received)
+    pub(crate) fn new(signals: &Arc<GuardSignals>) -> Arc<WaitObserver> {
+        Arc::new(WaitObserver { decided: Setter::new(), signals: Arc::clone(signals) })
+    }
+
+    pub(crate) fn decided(&self) -> Latch {
+        self.decided.latch().clone()
     }
 }
 
@@ -80,9 +95,9 @@ impl Observer for WaitObserver {
     fn post(&self, event: &RequestEvent) {
         match event {
             RequestEvent::Acquired { .. } | RequestEvent::Ended { how: Ending::Dropped(..), .. } => {
-                drop(self.events.try_send(event.clone()));
+                self.decided.set();
             }
-            RequestEvent::RevocationRequested => drop(self.signals.revocations().0.try_send(())),
+            RequestEvent::RevocationRequested => self.signals.report_revocation(),
             RequestEvent::Ended { how: Ending::Lost(reason), .. } => self.signals.report_loss(*reason),
             _ => {}
         }

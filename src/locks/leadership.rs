@@ -26,12 +26,11 @@ use crate::wait::CancelToken;
 pub struct Leadership {
     guard: LockGuard,
     stop: CancelToken,
-    stop_requested: Receiver<Infallible>,
 }
 
 impl Leadership {
     pub(crate) fn new(guard: LockGuard, stop: &CancelToken) -> Leadership {
-        Leadership { guard, stop: stop.clone(), stop_requested: stop.cancelled().clone() }
+        Leadership { guard, stop: stop.clone() }
     }
 
     /// Returns whether this process still leads, proven up to now. Does no I/O and does not block.
@@ -67,8 +66,7 @@ impl Leadership {
         }
         let request = self.request();
         let core = request.core();
-        // The messages stay in the channels for the closure.
-        core.wait(&[self.lost(), self.revocation(), &self.stop_requested], Some(core.now().after(time)));
+        core.wait(&[self.guard.reported(), self.stop.latch()], Some(core.now().after(time)));
         !self.should_stop()
     }
 
@@ -76,7 +74,7 @@ impl Leadership {
     /// [`select!`](crossbeam_channel::select). No message arrives.
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
-        &self.stop_requested
+        self.stop.cancelled()
     }
 
     /// Releases the lock and waits for the server.

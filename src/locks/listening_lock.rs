@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use crossbeam_channel::never;
-
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{self, rank::LOCK};
 use crate::locks::lock_listener::{ListenerSlot, LockEvent, LockListener};
@@ -139,7 +137,7 @@ impl ListeningLock {
         let request = self.inner.renew(|current| current.is_none_or(Request::has_ended));
         let request = request.ok_or_else(closed)?;
         // A close withdraws the request.
-        match request.wait_until_placed([&never(), &never()]) {
+        match request.wait_until_placed(&[]) {
             // The next session makes the request again.
             Err(error) if is_replaced && error.is_session_lost() => Ok(false),
             Ok(None) if self.is_closed() => Err(closed()),
@@ -474,7 +472,7 @@ mod tests {
         *inner.current.lock() = Some(Arc::clone(&request));
         let replaced = session.replacement().unwrap().next();
         next(&clients).expire();
-        assert!(replaced.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
+        eventually("the session is replaced", || replaced.is_set());
         inner.new_session();
         inner.start(&request);
         eventually("it joins again", || lock.is_owner());

@@ -17,6 +17,7 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, Request};
 use crate::session::Session;
+use crate::time::Latch;
 
 /// A lock that is held. Dropping the guard releases the lock, also during a panic.
 ///
@@ -54,7 +55,7 @@ impl LockGuard {
         support: &ProtocolSupport,
     ) -> std::result::Result<LockGuard, (LockGuard, LockError)> {
         let signals = GuardSignals::of(1);
-        let (observer, _) = WaitObserver::new(&signals);
+        let observer = WaitObserver::new(&signals);
         match locking::downgrade(&self.claim, access, support, observer) {
             // Dropping `self` withdraws the former request.
             Ok((request, znode)) => Ok(LockGuard::new(self.session, Claim::on(request), znode, signals)),
@@ -196,6 +197,11 @@ impl LockGuard {
     pub fn unlock(self) -> Result<Released> {
         let released = locking::release(&self.claim);
         if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }
+    }
+
+    /// The latch that is set once the lock is lost, or somebody asks for it.
+    pub(crate) fn reported(&self) -> &Latch {
+        self.signals.reported()
     }
 
     pub(crate) fn request(&self) -> Arc<Request> {

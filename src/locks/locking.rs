@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, TryRecvError, bounded};
-
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, Observer, Request, RequestSpec};
+use crate::time::Slot;
 
 /// The progress of a lock's release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,13 +72,13 @@ pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
 /// The release of a request, whose znode is being deleted.
 pub(crate) struct Release<'a> {
     request: &'a Arc<Request>,
-    outcome: Receiver<ZkResult<()>>,
+    outcome: Slot<ZkResult<()>>,
 }
 
 impl Release<'_> {
     /// Ends a request.
     pub(crate) fn begin(request: &Arc<Request>) -> Release<'_> {
-        let (first, outcome) = bounded(1);
+        let (first, outcome) = Slot::new();
         request.withdraw(Some(first));
         request.deliver();
         Release { request, outcome }
@@ -88,18 +87,18 @@ impl Release<'_> {
     /// Waits until the znode is deleted, or contact is lost.
     pub(crate) fn wait(self) -> Result<Released> {
         let Release { request, outcome } = self;
-        request.core().wait(&[&outcome, request.core().ended()], None);
-        let error = match outcome.try_recv() {
-            Ok(Err(error)) => error,
-            Ok(Ok(())) => return Ok(Released::Deleted),
-            Err(TryRecvError::Disconnected) if request.may_leave_its_znode() => {
-                return Ok(Released::Pending);
-            }
+        request.core().wait(&[outcome.latch(), request.core().ended()], None);
+        // Before the value is taken: one that comes in between is not missed.
+        let is_decided = outcome.latch().is_set();
+        let error = match outcome.take() {
+            Some(Err(error)) => error,
+            Some(Ok(())) => return Ok(Released::Deleted),
             // Nothing to delete; or a create is under way, which is undone when its outcome is known.
-            Err(TryRecvError::Disconnected) if request.znode().is_some() => return Ok(Released::Deleted),
-            Err(TryRecvError::Disconnected) => return Ok(Released::Pending),
-            // The server deletes the znode with the session.
-            Err(TryRecvError::Empty) => return Ok(Released::Pending),
+            None if is_decided && request.znode().is_some() && !request.may_leave_its_znode() => {
+                return Ok(Released::Deleted);
+            }
+            // It is deleted later; if the session has ended, by the server.
+            None => return Ok(Released::Pending),
         };
         let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
         match error {

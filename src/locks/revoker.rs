@@ -137,7 +137,7 @@ impl Revoker {
         let core = self.support.session().core();
         let deletion_watch = DeletionWatch::begin(&core, &znode);
         core.wait(&[deletion_watch.deleted(), core.ended()], Some(core.now().after(grace)));
-        if deletion_watch.deleted().try_recv().is_ok() {
+        if deletion_watch.deleted().is_set() {
             return Ok(Revocation::Complied);
         }
         drop(deletion_watch);

@@ -17,11 +17,8 @@ mod downgrade;
 #[cfg(test)]
 mod tests;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-
-use crossbeam_channel::{Receiver, Sender};
 
 use crate::client::Call;
 pub(crate) use crate::engine::{Ending, Place, RequestEvent, RequestSpec};
@@ -31,7 +28,7 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 pub(crate) use crate::session::Observer;
 use crate::session::{Core, Seat, Session};
-use crate::time::{Moment, is_disconnected};
+use crate::time::{Filler, Latch, Moment};
 
 pub(crate) use claim::Claim;
 pub(crate) use commit_fence::CommitFence;
@@ -73,12 +70,12 @@ impl Request {
     }
 
     /// Ends the request and deletes its znode, in the background if need be. The first outcome of
-    /// the deletion is sent to `first`. Does nothing when the request has ended.
+    /// the deletion fills `first`. Does nothing when the request has ended.
     ///
     /// The caller [delivers](Request::deliver) the event, when it holds no lock.
     ///
     /// Does nothing in a forked child either: the request is its parent's, and a mutex may stay held for ever.
-    pub(crate) fn withdraw(&self, first: Option<Sender<ZkResult<()>>>) {
+    pub(crate) fn withdraw(&self, first: Option<Filler<ZkResult<()>>>) {
         if !self.is_of_this_process() {
             return;
         }
@@ -172,11 +169,8 @@ impl Request {
     }
 
     /// Waits until the request owns the lock or is known to be behind another, and returns its place, which
-    /// is known; `None` if it was withdrawn or a channel was disconnected meanwhile.
-    pub(crate) fn wait_until_placed(
-        &self,
-        [end, other_end]: [&Receiver<Infallible>; 2],
-    ) -> Result<Option<Place>> {
+    /// is known; `None` if it was withdrawn or one of the latches was set meanwhile.
+    pub(crate) fn wait_until_placed(&self, ends: &[&Latch]) -> Result<Option<Place>> {
         loop {
             let (place, placed) = self.core.await_place(&self.seat);
             match place {
@@ -187,10 +181,11 @@ impl Request {
                     return if is_withdrawn { Ok(None) } else { Err(self.end_error(Operation::LOCK)) };
                 }
             }
-            if is_disconnected(end) || is_disconnected(other_end) {
+            if ends.iter().any(|end| end.is_set()) {
                 return Ok(None);
             }
-            self.core.wait(&[&placed, end, other_end], None);
+            let latches: Vec<&Latch> = ends.iter().copied().chain([&placed]).collect();
+            self.core.wait(&latches, None);
         }
     }
 

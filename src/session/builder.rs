@@ -13,7 +13,7 @@ use crate::connection::TlsConfig;
 use crate::connection::{CONNECT, Connection, ConnectionOptions, Credential};
 use crate::error::{LockError, Result};
 use crate::session::events::EventHook;
-use crate::time::Runtime;
+use crate::time::{Latch, Runtime};
 use crate::wait::Wait;
 
 /// The session timeout unless another one is set.
@@ -313,7 +313,7 @@ impl Opener {
             tried: self.servers.to_string(),
             timeout: wait.time_allowed(begun.0),
             deadline: wait.moment(&*threads),
-            cancelled: wait.cancellation(),
+            cancelled: wait.cancelled().map_or_else(Latch::never, Latch::clone),
         };
         open_core(client, threads, Some(begun.1), contact)
     }

@@ -18,12 +18,11 @@ mod seat;
 mod threads;
 mod timer;
 
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, never, unbounded};
+use crossbeam_channel::{Receiver, unbounded};
 
 #[cfg(feature = "zookeeper")]
 use crate::client::Adapter;
@@ -32,7 +31,7 @@ use crate::connection::CONNECT;
 use crate::engine::Event;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
-use crate::time::{Moment, Runtime, is_disconnected};
+use crate::time::{Latch, Moment, Runtime};
 
 pub use self::builder::SessionBuilder;
 pub(crate) use self::driver::{Core, Step, Tracker};
@@ -229,7 +228,8 @@ impl Session {
 
     /// Uses a core, and the factory whenever its session is lost.
     fn replaced_by(core: Arc<Core>, factory: Factory) -> Result<Session> {
-        let (replacement, closed) = Replacement::new();
+        let replacement = Replacement::new();
+        let closed = replacement.closed();
         let handle = Arc::new(Handle::new(Arc::clone(&core), Some(replacement)));
         replacement::start(&handle, core, factory, closed)?;
         Ok(Session { handle })
@@ -417,21 +417,21 @@ pub(crate) struct FirstContact {
     /// The time allowed.
     timeout: Duration,
     deadline: Option<Moment>,
-    cancelled: Receiver<Infallible>,
+    cancelled: Latch,
 }
 
 impl FirstContact {
     pub(crate) fn by(begun: Moment, timeout: Duration, tried: impl Into<String>) -> FirstContact {
         let deadline = Some(begun.after(timeout));
-        FirstContact { tried: tried.into(), timeout, deadline, cancelled: never() }
+        FirstContact { tried: tried.into(), timeout, deadline, cancelled: Latch::never() }
     }
 
     fn is_over(&self, now: Moment) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now) || is_disconnected(&self.cancelled)
+        self.deadline.is_some_and(|deadline| deadline <= now) || self.cancelled.is_set()
     }
 
     fn failed(self, why: &str) -> LockError {
-        if is_disconnected(&self.cancelled) {
+        if self.cancelled.is_set() {
             return LockError::Cancelled { operation: CONNECT, path: self.tried };
         }
         LockError::Connect { tried: format!("{} ({why})", self.tried), timeout: self.timeout }
@@ -457,15 +457,18 @@ fn open_core(
 }
 
 fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
-    let (subscriber, states) = unbounded();
-    core.subscribe(subscriber);
     let mut why = "no answer".to_owned();
     // In contact the session tries by itself.
     let mut tries = !core.in_contact();
-    while core.state() == SessionState::Suspended && !contact.is_over(core.now()) {
+    loop {
+        // Before the state is read, so that no change is missed.
+        let changed = core.next_change();
+        if core.state() != SessionState::Suspended || contact.is_over(core.now()) {
+            break;
+        }
         if tries {
             let attempt = core.begin_to_write_nothing();
-            core.wait(&[&states, attempt.signal(), &contact.cancelled], contact.deadline);
+            core.wait(&[&changed, attempt.latch(), &contact.cancelled], contact.deadline);
             if let Some(Err(error)) = attempt.get() {
                 why = error.to_string();
             }
@@ -473,8 +476,7 @@ fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
         // An answer from before the client's report of contact does not count.
         let pause = core.now().after(CONNECT_RETRY);
         let pause = contact.deadline.map_or(pause, |deadline| pause.min(deadline));
-        core.wait(&[&states, &contact.cancelled], Some(pause));
-        while states.try_recv().is_ok() {}
+        core.wait(&[&changed, &contact.cancelled], Some(pause));
         tries = true;
     }
     if core.state() == SessionState::Connected { Ok(()) } else { Err(contact.failed(&why)) }

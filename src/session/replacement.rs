@@ -3,11 +3,10 @@
 //! Off unless asked for: whether to carry on after the loss of a session is the application's
 //! decision. Here it has decided so for requests that wait, and for nothing else.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::Sender;
 
 use super::driver::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
@@ -17,7 +16,7 @@ use crate::external::External;
 use crate::lock_order::{Mutex, rank::REPLACEMENT};
 use crate::logging;
 use crate::panics::contain;
-use crate::time::{Outage, Runtime, is_disconnected};
+use crate::time::{Latch, Outage, Runtime, Setter};
 
 /// The first delay before a failed factory is asked again; it doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -66,34 +65,26 @@ pub(crate) struct Replacement {
 }
 
 struct Sharing {
-    /// Dropped to close, which ends every wait of the replacing thread.
-    open: Option<Sender<Infallible>>,
+    /// Set to close, which ends every wait of the replacing thread.
+    closed: Setter,
     subscribers: Vec<Sender<SessionState>>,
     waiting: Vec<Weak<dyn OnNewSession>>,
-    /// Dropped when the present core is replaced, and when there will be no other.
-    present: Option<Sender<Infallible>>,
-    replaced: Receiver<Infallible>,
+    /// Set when the present core is replaced, and when there will be no other.
+    replaced: Setter,
 }
 
 impl Replacement {
-    pub(super) fn new() -> (Replacement, Receiver<Infallible>) {
-        let (open, closed) = bounded(0);
-        let (present, replaced) = bounded(0);
-        let state = Sharing {
-            open: Some(open),
-            subscribers: Vec::new(),
-            waiting: Vec::new(),
-            present: Some(present),
-            replaced,
-        };
-        (Replacement { state: Mutex::new(state) }, closed)
+    pub(super) fn new() -> Replacement {
+        let (closed, replaced) = (Setter::new(), Setter::new());
+        let state = Sharing { closed, subscribers: Vec::new(), waiting: Vec::new(), replaced };
+        Replacement { state: Mutex::new(state) }
     }
 
     pub(super) fn close(&self) {
         let waiting: Vec<_> = {
             let mut state = self.state.lock();
-            state.open = None;
-            state.present = None;
+            state.closed.set();
+            state.replaced.set();
             state.subscribers.clear();
             state.waiting.iter().filter_map(Weak::upgrade).collect()
         };
@@ -103,12 +94,17 @@ impl Replacement {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.lock().open.is_none()
+        self.state.lock().closed.latch().is_set()
+    }
+
+    /// The latch that is set when the session is closed.
+    pub(super) fn closed(&self) -> Latch {
+        self.state.lock().closed.latch().clone()
     }
 
     pub(super) fn subscribe(&self, subscriber: Sender<SessionState>) {
         let mut state = self.state.lock();
-        if state.open.is_some() {
+        if !state.closed.latch().is_set() {
             state.subscribers.push(subscriber);
         }
     }
@@ -120,18 +116,17 @@ impl Replacement {
         state.waiting.push(waiting);
     }
 
-    /// A channel that is disconnected when the core of this moment is replaced, or when the session
-    /// is closed.
-    pub(crate) fn next(&self) -> Receiver<Infallible> {
-        self.state.lock().replaced.clone()
+    /// The latch that is set when the core of this moment is replaced, or when the session is closed.
+    pub(crate) fn next(&self) -> Latch {
+        self.state.lock().replaced.latch().clone()
     }
 
     fn replaced(&self, core: &Core) {
         let waiting: Vec<_> = {
             let mut state = self.state.lock();
-            if state.open.is_some() {
-                let (present, replaced) = bounded(0);
-                (state.present, state.replaced) = (Some(present), replaced);
+            if !state.closed.latch().is_set() {
+                // Dropping the former one sets it.
+                state.replaced = Setter::new();
             }
             state.subscribers.retain(|subscriber| core.announce_and_subscribe(subscriber.clone()));
             state.waiting.iter().filter_map(Weak::upgrade).collect()
@@ -180,12 +175,7 @@ fn make_on(
 }
 
 /// Starts the thread that replaces each lost core, until the handle is closed or dropped.
-pub(super) fn start(
-    handle: &Arc<Handle>,
-    core: Arc<Core>,
-    factory: Factory,
-    closed: Receiver<Infallible>,
-) -> Result<()> {
+pub(super) fn start(handle: &Arc<Handle>, core: Arc<Core>, factory: Factory, closed: Latch) -> Result<()> {
     let handle = Arc::downgrade(handle);
     let runtime = Arc::clone(core.runtime());
     let factory = External::new("a factory of ZooKeeper clients", factory, &runtime);
@@ -205,14 +195,14 @@ fn replace_when_lost(
     handle: &Weak<Handle>,
     lost: &Arc<Core>,
     factory: &Factory,
-    closed: &Receiver<Infallible>,
+    closed: &Latch,
 ) -> Option<Arc<Core>> {
     lost.wait(&[lost.ended(), closed], None);
     let (mut outage, lost_at) = (Outage::default(), lost.last_contact());
     outage.begin(lost_at);
     let mut failures = 0;
     // A close ends the session too, so that both may have come.
-    while !is_disconnected(closed) {
+    while !closed.is_set() {
         let error = match make(factory) {
             Ok(core) => return install(handle, lost, core, outage.end(lost.now())),
             // It may be an error of the application's.
@@ -435,7 +425,7 @@ mod tests {
         let client = server.connect(LONG);
         let session = Session::from_client(client.clone()).unwrap();
         let core = session.core();
-        let (replacement, _closed) = Replacement::new();
+        let replacement = Replacement::new();
         let (subscriber, changes) = unbounded();
         // As Session::subscribe does, after the new core took its place and before the subscribers
         // were notified.

@@ -8,7 +8,7 @@ use super::pool::{Pool, run_guarded};
 use super::process::Process;
 use super::timer::Timer;
 use crate::error::{LockError, Result};
-use crate::time::{Clock, Job, Moment, Priority, Runtime, Signal, SystemClock, wait_by};
+use crate::time::{Clock, Job, Latch, Moment, Priority, Runtime, SystemClock, wait_by};
 
 /// The runtime of a session in use: one timer thread, and others while something may block.
 ///
@@ -50,8 +50,8 @@ impl Runtime for Threads {
         thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
     }
 
-    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
-        wait_by(&SystemClock, signals, deadline)
+    fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool {
+        wait_by(&SystemClock, latches, deadline)
     }
 
     fn abandon(&self) {

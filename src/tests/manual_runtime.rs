@@ -15,7 +15,7 @@ use crate::Session;
 use crate::client::AnyClient;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::FirstContact;
-use crate::time::{Job, Moment, Priority, Runtime, Signal, is_ready};
+use crate::time::{Job, Latch, Moment, Priority, Runtime};
 
 /// Opens a session on a new client.
 pub(crate) fn open_on_manual_runtime(
@@ -126,8 +126,8 @@ impl Runtime for ManualRuntime {
 
     /// Advances the time from timer to timer, up to the deadline. Panics if nothing can end the
     /// wait.
-    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
-        while !is_ready(signals) {
+    fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool {
+        while !latches.iter().any(|latch| latch.is_set()) {
             let now = self.now();
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return false;

@@ -2,15 +2,15 @@
 //!
 //! A trait, so that a test can run a whole session on one thread and with a simulated clock.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Select, TryRecvError};
 use uuid::Uuid;
 
 use super::clock::{Clock, MAX_SLEEP, Moment};
+use super::latch::{Latch, park_until_set};
 
 /// A piece of work for a thread of the session's.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -40,12 +40,12 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// Starts a thread that may wait and run the application's code. It ends with its body.
     fn spawn(&self, name: &'static str, body: Job) -> io::Result<()>;
 
-    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the
-    /// deadline if none is ready.
+    /// Blocks until one of the latches is set, or until the deadline. Returns `false` at the
+    /// deadline if none is set.
     ///
     /// Every blocking call of the library waits here, even after
     /// [`shut_down`](Runtime::shut_down).
-    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool;
+    fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool;
 
     /// Abandons the workers that are busy now, as they may be stuck for ever, and starts others.
     fn abandon(&self);
@@ -73,82 +73,28 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     }
 }
 
-/// Something to wait for: a channel, which is ready when it has a message or is disconnected.
-pub(crate) trait Signal {
-    fn add_to<'a>(&'a self, select: &mut Select<'a>);
-
-    /// Checks for readiness later, and on another thread, while no third one uses the channel.
-    #[cfg(test)]
-    fn readiness(&self) -> Box<dyn Fn() -> bool + Send>;
-}
-
-impl<T: Send + 'static> Signal for Receiver<T> {
-    fn add_to<'a>(&'a self, select: &mut Select<'a>) {
-        select.recv(self);
-    }
-
-    #[cfg(test)]
-    fn readiness(&self) -> Box<dyn Fn() -> bool + Send> {
-        let channel = self.clone();
-        // A `Select` spins before it finds nothing ready, and this is asked often.
-        Box::new(move || {
-            !channel.is_empty()
-                || match channel.try_recv() {
-                    Err(error) => error.is_disconnected(),
-                    Ok(_) => unreachable!("the channel was empty"),
-                }
-        })
-    }
-}
-
-/// Returns whether one of the signals is ready.
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) fn is_ready(signals: &[&dyn Signal]) -> bool {
-    select_of(signals).try_ready().is_ok()
-}
-
-/// Returns whether a channel that carries no messages is disconnected.
-pub(crate) fn is_disconnected(latch: &Receiver<Infallible>) -> bool {
-    latch.try_recv() == Err(TryRecvError::Disconnected)
-}
-
-/// A selection among the signals.
-pub(crate) fn select_of<'a>(signals: &[&'a dyn Signal]) -> Select<'a> {
-    let mut select = Select::new();
-    for signal in signals {
-        signal.add_to(&mut select);
-    }
-    select
-}
-
 /// [Waits](Runtime::wait) by this clock.
-pub(crate) fn wait_by(clock: &dyn Clock, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
-    let mut select = select_of(signals);
-    // A wait may end without a ready signal: another thread was faster to take the message.
-    while select.try_ready().is_err() {
+pub(crate) fn wait_by(clock: &dyn Clock, latches: &[&Latch], deadline: Option<Moment>) -> bool {
+    park_until_set(latches, || {
         let Some(deadline) = deadline else {
-            select.ready();
-            continue;
+            thread::park();
+            return true;
         };
         let left = deadline.since(clock.now());
-        if left.is_zero() {
-            return false;
+        if !left.is_zero() {
+            thread::park_timeout(left.min(MAX_SLEEP));
         }
-        let _ = select.ready_timeout(left.min(MAX_SLEEP));
-    }
-    true
+        !left.is_zero()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::thread;
-
-    use crossbeam_channel::unbounded;
 
     use crate::tests::{in_background, next};
-    use crate::time::SystemClock;
+    use crate::time::{Setter, SystemClock};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -165,42 +111,25 @@ mod tests {
 
     #[test]
     fn a_deadline_that_passes_while_the_machine_is_suspended_ends_a_wait() {
-        let (_open, receiver) = unbounded::<()>();
         let deadline = Moment::from_nanos(0).after(HOUR);
-        let waiting = in_background(move || wait_by(&Suspended::default(), &[&receiver], Some(deadline)));
-        assert!(!next(&waiting));
+        let wait = move || wait_by(&Suspended::default(), &[&Latch::never()], Some(deadline));
+        assert!(!next(&in_background(wait)));
     }
 
     #[test]
-    fn a_message_that_another_thread_takes_does_not_end_a_wait() {
-        const TIME: Duration = Duration::from_millis(50);
-        let (sender, receiver) = unbounded();
-        let waits_to_the_end = || {
-            let waiter = receiver.clone();
-            let deadline = SystemClock.now().after(2 * TIME);
-            let waiting = in_background(move || wait_by(&SystemClock, &[&waiter], Some(deadline)));
-            while SystemClock.now() < deadline.before(TIME) {
-                thread::sleep(TIME / 10);
-                sender.send(()).unwrap();
-                // The waiter is notified, but needs longer to wake up.
-                let _ = receiver.try_recv();
-            }
-            !next(&waiting)
-        };
-        assert!((0..20).any(|_| waits_to_the_end()), "each message has ended a wait");
+    fn a_wait_ends_at_its_deadline_and_not_before() {
+        let deadline = SystemClock.now().after(Duration::from_millis(20));
+        assert!(!wait_by(&SystemClock, &[&Latch::never()], Some(deadline)));
+        assert!(SystemClock.now() >= deadline);
     }
 
     #[test]
-    fn a_wait_ends_with_a_message_or_a_disconnect() {
+    fn a_wait_ends_when_a_latch_is_set() {
         for deadline in [None, Some(SystemClock.now().after(HOUR))] {
-            let (sender, receiver) = unbounded();
-            let waiter = receiver.clone();
-            let waiting = in_background(move || wait_by(&SystemClock, &[&waiter], deadline));
-            sender.send(()).unwrap();
-            assert!(next(&waiting));
-            receiver.recv().unwrap();
-            let waiting = in_background(move || wait_by(&SystemClock, &[&receiver], deadline));
-            drop(sender);
+            let setter = Setter::new();
+            let latch = setter.latch().clone();
+            let waiting = in_background(move || wait_by(&SystemClock, &[&latch], deadline));
+            setter.set();
             assert!(next(&waiting));
         }
     }

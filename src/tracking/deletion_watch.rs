@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-
 use super::watch_cell::WatchCell;
 use super::watch_loop::WatchLoop;
 use super::{Look, Subject};
@@ -13,28 +11,27 @@ use crate::engine::Sight;
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
+use crate::time::{Latch, Setter};
 
 /// Ends when it is dropped.
 pub(crate) struct DeletionWatch {
     watch_loop: Arc<WatchLoop<Deletion>>,
-    deleted: Receiver<()>,
+    subject: Arc<Deletion>,
 }
 
 impl DeletionWatch {
     pub(crate) fn begin(core: &Arc<Core>, path: &ZNodePath) -> DeletionWatch {
-        let (sender, deleted) = bounded(1);
-        let subject = Deletion { path: path.clone(), deleted: sender };
-        // The value is not needed: the channel reports the deletion.
+        let subject = Arc::new(Deletion { path: path.clone(), deleted: Setter::new() });
+        // The value is not needed: the latch reports the deletion.
         let (cell, _changes) = WatchCell::new(false);
-        let watch_loop = WatchLoop::new(Arc::clone(core), Arc::new(subject), cell);
+        let watch_loop = WatchLoop::new(Arc::clone(core), Arc::clone(&subject), cell);
         Arc::clone(&watch_loop).start();
-        DeletionWatch { watch_loop, deleted }
+        DeletionWatch { watch_loop, subject }
     }
 
-    /// A channel on which a message arrives when the znode is gone. Nothing arrives after the end
-    /// of the session.
-    pub(crate) fn deleted(&self) -> &Receiver<()> {
-        &self.deleted
+    /// The latch that is set when the znode is gone, but not after the end of the session.
+    pub(crate) fn deleted(&self) -> &Latch {
+        self.subject.deleted.latch()
     }
 }
 
@@ -46,7 +43,7 @@ impl Drop for DeletionWatch {
 
 struct Deletion {
     path: ZNodePath,
-    deleted: Sender<()>,
+    deleted: Setter,
 }
 
 impl Subject for Deletion {
@@ -73,7 +70,7 @@ impl Deletion {
 
     fn seen(&self, outcome: ZkResult<Sight>) -> Look<()> {
         match outcome {
-            Ok(Sight::Gone) => drop(self.deleted.try_send(())),
+            Ok(Sight::Gone) => self.deleted.set(),
             Ok(Sight::Watched { .. }) => {}
             // No watch may fire, so the session has it looked at again by the clock.
             Ok(Sight::Unreadable) => return Look::Failed(ZkError::NoAuth),
@@ -100,17 +97,16 @@ mod tests {
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_message_arrives_when_the_znode_is_deleted_and_not_before() {
+    fn the_latch_is_set_when_the_znode_is_deleted_and_not_before() {
         let zookeeper = SimulatedZooKeeper::new();
         zookeeper.create("/a", b"");
         let (_client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
         let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
         zookeeper.set_data("/a", b"new");
         runtime.advance(2 * LOOK_AGAIN);
-        assert!(deletion_watch.deleted().try_recv().is_err());
+        assert!(!deletion_watch.deleted().is_set());
         zookeeper.delete("/a");
-        assert_eq!(deletion_watch.deleted().try_recv(), Ok(()));
-        assert!(deletion_watch.deleted().try_recv().is_err());
+        assert!(deletion_watch.deleted().is_set());
     }
 
     #[test]
@@ -120,9 +116,9 @@ mod tests {
         let (_client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
         let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
         zookeeper.delete("/a");
-        assert!(deletion_watch.deleted().try_recv().is_err(), "the server fires no watch for this client");
+        assert!(!deletion_watch.deleted().is_set(), "the server fires no watch for this client");
         runtime.advance(LOOK_AGAIN);
-        assert_eq!(deletion_watch.deleted().try_recv(), Ok(()));
+        assert!(deletion_watch.deleted().is_set());
     }
 
     #[test]
@@ -131,9 +127,9 @@ mod tests {
         let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
         client.fail_next(SimOperation::GetData, Effect::Before, ZkError::Throttled);
         let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
-        assert!(deletion_watch.deleted().try_recv().is_err());
+        assert!(!deletion_watch.deleted().is_set());
         runtime.advance(LOOK_AGAIN);
-        assert_eq!(deletion_watch.deleted().try_recv(), Ok(()));
+        assert!(deletion_watch.deleted().is_set());
     }
 
     #[test]
@@ -146,7 +142,7 @@ mod tests {
         runtime.advance(5 * LOOK_AGAIN);
         assert!(zookeeper.log().is_empty(), "{:?}", zookeeper.log());
         client.reconnect();
-        assert_eq!(deletion_watch.deleted().try_recv(), Ok(()));
+        assert!(deletion_watch.deleted().is_set());
     }
 
     #[test]
@@ -161,7 +157,7 @@ mod tests {
         });
         let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
         zk.delete("/a");
-        deletion_watch.deleted().recv_timeout(Duration::from_secs(30)).unwrap();
+        eventually("the deletion is seen", || deletion_watch.deleted().is_set());
     }
 
     #[test]

@@ -111,9 +111,8 @@ impl<S: Subject> Tracking<S> {
             if let Some(found) = view?.as_ref().and_then(&wanted) {
                 return Ok(Some(found));
             }
-            match wait.wait_for(&**self.inner.session.core().runtime(), &changed) {
-                Waited::Received(never) => match never {},
-                Waited::Disconnected => {}
+            match wait.wait_for(&**self.inner.session.core().runtime(), &[&changed]) {
+                Waited::Set => {}
                 Waited::TimedOut => return Ok(None),
                 Waited::Cancelled => {
                     let (operation, path) = (Operation::WATCH.name, self.path().to_string());

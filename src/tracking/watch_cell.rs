@@ -1,12 +1,12 @@
 //! [`WatchCell`]: the value that was seen last, for those who ask and those who wait.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::{LossReason, ZkError};
 use crate::lock_order::{Mutex, rank::WATCH_CELL};
+use crate::time::{Latch, Setter};
 
 pub(super) struct WatchCell<T> {
     state: Mutex<WATCH_CELL, Sighting<T>>,
@@ -18,9 +18,8 @@ struct Sighting<T> {
     view: View<T>,
     /// The author that was made last.
     author: Author,
-    /// Dropped at the next change of the view.
-    present: Sender<Infallible>,
-    changed: Receiver<Infallible>,
+    /// Set at the next change of the view.
+    changed: Setter,
     /// Has room for one message, which covers all changes until it is taken. Dropped at the
     /// end.
     changes: Option<Sender<()>>,
@@ -45,16 +44,15 @@ impl<T: PartialEq> WatchCell<T> {
     /// Returns the channel of its changes, too.
     pub(super) fn new(is_replaced: bool) -> (Arc<WatchCell<T>>, Receiver<()>) {
         let (changes, received) = bounded(1);
-        let (present, changed) = bounded(0);
         let (view, author) = (View::Unseen, Author(0));
-        let state = Sighting { view, author, present, changed, changes: Some(changes) };
+        let state = Sighting { view, author, changed: Setter::new(), changes: Some(changes) };
         (Arc::new(WatchCell { state: Mutex::new(state), is_replaced }), received)
     }
 
-    /// Looks at the view, with a channel that is disconnected when it changes.
-    pub(super) fn read<R>(&self, read: impl FnOnce(&View<T>, &Receiver<Infallible>) -> R) -> R {
+    /// Looks at the view, with the latch that is set when it changes.
+    pub(super) fn read<R>(&self, read: impl FnOnce(&View<T>, &Latch) -> R) -> R {
         let state = self.state.lock();
-        read(&state.view, &state.changed)
+        read(&state.view, state.changed.latch())
     }
 
     pub(super) fn next_author(&self) -> Author {
@@ -91,7 +89,8 @@ impl<T: PartialEq> Sighting<T> {
             return None;
         }
         let former = std::mem::replace(&mut self.view, view);
-        (self.present, self.changed) = bounded(0);
+        // Dropping the former one sets it.
+        self.changed = Setter::new();
         if let (Some(changes), false) = (&self.changes, matches!(former, View::Unseen)) {
             // The message in a full channel covers this change, too.
             let _ = changes.try_send(());
@@ -133,9 +132,9 @@ mod tests {
         let (cell, _changes) = WatchCell::new(false);
         let author = cell.next_author();
         let changed = cell.read(|_, changed| changed.clone());
-        assert!(changed.try_recv().is_err_and(|error| error.is_empty()));
+        assert!(!changed.is_set());
         cell.set(author, View::Seen(1));
-        assert!(changed.try_recv().is_err_and(|error| error.is_disconnected()));
+        assert!(changed.is_set());
         assert!(cell.read(|view, _| *view == View::Seen(1)));
     }
 

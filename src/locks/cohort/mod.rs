@@ -22,12 +22,10 @@ pub(crate) mod view;
 
 use std::sync::{Arc, Weak};
 
-use crossbeam_channel::{Receiver, never};
-
 use self::request::{CohortObserver, CohortRequest};
 use self::state::CohortShared;
 pub(crate) use self::turns::Grant;
-use self::turns::{CohortTurn, Departure, Entry, KeepTimer, Left, Work};
+use self::turns::{Departure, Entry, KeepTimer, Left, Turn, Work};
 use crate::error::{LockError, Operation, Result};
 use crate::locks::cohort_options::CohortOptions;
 use crate::locks::locking::{self, Release, Released};
@@ -79,7 +77,7 @@ impl Cohort {
             Entry::Granted(grant) => Ok(Some(grant)),
             Entry::Busy => Ok(None),
             Entry::Closed => Err(self.closed()),
-            Entry::Waits { number, turns } => self.find_out(&Ticket { cohort: self, number, turns }),
+            Entry::Waits { number, turn } => self.find_out(&Ticket { cohort: self, number, turn }),
         }
     }
 
@@ -92,7 +90,7 @@ impl Cohort {
             Entry::Granted(grant) => Ok(Some(grant)),
             Entry::Busy => Ok(None),
             Entry::Closed => Err(self.closed()),
-            Entry::Waits { number, turns } => self.wait(wait, &Ticket { cohort: self, number, turns }),
+            Entry::Waits { number, turn } => self.wait(wait, &Ticket { cohort: self, number, turn }),
         }
     }
 
@@ -106,11 +104,9 @@ impl Cohort {
 
     fn wait(&self, wait: &Wait, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         let core = self.session().core();
-        match wait.wait_for(&**core.runtime(), &ticket.turns) {
-            Waited::Received(CohortTurn::Granted(grant)) => Ok(Some(grant)),
-            Waited::Received(CohortTurn::Failed(error)) => Err(error),
+        match wait.wait_for(&**core.runtime(), &[ticket.turn.outcome.latch()]) {
+            Waited::Set => self.outcome(ticket),
             // Dropping the ticket releases a lock that is granted at this moment.
-            Waited::Received(CohortTurn::Started(_)) | Waited::Disconnected => Err(self.closed()),
             Waited::Cancelled => Err(self.cancelled()),
             Waited::TimedOut => Ok(ticket.give_up()),
         }
@@ -118,17 +114,15 @@ impl Cohort {
 
     /// Waits until the request of a thread that tries has found its position.
     fn find_out(self: &Arc<Self>, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
-        let request = match self.next_turn(ticket)? {
-            CohortTurn::Granted(grant) => return Ok(Some(grant)),
-            CohortTurn::Failed(error) => return Err(error),
-            CohortTurn::Started(request) => request,
-        };
-        match request.wait_until_placed([self.support.closed(), &never()]) {
-            Ok(Some(Place::Owner)) => match self.next_turn(ticket)? {
-                CohortTurn::Granted(grant) => Ok(Some(grant)),
-                CohortTurn::Failed(error) => Err(error),
-                CohortTurn::Started(_) => Ok(None),
-            },
+        let Turn { started, outcome } = &ticket.turn;
+        let core = self.session().core();
+        core.wait(&[started.latch(), outcome.latch()], None);
+        let Some(request) = started.take() else { return self.outcome(ticket) };
+        match request.wait_until_placed(&[self.support.closed()]) {
+            Ok(Some(Place::Owner)) => {
+                core.wait(&[outcome.latch()], None);
+                self.outcome(ticket)
+            }
             // Waits until the request is deleted, so that it is not in the way of the next attempt. A
             // deletion that fails continues in the background.
             Ok(Some(_)) => Ok(ticket.leave(|request| drop(locking::release(request)))),
@@ -137,13 +131,10 @@ impl Cohort {
         }
     }
 
-    fn next_turn(&self, ticket: &Ticket<'_>) -> Result<CohortTurn> {
-        let core = self.session().core();
-        match Wait::forever().wait_for(&**core.runtime(), &ticket.turns) {
-            Waited::Received(turn) => Ok(turn),
-            // Proof: the wait has no end but a message, and no channel is dropped without one.
-            _ => Err(self.closed()),
-        }
+    fn outcome(&self, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
+        // Proof: no waiter is dropped without an outcome but that of a thread that has left.
+        let outcome = ticket.turn.outcome.take().unwrap_or_else(|| Err(self.closed()));
+        outcome.map(Some)
     }
 
     /// Hands the lock over, keeps it, or releases it to other processes; then waits until the znode
@@ -298,7 +289,7 @@ fn lost(grant: &Grant) -> LockError {
 struct Ticket<'a> {
     cohort: &'a Arc<Cohort>,
     number: u64,
-    turns: Receiver<CohortTurn>,
+    turn: Turn,
 }
 
 impl Ticket<'_> {
@@ -310,10 +301,7 @@ impl Ticket<'_> {
     /// As [`give_up`](Ticket::give_up), with another end of a request that nobody else needs.
     fn leave(&self, end: impl FnOnce(&Arc<CohortRequest>)) -> Option<Grant> {
         match self.cohort.shared.leave(self.number) {
-            Left::Granted => {
-                let granted = |turn| if let CohortTurn::Granted(grant) = turn { Some(grant) } else { None };
-                return self.turns.try_iter().find_map(granted);
-            }
+            Left::Granted => return self.turn.outcome.take().and_then(Result::ok),
             Left::Last(request) => end(&request),
             Left::Others => {}
         }

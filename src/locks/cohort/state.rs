@@ -15,15 +15,16 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::Sender;
 
 use super::ownership::{Behind, CohortOwnership, Usage};
 use super::request::CohortRequest;
-use super::turns::{CohortTurn, Departure, Entry, Grant, KeepTimer, Left, Retired, Work};
-use crate::error::{LockError, LossReason, Operation};
+use super::turns::{Departure, Entry, Grant, KeepTimer, Left, Retired, Turn, Work};
+use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, MutexGuard, rank::COHORT};
 use crate::locks::cohort_options::CohortOptions;
 use crate::request::{Ending, RequestEvent};
+use crate::time::{Filler, Slot};
 use crate::tracking::WaiterWatch;
 
 pub(crate) struct CohortShared {
@@ -67,7 +68,8 @@ pub(super) struct Waiter {
     number: u64,
     /// Does not wait if the lock is not free.
     only_tries: bool,
-    turns: Sender<CohortTurn>,
+    started: Option<Filler<Arc<CohortRequest>>>,
+    outcome: Filler<Result<Grant>>,
 }
 
 impl CohortShared {
@@ -120,10 +122,9 @@ impl CohortShared {
             return Entry::Busy;
         }
         let number = state.new_number();
-        // Room for both messages of a thread that tries.
-        let (sender, turns) = bounded(2);
-        state.waiters.push_back(Waiter { number, only_tries, turns: sender });
-        Entry::Waits { number, turns }
+        let ((to_start, started), (filler, outcome)) = (Slot::new(), Slot::new());
+        state.waiters.push_back(Waiter { number, only_tries, started: Some(to_start), outcome: filler });
+        Entry::Waits { number, turn: Turn { started, outcome } }
     }
 
     /// A thread gives up.
@@ -212,7 +213,7 @@ impl CohortShared {
     pub(super) fn close(&self, error: &LockError) {
         let mut state = self.lock();
         state.is_closed = true;
-        // By a message to each: a channel that all of them wait for would slow every wait down.
+        // One by one: a latch that all of them wait for would slow every wait down.
         state.fail(|_| true, error);
         match mem::replace(&mut state.phase, CohortPhase::Idle) {
             CohortPhase::Joining(request) => state.retire_request(Some(request)),
@@ -229,12 +230,12 @@ impl CohortShared {
     /// Lets a new request wait on behalf of the threads. Returns `false` if there are none.
     pub(super) fn install(&self, request: &Arc<CohortRequest>) -> bool {
         let mut state = self.lock();
-        let Some(first) = state.waiters.front() else {
+        let Some(first) = state.waiters.front_mut() else {
             state.phase = CohortPhase::Idle;
             return false;
         };
-        if first.only_tries {
-            let _ = first.turns.try_send(CohortTurn::Started(Arc::clone(request)));
+        if let Some(started) = first.started.take() {
+            started.fill(Arc::clone(request));
         }
         state.phase = CohortPhase::Joining(Arc::clone(request));
         true
@@ -394,8 +395,7 @@ impl CohortState {
             self.last_granted = waiter.number;
             self.grants += 1;
         }
-        // There is room, and the receiver lives until its thread has left.
-        let _ = waiter.turns.try_send(CohortTurn::Granted(ownership.begin_tenure()));
+        waiter.outcome.fill(Ok(ownership.begin_tenure()));
     }
 
     pub(super) fn is_kept(&self) -> bool {
@@ -439,13 +439,11 @@ impl CohortState {
 
     /// Ends the waiting of those who are chosen.
     fn fail(&mut self, is_chosen: impl Fn(&Waiter) -> bool, error: &LockError) {
-        self.waiters.retain(|waiter| {
-            let chosen = is_chosen(waiter);
-            if chosen {
-                let _ = waiter.turns.try_send(CohortTurn::Failed(error.clone()));
-            }
-            !chosen
-        });
+        let (chosen, others) = mem::take(&mut self.waiters).into_iter().partition(is_chosen);
+        self.waiters = others;
+        for waiter in chosen {
+            waiter.outcome.fill(Err(error.clone()));
+        }
     }
 }
 

@@ -7,12 +7,10 @@ mod keeping;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-
-use super::turns::{CohortTurn, Entry};
+use super::turns::{Entry, Grant, Turn};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::tests::{ManualRuntime, open_on_manual_runtime};
-use crate::{CohortGuard, CohortLock, CohortOptions, LockOptions, Session};
+use crate::{CohortGuard, CohortLock, CohortOptions, LockError, LockOptions, Session};
 
 const DIR: &str = "/lock";
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,9 +61,9 @@ impl Fixture {
     /// Another thread begins to wait.
     fn wait(&self) -> Waiting<'_> {
         let cohort = self.lock.cohort();
-        let Entry::Waits { number, turns } = cohort.shared.enter(false) else { panic!("the lock is free") };
+        let Entry::Waits { number, turn } = cohort.shared.enter(false) else { panic!("the lock is free") };
         cohort.advance();
-        Waiting { fixture: self, number, turns }
+        Waiting { fixture: self, number, turn }
     }
 
     fn assert_nothing_is_left(self) {
@@ -81,19 +79,15 @@ impl Fixture {
 struct Waiting<'a> {
     fixture: &'a Fixture,
     number: u64,
-    turns: Receiver<CohortTurn>,
+    turn: Turn,
 }
 
 impl Waiting<'_> {
-    fn turn(&self) -> Option<CohortTurn> {
-        self.turns.try_recv().ok()
+    fn turn(&self) -> Option<Result<Grant, LockError>> {
+        self.turn.outcome.take()
     }
 
     fn guard(&self) -> Option<CohortGuard> {
-        match self.turn()? {
-            CohortTurn::Granted(grant) => Some(CohortGuard::new(self.fixture.lock.cohort(), grant)),
-            CohortTurn::Failed(error) => panic!("{error}"),
-            CohortTurn::Started(_) => panic!("it does not try"),
-        }
+        self.turn().map(|turn| CohortGuard::new(self.fixture.lock.cohort(), turn.unwrap()))
     }
 }

@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::Receiver;
-
 use super::request::CohortRequest;
-use crate::error::LockError;
-use crate::time::Moment;
+use crate::error::Result;
+use crate::time::{Moment, Slot};
 use crate::tracking::WaiterWatch;
 
-/// A message to a thread that waits.
-pub(super) enum CohortTurn {
-    /// The request was started. Only to a thread that tries.
-    Started(Arc<CohortRequest>),
-    Granted(Grant),
-    Failed(LockError),
+/// What a thread waits for.
+pub(super) struct Turn {
+    /// The request that was started; only for a thread that tries.
+    pub(super) started: Slot<Arc<CohortRequest>>,
+    pub(super) outcome: Slot<Result<Grant>>,
 }
 
 /// The lock, for one thread.
@@ -30,7 +27,7 @@ pub(super) enum Entry {
     Busy,
     Waits {
         number: u64,
-        turns: Receiver<CohortTurn>,
+        turn: Turn,
     },
     Closed,
 }

@@ -13,8 +13,8 @@ use crate::client::{Acl, CreateMode, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::session::Threads;
-use crate::tests::{deadline, eventually, in_background, next, replacing_session_on};
-use crate::time::{Job, Moment, Priority, Runtime, Signal};
+use crate::tests::{eventually, in_background, next, replacing_session_on};
+use crate::time::{Job, Latch, Moment, Priority, Runtime};
 use crate::{
     BlockingWriteLock, ListeningLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock,
     NamingScheme, ReadWriteLock, RetryPolicy, Session, WriteLock,
@@ -72,12 +72,12 @@ impl Runtime for Late {
         self.threads.spawn(name, body)
     }
 
-    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
-        let is_ready = self.threads.wait(signals, deadline);
+    fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool {
+        let is_one_set = self.threads.wait(latches, deadline);
         if deadline.is_some() && thread::current().name() == Some(REVOKING) {
             let _ = self.permitted.recv();
         }
-        is_ready
+        is_one_set
     }
 
     fn abandon(&self) {
@@ -111,7 +111,7 @@ fn holder_keeps_its_time_when_the_session_of_the_revoker_is_replaced() {
     let lost = next(&clients);
     let replaced = session.replacement().unwrap().next();
     lost.expire();
-    assert!(replaced.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
+    eventually("the session is replaced", || replaced.is_set());
     drop(permission);
     let revoked = next(&revoked);
     assert!(matches!(revoked, Err(LockError::SessionLost { .. })), "{revoked:?}");

@@ -100,9 +100,7 @@ fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let observer = Arc::new(PanicsOnce(AtomicBool::new(false)));
     let request = locking::request(&dir, &support, Access::Exclusive(NamingScheme::Recipe), observer);
     let of_waiter = Arc::clone(&request);
-    let placed = in_background(move || {
-        of_waiter.wait_until_placed([&crossbeam_channel::never(), &crossbeam_channel::never()]).unwrap()
-    });
+    let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
     eventually("it waits", || request.is_awaited());
     request.start();
     assert_eq!(next(&placed), Some(Place::Owner));

@@ -4,8 +4,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, bounded};
-
 use super::{Core, Origin};
 use crate::client::{Acl, Ask, Call, CreateMode, Done, Reply};
 use crate::engine::{CallId, Engine, MissingParents, ParticipantId};
@@ -13,7 +11,7 @@ use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
-use crate::time::{Priority, Signal};
+use crate::time::{Latch, Priority, Slot};
 
 /// An item of the outbox. Those for the client leave in the order in which the engine has asked for them.
 pub(super) enum Outgoing {
@@ -31,7 +29,7 @@ pub(super) type OutcomeSink = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 
 /// The outcome of a call that was begun.
 pub(crate) struct Answer<T> {
-    outcome: Receiver<ZkResult<Reply>>,
+    outcome: Slot<ZkResult<Reply>>,
     read: fn(Reply) -> ZkResult<T>,
 }
 
@@ -127,11 +125,10 @@ impl Core {
         self: &Arc<Self>,
         kept: impl Send + 'static,
         ask: impl FnOnce(&mut Engine, ParticipantId),
-    ) -> Receiver<ZkResult<Reply>> {
-        let (sender, outcome) = bounded(1);
+    ) -> Slot<ZkResult<Reply>> {
+        let (filler, outcome) = Slot::new();
         let answered: OutcomeSink = Box::new(move |outcome| {
-            // The receiver may be gone.
-            let _ = sender.send(outcome);
+            filler.fill(outcome);
             drop(kept);
         });
         self.feed(Origin::Other, |driver| {
@@ -159,7 +156,7 @@ impl Core {
 impl<T> Answer<T> {
     /// Waits for the outcome, but not beyond the end of the session.
     pub(crate) fn wait(&self, core: &Core) -> ZkResult<T> {
-        core.wait(&[&self.outcome, &core.ended], None);
+        core.wait(&[self.outcome.latch(), &core.ended], None);
         match self.get() {
             // The end may lose the reply. The caller is not to try again.
             Some(Err(error)) if error.is_reply_lost() && core.end_reason().is_some() => {
@@ -171,11 +168,11 @@ impl<T> Answer<T> {
 
     /// The outcome, if it has come and was not taken before.
     pub(crate) fn get(&self) -> Option<ZkResult<T>> {
-        self.outcome.try_recv().ok().map(|outcome| outcome.and_then(self.read))
+        self.outcome.take().map(|outcome| outcome.and_then(self.read))
     }
 
-    /// Is ready when the outcome has come.
-    pub(crate) fn signal(&self) -> &impl Signal {
-        &self.outcome
+    /// The latch that is set when the outcome has come.
+    pub(crate) fn latch(&self) -> &Latch {
+        self.outcome.latch()
     }
 }

@@ -16,12 +16,11 @@ mod tests;
 mod trackers;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::Sender;
 use log::Level;
 use uuid::Uuid;
 
@@ -48,7 +47,7 @@ use crate::lock_order::{
 };
 use crate::logging;
 use crate::recipe::session_tag::SessionTag;
-use crate::time::{Moment, Priority, Repetition, Runtime, Signal};
+use crate::time::{Filler, Latch, Moment, Priority, Repetition, Runtime, Setter};
 
 /// The log names suspensions at most this often.
 const SUSPENSION_PAUSE: Duration = Duration::from_secs(60);
@@ -65,10 +64,10 @@ pub(crate) struct Core {
     /// The deletions that were not made before the session ended, for a session that follows.
     orphans: Mutex<ORPHANS, Orphans>,
     events: OnceLock<Arc<Events>>,
-    /// Disconnected when the session has ended, for those who wait for something else meanwhile.
-    ended: Receiver<Infallible>,
-    /// Disconnected when the client has been dropped and the threads are ending.
-    finished: Receiver<Infallible>,
+    /// Set when the session has ended, for those who wait for something else meanwhile.
+    ended: Latch,
+    /// Set when the client has been dropped and the threads are ending.
+    finished: Latch,
 }
 
 /// The state that the mutex guards.
@@ -79,11 +78,13 @@ struct Driver {
     /// The receivers of the outcomes of calls that the engine makes for others.
     askers: BTreeMap<ParticipantId, OutcomeSink>,
     /// The waiters for the first outcome of a deletion.
-    first_outcomes: BTreeMap<ParticipantId, Sender<ZkResult<()>>>,
+    first_outcomes: BTreeMap<ParticipantId, Filler<ZkResult<()>>>,
     /// Events from before the client's first report of contact; `None` after it.
     early: Option<Vec<(ClientEvent, Moment)>>,
     /// The state that the subscribers know.
     announced: SessionState,
+    /// Set when another state is announced.
+    changed: Setter,
     subscribers: Vec<Sender<SessionState>>,
     /// Of the session, in the log.
     suspension: Repetition,
@@ -94,9 +95,9 @@ struct Driver {
     alarm: Alarm,
     /// The session itself while it lingers: its handles may be gone, and it has deletions to make.
     lingering: Option<Arc<Core>>,
-    /// Dropped to signal [`Core::ended`] and [`Core::finished`].
-    end: Option<Sender<Infallible>>,
-    finish: Option<Sender<Infallible>>,
+    /// Those of [`Core::ended`], and of [`Core::finished`] until the session is finished.
+    end: Setter,
+    finish: Option<Setter>,
 }
 
 /// The work to do when the mutex is free again.
@@ -112,7 +113,7 @@ struct Afterwards {
     callbacks: Vec<Arc<Seat>>,
     left_behind: Vec<Target>,
     is_ending: bool,
-    finish: Option<Sender<Infallible>>,
+    finish: Option<Setter>,
     /// Handles that may be the last ones.
     dropped: Vec<Seated>,
 }
@@ -136,8 +137,8 @@ impl Core {
         opened_after: Option<Moment>,
     ) -> Arc<Core> {
         let client = External::new("a ZooKeeper client", client.on(&runtime), &runtime);
-        let (end, ended) = bounded(0);
-        let (finish, finished) = bounded(0);
+        let (end, finish) = (Setter::new(), Setter::new());
+        let (ended, finished) = (end.latch().clone(), finish.latch().clone());
         let now = runtime.now();
         let mut lease = Lease::unproven(granted_by(&**client), now);
         if client.reports_pings() {
@@ -170,13 +171,14 @@ impl Core {
                 first_outcomes: BTreeMap::new(),
                 early: Some(Vec::new()),
                 announced: SessionState::Suspended,
+                changed: Setter::new(),
                 subscribers: Vec::new(),
                 suspension: Repetition::default(),
                 suspensions: Repetition::default(),
                 is_quiet: false,
                 alarm: Alarm::default(),
                 lingering: None,
-                end: Some(end),
+                end,
                 finish: Some(finish),
             }),
             outbox: Mailbox::new(),
@@ -205,7 +207,8 @@ impl Core {
         driver.engine.end(LossReason::SessionExpired);
         driver.engine.complete_end();
         while driver.engine.poll_effect().is_some() {}
-        (driver.end, driver.finish) = (None, None);
+        driver.end.set();
+        driver.finish = None;
         drop(driver);
         core
     }
@@ -310,7 +313,7 @@ impl Core {
         drop(dropped);
     }
 
-    fn shut_down_if(self: &Arc<Self>, finish: Option<Sender<Infallible>>) {
+    fn shut_down_if(self: &Arc<Self>, finish: Option<Setter>) {
         let Some(finish) = finish else { return };
         self.submit(move |core| {
             core.client.close();
@@ -441,11 +444,11 @@ impl Core {
         &self.runtime
     }
 
-    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the
-    /// deadline if none is ready.
-    pub(crate) fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
+    /// Blocks until one of the latches is set, or until the deadline. Returns `false` at the
+    /// deadline if none is set.
+    pub(crate) fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool {
         lock_order::assert_none_held();
-        self.runtime.wait(signals, deadline)
+        self.runtime.wait(latches, deadline)
     }
 
     pub(crate) fn new_guid(&self) -> Uuid {
@@ -459,12 +462,17 @@ impl Core {
         f64::from(drawn) / f64::from(u32::MAX)
     }
 
-    pub(crate) fn ended(&self) -> &Receiver<Infallible> {
+    pub(crate) fn ended(&self) -> &Latch {
         &self.ended
     }
 
-    pub(crate) fn finished(&self) -> &Receiver<Infallible> {
+    pub(crate) fn finished(&self) -> &Latch {
         &self.finished
+    }
+
+    /// The latch that is set when the subscribers next hear of another state.
+    pub(crate) fn next_change(&self) -> Latch {
+        self.driver.lock().changed.latch().clone()
     }
 
     pub(crate) fn subscribe(&self, subscriber: Sender<SessionState>) {
@@ -551,7 +559,7 @@ impl Driver {
             self.carry_out_one(core, effect, afterwards);
         }
         if self.engine.has_completed_end() {
-            self.end = None;
+            self.end.set();
         }
         self.lingering = self.engine.lingers().then(|| Arc::clone(core));
     }
@@ -563,8 +571,7 @@ impl Driver {
             Effect::Happened(event) => self.take_event(core, event, afterwards),
             Effect::Removed(id, outcome) => {
                 if let Some(first) = self.first_outcomes.remove(&id) {
-                    // The receiver may be gone.
-                    let _ = first.send(outcome);
+                    first.fill(outcome);
                 }
             }
             Effect::LeftBehind(id, target) => {
@@ -603,6 +610,8 @@ impl Driver {
             return None;
         }
         self.announced = state;
+        // Dropping the former one sets it.
+        self.changed = Setter::new();
         if self.is_closed() {
             // The application has closed the session and knows that. Its channels are disconnected.
             self.subscribers.clear();

@@ -1,9 +1,6 @@
 //! The requests of a session: what their locks ask of the engine, and what that reports to them.
 
-use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
-
-use crossbeam_channel::{Receiver, Sender, bounded, never};
 
 use super::{Afterwards, Core, Driver, Origin};
 use crate::engine::{Ending, Event, ParticipantId, Place, RequestEvent, RequestSpec};
@@ -13,12 +10,13 @@ use crate::recipe::path::ZNodePath;
 use crate::session::happened::Happened;
 use crate::session::ownership::Ownership;
 use crate::session::seat::{Observer, Seat};
+use crate::time::{Filler, Latch, Setter};
 
 /// A request on a session.
 pub(super) struct Seated {
     pub(super) seat: Arc<Seat>,
-    /// Dropped when the request is placed or has ended; `None` until a thread waits for that.
-    awaited: Option<(Sender<Infallible>, Receiver<Infallible>)>,
+    /// Set when the request is placed or has ended; `None` until a thread waits for that.
+    awaited: Option<Setter>,
 }
 
 impl Core {
@@ -82,10 +80,10 @@ impl Core {
     }
 
     /// Ends a request and deletes its znode, in the background if need be. The first outcome of
-    /// the deletion is sent to `first`. Does nothing when the request has ended.
+    /// the deletion fills `first`. Does nothing when the request has ended.
     ///
     /// The caller makes the observer [deliver](Observer::deliver) the event, when it holds no lock.
-    pub(crate) fn withdraw(self: &Arc<Self>, seat: &Arc<Seat>, first: Option<Sender<ZkResult<()>>>) {
+    pub(crate) fn withdraw(self: &Arc<Self>, seat: &Arc<Seat>, first: Option<Filler<ZkResult<()>>>) {
         let unstarted = self.feed(Origin::Other, |driver| {
             if driver.engine.place(seat.id).is_none() {
                 // It has ended, or was never started.
@@ -123,14 +121,14 @@ impl Core {
         self.driver.lock().place(seat)
     }
 
-    /// As [`place`](Core::place); for one that is not known to be anywhere yet, with a channel that is
-    /// disconnected when it is, or has ended.
-    pub(crate) fn await_place(&self, seat: &Seat) -> (Option<Place>, Receiver<Infallible>) {
+    /// As [`place`](Core::place); for one that is not known to be anywhere yet, with a latch that is
+    /// set when it is, or has ended.
+    pub(crate) fn await_place(&self, seat: &Seat) -> (Option<Place>, Latch) {
         let mut driver = self.driver.lock();
         let place = driver.place(seat);
         let awaited = match driver.seats.get_mut(&seat.id).filter(|_| place == Some(Place::Unknown)) {
-            Some(seated) => seated.awaited.get_or_insert_with(|| bounded(0)).1.clone(),
-            None => never(),
+            Some(seated) => seated.awaited.get_or_insert_with(Setter::new).latch().clone(),
+            None => Latch::never(),
         };
         (place, awaited)
     }

@@ -341,7 +341,7 @@ fn reply_that_is_lost_with_the_session_is_no_connection_loss() {
     let core = session.core();
     client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
     let answer = core.begin_ask(Call::exists("/a", false), ());
-    assert!(core.wait(&[answer.signal()], None));
+    assert!(core.wait(&[answer.latch()], None));
     session.close();
     assert_eq!(answer.wait(&core).unwrap_err(), ZkError::SessionExpired);
 }

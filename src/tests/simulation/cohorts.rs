@@ -228,8 +228,9 @@ impl User {
             self.hold_until_the_lease_ends(guard);
         } else {
             let until = self.some_time_from_now();
-            let is_reported = guard.grant().request.core().wait(&[guard.lost()], Some(until));
-            if is_reported && guard.loss().is_none() {
+            let lost = guard.lost().clone();
+            pause(Pause::Signals(vec![Box::new(move || !lost.is_empty())], Some(until)));
+            if !guard.lost().is_empty() && guard.loss().is_none() {
                 self.world.fail("a loss is reported without cause");
             }
         }

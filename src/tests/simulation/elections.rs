@@ -12,7 +12,6 @@ use super::holds::Holding;
 use super::locks::options;
 use super::world::{World, short};
 
-use crate::time::is_disconnected;
 use crate::{BlockingWriteLock, Candidate, Leadership, LockError, Revoker, Wait};
 
 impl User {
@@ -29,7 +28,10 @@ impl User {
         let candidate = candidate.expect("threads are at hand");
         if !self.world.state().random.one_in(3) {
             let ended = candidate.ended().clone();
-            pause(Pause::Until(Box::new(move || has_led.load(Ordering::Relaxed) || is_disconnected(&ended))));
+            pause(Pause::Until(Box::new(move || {
+                has_led.load(Ordering::Relaxed)
+                    || ended.try_recv().is_err_and(|error| error.is_disconnected())
+            })));
         }
         for _ in 0..4 {
             if self.world.in_trouble() {

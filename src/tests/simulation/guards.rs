@@ -386,10 +386,9 @@ impl User {
             pause(Pause::Time(self.some_time_from_now()));
         } else if let Some(guard) = guards.first() {
             let until = self.some_time_from_now();
-            let request = guard.request();
-            if request.core().wait(&[guard.lost()], Some(until))
-                && guards.iter().all(|it| it.loss().is_none())
-            {
+            let lost = guard.lost().clone();
+            pause(Pause::Signals(vec![Box::new(move || !lost.is_empty())], Some(until)));
+            if !guard.lost().is_empty() && guards.iter().all(|it| it.loss().is_none()) {
                 self.world.fail("a loss is reported without cause");
             }
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::baton::{Wait, pause, role};
+use super::baton::{Condition, Wait, pause, role};
 use super::world::{ClientState, World};
-use crate::time::{Job, Moment, Priority, Runtime, Signal, is_ready};
+use crate::time::{Job, Latch, Moment, Priority, Runtime};
 
 pub(super) struct SimulatedRuntime {
     pub(super) world: Arc<World>,
@@ -88,12 +88,16 @@ impl Runtime for SimulatedRuntime {
         Ok(())
     }
 
-    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
-        pause(Wait::Signals(signals.iter().map(|signal| signal.readiness()).collect(), deadline));
-        let is_ready = is_ready(signals);
+    fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool {
+        let is_set = |latch: &&Latch| -> Condition {
+            let latch = Latch::clone(latch);
+            Box::new(move || latch.is_set())
+        };
+        pause(Wait::Signals(latches.iter().map(is_set).collect(), deadline));
+        let is_one_set = latches.iter().any(|latch| latch.is_set());
         let is_due = deadline.is_some_and(|deadline| deadline <= self.now());
-        assert!(is_ready || is_due || role().is_some(), "a wait on a thread that must not block");
-        is_ready
+        assert!(is_one_set || is_due || role().is_some(), "a wait on a thread that must not block");
+        is_one_set
     }
 
     fn abandon(&self) {

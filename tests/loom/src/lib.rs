@@ -3,12 +3,16 @@
 
 #![cfg(all(test, loom))]
 
+#[path = "../../../src/time/latch.rs"]
+mod latch;
 mod lock_order;
 #[path = "../../../src/session/mailbox.rs"]
 mod mailbox;
 #[path = "../../../src/session/ownership.rs"]
 mod ownership;
+mod parking;
 mod time;
 
 mod delivery;
 mod ownership_models;
+mod waiting;

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 pub(crate) mod rank {
     pub(crate) const MAILBOX: u8 = 0;
+    pub(crate) const LATCH: u8 = 1;
 }
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CohortTurn, DIR, Fixture, KEEP, TIMEOUT, keeping};
+use super::{DIR, Fixture, KEEP, TIMEOUT, keeping};
 use crate::client::{Acl, Permissions};
 use crate::fake::{SimOperation, SimulatedZooKeeper};
 use crate::tests::{deadline, eventually, in_background, next, replacing_session};
@@ -65,8 +65,8 @@ fn refusal_of_the_server_is_returned_to_all_who_wait() {
         sender.send(cohort.shared.enter(false)).unwrap_or_default();
     });
     assert!(fixture.lock.try_lock().unwrap_err().is_access_denied());
-    let super::Entry::Waits { turns, .. } = next(&entered) else { panic!("nobody holds it") };
-    let Ok(CohortTurn::Failed(error)) = turns.try_recv() else { panic!("it waits still") };
+    let super::Entry::Waits { turn, .. } = next(&entered) else { panic!("nobody holds it") };
+    let Some(Err(error)) = turn.outcome.take() else { panic!("it waits still") };
     assert!(error.is_access_denied(), "{error}");
     fixture.server.set_acl(DIR, &Acl::open_unsafe());
     assert!(fixture.lock.lock().unwrap().is_owner());
@@ -82,7 +82,7 @@ fn deletion_of_the_waiting_znode_is_returned_to_all_who_wait() {
     fixture.server.delete(&format!("{DIR}/{own}"));
     fixture.server.delete(&ahead);
     for waiting in &waiting {
-        let Some(CohortTurn::Failed(error)) = waiting.turn() else { panic!("it waits still") };
+        let Some(Err(error)) = waiting.turn() else { panic!("it waits still") };
         assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
     }
     assert!(fixture.lock.lock().unwrap().is_owner());

@@ -143,10 +143,9 @@ fn deadline_of_the_first_waiter_does_not_end_the_request_of_the_others() {
     let request = fixture.requests();
     let second = fixture.wait();
     assert!(fixture.lock.try_lock_for(deadline()).unwrap().is_none());
-    fixture.give_up(&first);
+    fixture.give_up(first);
     assert_eq!(fixture.requests(), request, "others wait still");
     fixture.server.delete(&ahead);
-    assert!(first.turn().is_none());
     assert!(second.guard().unwrap().is_owner());
 }
 
@@ -156,7 +155,7 @@ fn last_waiter_that_gives_up_leaves_the_queue() {
     fixture.server.create(DIR, b"");
     fixture.ask();
     let waiting = [fixture.wait(), fixture.wait()];
-    waiting.iter().for_each(|waiting| fixture.give_up(waiting));
+    waiting.into_iter().for_each(|waiting| fixture.give_up(waiting));
     assert_eq!(fixture.requests().len(), 1);
     assert!(fixture.wait().guard().is_none(), "it joins again");
     assert_eq!(fixture.requests().len(), 2);
@@ -181,10 +180,10 @@ fn cancelled_waiter_returns_while_the_others_wait_on() {
 fn lock_granted_to_a_thread_that_leaves_goes_to_the_next() {
     let fixture = Fixture::new(keeping());
     let guard = fixture.lock.lock().unwrap();
-    let waiting = [fixture.wait(), fixture.wait()];
+    let (first, second) = (fixture.wait(), fixture.wait());
     drop(guard);
-    fixture.give_up(&waiting[0]);
-    assert!(waiting[1].guard().unwrap().is_owner());
+    fixture.give_up(first);
+    assert!(second.guard().unwrap().is_owner());
 }
 
 #[test]
@@ -233,9 +232,9 @@ fn refused_try_lock_leaves_the_request_to_those_who_came_meanwhile() {
     });
     assert!(fixture.lock.try_lock().unwrap().is_none());
     assert_eq!(fixture.requests().len(), 2);
-    let super::Entry::Waits { turns, .. } = next(&entered) else { panic!("the lock is held") };
+    let super::Entry::Waits { turn, .. } = next(&entered) else { panic!("the lock is held") };
     fixture.server.delete(&ahead);
-    assert!(matches!(turns.try_recv(), Ok(super::CohortTurn::Granted(_))));
+    assert!(turn.outcome.take().unwrap().is_ok());
 }
 
 #[test]
@@ -260,11 +259,8 @@ fn closing_ends_the_waiting_of_all_threads() {
 
 impl Fixture {
     /// A thread that waits gives up.
-    fn give_up(&self, waiting: &super::Waiting<'_>) {
-        drop(super::super::Ticket {
-            cohort: self.lock.cohort(),
-            number: waiting.number,
-            turns: waiting.turns.clone(),
-        });
+    fn give_up(&self, waiting: super::Waiting<'_>) {
+        let super::Waiting { number, turn, .. } = waiting;
+        drop(super::super::Ticket { cohort: self.lock.cohort(), number, turn });
     }
 }

@@ -1,0 +1,240 @@
+//! [`Latch`]: what a thread waits for. It opens once, and stays open.
+//!
+//! Every blocking call of the library waits for latches, in [`Runtime::wait`](super::Runtime::wait): for an
+//! outcome, a cancellation, a close, the end of a session. A thread that has to wait sleeps at once. It does
+//! not spin first, because what it waits for is the answer of a server, and its processor has other threads
+//! to run meanwhile.
+
+use std::mem;
+
+#[cfg(loom)]
+use loom::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+#[cfg(not(loom))]
+use std::thread::{self, Thread};
+
+#[cfg(loom)]
+use super::parking::{self as thread, Thread};
+use crate::lock_order::{Mutex, rank::LATCH};
+
+/// The waiting side of a flag that is set once. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Latch {
+    /// `None` for a latch that nobody can set.
+    flag: Option<Arc<Flag>>,
+}
+
+/// The side that sets a latch. Dropping it sets the latch, too: nobody waits for what cannot come any more.
+#[derive(Debug)]
+pub(crate) struct Setter {
+    latch: Latch,
+}
+
+#[derive(Debug)]
+struct Flag {
+    is_set: AtomicBool,
+    /// The threads to wake.
+    waiting: Mutex<LATCH, Vec<Thread>>,
+}
+
+impl Setter {
+    pub(crate) fn new() -> Setter {
+        let flag = Flag { is_set: AtomicBool::new(false), waiting: Mutex::new(Vec::new()) };
+        Setter { latch: Latch { flag: Some(Arc::new(flag)) } }
+    }
+
+    pub(crate) fn latch(&self) -> &Latch {
+        &self.latch
+    }
+
+    /// Sets the latch and wakes the threads that wait for it. Idempotent; does not block.
+    pub(crate) fn set(&self) {
+        if let Some(flag) = self.latch.flag.as_ref().filter(|_| !self.latch.is_set()) {
+            let waiting = {
+                let mut waiting = flag.waiting.lock();
+                // Under the mutex: a thread that registers later sees it.
+                flag.is_set.store(true, Ordering::Release);
+                mem::take(&mut *waiting)
+            };
+            waiting.iter().for_each(Thread::unpark);
+        }
+    }
+}
+
+impl Drop for Setter {
+    fn drop(&mut self) {
+        self.set();
+    }
+}
+
+impl Latch {
+    /// A latch that is never set.
+    pub(crate) const fn never() -> Latch {
+        Latch { flag: None }
+    }
+
+    /// Takes no mutex.
+    pub(crate) fn is_set(&self) -> bool {
+        self.flag.as_ref().is_some_and(|flag| flag.is_set.load(Ordering::Acquire))
+    }
+
+    fn change_waiting(&self, change: impl FnOnce(&mut Vec<Thread>)) {
+        if let Some(flag) = &self.flag {
+            change(&mut flag.waiting.lock());
+        }
+    }
+}
+
+/// Parks the calling thread until one of the latches is set, or `park` returns `false`. Returns whether one
+/// is set.
+///
+/// `park` may return early: a thread may also be unparked by others.
+pub(crate) fn park_until_set(latches: &[&Latch], mut park: impl FnMut() -> bool) -> bool {
+    let is_one_set = || latches.iter().any(|latch| latch.is_set());
+    if is_one_set() {
+        return true;
+    }
+    let _waiting = Waiting::of_this_thread(latches);
+    // One that is set from here on unparks this thread, and a `park` that comes later returns at once.
+    while !is_one_set() {
+        if !park() {
+            return is_one_set();
+        }
+    }
+    true
+}
+
+/// The calling thread, on the lists of some latches.
+struct Waiting<'a> {
+    latches: &'a [&'a Latch],
+}
+
+impl<'a> Waiting<'a> {
+    fn of_this_thread(latches: &'a [&'a Latch]) -> Waiting<'a> {
+        for latch in latches {
+            latch.change_waiting(|waiting| waiting.push(thread::current()));
+        }
+        Waiting { latches }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let this = thread::current().id();
+        for latch in self.latches {
+            latch.change_waiting(|waiting| waiting.retain(|thread| thread.id() != this));
+        }
+    }
+}
+
+#[cfg(test)]
+impl Latch {
+    /// The number of the registrations of threads that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.flag.as_ref().map_or(0, |flag| flag.waiting.lock().len())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::tests::{eventually, in_background, next};
+
+    fn park() -> bool {
+        thread::park();
+        true
+    }
+
+    #[test]
+    fn latch_that_is_set_before_ends_a_wait_without_parking() {
+        let setter = Setter::new();
+        setter.set();
+        setter.set();
+        assert!(park_until_set(&[&Latch::never(), setter.latch()], || unreachable!("it parks")));
+        assert_eq!(setter.latch().waiting(), 0);
+    }
+
+    #[test]
+    fn latch_that_is_set_just_before_a_thread_parks_wakes_it() {
+        let setter = Setter::new();
+        let waiting = in_background(move || {
+            park_until_set(&[setter.latch()], || {
+                setter.set();
+                park()
+            })
+        });
+        assert!(next(&waiting));
+    }
+
+    #[test]
+    fn each_of_several_latches_ends_a_wait_and_its_setter_by_being_dropped() {
+        for chosen in 0..3 {
+            for is_dropped in [false, true] {
+                let mut setters = [(); 3].map(|()| Setter::new());
+                let latches = setters.each_ref().map(|setter| setter.latch().clone());
+                let waiter = in_background(move || park_until_set(&latches.each_ref(), park));
+                eventually("it waits", || setters.iter().all(|setter| setter.latch().waiting() == 1));
+                match is_dropped {
+                    true => setters[chosen] = Setter::new(),
+                    false => setters[chosen].set(),
+                }
+                assert!(next(&waiter));
+            }
+        }
+    }
+
+    #[test]
+    fn latch_wakes_all_who_wait_and_a_wait_leaves_nobody_registered() {
+        let (set, other) = (Setter::new(), Setter::new());
+        let waiters = [(); 3].map(|()| {
+            let latches = [other.latch().clone(), set.latch().clone(), other.latch().clone()];
+            in_background(move || park_until_set(&latches.each_ref(), park))
+        });
+        eventually("all wait", || (set.latch().waiting(), other.latch().waiting()) == (3, 6));
+        set.set();
+        assert!(waiters.iter().all(next));
+        assert_eq!((set.latch().waiting(), other.latch().waiting()), (0, 0));
+    }
+
+    #[test]
+    fn wait_that_is_given_up_leaves_nobody_registered() {
+        let setter = Setter::new();
+        let given_up = || {
+            assert_eq!(setter.latch().waiting(), 1);
+            false
+        };
+        assert!(!park_until_set(&[setter.latch()], given_up));
+        assert_eq!(setter.latch().waiting(), 0);
+    }
+
+    #[test]
+    fn latch_that_is_set_when_a_wait_is_given_up_counts() {
+        let setter = Setter::new();
+        let given_up = || {
+            setter.set();
+            false
+        };
+        assert!(park_until_set(&[setter.latch()], given_up));
+    }
+
+    #[test]
+    fn thread_that_others_unpark_goes_on_waiting() {
+        let setter = Setter::new();
+        let mut unparked = 0;
+        let unpark = || {
+            thread::current().unpark();
+            thread::park();
+            unparked += 1;
+            unparked < 3
+        };
+        assert!(!park_until_set(&[setter.latch()], unpark));
+        assert_eq!(unparked, 3);
+    }
+}
