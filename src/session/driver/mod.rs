@@ -277,13 +277,13 @@ impl Core {
             finish,
             dropped,
         } = afterwards;
+        self.deliver_events();
         for (answered, outcome) in answers {
             answered(outcome);
         }
         for seat in callbacks {
             self.submit_callback(move || seat.observer.deliver());
         }
-        self.deliver_events();
         for target in left_behind {
             self.leave_behind(target);
         }
