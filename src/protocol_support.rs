@@ -176,7 +176,7 @@ impl ProtocolSupport {
         }
         let core = self.session.core();
         let until = Some(core.now().after(delay));
-        if core.end_reason().is_some() {
+        if core.snapshot().end_reason.is_some() {
             core.wait(&[self.closed()], until);
         } else {
             core.wait(&[self.closed(), core.ended()], until);

@@ -152,7 +152,7 @@ pub(crate) fn over_losses<T>(
         match attempt() {
             // Of several locks, one lost its lease while this waited for another. The session
             // lives, so there is no replacement to wait for.
-            Err(error) if error.is_session_lost() && core.end_reason().is_none() => {}
+            Err(error) if error.is_session_lost() && core.snapshot().end_reason.is_none() => {}
             Err(error) if error.is_session_lost() => {
                 match wait.wait_for(&**core.runtime(), &[&replaced, support.closed()]) {
                     Waited::TimedOut => return Ok(None),

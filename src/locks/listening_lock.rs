@@ -528,7 +528,7 @@ mod tests {
         let support = ProtocolSupport::new(&session);
         let lock = ListeningLock::new(support, dir, EXCLUSIVE, None);
         next(&clients).expire();
-        eventually("the loss is noticed", || session.core().end_reason().is_some());
+        eventually("the loss is noticed", || session.core().snapshot().end_reason.is_some());
         assert!(!lock.lock().unwrap());
         go.send(()).unwrap();
         eventually("it joins the queue", || lock.is_owner());

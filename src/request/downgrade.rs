@@ -76,7 +76,7 @@ impl Downgrade {
     fn create_and_look(self: &Arc<Self>) -> ZkResult<Option<i64>> {
         let RequestSpec { data, acl, .. } = &self.spec;
         let core = &self.owner.core;
-        let connection = core.connection();
+        let connection = core.snapshot().connection;
         let create = Call::create(&self.znode, Arc::clone(data), Arc::clone(acl), CreateMode::Ephemeral);
         // It is undone when the outcome of the call is known, and not before.
         match core.begin_ask(create, Arc::clone(self)).wait(core) {
@@ -87,7 +87,7 @@ impl Downgrade {
             }
         }
         let seen = core.ask(Call::exists(&self.owners_znode, false))?;
-        if core.connection() != connection {
+        if core.snapshot().connection != connection {
             // Contact was lost in between: a server that lags behind may have answered the second
             // call.
             return Err(ZkError::ConnectionLoss);

@@ -221,7 +221,7 @@ impl Request {
         }
         // The lease may have ended, and no thread has noticed yet.
         let has_ended = ownership.lease_has_ended(self.core.now());
-        has_ended.then(|| self.core.end_reason().unwrap_or(LossReason::LeaseExpired))
+        has_ended.then(|| self.core.snapshot().end_reason.unwrap_or(LossReason::LeaseExpired))
     }
 
     /// Returns whether another client has asked for the lock that this request holds.

@@ -54,6 +54,11 @@ fn quick_retries() -> LockOptions {
     LockOptions::new().retry(RetryPolicy::linear(Duration::from_millis(1)))
 }
 
+/// For a test whose own thread reconnects, however late that thread is.
+fn patient_retries() -> LockOptions {
+    LockOptions::new().retry(RetryPolicy::constant(Duration::from_millis(1)).with_attempts(100_000))
+}
+
 impl Fixture {
     fn join(zk: &SimulatedZooKeeper) -> Fixture {
         Fixture::join_for(zk, LONG)
@@ -70,8 +75,12 @@ impl Fixture {
     }
 
     fn listening(&self) -> (WriteLock, Receiver<Call>) {
+        self.listening_with(quick_retries())
+    }
+
+    fn listening_with(&self, options: LockOptions) -> (WriteLock, Receiver<Call>) {
         let (sender, calls) = unbounded();
-        let lock = WriteLock::with_options(&self.session, DIR, quick_retries(), RecordingListener(sender));
+        let lock = WriteLock::with_options(&self.session, DIR, options, RecordingListener(sender));
         (lock.unwrap(), calls)
     }
 

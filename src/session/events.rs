@@ -340,7 +340,7 @@ fn pass_on_of_request(hook: &dyn EventHook, seat: &Seat, event: &RequestEvent) {
 fn contact_of(core: &Weak<Core>) -> Option<SessionConnected> {
     let core = core.upgrade()?;
     let (session_id, server) = (core.client().session_id(), core.client().server());
-    Some(SessionConnected { session_id, server, session_timeout: core.session_timeout() })
+    Some(SessionConnected { session_id, server, session_timeout: core.snapshot().session_timeout })
 }
 
 impl Core {

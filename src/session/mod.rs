@@ -238,7 +238,7 @@ impl Session {
     /// Returns the state of the session. Does no I/O and does not block.
     #[must_use]
     pub fn state(&self) -> SessionState {
-        self.core().state()
+        self.core().snapshot().state
     }
 
     /// Returns a channel on which every later change of the [`state`](Session::state) arrives, in
@@ -262,7 +262,7 @@ impl Session {
     /// does not count, because a new leader of the ensemble goes by the one of the session's creation.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
-        self.core().session_timeout()
+        self.core().snapshot().session_timeout
     }
 
     /// Returns the number of the session, which ZooKeeper's logs and four-letter commands write in
@@ -300,14 +300,14 @@ impl Session {
     /// server, and a znode that is left blocks others until the session timeout.
     pub fn close(&self) {
         let core = self.handle.close();
-        let is_lost = core.end_reason().is_some_and(LossReason::is_session_loss);
+        let is_lost = core.snapshot().end_reason.is_some_and(LossReason::is_session_loss);
         let begun = core.now();
         core.end(LossReason::SessionClosed);
-        let mut waits = core.in_contact() && !is_lost;
+        let mut waits = core.snapshot().in_contact && !is_lost;
         while waits {
             let is_finished = core.wait(&[core.finished()], Some(core.now().after(MAX_CLOSE_SILENCE)));
             let now = core.now();
-            let is_silent = now.since(core.last_contact()) >= MAX_CLOSE_SILENCE;
+            let is_silent = now.since(core.snapshot().last_contact) >= MAX_CLOSE_SILENCE;
             waits = !is_finished && !is_silent && now.since(begun) < MAX_CLOSE_WAIT;
         }
     }
@@ -459,11 +459,11 @@ fn open_core(
 fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
     let mut why = "no answer".to_owned();
     // In contact the session tries by itself.
-    let mut tries = !core.in_contact();
+    let mut tries = !core.snapshot().in_contact;
     loop {
         // Before the state is read, so that no change is missed.
         let changed = core.next_change();
-        if core.state() != SessionState::Suspended || contact.is_over(core.now()) {
+        if core.snapshot().state != SessionState::Suspended || contact.is_over(core.now()) {
             break;
         }
         if tries {
@@ -479,7 +479,7 @@ fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
         core.wait(&[&changed, &contact.cancelled], Some(pause));
         tries = true;
     }
-    if core.state() == SessionState::Connected { Ok(()) } else { Err(contact.failed(&why)) }
+    if core.snapshot().state == SessionState::Connected { Ok(()) } else { Err(contact.failed(&why)) }
 }
 
 pub(crate) fn check_timeout(timeout: Duration) -> Result<()> {

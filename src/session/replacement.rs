@@ -198,7 +198,7 @@ fn replace_when_lost(
     closed: &Latch,
 ) -> Option<Arc<Core>> {
     lost.wait(&[lost.ended(), closed], None);
-    let (mut outage, lost_at) = (Outage::default(), lost.last_contact());
+    let (mut outage, lost_at) = (Outage::default(), lost.snapshot().last_contact);
     outage.begin(lost_at);
     let mut failures = 0;
     // A close ends the session too, so that both may have come.

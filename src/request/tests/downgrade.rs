@@ -19,9 +19,13 @@ struct DowngradeFixture {
 
 impl DowngradeFixture {
     fn new() -> (DowngradeFixture, WriteGuard) {
+        DowngradeFixture::with(quick_retries())
+    }
+
+    fn with(options: LockOptions) -> (DowngradeFixture, WriteGuard) {
         let zk = SimulatedZooKeeper::new();
         let (fixture, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
-        let writer = fixture.sharing().write().unwrap();
+        let writer = ReadWriteLock::with_options(&fixture.session, DIR, options).unwrap().write().unwrap();
         let (next, _) = waiting.listening_to_write();
         assert!(!next.lock().unwrap());
         (DowngradeFixture { zk, fixture, waiting, next }, writer)
@@ -110,7 +114,7 @@ fn failed_call_at_any_step_of_a_downgrade_leaves_no_trace() {
     for step in DOWNGRADE_STEPS {
         for when in [Effect::Before, Effect::After] {
             for cut in [true, false] {
-                let (downgrade, writer) = DowngradeFixture::new();
+                let (downgrade, writer) = DowngradeFixture::with(patient_retries());
                 let _reconnecting = downgrade.fixture.reconnect_on_loss();
                 match cut {
                     true => downgrade.fixture.client.cut_next(step, when),

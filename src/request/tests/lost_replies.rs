@@ -19,7 +19,7 @@ fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
             let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
             let fixture = Fixture::join(&zk);
             let _reconnecting = fixture.reconnect_on_loss();
-            let (lock, calls) = fixture.listening();
+            let (lock, calls) = fixture.listening_with(patient_retries());
             fault(&fixture.client, operation, when);
             assert!(!lock.lock().unwrap(), "{operation:?} {when:?}");
             assert_eq!(zk.children(DIR).len(), 2, "never two znodes: {operation:?} {when:?}");

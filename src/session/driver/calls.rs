@@ -89,7 +89,7 @@ impl Core {
 
     /// Fails if the session has ended, with the reason.
     pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
-        match self.end_reason() {
+        match self.snapshot().end_reason {
             Some(reason) => Err(LockError::ended(operation, path, reason)),
             None => Ok(()),
         }
@@ -97,7 +97,7 @@ impl Core {
 
     /// The error of a call that has failed; if the session has ended, with the reason for that.
     pub(crate) fn failure(&self, operation: Operation, path: impl fmt::Display, error: ZkError) -> LockError {
-        match self.end_reason() {
+        match self.snapshot().end_reason {
             Some(reason) if error == ZkError::SessionExpired => LockError::ended(operation, path, reason),
             _ => LockError::client(operation, path, error),
         }
@@ -159,7 +159,7 @@ impl<T> Answer<T> {
         core.wait(&[self.outcome.latch(), &core.ended], None);
         match self.get() {
             // The end may lose the reply. The caller is not to try again.
-            Some(Err(error)) if error.is_reply_lost() && core.end_reason().is_some() => {
+            Some(Err(error)) if error.is_reply_lost() && core.snapshot().end_reason.is_some() => {
                 Err(ZkError::SessionExpired)
             }
             outcome => outcome.unwrap_or(Err(ZkError::SessionExpired)),

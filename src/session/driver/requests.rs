@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Afterwards, Core, Driver, Origin};
+use super::{Afterwards, Core, Driver, Origin, Task};
 use crate::engine::{Ending, Event, ParticipantId, Place, RequestEvent, RequestSpec};
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::access::Access;
@@ -20,6 +20,25 @@ pub(super) struct Seated {
 }
 
 impl Core {
+    pub(crate) fn new_id(&self) -> ParticipantId {
+        self.driver.lock().engine.new_id()
+    }
+
+    /// Keeps the session from being finished until this is undone.
+    pub(crate) fn pin(&self, id: ParticipantId) {
+        self.driver.lock().engine.pin(id);
+    }
+
+    pub(crate) fn unpin(self: &Arc<Self>, id: ParticipantId) {
+        self.feed(Origin::Other, |driver| driver.engine.unpin(id));
+    }
+
+    /// Has everybody look. Without contact it does nothing: the reconnect wakes them.
+    #[cfg(test)]
+    pub(crate) fn look_routinely(self: &Arc<Self>) {
+        self.feed(Origin::Other, |driver| driver.engine.look_routinely());
+    }
+
     /// Gives a request its number, and names its znode up to the sequence number.
     pub(crate) fn name_request(&self, access: Access) -> (ParticipantId, String) {
         self.driver.lock().engine.name_request(access)
@@ -169,7 +188,7 @@ impl Driver {
         let happened = Happened { event, seat };
         core.post_event(&happened);
         if happened.is_logged() {
-            afterwards.lines.push(happened);
+            afterwards.log.happened.push(happened);
         }
     }
 
@@ -203,7 +222,7 @@ impl Driver {
         // The thread that withdraws a request makes the callbacks.
         let is_withdrawn = matches!(event, RequestEvent::Ended { how: Ending::Withdrawn, .. });
         if !is_withdrawn && seat.observer.has_callbacks() {
-            afterwards.callbacks.push(Arc::clone(&seat));
+            afterwards.tasks.push(Task::CallBack(Arc::clone(&seat)));
         }
         Some(seat)
     }

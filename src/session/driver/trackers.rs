@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Afterwards, Core, Driver, Origin};
+use super::{Afterwards, Core, Driver, Origin, Task};
 use crate::client::{Call, Reply, contain_call};
 use crate::engine::{Looked, ParticipantId};
 use crate::error::{LossReason, ZkResult};
@@ -81,7 +81,7 @@ impl Driver {
         afterwards: &mut Afterwards,
     ) {
         if let Some(tracker) = self.trackers.get(&id) {
-            afterwards.looks.push(LookOn { id, tracker: Arc::clone(tracker), outcome });
+            afterwards.tasks.push(Task::LookOn(LookOn { id, tracker: Arc::clone(tracker), outcome }));
         }
     }
 }

@@ -64,7 +64,7 @@ impl World {
                 ));
             }
             let counted = core.bytes_of_znodes();
-            if counted < bytes && core.end_reason().is_none() {
+            if counted < bytes && core.snapshot().end_reason.is_none() {
                 return Some(format!("client {number} counts {counted} of {bytes} bytes of znodes"));
             }
         }

@@ -113,7 +113,7 @@ impl User {
         for _ in 0..times {
             self.use_cohort_lock_once();
             let has_ended =
-                self.session.replacement().is_none() && self.session.core().end_reason().is_some();
+                self.session.replacement().is_none() && self.session.core().snapshot().end_reason.is_some();
             if has_ended || !self.world.in_trouble() {
                 return;
             }

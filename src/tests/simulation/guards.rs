@@ -412,7 +412,7 @@ impl User {
         // A closed session has lost its locks. To commit under one then changes nothing, which is what
         // this error says.
         let was_closed = matches!(error, LockError::NotOwner { .. })
-            && self.session.core().end_reason() == Some(LossReason::SessionClosed);
+            && self.session.core().snapshot().end_reason == Some(LossReason::SessionClosed);
         let is_expected = error.is_closed()
             || was_closed
             || matches!(error, LockError::SequenceExhausted { .. } | LockError::Cancelled { .. });

@@ -280,7 +280,8 @@ fn unreported_end(world: &World) -> Option<String> {
 
 /// A request of a session that has not ended.
 fn request_left(world: &World) -> Option<String> {
-    let ended = |client: &ClientState| client.core.upgrade().is_none_or(|core| core.end_reason().is_some());
+    let ended =
+        |client: &ClientState| client.core.upgrade().is_none_or(|core| core.snapshot().end_reason.is_some());
     let is_of_living = |path: &String| {
         let owner = world.zookeeper.stat(path).map(|stat| stat.ephemeral_owner);
         let state = world.state();
@@ -316,7 +317,7 @@ fn registration_left(world: &World) -> Option<String> {
 fn count_left(world: &World) -> Option<String> {
     let cores: Vec<_> = world.state().clients.iter().map(|client| client.core.upgrade()).collect();
     let left = |(number, core): (usize, Option<Arc<Core>>)| {
-        let core = core.filter(|core| core.end_reason().is_none())?;
+        let core = core.filter(|core| core.snapshot().end_reason.is_none())?;
         let bytes = core.bytes_of_znodes();
         (bytes > 0).then(|| format!("client {number} counts {bytes} bytes of znodes that are gone"))
     };

@@ -139,7 +139,7 @@ impl World {
         for (number, lock) in waiting {
             let current = lock.current().lock().clone();
             // A session that has ended takes its requests along, as soon as a worker is free.
-            let lives = |request: &Arc<Request>| request.core().end_reason().is_none();
+            let lives = |request: &Arc<Request>| request.core().snapshot().end_reason.is_none();
             let waits = current.is_some_and(|request| lives(&request) && !request.has_ended());
             let Some(id) = lock.id().filter(|_| waits) else { continue };
             let mut state = self.state();

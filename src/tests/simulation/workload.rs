@@ -77,7 +77,7 @@ impl Scheduler<'_> {
         };
         let Some(session) = session else { return };
         // Not often on a session that has ended, where every call fails at once.
-        let has_ended = session.replacement().is_none() && session.core().end_reason().is_some();
+        let has_ended = session.replacement().is_none() && session.core().snapshot().end_reason.is_some();
         if has_ended && !self.world.state().random.one_in(8) {
             return;
         }

@@ -1,0 +1,127 @@
+//! What an input asks for that may call the application or the client: it is done when the mutex is free.
+
+use std::sync::Arc;
+
+use super::announcer::ForLog;
+use super::calls::OutcomeSink;
+use super::requests::Seated;
+use super::trackers::{LookOn, Tracker};
+use super::{Core, Origin};
+use crate::client::Reply;
+use crate::engine::Target;
+use crate::error::{LossReason, ZkResult};
+use crate::session::seat::Seat;
+use crate::time::{Moment, Priority, Setter};
+
+/// The work to do when the mutex is free again.
+#[derive(Default)]
+pub(super) struct Afterwards {
+    pub(super) tasks: Vec<Task>,
+    pub(super) log: ForLog,
+    /// Of the session that is finished.
+    pub(super) finish: Option<Setter>,
+    /// Handles that may be the last ones.
+    pub(super) dropped: Vec<Seated>,
+}
+
+/// A piece of that work. They are done kind by kind, in this order.
+pub(super) enum Task {
+    Answer(OutcomeSink, ZkResult<Reply>),
+    /// The observer of this request has callbacks to make.
+    CallBack(Arc<Seat>),
+    LeaveBehind(Target),
+    CompleteEnd,
+    /// After what owners and waiters need: a look may sort a long queue.
+    LookOn(LookOn),
+    EndTracking(Arc<dyn Tracker>, LossReason),
+}
+
+impl Task {
+    fn turn(&self) -> u8 {
+        match self {
+            Task::Answer(..) => 0,
+            Task::CallBack(_) => 1,
+            Task::LeaveBehind(_) => 2,
+            Task::CompleteEnd => 3,
+            Task::LookOn(_) => 4,
+            Task::EndTracking(..) => 5,
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn complete(self: &Arc<Self>, origin: Origin, afterwards: Afterwards) {
+        let Afterwards { mut tasks, log, finish, dropped } = afterwards;
+        self.deliver_events();
+        tasks.sort_by_key(Task::turn);
+        tasks.into_iter().for_each(|task| self.carry_out(origin, task));
+        // A thread of the client's does not write to the log what there may be much of.
+        if origin == Origin::ClientEvent && log.is_of_an_outage() {
+            self.submit_as(Priority::Session, move |core| core.write_to_log(&log));
+            self.shut_down_if(finish);
+        } else {
+            self.shut_down_if(finish);
+            self.write_to_log(&log);
+        }
+        drop(dropped);
+    }
+
+    fn carry_out(self: &Arc<Self>, origin: Origin, task: Task) {
+        match task {
+            Task::Answer(answered, outcome) => answered(outcome),
+            Task::CallBack(seat) => self.submit_callback(move || seat.observer.deliver()),
+            Task::LeaveBehind(target) => self.leave_behind(target),
+            Task::CompleteEnd => {
+                self.runtime.abandon();
+                // On a worker: this may be a thread of the client's, with its locks held, and a
+                // notification may drop what is the application's.
+                self.submit_as(Priority::Session, Core::complete_end);
+            }
+            Task::LookOn(look) => self.look_on(origin, look),
+            Task::EndTracking(tracker, reason) => tracker.end(reason),
+        }
+    }
+
+    fn shut_down_if(self: &Arc<Self>, finish: Option<Setter>) {
+        let Some(finish) = finish else { return };
+        self.submit(move |core| {
+            core.client.close();
+            drop(finish);
+        });
+        self.runtime.shut_down();
+    }
+
+    // ---- threads of the session
+
+    /// Runs a job, if the session still lives at that moment, on the timer's thread: it must not
+    /// block.
+    pub(crate) fn at(self: &Arc<Self>, moment: Moment, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
+        let weak = Arc::downgrade(self);
+        self.runtime.at(
+            moment,
+            Box::new(move || {
+                if let Some(core) = weak.upgrade() {
+                    job(&core);
+                }
+            }),
+        );
+    }
+
+    pub(crate) fn submit(self: &Arc<Self>, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
+        self.submit_as(Priority::Other, job);
+    }
+
+    pub(crate) fn submit_as(
+        self: &Arc<Self>,
+        priority: Priority,
+        job: impl FnOnce(&Arc<Core>) + Send + 'static,
+    ) {
+        let core = Arc::clone(self);
+        self.runtime.submit(priority, Box::new(move || job(&core)));
+    }
+
+    /// Runs a callback of the application's, which may block, even after the end of the session.
+    pub(crate) fn submit_callback(&self, callback: impl FnOnce() + Send + 'static) {
+        self.runtime.submit(Priority::Callback, Box::new(callback));
+    }
+}

@@ -1,0 +1,149 @@
+//! The beginning of a session: its client, its engine, and the first events.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::announcer::Announcer;
+use super::orphans::Orphans;
+use super::{Core, Driver, Origin};
+use crate::client::{AnyClient, ClientEvent, Granted, ZooKeeperClient};
+use crate::engine::lease::Lease;
+use crate::engine::{Engine, Settings};
+use crate::error::LossReason;
+use crate::external::External;
+use crate::lock_order::Mutex;
+use crate::recipe::session_tag::SessionTag;
+use crate::session::alarm::Alarm;
+use crate::session::mailbox::Mailbox;
+use crate::session::process::Process;
+use crate::time::{Moment, Runtime, Setter};
+
+impl Core {
+    /// Takes a client and listens to its events. A write proves then that a server serves it.
+    ///
+    /// A client whose session was not opened before the given moment brings its first proof along.
+    pub(crate) fn start(
+        client: AnyClient,
+        runtime: Arc<dyn Runtime>,
+        opened_after: Option<Moment>,
+    ) -> Arc<Core> {
+        let client = External::new("a ZooKeeper client", client.on(&runtime), &runtime);
+        let (end, finish) = (Setter::new(), Setter::new());
+        let (ended, finished) = (end.latch().clone(), finish.latch().clone());
+        let now = runtime.now();
+        let mut lease = Lease::unproven(granted_by(&**client), now);
+        if client.reports_pings() {
+            lease = lease.proven_for_owners_only();
+        }
+        // The client's answers when it was taken: it is not called back from its events.
+        let settings = Settings {
+            is_ordered: client.is_ordered(),
+            owns_session: client.owns_session(),
+            min_idle_for_ping: client.min_idle_for_ping(),
+            chroot: client.chroot(),
+            routine_pause: runtime.routine_pause(),
+            window: runtime.window(),
+            jute_max_buffer: client.jute_max_buffer(),
+            opened_after,
+            tag: SessionTag::new(runtime.new_guid()),
+            seed: runtime.new_guid().as_u64_pair().0,
+        };
+        let names_contacts = client.server().is_some();
+        let core = Arc::new(Core {
+            client,
+            runtime,
+            names_contacts,
+            process: Process::current(),
+            driver: Mutex::new(Driver {
+                engine: Engine::new(now, settings, lease),
+                seats: BTreeMap::new(),
+                trackers: BTreeMap::new(),
+                askers: BTreeMap::new(),
+                first_outcomes: BTreeMap::new(),
+                early: Some(Vec::new()),
+                announcer: Announcer::new(),
+                alarm: Alarm::default(),
+                lingering: None,
+                end,
+                finish: Some(finish),
+            }),
+            outbox: Mailbox::new(),
+            orphans: Mutex::new(Orphans::Kept(Vec::new())),
+            events: OnceLock::new(),
+            ended,
+            finished,
+        });
+        core.listen();
+        core
+    }
+
+    /// Sets the outage that an owner of a lock is to survive.
+    pub(crate) fn set_survived_outage(self: &Arc<Self>, outage: Duration) {
+        self.feed(Origin::Other, |driver| driver.engine.set_survived_outage(outage));
+    }
+
+    /// Makes one that has ended. It writes no line to the log, whose logger may wait for ever in a forked
+    /// child.
+    pub(in crate::session) fn ended_on(
+        client: Arc<dyn ZooKeeperClient>,
+        runtime: Arc<dyn Runtime>,
+    ) -> Arc<Core> {
+        let core = Core::start(client.into(), runtime, None);
+        let mut driver = core.driver_now();
+        driver.engine.end(LossReason::SessionExpired);
+        driver.engine.complete_end();
+        while driver.engine.poll_effect().is_some() {}
+        driver.end.set();
+        driver.finish = None;
+        drop(driver);
+        core
+    }
+
+    fn listen(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        let before = self.runtime.now();
+        let in_contact = self.client.subscribe(Arc::new(move |event| {
+            if let Some(core) = weak.upgrade() {
+                core.on_event(event);
+            }
+        }));
+        if in_contact {
+            let connected = ClientEvent::Connected(granted_by(&**self.client));
+            self.feed(Origin::Other, |driver| driver.engine.handle_event(before, connected));
+        }
+        // Events that arrive meanwhile queue behind it.
+        while self.feed(Origin::Other, Driver::take_early) {}
+    }
+
+    fn on_event(self: &Arc<Self>, event: ClientEvent) {
+        let at = self.runtime.now();
+        self.feed(Origin::ClientEvent, |driver| match &mut driver.early {
+            Some(early) => early.push((event, at)),
+            None => driver.engine.handle_event(at, event),
+        });
+    }
+}
+
+impl Driver {
+    /// Takes up the next event that came too early. Returns `false` when there is none, and no later
+    /// one is kept.
+    fn take_early(&mut self) -> bool {
+        match &mut self.early {
+            Some(early) if !early.is_empty() => {
+                let (event, at) = early.remove(0);
+                self.engine.handle_event(at, event);
+                true
+            }
+            _ => {
+                self.early = None;
+                false
+            }
+        }
+    }
+}
+
+/// Returns what the client reports of its current connection.
+fn granted_by(client: &dyn ZooKeeperClient) -> Granted {
+    Granted::new(client.session_timeout()).with_report_delay(client.report_delay())
+}

@@ -1,0 +1,143 @@
+//! [`Snapshot`]: what others ask of a session; and what never changes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::Core;
+use crate::client::ZooKeeperClient;
+use crate::engine::Event;
+use crate::engine::lease::ConnectionNumber;
+use crate::error::LossReason;
+use crate::lock_order;
+use crate::session::SessionState;
+use crate::session::events::Events;
+use crate::session::process::Process;
+use crate::time::{Latch, Moment, Runtime};
+
+/// A session at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) state: SessionState,
+    pub(crate) end_reason: Option<LossReason>,
+    pub(crate) in_contact: bool,
+    /// The time of the last contact with the server.
+    pub(crate) last_contact: Moment,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connection: ConnectionNumber,
+}
+
+impl Core {
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let driver = self.driver_now();
+        let engine = &driver.engine;
+        Snapshot {
+            state: driver.state(),
+            end_reason: engine.end_reason(),
+            in_contact: engine.in_contact(),
+            last_contact: engine.lease().last_contact(),
+            session_timeout: engine.lease().session_timeout(),
+            connection: engine.lease().connection(),
+        }
+    }
+
+    /// The number of participants, and of the paths for which somebody has registered.
+    pub(crate) fn census(&self) -> (usize, usize) {
+        self.driver.lock().engine.census()
+    }
+
+    pub(crate) fn events(&self) -> Option<&Arc<Events>> {
+        self.events.get()
+    }
+
+    /// Sets the events of the session; those set before stay. Returns whether there were none.
+    pub(crate) fn keep_events(&self, events: Arc<Events>) -> bool {
+        self.driver.lock().engine.count_ahead();
+        self.events.set(events).is_ok()
+    }
+
+    pub(crate) fn report_present_contact(self: &Arc<Self>) {
+        if self.snapshot().in_contact {
+            self.report_event(Event::Connected, None);
+        }
+    }
+
+    pub(crate) fn client(&self) -> &dyn ZooKeeperClient {
+        &**self.client
+    }
+
+    /// The process that opened the session.
+    pub(crate) fn process(&self) -> Process {
+        self.process
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.runtime.now()
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
+    }
+
+    /// Blocks until one of the latches is set, or until the deadline. Returns `false` at the
+    /// deadline if none is set.
+    pub(crate) fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool {
+        lock_order::assert_none_held();
+        self.runtime.wait(latches, deadline)
+    }
+
+    pub(crate) fn new_guid(&self) -> Uuid {
+        self.runtime.new_guid()
+    }
+
+    /// A random number between 0 and 1.
+    pub(crate) fn random_unit(&self) -> f64 {
+        // The first 32 bits of a GUID are random and do not depend on its version.
+        let (drawn, ..) = self.new_guid().as_fields();
+        f64::from(drawn) / f64::from(u32::MAX)
+    }
+
+    pub(crate) fn ended(&self) -> &Latch {
+        &self.ended
+    }
+
+    pub(crate) fn finished(&self) -> &Latch {
+        &self.finished
+    }
+}
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("snapshot", &self.snapshot())
+            .field("census", &self.census())
+            .field("runtime", &self.runtime)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// Returns when the present epoch of the lease ends.
+    pub(crate) fn lease_end(&self) -> Moment {
+        self.driver.lock().engine.lease().end()
+    }
+
+    /// Returns how many wait for the next listing of a directory.
+    pub(crate) fn readers(&self, dir: &crate::recipe::path::ZNodePath) -> usize {
+        self.driver.lock().engine.readers(dir)
+    }
+
+    pub(crate) fn bytes_of_znodes(&self) -> usize {
+        self.driver.lock().engine.bytes_of_znodes()
+    }
+
+    pub(crate) fn admits_owners(&self) -> bool {
+        self.driver_now().engine.admits_owners()
+    }
+
+    pub(crate) fn mentions_first(&self, path: &crate::recipe::path::ZNodePath) -> bool {
+        self.driver.lock().engine.mentions_first(path)
+    }
+}
