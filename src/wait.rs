@@ -32,8 +32,7 @@ pub struct Wait {
     /// The distance of the deadline when it was set.
     timeout: Option<Duration>,
     token: Option<CancelToken>,
-    /// A deadline on a clock that a test controls.
-    #[cfg(test)]
+    /// A deadline on the clock of the session, of a wait that the library begins itself.
     moment: Option<Moment>,
 }
 
@@ -98,19 +97,15 @@ impl Wait {
     }
 
     /// Waits until this moment of the runtime's clock.
-    #[cfg(test)]
     pub(crate) fn until_moment(moment: Moment) -> Wait {
         Wait { moment: Some(moment), ..Wait::default() }
     }
 
     /// The deadline on the runtime's clock.
     pub(crate) fn moment(&self, runtime: &dyn Runtime) -> Option<Moment> {
-        #[cfg(test)]
-        if self.moment.is_some() {
-            return self.moment;
-        }
-        let deadline = self.deadline?;
-        Some(runtime.now().after(deadline.saturating_duration_since(Instant::now())))
+        let of_deadline =
+            |deadline: Instant| runtime.now().after(deadline.saturating_duration_since(Instant::now()));
+        self.moment.or_else(|| self.deadline.map(of_deadline))
     }
 
     /// Waits until one of the latches is set.

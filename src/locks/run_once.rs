@@ -23,6 +23,7 @@ use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
+use crate::wait::Wait;
 
 /// The time for which [`RunOnce::forget`] waits for the lock of a key, before it checks again whether the key
 /// is marked.
@@ -297,7 +298,8 @@ impl RunOnce {
             if !marker.id.is_empty() && self.delete_marker(&key, &marker.id)? {
                 return Ok(true);
             }
-            let guard = self.lock_of(&key).try_lock_for(&LOOK_AGAIN.into())?;
+            let wait = Wait::until_moment(self.support.session().core().now().after(LOOK_AGAIN));
+            let guard = self.lock_of(&key).try_lock_for(&wait)?;
             let is_forgotten = is_gone().and_then(|is_gone| match &guard {
                 Some(guard) if !is_gone => self.delete_marker(&key, request_of(guard)),
                 _ => Ok(is_gone),
