@@ -6,7 +6,6 @@
 //! | one request is | for | until |
 //! |---|---|---|
 //! | a `Contender`, with a `ParticipantId` | the engine | it has ended |
-//! | a `Seated` | the driver, which reports the engine's events to the seat | it has ended |
 //! | a [`Seat`] | everybody: ownership, znode, outcome | the last of them drops it |
 //! | a [`Request`] | its lock: a seat and the session's core | its lock drops it |
 //! | a [`Claim`] | a guard: a request that is withdrawn when it is dropped | the guard is dropped |

@@ -108,6 +108,21 @@ fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
 }
 
 #[test]
+fn thread_that_waits_for_a_request_which_is_never_started_sees_its_end() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
+    let dir = ZNodePath::parse(DIR).unwrap();
+    let observer = Arc::new(PanicsOnce(AtomicBool::new(false)));
+    let request = locking::request(&dir, &support, Access::Exclusive(NamingScheme::Recipe), observer);
+    let of_waiter = Arc::clone(&request);
+    let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
+    eventually("it waits", || request.is_awaited());
+    request.withdraw(None);
+    assert_eq!(next(&placed), None);
+}
+
+#[test]
 fn keep_alive_is_repeated_after_a_panic() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join_for(&zk, Duration::from_secs(2));

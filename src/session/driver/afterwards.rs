@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::announcer::ForLog;
 use super::calls::OutcomeSink;
-use super::requests::Seated;
 use super::trackers::{LookOn, Tracker};
 use super::{Core, Origin};
 use crate::client::Reply;
@@ -21,7 +20,7 @@ pub(super) struct Afterwards {
     /// Of the session that is finished.
     pub(super) finish: Option<Setter>,
     /// Handles that may be the last ones.
-    pub(super) dropped: Vec<Seated>,
+    pub(super) dropped: Vec<Arc<Seat>>,
 }
 
 /// A piece of that work. They are done kind by kind, in this order.

@@ -31,12 +31,12 @@ use self::afterwards::{Afterwards, Task};
 use self::announcer::Announcer;
 use self::calls::{OutcomeSink, Outgoing};
 use self::orphans::Orphans;
-use self::requests::Seated;
 pub(crate) use self::trackers::{Step, Tracker};
 use super::alarm::Alarm;
 use super::events::Events;
 use super::mailbox::Mailbox;
 use super::process::Process;
+use super::seat::Seat;
 use crate::client::{ClientEvent, ZooKeeperClient};
 use crate::engine::{Effect, Engine, ParticipantId};
 use crate::error::{LossReason, ZkResult};
@@ -68,7 +68,10 @@ pub(crate) struct Core {
 /// The state that the mutex guards.
 struct Driver {
     engine: Engine,
-    seats: BTreeMap<ParticipantId, Seated>,
+    /// The requests that have not ended.
+    seats: BTreeMap<ParticipantId, Arc<Seat>>,
+    /// Set when a request is placed or has ended, where a thread waits for that.
+    awaited: BTreeMap<ParticipantId, Setter>,
     trackers: BTreeMap<ParticipantId, Arc<dyn Tracker>>,
     /// The receivers of the outcomes of calls that the engine makes for others.
     askers: BTreeMap<ParticipantId, OutcomeSink>,
@@ -145,8 +148,7 @@ impl Driver {
     fn carry_out(&mut self, core: &Arc<Core>, afterwards: &mut Afterwards) {
         // First: a call that lets others in is yet to be sent, and an owner yet to be woken.
         while let Some((owner, until)) = self.engine.poll_ownership() {
-            let seated = self.seats.get(&owner);
-            if seated.is_some_and(|seated| !seated.seat.ownership.set(until)) {
+            if self.seats.get(&owner).is_some_and(|seat| !seat.ownership.set(until)) {
                 self.engine.lose_lease(owner);
                 self.engine.settle();
             }

@@ -58,6 +58,7 @@ impl Core {
             driver: Mutex::new(Driver {
                 engine: Engine::new(now, settings, lease),
                 seats: BTreeMap::new(),
+                awaited: BTreeMap::new(),
                 trackers: BTreeMap::new(),
                 askers: BTreeMap::new(),
                 first_outcomes: BTreeMap::new(),

@@ -12,13 +12,6 @@ use crate::session::ownership::Ownership;
 use crate::session::seat::{Observer, Seat};
 use crate::time::{Filler, Latch, Setter};
 
-/// A request on a session.
-pub(super) struct Seated {
-    pub(super) seat: Arc<Seat>,
-    /// Set when the request is placed or has ended; `None` until a thread waits for that.
-    awaited: Option<Setter>,
-}
-
 impl Core {
     pub(crate) fn new_id(&self) -> ParticipantId {
         self.driver.lock().engine.new_id()
@@ -68,7 +61,7 @@ impl Core {
             fencing_token: OnceLock::new(),
             ending: OnceLock::new(),
         });
-        driver.seats.insert(seat.id, Seated { seat: Arc::clone(&seat), awaited: None });
+        driver.seats.insert(seat.id, Arc::clone(&seat));
         seat
     }
 
@@ -92,7 +85,7 @@ impl Core {
         self.feed(Origin::Other, |driver| {
             let is_held = driver.engine.start_as_owner(seat.id, Arc::clone(&seat.spec), znode.clone(), owner);
             if !is_held {
-                driver.seats.remove(&seat.id);
+                driver.take_seat(seat.id);
             }
             is_held
         })
@@ -109,7 +102,7 @@ impl Core {
                 if seat.ending.set(Ending::Withdrawn).is_ok() {
                     self.post_event(&Happened::withdrawn_before_start(seat, self.now()));
                 }
-                return driver.seats.remove(&seat.id);
+                return driver.take_seat(seat.id);
             }
             let removal = driver.engine.withdraw(seat.id);
             driver.first_outcomes.extend(removal.zip(first));
@@ -145,11 +138,11 @@ impl Core {
     pub(crate) fn await_place(&self, seat: &Seat) -> (Option<Place>, Latch) {
         let mut driver = self.driver.lock();
         let place = driver.place(seat);
-        let awaited = match driver.seats.get_mut(&seat.id).filter(|_| place == Some(Place::Unknown)) {
-            Some(seated) => seated.awaited.get_or_insert_with(Setter::new).latch().clone(),
-            None => Latch::never(),
+        let latch = match place {
+            Some(Place::Unknown) => driver.awaited.entry(seat.id).or_insert_with(Setter::new).latch().clone(),
+            _ => Latch::never(),
         };
-        (place, awaited)
+        (place, latch)
     }
 
     pub(crate) fn is_revocation_requested(&self, seat: &Seat) -> bool {
@@ -165,11 +158,17 @@ impl Core {
     /// Returns whether a thread waits for the place of a request.
     #[cfg(test)]
     pub(crate) fn is_awaited(&self, seat: &Seat) -> bool {
-        self.driver.lock().seats.get(&seat.id).is_some_and(|seated| seated.awaited.is_some())
+        self.driver.lock().awaited.contains_key(&seat.id)
     }
 }
 
 impl Driver {
+    /// Forgets a request, and wakes those who wait for its place. The caller drops the seat outside the mutex.
+    fn take_seat(&mut self, id: ParticipantId) -> Option<Arc<Seat>> {
+        self.awaited.remove(&id);
+        self.seats.remove(&id)
+    }
+
     fn place(&self, seat: &Seat) -> Option<Place> {
         // One that is yet to be started is nowhere.
         let is_live = self.seats.contains_key(&seat.id);
@@ -198,8 +197,7 @@ impl Driver {
         event: &RequestEvent,
         afterwards: &mut Afterwards,
     ) -> Option<Arc<Seat>> {
-        let seated = self.seats.get_mut(&id)?;
-        let seat = Arc::clone(&seated.seat);
+        let seat = Arc::clone(self.seats.get(&id)?);
         match event {
             RequestEvent::Joined { znode, token } => {
                 let _ = seat.znode.set(znode.clone());
@@ -207,11 +205,10 @@ impl Driver {
                     let _ = seat.fencing_token.set(*token);
                 }
             }
-            RequestEvent::Placed { .. } | RequestEvent::Acquired { .. } => seated.awaited = None,
+            RequestEvent::Placed { .. } | RequestEvent::Acquired { .. } => drop(self.awaited.remove(&id)),
             RequestEvent::Ended { how, .. } => {
-                seated.awaited = None;
-                afterwards.dropped.extend(self.seats.remove(&id));
                 let _ = seat.ending.set(how.clone());
+                afterwards.dropped.extend(self.take_seat(id));
             }
             _ => {}
         }
