@@ -165,6 +165,7 @@ mod logging;
 mod node_tracker;
 mod operation;
 mod panics;
+mod process;
 mod protocol_support;
 mod recipe;
 mod recoverable;

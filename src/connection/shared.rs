@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use super::transport::Transport;
 use crate::client::{Call, EventSink, Granted};
 use crate::error::ZkError;
 use crate::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
+use crate::process::Process;
 use crate::time::{Clock, Moment, SystemClock};
 
 /// The actions for the I/O thread, each with the number of the link at its time.
@@ -45,7 +45,7 @@ pub(super) struct Shared {
     io: Mutex<CONNECTION, Io>,
     /// The process that opened the connection. One that it forks has no I/O thread, and must not
     /// use the socket.
-    process: u32,
+    process: Process,
     /// Disconnected when the I/O thread has ended.
     pub(super) ended: Receiver<Infallible>,
 }
@@ -112,7 +112,7 @@ pub(super) enum ContactState {
 
 impl Shared {
     pub(super) fn new(io: Io, ended: Receiver<Infallible>) -> Shared {
-        Shared { io: Mutex::new(io), process: process::id(), ended }
+        Shared { io: Mutex::new(io), process: Process::current(), ended }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, CONNECTION, Io> {
@@ -172,7 +172,7 @@ impl Shared {
     }
 
     pub(super) fn is_in_its_process(&self) -> bool {
-        process::id() == self.process
+        self.process.is_current()
     }
 
     /// Makes a caller's call, writes what it has left to write, and wakes the I/O thread if need be.

@@ -13,7 +13,7 @@ use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, Place, Request};
-use crate::session::Session;
+use crate::session::{Core, Session};
 use crate::time::Latch;
 use crate::wait::{Wait, Waited};
 
@@ -46,8 +46,7 @@ impl BlockingLock {
     /// Takes the lock if it is free. Later loss and revocation arrive on the signals, which several
     /// locks may share.
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
-        self.session().check_process(Operation::LOCK, &self.dir)?;
-        let attempt = self.start(signals)?;
+        let attempt = self.start(self.session().core_for(Operation::LOCK, &self.dir)?, signals)?;
         match attempt.claim.wait_until_placed(&self.ends(signals))? {
             Some(Place::Owner) => attempt.into_guard().map(Some),
             None if self.support.is_closed() => Err(LockError::closed(Operation::LOCK, &self.dir)),
@@ -69,11 +68,11 @@ impl BlockingLock {
     /// Waits for the lock. The loss of the session, or of another lock on the same signals, ends
     /// the wait.
     pub(crate) fn wait(&self, wait: &Wait, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
-        self.session().check_process(Operation::LOCK, &self.dir)?;
+        let core = self.session().core_for(Operation::LOCK, &self.dir)?;
         if wait.is_cancelled() {
             return Err(cancelled(&self.dir));
         }
-        let attempt = self.start(signals)?;
+        let attempt = self.start(core, signals)?;
         let mut latches = self.ends(signals);
         latches.push(&attempt.decided);
         let runtime = &**attempt.claim.core().runtime();
@@ -109,12 +108,12 @@ impl BlockingLock {
         }
     }
 
-    fn start(&self, signals: &Arc<GuardSignals>) -> Result<Attempt> {
+    fn start(&self, core: Arc<Core>, signals: &Arc<GuardSignals>) -> Result<Attempt> {
         self.support.check_open(Operation::LOCK.name, &self.dir)?;
-        self.session().core().check_open(Operation::LOCK, &self.dir)?;
+        core.check_open(Operation::LOCK, &self.dir)?;
         let observer = WaitObserver::new(signals);
         let decided = observer.decided();
-        let request = locking::request(&self.dir, &self.support, self.access, observer);
+        let request = locking::request(core, &self.dir, &self.support, self.access, observer);
         request.start();
         let (session, signals) = (self.session().clone(), Arc::clone(signals));
         Ok(Attempt { session, claim: Claim::on(request), decided, signals })

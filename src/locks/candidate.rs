@@ -17,8 +17,8 @@ use crate::locks::leadership::Leadership;
 use crate::locks::lock_guard::LockGuard;
 use crate::logging;
 use crate::panics::contain;
+use crate::process::Process;
 use crate::request::Request;
-use crate::session::Process;
 use crate::time::{Latch, Runtime, Setter};
 use crate::wait::{CancelToken, Wait, Waited};
 

@@ -7,11 +7,12 @@ use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{self, rank::LOCK};
 use crate::locks::lock_listener::{ListenerSlot, LockEvent, LockListener};
 use crate::locks::locking::{self, Released};
+use crate::process::Process;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Observer, Place, Request};
-use crate::session::{OnNewSession, Process, Session};
+use crate::session::{OnNewSession, Session};
 
 /// A lock that joins the queue without blocking, and notifies a [`LockListener`].
 ///
@@ -46,7 +47,8 @@ impl LockInner {
                 return current.clone();
             }
             let observer = Arc::<ListenerSlot>::clone(&self.listener);
-            let request = locking::request(&self.dir, &self.support, self.access, observer);
+            let core = self.support.session().core();
+            let request = locking::request(core, &self.dir, &self.support, self.access, observer);
             // The former request is dropped outside the mutex, as it may be the last handle of a
             // client.
             let ended = current.replace(Arc::clone(&request));
@@ -234,7 +236,7 @@ impl ListeningLock {
         self.inner.support.close();
         let current = self.inner.current.lock().take();
         if let Some(request) = current {
-            request.withdraw(None);
+            request.withdraw();
         }
         self.inner.listener.deliver();
     }
@@ -463,12 +465,8 @@ mod tests {
         let support = ProtocolSupport::new(&session);
         let lock = ListeningLock::new(support, dir, EXCLUSIVE, None);
         let inner = &lock.inner;
-        let request = locking::request(
-            &inner.dir,
-            &inner.support,
-            inner.access,
-            Arc::<ListenerSlot>::clone(lock.observer()),
-        );
+        let observer = Arc::<ListenerSlot>::clone(lock.observer());
+        let request = locking::request(session.core(), &inner.dir, &inner.support, inner.access, observer);
         *inner.current.lock() = Some(Arc::clone(&request));
         let replaced = session.replacement().unwrap().next();
         next(&clients).expire();

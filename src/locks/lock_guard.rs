@@ -210,7 +210,7 @@ impl LockGuard {
 
     /// Releases a lost lock without blocking, and returns why it was lost.
     pub(crate) fn into_loss(self) -> LockError {
-        self.claim.withdraw(None);
+        self.claim.withdraw();
         self.claim.end_error(Operation::LOCK)
     }
 }

@@ -8,6 +8,7 @@ use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, Observer, Request, RequestSpec};
+use crate::session::Core;
 use crate::time::Slot;
 
 /// The progress of a lock's release.
@@ -26,6 +27,7 @@ pub enum Released {
 
 /// Makes a request with the settings of a lock, which does nothing until it is started.
 pub(crate) fn request(
+    core: Arc<Core>,
     dir: &ZNodePath,
     support: &ProtocolSupport,
     access: Access,
@@ -41,7 +43,7 @@ pub(crate) fn request(
         access,
         directory_mode: options.directory_mode(),
     };
-    Request::new(support.session(), access, spec, observer)
+    Request::new(core, access, spec, observer)
 }
 
 /// The mode of an exclusive lock, with names as the options say.
@@ -76,11 +78,10 @@ pub(crate) struct Release<'a> {
 }
 
 impl Release<'_> {
-    /// Ends a request.
+    /// Ends a request. The caller has checked the process.
     pub(crate) fn begin(request: &Arc<Request>) -> Release<'_> {
         let (first, outcome) = Slot::new();
-        request.withdraw(Some(first));
-        request.deliver();
+        request.release(first);
         Release { request, outcome }
     }
 

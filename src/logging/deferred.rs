@@ -2,7 +2,6 @@
 //! none for a while.
 
 use std::collections::VecDeque;
-use std::process;
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use log::Level;
 use parking_lot::Condvar;
 
 use crate::lock_order::{Mutex, rank::LOG};
+use crate::process::Process;
 
 /// More lines are dropped while the logger blocks.
 const MAX_LINES: usize = 10_000;
@@ -17,7 +17,7 @@ const MAX_LINES: usize = 10_000;
 /// The time for which the thread waits for further lines.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
-static QUEUE: Mutex<LOG, Deferred> = Mutex::new(Deferred::of_process(0));
+static QUEUE: Mutex<LOG, Deferred> = Mutex::new(Deferred::of_process(None));
 static ADDED: Condvar = Condvar::new();
 
 struct Deferred {
@@ -26,18 +26,18 @@ struct Deferred {
     /// A thread writes the lines.
     is_running: bool,
     /// The process of that thread.
-    process: u32,
+    process: Option<Process>,
 }
 
 impl Deferred {
-    const fn of_process(process: u32) -> Deferred {
+    const fn of_process(process: Option<Process>) -> Deferred {
         Deferred { lines: VecDeque::new(), dropped: 0, is_running: false, process }
     }
 
     /// A forked child has a copy of its parent's lines, and no thread that writes them.
-    fn move_to(&mut self, process: u32) {
-        if self.process != process {
-            *self = Deferred::of_process(process);
+    fn move_to(&mut self, process: Process) {
+        if self.process != Some(process) {
+            *self = Deferred::of_process(Some(process));
         }
     }
 }
@@ -51,7 +51,7 @@ struct DeferredLine {
 pub(super) fn push(level: Level, target: &'static str, text: String) {
     {
         let mut queue = QUEUE.lock();
-        queue.move_to(process::id());
+        queue.move_to(Process::current());
         match queue.lines.len() < MAX_LINES {
             true => queue.lines.push_back(DeferredLine { level, target, text }),
             false => queue.dropped += 1,
@@ -102,12 +102,16 @@ mod tests {
 
     #[test]
     fn forked_child_starts_a_thread_for_its_lines() {
+        let (parent, child) = (Process::of_id(1), Process::of_id(2));
         let line = DeferredLine { level: Level::Info, target: crate::logging::SESSION, text: String::new() };
-        let mut queue =
-            Deferred { lines: VecDeque::from([line]), is_running: true, ..Deferred::of_process(1) };
-        queue.move_to(1);
+        let mut queue = Deferred {
+            lines: VecDeque::from([line]),
+            is_running: true,
+            ..Deferred::of_process(Some(parent))
+        };
+        queue.move_to(parent);
         assert!(queue.is_running && queue.lines.len() == 1);
-        queue.move_to(2);
+        queue.move_to(child);
         assert!(!queue.is_running && queue.lines.is_empty(), "the parent writes its lines");
     }
 }

@@ -24,6 +24,6 @@ impl Deref for Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.0.withdraw(None);
+        self.0.withdraw();
     }
 }

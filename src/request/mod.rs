@@ -26,7 +26,7 @@ use crate::error::{LockError, LossReason, Operation, Result, ZkResult};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 pub(crate) use crate::session::Observer;
-use crate::session::{Core, Seat, Session};
+use crate::session::{Core, Seat};
 use crate::time::{Filler, Latch, Moment};
 
 pub(crate) use claim::Claim;
@@ -43,12 +43,11 @@ impl Request {
     /// Makes a request, which does nothing until it is [started](Request::start). `spec` gets the name of its
     /// znode up to the sequence number.
     pub(crate) fn new(
-        session: &Session,
+        core: Arc<Core>,
         access: Access,
         spec: impl FnOnce(String) -> RequestSpec,
         observer: Arc<dyn Observer>,
     ) -> Arc<Request> {
-        let core = session.core();
         let (id, prefix) = core.name_request(access);
         Request::on(core, id, spec(prefix), observer)
     }
@@ -68,24 +67,21 @@ impl Request {
         self.core.start_request(&self.seat);
     }
 
-    /// Ends the request and deletes its znode, in the background if need be. The first outcome of
-    /// the deletion fills `first`. Does nothing when the request has ended.
-    ///
-    /// The caller [delivers](Request::deliver) the event, when it holds no lock.
+    /// Ends the request and deletes its znode, in the background if need be. Does nothing when the
+    /// request has ended.
     ///
     /// Does nothing in a forked child either: the request is its parent's, and a mutex may stay held for ever.
-    pub(crate) fn withdraw(&self, first: Option<Filler<ZkResult<()>>>) {
-        if !self.is_of_this_process() {
-            return;
+    pub(crate) fn withdraw(&self) {
+        // The end first: a guard that was unlocked asks the system no second time.
+        if !self.has_ended() && self.is_of_this_process() {
+            self.core.withdraw(&self.seat, None);
         }
-        self.core.withdraw(&self.seat, first);
     }
 
-    /// Makes the callbacks for what was posted, on the calling thread.
-    pub(crate) fn deliver(&self) {
-        if !self.is_of_this_process() {
-            return;
-        }
+    /// As [`withdraw`](Request::withdraw), and makes the callbacks for that on the calling thread, which holds no
+    /// lock. The first outcome of the deletion fills `first`. For callers that have checked the process.
+    pub(crate) fn release(&self, first: Filler<ZkResult<()>>) {
+        self.core.withdraw(&self.seat, Some(first));
         self.seat.observer.deliver();
     }
 

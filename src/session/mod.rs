@@ -31,6 +31,7 @@ use crate::connection::CONNECT;
 use crate::engine::Event;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
+use crate::process::Process;
 use crate::time::{Latch, Moment, Runtime};
 
 pub use self::builder::SessionBuilder;
@@ -38,7 +39,6 @@ pub(crate) use self::driver::{Core, Step, Tracker};
 use self::events::{EventHook, Events};
 use self::happened::Happened;
 pub(crate) use self::mailbox::Mailbox;
-pub(crate) use self::process::Process;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::seat::{Observer, Seat};
 pub(crate) use self::threads::Threads;
@@ -320,6 +320,16 @@ impl Session {
     /// new session.
     pub(crate) fn replacement(&self) -> Option<&Replacement> {
         self.handle.replacement()
+    }
+
+    /// As [`core`](Session::core), for a call that does nothing in a forked child, where the session has
+    /// ended.
+    ///
+    /// # Errors
+    /// `SessionLost`.
+    pub(crate) fn core_for(&self, operation: Operation, path: impl fmt::Display) -> Result<Arc<Core>> {
+        self.check_process(operation, path)?;
+        Ok(Arc::clone(&self.handle.core.lock()))
     }
 
     /// Fails in a forked child, where the session has ended. Takes no mutex.

@@ -1,4 +1,4 @@
-//! [`Process`]: detects a forked child, where a session has ended.
+//! A session in a forked child, where it has ended.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,23 +6,11 @@ use std::time::Duration;
 
 use crate::client::{Call, Done, EventSink, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result, ZkError};
+use crate::process::Process;
 use crate::session::Core;
 use crate::time::Runtime;
 
-/// The process that opened a session. One that it forks has a copy of everything but the threads:
-/// a mutex may be held there by a thread that does not exist.
-///
-/// The process id alone distinguishes them, as asking for more costs a system call at each
-/// `is_owner()`. So a child of process 1 that is process 1 of another PID namespace is not
-/// detected (`clone` with `CLONE_NEWPID`, without `exec`).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Process(u32);
-
 impl Process {
-    pub(super) fn current() -> Process {
-        Process(std::process::id())
-    }
-
     /// Fails in a forked child, where every session of the parent has ended. Takes no mutex.
     ///
     /// # Errors
@@ -32,11 +20,6 @@ impl Process {
             true => Ok(()),
             false => Err(LockError::ended(operation, path, LossReason::SessionExpired)),
         }
-    }
-
-    /// Returns whether this is that process, and not a forked child. Takes no mutex.
-    pub(crate) fn is_current(self) -> bool {
-        std::process::id() == self.0
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread;
 
 use super::pool::{Pool, run_guarded};
-use super::process::Process;
 use super::timer::Timer;
 use crate::error::{LockError, Result};
+use crate::process::Process;
 use crate::time::{Clock, Job, Latch, Moment, Priority, Runtime, SystemClock, wait_by};
 
 /// The runtime of a session in use: one timer thread, and others while something may block.

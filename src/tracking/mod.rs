@@ -29,8 +29,9 @@ use self::watch_cell::{View, WatchCell};
 use self::watch_loop::WatchLoop;
 use crate::error::{LockError, LossReason, Operation, Result, ZkError};
 use crate::lock_order::{Mutex, rank::TRACKER};
+use crate::process::Process;
 use crate::recipe::path::ZNodePath;
-use crate::session::{Core, OnNewSession, Process, Session};
+use crate::session::{Core, OnNewSession, Session};
 use crate::wait::{Wait, Waited};
 
 /// A subject that is tracked until this is dropped.

@@ -29,10 +29,11 @@ use self::turns::{Departure, Entry, KeepTimer, Left, Turn, Work};
 use crate::error::{LockError, Operation, Result};
 use crate::locks::cohort_options::CohortOptions;
 use crate::locks::locking::{self, Release, Released};
+use crate::process::Process;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::request::Place;
-use crate::session::{Core, OnNewSession, Process, Replacement, Session};
+use crate::session::{Core, OnNewSession, Replacement, Session};
 use crate::time::Moment;
 use crate::tracking::WaiterWatch;
 use crate::wait::{Wait, Waited};
@@ -167,7 +168,7 @@ impl Cohort {
             Departure::Stays(timer) => self.start_timer(grant, timer),
             Departure::Goes(retired) => {
                 if let Some(request) = retired.into_request() {
-                    request.withdraw(None);
+                    request.withdraw();
                 }
                 self.advance();
             }
@@ -198,7 +199,7 @@ impl Cohort {
             match work {
                 Work::Retire(retired) => {
                     if let Some(request) = retired.into_request() {
-                        request.withdraw(None);
+                        request.withdraw();
                     }
                 }
                 Work::Start(number) => self.start(number),
@@ -211,7 +212,7 @@ impl Cohort {
     fn start(self: &Arc<Self>, number: u64) {
         let observer = CohortObserver::new(number, self);
         let access = locking::exclusive(&self.support);
-        let request = locking::request(&self.dir, &self.support, access, observer);
+        let request = locking::request(self.session().core(), &self.dir, &self.support, access, observer);
         let request = CohortRequest::new(number, request);
         if self.shared.install(&request) {
             request.start();
@@ -295,7 +296,7 @@ struct Ticket<'a> {
 impl Ticket<'_> {
     /// Leaves the queue. Returns the lock if it was granted at this moment.
     fn give_up(&self) -> Option<Grant> {
-        self.leave(|request| request.withdraw(None))
+        self.leave(|request| request.withdraw())
     }
 
     /// As [`give_up`](Ticket::give_up), with another end of a request that nobody else needs.

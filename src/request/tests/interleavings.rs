@@ -171,7 +171,7 @@ impl Rig {
             access,
             directory_mode: CreateMode::Persistent,
         };
-        let request = Request::new(session, access, spec, Arc::new(Nobody));
+        let request = Request::new(session.core(), access, spec, Arc::new(Nobody));
         let prefix = request.seat.spec.prefix.clone();
         let line = format!("request {} joins on client {client}: {prefix}", self.ours.len());
         self.note(line);
@@ -185,7 +185,7 @@ impl Rig {
             let at = waiting[self.random.index(waiting.len())];
             self.note(format!("request {at} is withdrawn"));
             self.ours[at].is_withdrawn = true;
-            self.ours[at].request.withdraw(None);
+            self.ours[at].request.withdraw();
         }
     }
 
@@ -344,7 +344,7 @@ impl Rig {
         self.check_at_rest()?;
         for ours in &mut self.ours {
             ours.is_withdrawn = true;
-            ours.request.withdraw(None);
+            ours.request.withdraw();
         }
         self.calm();
         self.check_nothing_left()

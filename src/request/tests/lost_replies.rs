@@ -82,7 +82,13 @@ fn request_continues_after_a_step_that_panics() {
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
     let dir = ZNodePath::parse(DIR).unwrap();
     let observer = Arc::new(PanicsOnce(AtomicBool::new(true)));
-    let request = locking::request(&dir, &support, Access::Exclusive(NamingScheme::Recipe), observer);
+    let request = locking::request(
+        fixture.session.core(),
+        &dir,
+        &support,
+        Access::Exclusive(NamingScheme::Recipe),
+        observer,
+    );
     request.start();
     eventually("it owns", || request.is_owner());
     zk.delete(request.znode().unwrap().as_str());
@@ -98,13 +104,19 @@ fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
     let dir = ZNodePath::parse(DIR).unwrap();
     let observer = Arc::new(PanicsOnce(AtomicBool::new(false)));
-    let request = locking::request(&dir, &support, Access::Exclusive(NamingScheme::Recipe), observer);
+    let request = locking::request(
+        fixture.session.core(),
+        &dir,
+        &support,
+        Access::Exclusive(NamingScheme::Recipe),
+        observer,
+    );
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
     eventually("it waits", || request.is_awaited());
     request.start();
     assert_eq!(next(&placed), Some(Place::Owner));
-    request.withdraw(None);
+    request.withdraw();
 }
 
 #[test]
@@ -114,11 +126,17 @@ fn thread_that_waits_for_a_request_which_is_never_started_sees_its_end() {
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
     let dir = ZNodePath::parse(DIR).unwrap();
     let observer = Arc::new(PanicsOnce(AtomicBool::new(false)));
-    let request = locking::request(&dir, &support, Access::Exclusive(NamingScheme::Recipe), observer);
+    let request = locking::request(
+        fixture.session.core(),
+        &dir,
+        &support,
+        Access::Exclusive(NamingScheme::Recipe),
+        observer,
+    );
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
     eventually("it waits", || request.is_awaited());
-    request.withdraw(None);
+    request.withdraw();
     assert_eq!(next(&placed), None);
 }
 

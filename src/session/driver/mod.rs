@@ -35,7 +35,6 @@ pub(crate) use self::trackers::{Step, Tracker};
 use super::alarm::Alarm;
 use super::events::Events;
 use super::mailbox::Mailbox;
-use super::process::Process;
 use super::seat::Seat;
 use crate::client::{ClientEvent, ZooKeeperClient};
 use crate::engine::{Effect, Engine, ParticipantId};
@@ -45,6 +44,7 @@ use crate::lock_order::{
     Mutex, MutexGuard,
     rank::{ENGINE, ORPHANS},
 };
+use crate::process::Process;
 use crate::time::{Filler, Latch, Moment, Runtime, Setter};
 
 pub(crate) struct Core {

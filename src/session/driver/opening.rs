@@ -13,10 +13,10 @@ use crate::engine::{Engine, Settings};
 use crate::error::LossReason;
 use crate::external::External;
 use crate::lock_order::Mutex;
+use crate::process::Process;
 use crate::recipe::session_tag::SessionTag;
 use crate::session::alarm::Alarm;
 use crate::session::mailbox::Mailbox;
-use crate::session::process::Process;
 use crate::time::{Moment, Runtime, Setter};
 
 impl Core {

@@ -12,9 +12,9 @@ use crate::engine::Event;
 use crate::engine::lease::ConnectionNumber;
 use crate::error::LossReason;
 use crate::lock_order;
+use crate::process::Process;
 use crate::session::SessionState;
 use crate::session::events::Events;
-use crate::session::process::Process;
 use crate::time::{Latch, Moment, Runtime};
 
 /// A session at one moment.
