@@ -365,6 +365,7 @@ impl<C> Machine<C> {
             | Phase::Authenticating { give_up_at, .. }
                 if give_up_at <= now =>
             {
+                self.pacing.time_was_short();
                 self.drop_transport(now);
             }
             Phase::Serving(ref serving) if serving.silent_at(&self.pacing) <= now => self.drop_transport(now),

@@ -41,12 +41,20 @@ pub(super) struct Pacing {
     addresses: u32,
     /// The attempts since a server last served for a while.
     failures: u32,
+    /// Those among them that took all the time that they had.
+    timeouts: u32,
     random: fastrand::Rng,
 }
 
 impl Pacing {
     pub(super) fn new(session_timeout: Duration, seed: u64) -> Pacing {
-        Pacing { session_timeout, addresses: 1, failures: 0, random: fastrand::Rng::with_seed(seed) }
+        Pacing {
+            session_timeout,
+            addresses: 1,
+            failures: 0,
+            timeouts: 0,
+            random: fastrand::Rng::with_seed(seed),
+        }
     }
 
     pub(super) fn set_addresses(&mut self, count: usize) {
@@ -80,18 +88,23 @@ impl Pacing {
         self.with_more_time(self.session_timeout / GREETING_DIVISOR)
     }
 
-    /// Doubles the time after each lap over all servers, which may all be slow.
+    /// Doubles the time for each lap over all servers in which it was too short: they may all be slow. A
+    /// server that refuses is not. One that starts refuses a few times, and then it may leave a connection
+    /// without an answer for good, on which nobody should wait for long.
     fn with_more_time(&self, time: Duration) -> Duration {
-        let factor = 1 << self.laps().min(4);
+        let factor = 1 << (self.timeouts / self.addresses).min(4);
         (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
     }
 
-    fn laps(&self) -> u32 {
-        self.failures / self.addresses
+    /// An attempt has taken all its time. Either it [has failed](Self::attempt_failed), or another one begins
+    /// beside it.
+    pub(super) fn time_was_short(&mut self) {
+        self.timeouts = self.timeouts.saturating_add(1);
     }
 
     /// Another attempt begins before the last one has failed.
     pub(super) fn another_attempt(&mut self) {
+        self.time_was_short();
         self.failures = self.failures.saturating_add(1);
     }
 
@@ -103,7 +116,7 @@ impl Pacing {
             return now;
         }
         let longest = (self.session_timeout / MAX_PAUSE_DIVISOR).clamp(FIRST_PAUSE, MAX_PAUSE);
-        let doubled = FIRST_PAUSE * (1 << (self.laps() - 1).min(10));
+        let doubled = FIRST_PAUSE * (1 << (self.failures / self.addresses - 1).min(10));
         let half = doubled.min(longest) / 2;
         now.after(half + half.mul_f64(self.random.f64()))
     }
@@ -112,7 +125,7 @@ impl Pacing {
     /// servers are well, and the next attempt comes at once.
     pub(super) fn connection_lost(&mut self, served: Duration, now: Moment) -> Moment {
         if served >= self.ping_interval() {
-            self.failures = 0;
+            (self.failures, self.timeouts) = (0, 0);
             return now;
         }
         self.attempt_failed(now)
@@ -163,11 +176,19 @@ mod tests {
         let mut pacing = Pacing::new(TIMEOUT, 7);
         pacing.set_addresses(2);
         let first = (pacing.opening_time(), pacing.greeting_time());
-        pacing.attempt_failed(now());
+        pacing.time_was_short();
         assert_eq!((pacing.opening_time(), pacing.greeting_time()), first);
-        pacing.attempt_failed(now());
+        pacing.another_attempt();
         assert_eq!((pacing.opening_time(), pacing.greeting_time()), (first.0 * 2, first.1 * 2));
-        (0..100).for_each(|_| _ = pacing.attempt_failed(now()));
+        (0..100).for_each(|_| pacing.time_was_short());
         assert_eq!((pacing.opening_time(), pacing.greeting_time()), (TIMEOUT / 2, TIMEOUT / 2));
+    }
+
+    #[test]
+    fn servers_that_refuse_get_no_more_time() {
+        let mut pacing = Pacing::new(TIMEOUT, 7);
+        let first = (pacing.opening_time(), pacing.greeting_time());
+        (0..100).for_each(|_| _ = pacing.attempt_failed(now()));
+        assert_eq!((pacing.opening_time(), pacing.greeting_time()), first);
     }
 }

@@ -242,6 +242,25 @@ fn handshake_that_is_not_answered_ends_the_attempt() {
     assert!(scripted.machine.outgoing().is_empty());
 }
 
+/// A server that starts refuses connections, then it may accept one and forget it: it fails to close a
+/// connection whose request came before it was ready.
+#[test]
+fn handshake_that_is_not_answered_after_many_refusals_leaves_time_for_others() {
+    let mut scripted = Scripted::serving();
+    scripted.lose_connection();
+    let lost = scripted.now;
+    while scripted.now < lost.after(TIMEOUT / 4) {
+        scripted.machine.failed(scripted.now);
+        scripted.run_to_deadline();
+    }
+    scripted.open();
+    let asked = scripted.now;
+    scripted.actions();
+    scripted.run_to_deadline();
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, ..]));
+    assert_eq!(scripted.now.since(asked), TIMEOUT / 6);
+}
+
 #[test]
 fn credentials_are_presented_on_every_connection_before_anything_else() {
     let mut scripted = Scripted::with_credentials(2);
