@@ -3,6 +3,7 @@
 //!
 //! The tests in `tests/` and the benchmarks share some of it, through `tests/support`.
 
+mod blocking;
 #[cfg(feature = "tls")]
 #[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
 pub(crate) mod certificates;
@@ -33,6 +34,7 @@ use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::{Factory, Threads};
 use crate::time::Runtime;
 
+pub(crate) use self::blocking::BlockingFake;
 pub(crate) use self::holding::{Hold, HoldingClient};
 pub(crate) use self::log::{logged, logged_down_to};
 pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};

@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::client::{
-    BlockingClient, Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient,
-};
+use zookeeper_recipes_lock::client::{Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient};
 use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, Candidate, CohortLock, LockDirectory, LockError, NodeTracker, ReentrantLock, Session,
@@ -182,11 +180,11 @@ impl ZooKeeperClient for Direct {
     }
 
     fn session_timeout(&self) -> Duration {
-        BlockingClient::session_timeout(&*self.client)
+        self.client.session_timeout()
     }
 
     fn report_delay(&self) -> Duration {
-        BlockingClient::report_delay(&*self.client)
+        self.client.report_delay()
     }
 
     fn close(&self) {

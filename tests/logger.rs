@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
-use zookeeper_recipes_lock::client::{BlockingClient, Call, Granted};
+use zookeeper_recipes_lock::client::{Call, Granted, ZooKeeperClient};
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
     Acl, BlockingWriteLock, CancelToken, Candidate, LeaderWatch, Leadership, LockDirectory, LockError,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{
-    Call, CreateMode, DEFAULT_JUTE_MAX_BUFFER, Done, Enqueued, EventSink, Granted, Reply, ZooKeeperClient,
-    contain_call,
+    Call, CreateMode, DEFAULT_JUTE_MAX_BUFFER, Done, Enqueued, EventSink, Granted, Reply, SessionRuntime,
+    ZooKeeperClient, contain_call,
 };
 use crate::error::ZkResult;
 use crate::external::External;
@@ -93,13 +93,18 @@ pub trait BlockingClient: Send + Sync {
 
 /// Makes any call of a client that blocks.
 pub(crate) fn call_blocking(client: &(impl BlockingClient + ?Sized), call: &Call) -> ZkResult<Reply> {
-    let Call::CreateAndList { dir, prefix, data, acl } = call else { return client.call(call) };
+    call_in_parts(call, |part| client.call(part))
+}
+
+/// Makes a call by others that are one request each: a [`Call::CreateAndList`] is two.
+pub(crate) fn call_in_parts(call: &Call, mut make: impl FnMut(&Call) -> ZkResult<Reply>) -> ZkResult<Reply> {
+    let Call::CreateAndList { dir, prefix, data, acl } = call else { return make(call) };
     let (data, acl) = (Arc::clone(data), Arc::clone(acl));
     let path = [&**dir, "/", &**prefix].concat();
     let create = Call::create(path, data, acl, CreateMode::EphemeralSequential);
-    let (path, stat) = client.call(&create.call).and_then(create.read)?;
+    let (path, stat) = make(&create.call).and_then(create.read)?;
     let list = Call::get_children(Arc::clone(dir), false);
-    let children = client.call(&list.call).and_then(list.read);
+    let children = make(&list.call).and_then(list.read);
     Ok(Reply::Enqueued(Enqueued { path, stat, children }))
 }
 
@@ -128,10 +133,13 @@ impl AnyClient {
         }
     }
 
-    /// Makes a port of it, which makes calls that block on threads of this runtime.
+    /// Makes a port of it, for a session on this runtime, whose threads make calls that block.
     pub(crate) fn on(self, runtime: &Arc<dyn Runtime>) -> Arc<dyn ZooKeeperClient> {
         match self {
-            AnyClient::Port(client) => client,
+            AnyClient::Port(client) => {
+                client.run_on(&SessionRuntime::of(runtime));
+                client
+            }
             AnyClient::Blocking(client) => {
                 let client = Arc::new(External::new("a ZooKeeper client", client, runtime));
                 Arc::new(OnWorkers { client, runtime: Arc::downgrade(runtime) })

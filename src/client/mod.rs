@@ -16,6 +16,7 @@ mod blocking;
 mod call;
 pub(crate) mod connect_string;
 mod contained;
+mod session_runtime;
 mod transaction;
 #[cfg(any(test, feature = "test-util"))]
 mod verbs;
@@ -28,11 +29,12 @@ pub use acl::{Acl, Permissions};
 #[cfg(feature = "zookeeper")]
 pub(crate) use adapter::Adapter;
 #[cfg(any(test, feature = "test-util"))]
-pub(crate) use blocking::call_blocking;
+pub(crate) use blocking::call_in_parts;
 pub use blocking::{AnyClient, BlockingClient};
 pub(crate) use call::Ask;
 pub use call::{Call, Done, Reply};
 pub(crate) use contained::contain_call;
+pub use session_runtime::SessionRuntime;
 pub use transaction::{Op, OpOutcome, Transacted};
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use verbs::Verbs;
@@ -215,6 +217,14 @@ impl Enqueued {
 ///   the client's threads.
 /// - Of calls and their effects, outcomes and events: see [`is_ordered`](ZooKeeperClient::is_ordered).
 pub trait ZooKeeperClient: Send + Sync {
+    /// Receives the clock and the threads of the session that takes this client.
+    ///
+    /// For clients that simulate time: the [fake](crate::fake)'s runs on them. A client that wraps
+    /// another passes them on to it. The default does nothing. Called once, before any other call.
+    fn run_on(&self, runtime: &SessionRuntime) {
+        let _ = runtime;
+    }
+
     /// Makes a call, whose outcome is passed to `done`: the reply of its kind, or an error.
     ///
     /// - A reply is passed on after `submit` has returned, or on another thread. An error may be

@@ -3,7 +3,7 @@
 use crossbeam_channel::bounded;
 
 use super::{Acl, Ask, BlockingClient, Call, CreateMode, Done, Enqueued, Op, Reply, Stat, Transacted};
-use super::{ZooKeeperClient, call_blocking};
+use super::{ZooKeeperClient, call_in_parts};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
 
@@ -50,7 +50,7 @@ pub(crate) trait Verbs {
 
 impl<T: BlockingClient + ?Sized> Verbs for T {
     fn make(&self, call: Call) -> ZkResult<Reply> {
-        call_blocking(self, &call)
+        call_in_parts(&call, |part| self.call(part))
     }
 }
 

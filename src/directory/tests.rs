@@ -29,9 +29,21 @@ impl Fixture {
     fn new() -> Fixture {
         let zk = SimulatedZooKeeper::new();
         let client = zk.connect(LONG);
+        Fixture::of(zk, client)
+    }
+
+    fn of(zk: SimulatedZooKeeper, client: Arc<SimulatedClient>) -> Fixture {
         let session = Session::from_client(client.clone()).unwrap();
         let directory = LockDirectory::new(&session, DIR).unwrap();
         Fixture { zk, client, directory }
+    }
+
+    /// One whose client makes its calls side by side.
+    fn unordered() -> Fixture {
+        let zk = SimulatedZooKeeper::new();
+        let client = zk.connect(LONG);
+        client.set_ordered(false);
+        Fixture::of(zk, client)
     }
 
     /// A fixture with an empty directory.

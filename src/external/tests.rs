@@ -10,9 +10,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::client::{
-    AnyClient, BlockingClient, Call, Done, EventSink, Reply, ZooKeeperClient, call_blocking,
-};
+use crate::client::{AnyClient, BlockingClient, Call, Done, EventSink, Reply, ZooKeeperClient};
 use crate::error::{LockError, LossReason, ZkResult};
 use crate::events::EventHook;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
@@ -102,7 +100,7 @@ struct Port(Arc<Client>);
 impl ZooKeeperClient for Port {
     fn submit(&self, call: Call, done: Done) {
         let client = Arc::clone(&self.0.client);
-        thread::spawn(move || done.finish(call_blocking(&*client, &call)));
+        thread::spawn(move || done.finish(client.call(&call)));
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

@@ -1,31 +1,37 @@
-//! [`SimulatedClient`]: the port, and the path of a call through faults and stop points to the tree
-//! and back.
+//! [`SimulatedClient`]: the port.
 
 use std::fmt;
-use std::mem::swap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::MutexGuard;
-
-use super::faults::{Effect, Fault, FaultKind, SimOperation};
-use super::log::Call;
-use super::requests::Requester;
+use super::link::Link;
 use super::state::{Client, Contact, Shared, State};
-use crate::client::{self, BlockingClient, EventSink, Op, Reply};
+#[cfg(test)]
+use crate::client::Verbs;
+use crate::client::{AnyClient, Call, Done, EventSink, Reply, SessionRuntime, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
-
-/// Servers close the connection when a request is longer. So clients refuse it.
-const MAX_REQUEST: usize = 0xf_ffff;
+use crate::time::Runtime;
 
 /// A client of a [`SimulatedZooKeeper`](super::SimulatedZooKeeper) with its own session, and the
 /// faults that a test can inject into it.
 ///
-/// A call is executed immediately on the calling thread. The sink is called there too, or on the
-/// thread that caused the event, with no lock of the simulation held. No call and no verb returns
-/// before all earlier events are delivered.
+/// It is a client as the crate's own connection is: calls take effect in the order in which they are
+/// submitted, replies come in that order, with the events among them as they happened, and a ping is
+/// answered in each sixth of the session timeout. `set_ordered`, `set_reports_pings`, `set_owns_session` and
+/// `set_min_idle_for_ping` make it another one.
 ///
-/// [`close`](BlockingClient::close) without contact ends the session for this client only. On the
+/// # Threads
+/// The calls are executed one after the other on a thread of the session, and so are its stop points. A call
+/// that is swallowed holds up those behind it. Replies and events are passed on there, or on the
+/// thread that caused them, with no lock of the simulation held. No verb returns before all
+/// earlier events are passed on, unless a callback calls it, or they are behind a reply that is swallowed or
+/// waits for a stop point.
+///
+/// The clock of the session is that of its pings. A client without a session starts
+/// threads for its first call, and its pings take real time.
+///
+/// # The end
+/// [`close`](ZooKeeperClient::close) without contact ends the session for this client only. On the
 /// server, the session and its ephemeral znodes live on until a test calls
 /// [`expire`](SimulatedClient::expire). Dropping the client without a close is a crash. Its effect
 /// is the same, but then [`expire_session`](super::SimulatedZooKeeper::expire_session) ends the
@@ -43,7 +49,14 @@ impl SimulatedClient {
         let session = state.last_session;
         state.sessions.insert(session);
         // No report delay: the only server is the leader.
-        let client = Client { contact: Contact::Connected, session_timeout, ..Client::default() };
+        let client = Client {
+            contact: Contact::Connected,
+            session_timeout,
+            is_ordered: true,
+            reports_pings: true,
+            owns_session: true,
+            ..Client::default()
+        };
         state.clients.insert(session, client);
         Arc::new(SimulatedClient { shared: Arc::clone(shared), session })
     }
@@ -54,122 +67,20 @@ impl SimulatedClient {
         self.session
     }
 
-    fn requester(&self) -> Requester {
-        Requester::Client(self.session)
+    /// Makes a call on this thread, and returns its reply. It is for tests with another client on top of this
+    /// one, such as a [`BlockingClient`](crate::client::BlockingClient).
+    ///
+    /// The call overtakes those that are [submitted](ZooKeeperClient::submit) and not yet executed. It
+    /// blocks while it is swallowed, and returns when all earlier events are passed on.
+    ///
+    /// # Errors
+    /// Those that the call names, or one of the contract of [`ZooKeeperClient`].
+    pub fn call(&self, call: &Call) -> ZkResult<Reply> {
+        self.link().call(call)
     }
 
-    fn watcher(&self, watch: bool) -> Option<i64> {
-        watch.then_some(self.session)
-    }
-
-    /// Logs a call around its [`round_trip`](SimulatedClient::round_trip).
-    fn make<T>(
-        &self,
-        operation: SimOperation,
-        path: &str,
-        watch: bool,
-        call: Option<&client::Call>,
-        request: impl FnOnce(&mut State) -> ZkResult<T>,
-    ) -> ZkResult<T> {
-        let session = self.session;
-        let begun = Call { session, operation, path: path.to_owned(), watch, executed: false, outcome: None };
-        let number = self.shared.lock().log.begin(begun);
-        let result = self.round_trip(operation, number, call, request);
-        let mut state = self.shared.lock();
-        state.log.returned(number, result.as_ref().map(drop).map_err(|error| *error));
-        // Delivers, for example, another thread's disconnect before the call fails because of it.
-        self.shared.deliver(state);
-        result
-    }
-
-    fn round_trip<T>(
-        &self,
-        operation: SimOperation,
-        number: usize,
-        call: Option<&client::Call>,
-        request: impl FnOnce(&mut State) -> ZkResult<T>,
-    ) -> ZkResult<T> {
-        let mut state = self.shared.lock();
-        self.travel(&mut state, |state| self.send(state))?;
-        if let Some(stop_point) = self.client(&mut state).script.plan(operation).before.pop_front() {
-            drop(state);
-            stop_point();
-            state = self.shared.lock();
-            self.send(&mut state)?;
-        }
-        let fault = self.client(&mut state).script.plan(operation).fault_of_this_call();
-        if let Some(Fault { when: Effect::Before, kind }) = fault {
-            if let FaultKind::HoldBack = kind {
-                self.client(&mut state).held_back.extend(call.map(|call| (number, call.clone())));
-            }
-            self.inject(kind, &mut state)?;
-            self.send(&mut state)?;
-        }
-
-        let result = request(&mut state);
-        if operation.is_write() {
-            self.client(&mut state).lagging = None;
-        }
-        state.log.executed(number);
-        let client = self.client(&mut state);
-        let connection = client.connection;
-        let stop_point = client.script.plan(operation).after.pop_front();
-        if let Some(Fault { when: Effect::After, kind: FaultKind::Swallow }) = fault {
-            // Atomic with the effect, so that a test that sees the effect can rely on the
-            // swallowing.
-            client.swallow();
-        }
-        self.shared.deliver(state);
-        if let Some(stop_point) = stop_point {
-            stop_point();
-        }
-        let mut state = self.shared.lock();
-        if let Some(Fault { when: Effect::After, kind: kind @ (FaultKind::Fail(_) | FaultKind::Cut) }) = fault
-        {
-            self.inject(kind, &mut state)?;
-        }
-        self.travel(&mut state, |state| self.receive(connection, state))?;
-        result
-    }
-
-    /// Executes a call on the server.
-    fn execute(&self, state: &mut State, call: &client::Call) -> ZkResult<Reply> {
-        use client::Call;
-        let (path, requester) = (path_of(call), self.requester());
-        match call {
-            Call::Create { data, acl, mode, .. } => {
-                let path = state.create(path, data, acl, *mode, requester)?;
-                Ok(Reply::Created { path, stat: None })
-            }
-            Call::Delete { version, .. } => state.delete(path, *version, requester).map(|()| Reply::Done),
-            Call::SetData { data, version, .. } => {
-                state.set_data(path, data, *version, requester).map(Reply::Stat)
-            }
-            Call::Multi(operations) => Ok(Reply::Multi(state.transact(operations, requester))),
-            read => self.look(state, |state| match read {
-                Call::Exists { watch, .. } => {
-                    state.exists(path, self.watcher(*watch), requester).map(Reply::Found)
-                }
-                Call::GetData { watch, .. } => {
-                    let read = state.get_data(path, self.watcher(*watch), requester);
-                    read.map(|(data, stat)| Reply::Data(data, stat))
-                }
-                Call::GetChildren { watch, .. } => {
-                    state.get_children(path, self.watcher(*watch), requester).map(Reply::Children)
-                }
-                _ => Err(ZkError::Unimplemented),
-            }),
-        }
-    }
-
-    /// Makes a read, of the tree that this client's server has applied.
-    fn look<T>(&self, state: &mut State, read: impl FnOnce(&mut State) -> T) -> T {
-        let Some(mut applied) = self.client(state).lagging.take() else { return read(state) };
-        swap(&mut state.tree, &mut applied);
-        let result = read(state);
-        swap(&mut state.tree, &mut applied);
-        self.client(state).lagging = Some(applied);
-        result
+    pub(super) fn link(&self) -> Link {
+        Link { shared: Arc::clone(&self.shared), session: self.session }
     }
 
     /// Lets the client's server lag behind: reads show the present tree, whatever others change,
@@ -181,101 +92,40 @@ impl SimulatedClient {
         self.client(&mut state).lagging = Some(applied);
     }
 
-    /// Blocks for half of the delay of a call, and as long as `pass` does. Fails at once if that
-    /// fails.
-    fn travel(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        pass: impl Fn(&mut MutexGuard<'_, State>) -> ZkResult<()>,
-    ) -> ZkResult<()> {
-        let delay = self.client(state).delay / 2;
-        let arrival = (!delay.is_zero()).then(|| Instant::now() + delay);
-        pass(state)?;
-        while let Some(arrival) = arrival.filter(|arrival| Instant::now() < *arrival) {
-            self.shared.wait_until(state, arrival);
-            pass(state)?;
-        }
-        Ok(())
-    }
-
-    fn inject(&self, fault: FaultKind, state: &mut State) -> ZkResult<()> {
-        match fault {
-            FaultKind::Fail(error) => return Err(error),
-            FaultKind::Cut => state.cut(self.session),
-            FaultKind::Swallow => self.client(state).swallow(),
-            FaultKind::HoldBack => return Err(ZkError::ConnectionLoss),
-        }
-        Ok(())
-    }
-
-    /// Executes what a server has held back, unless the session has ended.
-    pub(super) fn execute_held_back(&self, state: &mut State) {
-        for (number, call) in std::mem::take(&mut self.client(state).held_back) {
-            if !state.has_ended(self.session) {
-                // Nobody waits for the answer.
-                let _ = self.execute(state, &call);
-                state.log.executed(number);
-            }
-        }
-    }
-
-    /// Blocks while the request is swallowed, then returns whether it reaches the server.
-    fn send(&self, state: &mut MutexGuard<'_, State>) -> ZkResult<()> {
-        loop {
-            let client = self.client(state);
-            match client.contact {
-                Contact::Lost | Contact::Closed => return Err(ZkError::SessionExpired),
-                Contact::Disconnected => return Err(ZkError::ConnectionLoss),
-                Contact::Connected | Contact::Silent if client.swallowed => self.shared.wait(state),
-                Contact::Silent => return Err(ZkError::ConnectionLoss),
-                Contact::Connected => return Ok(()),
-            }
-        }
-    }
-
-    /// Blocks while the reply is swallowed, then returns whether the caller receives it. It is lost
-    /// if the connection on which the request was sent is lost.
-    fn receive(&self, connection: u64, state: &mut MutexGuard<'_, State>) -> ZkResult<()> {
-        loop {
-            let client = self.client(state);
-            match client.contact {
-                Contact::Lost => return Err(ZkError::SessionExpired),
-                Contact::Closed => return Ok(()),
-                _ if client.connection != connection => return Err(ZkError::ConnectionLoss),
-                _ if client.swallowed => self.shared.wait(state),
-                _ => return Ok(()),
-            }
-        }
-    }
-
     pub(super) fn client<'a>(&self, state: &'a mut State) -> &'a mut Client {
         state.client(self.session)
     }
+
+    fn end_contact(&self) {
+        let mut state = self.shared.lock();
+        state.hang_up(self.session);
+        let client = self.client(&mut state);
+        if !has_ended(client.contact) {
+            client.contact = Contact::Closed;
+        }
+        let (sink, threads) = (client.sink.take(), client.wire.take_threads());
+        self.shared.deliver(state);
+        drop(sink);
+        self.link().fail_queued(ZkError::SessionExpired);
+        threads.iter().for_each(|threads| threads.shut_down());
+    }
 }
 
-impl BlockingClient for SimulatedClient {
-    fn call(&self, call: &client::Call) -> ZkResult<Reply> {
-        use client::Call;
-        check_length(call)?;
-        let (operation, watch) = match call {
-            Call::Create { .. } => (SimOperation::Create, false),
-            Call::Delete { .. } => (SimOperation::Delete, false),
-            Call::Exists { watch, .. } => (SimOperation::Exists, *watch),
-            Call::GetData { watch, .. } => (SimOperation::GetData, *watch),
-            Call::GetChildren { watch, .. } => (SimOperation::GetChildren, *watch),
-            Call::SetData { .. } => (SimOperation::SetData, false),
-            Call::Multi(_) => (SimOperation::Transact, false),
-            Call::CreateAndList { .. } => return Err(ZkError::Unimplemented),
-        };
-        let path = path_of(call);
-        self.make(operation, path, watch, Some(call), |state| self.execute(state, call))
+impl ZooKeeperClient for SimulatedClient {
+    fn run_on(&self, runtime: &SessionRuntime) {
+        self.link().run_on(runtime);
+    }
+
+    fn submit(&self, call: Call, done: Done) {
+        self.link().submit(call, done);
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.client(&mut self.shared.lock()).is_ordered
     }
 
     fn remove_watches(&self, path: &str) {
-        let mut state = self.shared.lock();
-        if self.client(&mut state).contact == Contact::Connected {
-            state.watches.remove(path, self.session);
-        }
+        self.link().remove_watches(path);
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
@@ -289,12 +139,24 @@ impl BlockingClient for SimulatedClient {
         connected
     }
 
+    fn session_id(&self) -> Option<i64> {
+        Some(self.session)
+    }
+
     fn report_delay(&self) -> Duration {
         self.client(&mut self.shared.lock()).report_delay
     }
 
+    fn reports_pings(&self) -> bool {
+        self.client(&mut self.shared.lock()).reports_pings
+    }
+
     fn min_idle_for_ping(&self) -> Duration {
         self.client(&mut self.shared.lock()).min_idle_for_ping
+    }
+
+    fn owns_session(&self) -> bool {
+        self.client(&mut self.shared.lock()).owns_session
     }
 
     fn session_timeout(&self) -> Duration {
@@ -302,48 +164,36 @@ impl BlockingClient for SimulatedClient {
     }
 
     fn close(&self) {
-        let ended = |contact| matches!(contact, Contact::Closed | Contact::Lost);
-        let contact = self.client(&mut self.shared.lock()).contact;
-        if !ended(contact) {
+        self.link().drain();
+        let (contact, owns_session) = {
+            let mut state = self.shared.lock();
+            let client = self.client(&mut state);
+            (client.contact, client.owns_session)
+        };
+        if !has_ended(contact) && owns_session {
             // Whether the request reached the server makes no difference to this client.
-            let _ = self.make(SimOperation::Close, "", false, None, |state| {
-                state.end_session(self.session);
-                self.client(state).contact = Contact::Closed;
-                Ok(())
-            });
+            let _ = self.link().close();
         }
-        let mut state = self.shared.lock();
-        state.hang_up(self.session);
-        let client = self.client(&mut state);
-        if !ended(client.contact) {
-            client.contact = Contact::Closed;
-        }
-        let sink = client.sink.take();
-        self.shared.deliver(state);
-        drop(sink);
+        self.end_contact();
     }
 }
 
-fn path_of(call: &client::Call) -> &str {
-    match call {
-        client::Call::Multi(operations) => operations.first().map_or("", Op::path),
-        call => call.path().unwrap_or_default(),
+impl From<Arc<SimulatedClient>> for AnyClient {
+    fn from(client: Arc<SimulatedClient>) -> AnyClient {
+        AnyClient::Port(client)
     }
 }
 
-fn check_length(call: &client::Call) -> ZkResult<()> {
-    let data = |operation: &Op| match operation {
-        Op::Create { data, .. } | Op::SetData { data, .. } => data.len(),
-        Op::Delete { .. } | Op::Check { .. } => 0,
-    };
-    let length = match call {
-        client::Call::Create { path, data, .. } | client::Call::SetData { path, data, .. } => {
-            path.len() + data.len()
-        }
-        client::Call::Multi(operations) => operations.iter().map(data).sum(),
-        _ => 0,
-    };
-    if length > MAX_REQUEST { Err(ZkError::BadArguments) } else { Ok(()) }
+/// Past the queue.
+#[cfg(test)]
+impl Verbs for SimulatedClient {
+    fn make(&self, call: Call) -> ZkResult<Reply> {
+        self.call(&call)
+    }
+}
+
+fn has_ended(contact: Contact) -> bool {
+    matches!(contact, Contact::Closed | Contact::Lost)
 }
 
 impl Drop for SimulatedClient {
@@ -351,10 +201,13 @@ impl Drop for SimulatedClient {
         let mut state = self.shared.lock();
         state.hang_up(self.session);
         let client = state.clients.remove(&self.session);
+        self.shared.notify(&mut state);
         drop(state);
-        // Not under the lock: the sink and the stop points belong to the test and may call the
-        // client.
-        drop(client);
+        // Not under the lock: the sink, the stop points and what waits for replies belong to the test and may
+        // call the client.
+        if let Some(mut client) = client {
+            client.wire.take_threads().iter().for_each(|threads| threads.shut_down());
+        }
     }
 }
 

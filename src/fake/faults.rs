@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::ZkError;
 
-/// The calls of a [`BlockingClient`](crate::client::BlockingClient). A
+/// The kinds of calls. A
 /// [`CreateAndList`](crate::client::Call::CreateAndList) counts as a `Create` and a `GetChildren`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SimOperation {

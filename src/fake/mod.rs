@@ -1,9 +1,8 @@
-//! A simulated ZooKeeper, whose clients are [`BlockingClient`](crate::client::BlockingClient)s, for tests that
-//! need a fault at a chosen moment.
+//! A simulated ZooKeeper for tests that need a fault at a chosen moment. Its clients are what the crate's own
+//! connection is: ordered, with pings.
 //!
-//! It lives in memory and in one process, and is fully deterministic: no threads, no clock, no
-//! randomness. Every call is executed immediately on the calling thread, unless a test
-//! [delays](SimulatedClient::delay) it. Faults are verbs of
+//! It lives in memory and in one process, and has no randomness. A client's calls are executed one after
+//! the other on a thread of its session, by whose clock its pings are answered. Faults are verbs of
 //! [`SimulatedClient`]: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`, `hold_back_next`. `before_next`
 //! and `after_next` stop a call at the point of a race. The actions of other clients are verbs of
 //! [`SimulatedZooKeeper`]. On a [`VirtualClock`] the time of a session passes on command. A
@@ -39,7 +38,9 @@ mod clock;
 mod faults;
 mod jobs;
 mod leadership;
+mod link;
 mod log;
+mod outbox;
 mod requests;
 mod served;
 mod state;
@@ -47,6 +48,7 @@ mod tree;
 mod verbs;
 mod virtual_runtime;
 mod watches;
+mod wire;
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,9 @@
-//! [`Shared`]: all state of a simulation under one lock, and the delivery of events outside of it.
+//! [`Shared`]: all state of a simulation under one lock.
 //!
-//! Events are queued under the lock, in the order in which they happen, and delivered by any
-//! thread. No call returns to a test or a caller before all earlier events are delivered.
+//! Events are queued under the lock, in the order in which they happen, and leave by the
+//! [outbox](super::outbox) of their client.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::thread::{self, ThreadId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -13,9 +12,11 @@ use super::access::{Identity, ReadChecks};
 use super::faults::Script;
 use super::jobs::{self, Parked};
 use super::log::Log;
+use super::outbox::Outbox;
 use super::served::{Fired, Served};
 use super::tree::{Change, Tree};
 use super::watches::Watches;
+use super::wire::Wire;
 use crate::client::{self, ClientEvent, EventSink, Granted};
 use crate::connection::codec::EventKind;
 
@@ -24,7 +25,7 @@ const FIRST_SESSION: i64 = 0x0100_0000_0000_0001;
 
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Signalled when an event is delivered and when a client's contact changes.
+    /// Signalled when an event or a reply is passed on, and when a client's contact changes.
     changed: Condvar,
 }
 
@@ -41,9 +42,8 @@ pub(super) struct State {
     pub(super) last_session: i64,
     pub(super) log: Log,
     pub(super) read_checks: ReadChecks,
-    outbox: VecDeque<(EventSink, ClientEvent)>,
-    /// The thread that is running a sink.
-    deliverer: Option<ThreadId>,
+    /// The number of the last event or reply.
+    pub(super) last_ticket: u64,
     /// Jobs on a virtual clock that wait for a change.
     parked: Vec<Parked>,
 }
@@ -65,6 +65,9 @@ pub(super) struct Client {
     /// How long each call takes.
     pub(super) delay: Duration,
     pub(super) report_delay: Duration,
+    pub(super) is_ordered: bool,
+    pub(super) reports_pings: bool,
+    pub(super) owns_session: bool,
     pub(super) min_idle_for_ping: Duration,
     pub(super) identities: Vec<Identity>,
     pub(super) script: Script,
@@ -72,6 +75,8 @@ pub(super) struct Client {
     pub(super) lagging: Option<Tree>,
     /// The requests that a server holds back, with their numbers in the log.
     pub(super) held_back: Vec<(usize, client::Call)>,
+    pub(super) wire: Wire,
+    pub(super) outbox: Outbox,
 }
 
 /// What a client knows of its session. `close` also leaves each of the first three states.
@@ -106,8 +111,7 @@ impl Shared {
             last_session: FIRST_SESSION - 1,
             log: Log::default(),
             read_checks: ReadChecks::default(),
-            outbox: VecDeque::new(),
-            deliverer: None,
+            last_ticket: 0,
             parked: Vec::new(),
         };
         Shared { state: Mutex::new(state), changed: Condvar::new() }
@@ -126,47 +130,14 @@ impl Shared {
         self.changed.wait_until(state, moment);
     }
 
-    fn notify(&self, state: &mut State) {
+    /// As [`wait`](Shared::wait), for what other threads are about to do.
+    pub(super) fn await_change(&self, state: &mut MutexGuard<'_, State>) {
+        self.changed.wait(state);
+    }
+
+    pub(super) fn notify(&self, state: &mut State) {
         state.parked.drain(..).for_each(Parked::resume);
         self.changed.notify_all();
-    }
-
-    /// Releases the lock and returns when every queued event is delivered, by this thread or
-    /// another.
-    ///
-    /// A sink that calls back here, against its contract, does not wait for itself: its thread
-    /// delivers the rest when the sink returns.
-    pub(super) fn deliver<'a>(&'a self, mut state: MutexGuard<'a, State>) {
-        self.notify(&mut state);
-        loop {
-            match state.deliverer {
-                Some(deliverer) if deliverer == thread::current().id() => return,
-                Some(_) => self.changed.wait(&mut state),
-                None => {
-                    let Some((sink, event)) = state.outbox.pop_front() else { return };
-                    state.deliverer = Some(thread::current().id());
-                    drop(state);
-                    let delivery = Delivery(self);
-                    sink(event);
-                    // Perhaps the last handle of what the sink holds. Dropping it may call the
-                    // client.
-                    drop(sink);
-                    drop(delivery);
-                    state = self.lock();
-                }
-            }
-        }
-    }
-}
-
-/// Ends a delivery, also when the sink panics.
-struct Delivery<'a>(&'a Shared);
-
-impl Drop for Delivery<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.deliverer = None;
-        self.0.notify(&mut state);
     }
 }
 
@@ -189,9 +160,11 @@ impl State {
 
     /// Queues an event for the client's sink.
     pub(super) fn queue_event(&mut self, session: i64, event: ClientEvent) {
-        let sink = self.clients.get(&session).and_then(|client| client.sink.clone());
-        if let Some(sink) = sink {
-            self.outbox.push_back((sink, event));
+        let ticket = self.next_ticket();
+        if let Some(client) = self.clients.get_mut(&session) {
+            if let Some(sink) = client.sink.clone() {
+                client.outbox.push_event(ticket, sink, event);
+            }
         }
     }
 

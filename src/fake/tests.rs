@@ -4,6 +4,7 @@ mod blocking;
 mod calls;
 mod clock;
 mod contact;
+mod submitted;
 mod tree;
 mod watches;
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{Effect, ReadChecks, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::client::{Acl, BlockingClient, ClientEvent, CreateMode, Granted, Verbs};
+use crate::client::{Acl, ClientEvent, CreateMode, Granted, Verbs, ZooKeeperClient};
 use crate::error::ZkError;
 use crate::tests::{deadline, eventually, in_background, next};
 

@@ -39,7 +39,11 @@ impl SimulatedClient {
             }
             Contact::Connected | Contact::Lost | Contact::Closed => {}
         }
+        let is_new = contact == Contact::Disconnected;
         self.shared.deliver(state);
+        if is_new {
+            self.link().begin_pings();
+        }
     }
 
     /// Sets the server's grant at the next [`reconnect`](SimulatedClient::reconnect).
@@ -47,6 +51,24 @@ impl SimulatedClient {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
         (client.session_timeout, client.report_delay) = (granted.session_timeout, granted.report_delay);
+    }
+
+    /// Sets whether the client promises that all is in order, as the crate's own connection does. The
+    /// default is `true`. Takes effect only before a session is opened on the client.
+    pub fn set_ordered(&self, is_ordered: bool) {
+        self.client(&mut self.shared.lock()).is_ordered = is_ordered;
+    }
+
+    /// Sets whether the client sends pings and reports the answers, as the crate's own connection does.
+    /// The default is `true`. Takes effect only before a session is opened on the client.
+    pub fn set_reports_pings(&self, reports_pings: bool) {
+        self.client(&mut self.shared.lock()).reports_pings = reports_pings;
+    }
+
+    /// Sets whether a close ends the session at the server. The default is `true`; `false` is for a
+    /// handle that its owner continues to use. Takes effect only before a session is opened on the client.
+    pub fn set_owns_session(&self, owns_session: bool) {
+        self.client(&mut self.shared.lock()).owns_session = owns_session;
     }
 
     /// Sets how long the connection must be idle before this client accepts a ping. Takes effect
@@ -123,7 +145,8 @@ impl SimulatedClient {
     }
 
     /// Makes every later call take this much longer, as a server far away does: half of it before
-    /// the call takes effect, half of it before the reply arrives. Events are not delayed. It is
+    /// the call takes effect, half of it before the reply arrives. An ordered client makes one call after
+    /// the other, and passes on an event after the replies ahead of it. It is
     /// real time, also on a [`VirtualClock`](super::VirtualClock), whose time stands still
     /// meanwhile. [`Duration::ZERO`] ends it.
     pub fn delay(&self, delay: Duration) {
@@ -184,19 +207,22 @@ impl SimulatedClient {
     /// them then.
     pub fn pass_on(&self) {
         let mut state = self.shared.lock();
-        self.execute_held_back(&mut state);
+        self.link().execute_held_back(&mut state);
         self.shared.deliver(state);
     }
 
-    /// Runs the closure in the next call of this operation, on the calling thread, just before the
-    /// call takes effect or meets its fault. Each call runs one of the queued closures. The closure
-    /// may call everything, including this client.
+    /// Runs the closure in the next call of this operation, on the thread that executes it, just before the
+    /// call takes effect or meets its fault. Each call runs one of the queued closures.
+    ///
+    /// The closure may use every verb, and other sessions. What it [submits](crate::client::ZooKeeperClient::submit)
+    /// to this client comes after the call, so it must not wait for that, unless the client is not
+    /// [ordered](SimulatedClient::set_ordered).
     pub fn before_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.before.push_back(Box::new(stop_point)));
     }
 
-    /// Runs the closure in the next call of this operation that takes effect, on the calling
-    /// thread, after the effect and its events and before the reply or the fault. Otherwise as
+    /// Runs the closure in the next call of this operation that takes effect, on the thread that
+    /// executes it, after the effect and its events and before the reply or the fault. Otherwise as
     /// [`before_next`](SimulatedClient::before_next). If the closure cuts the connection or ends
     /// the session, the reply is lost.
     pub fn after_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
@@ -240,6 +266,7 @@ impl State {
         client.connection += 1;
         client.swallowed = false;
         client.held.clear();
+        client.outbox.lose_the_rest();
     }
 
     /// Notifies the client that its session cannot come back.

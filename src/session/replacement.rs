@@ -256,7 +256,7 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
-    use crate::client::{BlockingClient, Call, EventSink, Reply};
+    use crate::client::{BlockingClient, Call, EventSink, Reply, ZooKeeperClient};
     use crate::error::ZkResult;
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::tests::{deadline, eventually, next, replacing_session};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::client::{AnyClient, BlockingClient, Call, Done, EventSink, ZooKeeperClient, call_blocking};
+use crate::client::{AnyClient, Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 use crate::time::Job;
 
@@ -60,17 +60,21 @@ impl From<Arc<HoldingClient>> for AnyClient {
 }
 
 impl ZooKeeperClient for HoldingClient {
+    fn run_on(&self, runtime: &SessionRuntime) {
+        self.client.run_on(runtime);
+    }
+
     fn submit(&self, call: Call, done: Done) {
         let is_held = matches!(call, Call::GetData { .. });
         let hold = is_held.then(|| self.holds.lock().pop_front()).flatten();
         let held: Job = match hold {
-            None => return done.finish(call_blocking(&*self.client, &call)),
+            None => return done.finish(self.client.call(&call)),
             Some(Hold::Call) => {
                 let client = Arc::clone(&self.client);
-                Box::new(move || done.finish(call_blocking(&*client, &call)))
+                Box::new(move || done.finish(client.call(&call)))
             }
             Some(Hold::Reply) => {
-                let result = call_blocking(&*self.client, &call);
+                let result = self.client.call(&call);
                 Box::new(move || done.finish(result))
             }
         };

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::client::{
-    AnyClient, BlockingClient, Call, ClientEvent, Done, EventSink, ZooKeeperClient, call_blocking,
-};
+use crate::client::{AnyClient, Call, ClientEvent, Done, EventSink, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 
 /// Requests arrive at the server one by one, and so do replies and events here, in the order of one
@@ -178,7 +176,7 @@ impl ZooKeeperClient for SteppedClient {
     fn submit(&self, call: Call, done: Done) {
         let kind = if matches!(call, Call::GetChildren { .. }) { Request::List } else { Request::Other };
         let request = move |client: &SimulatedClient| {
-            let result = call_blocking(client, &call);
+            let result = client.call(&call);
             let sets = match &call {
                 Call::Exists { path, watch: true }
                 | Call::GetData { path, watch: true }

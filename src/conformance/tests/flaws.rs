@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::client::{
     Ask, BlockingClient, Call, ClientEvent, CreateMode, EventSink, Granted, Op, Reply, Transacted, Verbs,
+    ZooKeeperClient,
 };
 use crate::error::{ZkError, ZkResult};
 

@@ -7,10 +7,7 @@ use crossbeam_channel::{Sender, unbounded};
 use parking_lot::{Mutex, ReentrantMutex};
 
 use super::*;
-use crate::client::{
-    BlockingClient, Call, ClientEvent, Done, Enqueued, EventSink, Reply, Verbs, ZooKeeperClient,
-    call_blocking,
-};
+use crate::client::{Call, ClientEvent, Done, Enqueued, EventSink, Reply, Verbs, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 use crate::panics::contain;
 
@@ -124,9 +121,9 @@ impl Submits {
     }
 
     fn make(inner: &SimulatedClient, state: &State, call: &Call) -> ZkResult<Reply> {
-        let Call::CreateAndList { dir, .. } = call else { return call_blocking(inner, call) };
+        let Call::CreateAndList { dir, .. } = call else { return inner.call(call) };
         let before = inner.get_children(dir, false);
-        match (call_blocking(inner, call), before) {
+        match (inner.call(call), before) {
             (Ok(Reply::Enqueued(enqueued)), children) if state.has(ListsBeforeTheCreate) => {
                 Ok(Reply::Enqueued(Enqueued { children, ..enqueued }))
             }

@@ -145,7 +145,8 @@ fn no_reaped_request_acquires_first() {
 fn request_that_joins_during_reaping_stays_and_acquires() {
     let fixture = Fixture::with_directory();
     (0..10).for_each(|_| drop(fixture.persistent_request("x-lock-")));
-    let lock = Arc::new(WriteLock::new(fixture.session(), DIR).unwrap());
+    let session = Session::from_client(fixture.zk.connect(LONG)).unwrap();
+    let lock = Arc::new(WriteLock::new(&session, DIR).unwrap());
     let joining = Arc::clone(&lock);
     fixture.client.before_next(SimOperation::Delete, move || drop(joining.lock()));
     assert_eq!(fixture.forcing().reap_expired(Duration::ZERO).unwrap().len(), 10);
@@ -171,7 +172,9 @@ fn removal_is_safe_for_a_request_that_joins_meanwhile() {
     // The request arrives just before the deletion, or just after it.
     for operation in [SimOperation::Delete, SimOperation::Create] {
         let fixture = Fixture::with_directory();
-        let lock = Arc::new(WriteLock::new(fixture.session(), DIR).unwrap());
+        let client = fixture.zk.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let lock = Arc::new(WriteLock::new(&session, DIR).unwrap());
         let (directory, joining) = (fixture.directory.clone(), Arc::clone(&lock));
         match operation {
             SimOperation::Delete => {
@@ -179,7 +182,7 @@ fn removal_is_safe_for_a_request_that_joins_meanwhile() {
                 assert!(!directory.remove_if_empty().unwrap());
             }
             _ => {
-                fixture.client.before_next(operation, move || assert!(directory.remove_if_empty().unwrap()));
+                client.before_next(operation, move || assert!(directory.remove_if_empty().unwrap()));
                 assert!(lock.lock().unwrap());
             }
         }

@@ -125,7 +125,8 @@ fn directory_without_read_permission_is_an_error_that_names_it() {
 
 #[test]
 fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
-    let fixture = Fixture::with_directory();
+    let fixture = Fixture::unordered();
+    fixture.zk.create(DIR, b"");
     let requests: Vec<String> =
         (0..1000).map(|number| fixture.request(&format!("x-{}-lock-", number % 7), b"")).collect();
     let lock = BlockingWriteLock::new(fixture.session(), "/locks/other").unwrap();

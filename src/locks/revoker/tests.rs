@@ -464,7 +464,10 @@ fn revoker_fails_at_once_when_its_session_ends() {
 fn stuck_look_does_not_delay_the_deletion() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
-    let (client, session) = connect(&fixture.zk);
+    let client = fixture.zk.connect(LONG);
+    // A deletion overtakes a look.
+    client.set_ordered(false);
+    let session = Session::from_client(client.clone()).unwrap();
     let (release, stuck) = bounded::<()>(0);
     client.before_next(SimOperation::GetData, move || {
         let _ = stuck.recv();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use super::*;
-use crate::client::BlockingClient as _;
+use crate::client::ZooKeeperClient as _;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::tests::{
     ManualRuntime, eventually, in_background, next, open_on_manual_runtime, replacing_session,
@@ -264,6 +264,8 @@ fn release_wakes_one_of_those_who_wait() {
         .iter()
         .enumerate()
         .map(|(number, client)| {
+            // An ordered one sets more watches.
+            client.set_ordered(false);
             let session = Session::from_client(client.clone()).unwrap();
             let semaphore = Semaphore::new(&session, DIR, 1).unwrap();
             let waiting = in_background(move || semaphore.acquire());

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::{EFFECTS, LONG};
-use crate::client::{self, Acl, BlockingClient, CreateMode, EventSink, Reply, Stat};
+use crate::client::{self, Acl, BlockingClient, CreateMode, EventSink, Reply, Stat, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{Effect, SimulatedClient, SimulatedZooKeeper};
 use crate::recoverable::RecoverableZooKeeper;

@@ -1,7 +1,7 @@
 //! Writers that become readers.
 
 use super::*;
-use crate::client::{self, BlockingClient, EventSink, Reply};
+use crate::client::{self, BlockingClient, EventSink, Reply, ZooKeeperClient};
 use crate::error::ZkResult;
 use crate::fake::SequenceEnd;
 use crate::{DowngradeError, ReadGuard, ReadWriteLock, WriteGuard};

@@ -237,7 +237,8 @@ fn a_waiter_looks_again_after_replies_that_cannot_be_read() {
     for operation in [SimOperation::GetChildren, SimOperation::GetData] {
         let zk = SimulatedZooKeeper::new();
         let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
-        let fixture = Fixture::join(&zk);
+        // An ordered client reads more than its predecessor.
+        let fixture = Fixture::join_unordered(&zk);
         for _ in 1..MAX_UNREADABLE {
             fixture.client.fail_next(operation, Effect::After, ZkError::MarshallingError);
         }
@@ -261,7 +262,7 @@ fn a_waiter_is_dropped_after_three_replies_in_a_row_that_cannot_be_read() {
     for operation in [SimOperation::GetChildren, SimOperation::GetData] {
         let zk = SimulatedZooKeeper::new();
         zk.create_sequential(DIR, "x-ahead-lock-", None);
-        let fixture = Fixture::join(&zk);
+        let fixture = Fixture::join_unordered(&zk);
         for _ in 0..MAX_UNREADABLE {
             fixture.client.fail_next(operation, Effect::After, ZkError::MarshallingError);
         }

@@ -29,10 +29,23 @@ fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
     let zk = SimulatedZooKeeper::new();
     let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
     let fixture = Fixture::join(&zk);
-    let locks: Vec<_> = (0..WAITERS).map(|_| fixture.listening()).collect();
-    for (lock, _) in &locks {
-        assert!(!lock.lock().unwrap());
-    }
+    let locks = waiting(&fixture);
+    fixture.client.disconnect();
+    zk.clear_log();
+    fixture.client.reconnect();
+    // The predecessors of the others are of this session, and need no watch.
+    eventually("the first waiter watches its predecessor, and itself", || zk.watch_count() == 2);
+    eventually("the others share the second listing", || zk.calls(SimOperation::GetChildren) == 2);
+    each_acquires_after(&zk, &ahead, &locks);
+    assert_eq!(zk.calls(SimOperation::GetChildren), 2);
+}
+
+#[test]
+fn waiters_of_one_directory_share_a_listing_that_another_is_reading() {
+    let zk = SimulatedZooKeeper::new();
+    let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
+    let fixture = Fixture::join_unordered(&zk);
+    let locks = waiting(&fixture);
     fixture.client.disconnect();
     zk.clear_log();
     // The first waiter lists the queue before the others have asked for a listing.
@@ -52,8 +65,20 @@ fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
         zk.calls(SimOperation::GetChildren) == 2 && core.readers(&dir) == 0
     });
     eventually("the first waiter watches its predecessor", || zk.calls(SimOperation::GetData) == 1);
-    zk.delete(&ahead);
-    for (lock, calls) in &locks {
+    each_acquires_after(&zk, &ahead, &locks);
+}
+
+fn waiting(fixture: &Fixture) -> Vec<(WriteLock, Receiver<Call>)> {
+    let locks: Vec<_> = (0..WAITERS).map(|_| fixture.listening()).collect();
+    for (lock, _) in &locks {
+        assert!(!lock.lock().unwrap());
+    }
+    locks
+}
+
+fn each_acquires_after(zk: &SimulatedZooKeeper, ahead: &str, locks: &[(WriteLock, Receiver<Call>)]) {
+    zk.delete(ahead);
+    for (lock, calls) in locks {
         assert_eq!(next(calls), Call::Acquired);
         lock.unlock().unwrap();
     }

@@ -96,10 +96,12 @@ fn routine_look_of_a_waiter_is_a_read_of_its_znode_and_of_its_predecessor() {
     let fixture = Fixture::join(&zk);
     let (lock, _calls) = fixture.listening();
     assert!(!lock.lock().unwrap());
+    // Next in line, it watches its own znode and its predecessor.
+    eventually("it waits", || zk.watch_count() == 2);
     zk.clear_log();
     fixture.session.core().look_routinely();
     eventually("the waiter looks", || operations(&zk) == [SimOperation::Exists, SimOperation::GetData]);
-    assert_eq!(zk.watch_count(), 1);
+    assert_eq!(zk.watch_count(), 2);
 }
 
 /// For any request, behind any other.

@@ -8,7 +8,7 @@ use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
 use crate::client::KEEP_ALIVE_PATH;
-use crate::client::{Acl, BlockingClient, Call, EventSink, Granted, Permissions, Reply};
+use crate::client::{Acl, BlockingClient, Call, EventSink, Granted, Permissions, Reply, ZooKeeperClient};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::recipe::path::ZNodePath;
@@ -171,6 +171,7 @@ fn session_that_opened_slowly_is_not_suspended() {
     let timeout = Duration::from_secs(2);
     let zookeeper = SimulatedZooKeeper::new();
     let client = zookeeper.connect(timeout);
+    client.set_reports_pings(false);
     client.grant(Granted::new(timeout));
     let threads = Threads::start().unwrap();
     let contact = FirstContact::by(threads.now(), timeout, "the simulation");
@@ -189,6 +190,14 @@ fn session_that_opened_slowly_is_not_suspended() {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A session that keeps itself proven by writes.
+fn open_without_pings(zookeeper: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Arc<ManualRuntime>, Session) {
+    let client = zookeeper.connect(TIMEOUT);
+    client.set_reports_pings(false);
+    let (runtime, session) = open_client_on_manual_runtime(client.clone(), TIMEOUT);
+    (client, runtime, session)
+}
 
 #[test]
 fn end_of_a_lease_that_was_seen_is_final_whatever_proof_is_being_taken_up() {
@@ -218,7 +227,7 @@ fn end_of_a_lease_that_was_seen_is_final_whatever_proof_is_being_taken_up() {
 fn grant_of_a_reconnect_shortens_the_leases_after_it_and_lengthens_none() {
     for (timeout, counts) in [(TIMEOUT / 2, TIMEOUT / 2), (2 * TIMEOUT, TIMEOUT)] {
         let zookeeper = SimulatedZooKeeper::new();
-        let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+        let (client, runtime, session) = open_without_pings(&zookeeper);
         client.disconnect();
         client.grant(Granted::new(timeout).with_report_delay(Duration::ZERO));
         client.reconnect();
@@ -235,7 +244,7 @@ fn grant_of_a_reconnect_shortens_the_leases_after_it_and_lengthens_none() {
 #[test]
 fn session_is_suspended_when_writes_fail_although_reads_succeed() {
     let zookeeper = SimulatedZooKeeper::new();
-    let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+    let (client, runtime, session) = open_without_pings(&zookeeper);
     let states = session.subscribe();
     for _ in 0..300 {
         client.fail_next(SimOperation::SetData, Effect::Before, ZkError::ConnectionLoss);

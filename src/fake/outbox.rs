@@ -1,0 +1,178 @@
+//! [`Outbox`]: what a client has received and is yet to be passed on, in the order of one connection.
+//!
+//! Any thread passes it on, one at a time for a client, with no lock of the simulation held. A verb and a
+//! call that blocks return when all that was there before is passed on.
+
+use std::collections::VecDeque;
+use std::thread::{self, ThreadId};
+
+use parking_lot::MutexGuard;
+
+use super::state::{Client, Shared, State};
+use crate::client::{ClientEvent, Done, EventSink, Reply};
+use crate::error::ZkResult;
+
+/// The place of an item among those of all clients.
+type Ticket = u64;
+
+#[derive(Default)]
+pub(super) struct Outbox {
+    items: VecDeque<(Ticket, Item)>,
+    /// The thread that passes on an item now, and the ticket of that.
+    under_way: Option<(ThreadId, Ticket)>,
+    /// The number of stop points that run between an effect and its reply.
+    pub(super) stopped: usize,
+}
+
+enum Item {
+    Event(EventSink, ClientEvent),
+    Reply(Done, ZkResult<Reply>),
+    /// The place of the reply to the call with this number in the log. What is behind it waits.
+    Expected(usize),
+}
+
+impl Outbox {
+    pub(super) fn push_event(&mut self, ticket: Ticket, sink: EventSink, event: ClientEvent) {
+        self.items.push_back((ticket, Item::Event(sink, event)));
+    }
+
+    pub(super) fn expect_reply(&mut self, ticket: Ticket, number: usize) {
+        self.items.push_back((ticket, Item::Expected(number)));
+    }
+
+    /// Puts an outcome in the place of the expected reply. If there is none, because the call failed before
+    /// its effect or the connection was lost, it comes last.
+    pub(super) fn push_outcome(
+        &mut self,
+        ticket: Ticket,
+        number: usize,
+        done: Done,
+        outcome: ZkResult<Reply>,
+    ) {
+        let outcome = Item::Reply(done, outcome);
+        match self.position_of(number) {
+            Some(position) => self.items[position].1 = outcome,
+            None => self.items.push_back((ticket, outcome)),
+        }
+    }
+
+    /// The reply to the first part of a call has come. It is passed on with that to the second.
+    pub(super) fn take_part(&mut self, number: usize) {
+        if let Some(position) = self.position_of(number) {
+            self.items.remove(position);
+        }
+    }
+
+    /// The connection is lost: a reply that has not arrived, and all behind it.
+    pub(super) fn lose_the_rest(&mut self) {
+        let is_expected = |(_, item): &(Ticket, Item)| matches!(item, Item::Expected(_));
+        if let Some(position) = self.items.iter().position(is_expected) {
+            self.items.truncate(position);
+        }
+    }
+
+    fn position_of(&self, number: usize) -> Option<usize> {
+        self.items
+            .iter()
+            .position(|(_, item)| matches!(item, Item::Expected(expected) if *expected == number))
+    }
+
+    /// The ticket of the item that can be passed on now.
+    fn next(&self) -> Option<Ticket> {
+        match self.items.front() {
+            Some((ticket, Item::Event(..) | Item::Reply(..))) if self.under_way.is_none() => Some(*ticket),
+            _ => None,
+        }
+    }
+
+    /// Returns whether something up to this ticket is yet to be passed on, and will be soon: not what is
+    /// behind a reply that is swallowed, or that waits for a stop point.
+    fn is_awaited(&self, until: Ticket, is_swallowed: bool) -> bool {
+        let is_held_up = is_swallowed || self.stopped > 0;
+        let is_under_way = self.under_way.is_some_and(|(_, ticket)| ticket <= until);
+        let is_waiting = self.items.front().is_some_and(|(ticket, item)| {
+            *ticket <= until && !(is_held_up && matches!(item, Item::Expected(_)))
+        });
+        is_under_way || is_waiting
+    }
+}
+
+impl Shared {
+    /// Passes on what can be, on this thread, but for what another thread is passing on.
+    ///
+    /// A callback that makes calls or uses verbs passes on nothing: its thread does so when it returns.
+    pub(super) fn flush<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.notify(&mut state);
+        let this = thread::current().id();
+        while !state.is_passing_on(this) {
+            let next = state
+                .clients
+                .iter()
+                .filter_map(|(session, client)| client.outbox.next().map(|ticket| (ticket, *session)));
+            let Some((ticket, session)) = next.min() else { break };
+            let outbox = &mut state.client(session).outbox;
+            let Some((_, item)) = outbox.items.pop_front() else { break };
+            outbox.under_way = Some((this, ticket));
+            drop(state);
+            let delivery = Delivery { shared: self, session };
+            match item {
+                // What the sink holds may go with it, and call the client. So it goes here.
+                Item::Event(sink, event) => sink(event),
+                Item::Reply(done, outcome) => done.finish(outcome),
+                Item::Expected(_) => {}
+            }
+            drop(delivery);
+            state = self.lock();
+        }
+        state
+    }
+
+    /// Releases the lock and returns when all that was there is passed on, by this thread or another.
+    pub(super) fn deliver<'a>(&'a self, state: MutexGuard<'a, State>) {
+        let (this, until) = (thread::current().id(), state.last_ticket);
+        let mut state = self.flush(state);
+        let is_awaited = |state: &State| {
+            let mut clients = state.clients.values();
+            let is_awaited = |client: &Client| client.outbox.is_awaited(until, client.swallowed);
+            !state.is_passing_on(this) && clients.any(is_awaited)
+        };
+        while is_awaited(&state) {
+            self.await_change(&mut state);
+            state = self.flush(state);
+        }
+    }
+}
+
+impl State {
+    pub(super) fn next_ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        self.last_ticket
+    }
+
+    /// The server has executed a call, and its reply is on the way.
+    pub(super) fn expect_reply(&mut self, session: i64, number: usize) {
+        let ticket = self.next_ticket();
+        self.client(session).outbox.expect_reply(ticket, number);
+    }
+
+    fn is_passing_on(&self, thread: ThreadId) -> bool {
+        let is_of_it = |(other, _): (ThreadId, Ticket)| other == thread;
+        self.clients.values().any(|client| client.outbox.under_way.is_some_and(is_of_it))
+    }
+}
+
+/// Ends when an item is passed on, also when a callback panics.
+struct Delivery<'a> {
+    shared: &'a Shared,
+    session: i64,
+}
+
+impl Drop for Delivery<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        if let Some(client) = state.clients.get_mut(&self.session) {
+            client.outbox.under_way = None;
+        }
+        self.shared.notify(&mut state);
+    }
+}

@@ -1,0 +1,158 @@
+//! Calls that are submitted, as a session does: their order, and what becomes of them.
+
+use crossbeam_channel::{Receiver, bounded, unbounded};
+
+use super::*;
+use crate::client::{Call, Done, Reply};
+use crate::error::ZkResult;
+use crate::fake::VirtualClock;
+use crate::{BlockingWriteLock, Session};
+
+/// What a client has passed on, in order.
+#[derive(Debug, PartialEq, Eq)]
+enum Passed {
+    Reply(&'static str, ZkResult<()>),
+    Event(ClientEvent),
+}
+
+use Passed::{Event, Reply as Replied};
+
+/// A connected client, and what it passes on.
+fn recorded() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Recorder) {
+    let (zookeeper, client, _) = connected();
+    let (sender, passed) = unbounded();
+    let events = sender.clone();
+    client.subscribe(Arc::new(move |event| {
+        // A ping has no place of its own in these tests.
+        if !matches!(event, ClientEvent::PingAnswered { .. }) {
+            let _ = events.send(Event(event));
+        }
+    }));
+    let recorder = Recorder { client: Arc::clone(&client), sender, passed };
+    (zookeeper, client, recorder)
+}
+
+struct Recorder {
+    client: Arc<SimulatedClient>,
+    sender: crossbeam_channel::Sender<Passed>,
+    passed: Receiver<Passed>,
+}
+
+impl Recorder {
+    fn submit(&self, name: &'static str, call: Call) {
+        let sender = self.sender.clone();
+        let done = move |outcome: ZkResult<Reply>| {
+            let _ = sender.send(Replied(name, outcome.map(drop)));
+        };
+        self.client.submit(call, Done::new(done));
+    }
+
+    fn read(&self, name: &'static str, watch: bool) {
+        self.submit(name, Call::get_data("/a", watch).call);
+    }
+
+    fn next(&self) -> Passed {
+        next(&self.passed)
+    }
+}
+
+#[test]
+fn replies_come_in_order_with_events_among_them() {
+    let (zookeeper, client, recorder) = recorded();
+    let (release, held) = bounded::<()>(0);
+    client.before_next(SimOperation::SetData, move || assert!(held.recv().is_err()));
+    recorder.read("watches", true);
+    recorder.submit("changes", Call::set_data("/a", b"1".as_slice(), None).call);
+    recorder.read("reads", false);
+    assert_eq!(recorder.next(), Replied("watches", Ok(())));
+    assert!(recorder.passed.is_empty(), "the stop point holds up what is behind it");
+    drop(release);
+    // The event happens before the effect is confirmed, as on a server.
+    assert_eq!(recorder.next(), Event(changed("/a")));
+    assert_eq!(recorder.next(), Replied("changes", Ok(())));
+    assert_eq!(recorder.next(), Replied("reads", Ok(())));
+    assert_eq!(zookeeper.stat("/a").unwrap().version, 1);
+}
+
+#[test]
+fn event_between_an_effect_and_its_reply_comes_after_the_reply() {
+    let (zookeeper, client, recorder) = recorded();
+    let other = zookeeper.clone();
+    client.after_next(SimOperation::GetData, move || other.set_data("/a", b"1"));
+    recorder.read("watches", true);
+    assert_eq!(recorder.next(), Replied("watches", Ok(())));
+    assert_eq!(recorder.next(), Event(changed("/a")));
+}
+
+#[test]
+fn calls_behind_a_cut_fail_and_take_no_effect() {
+    let (zookeeper, client, recorder) = recorded();
+    let (release, held) = bounded::<()>(0);
+    client.before_next(SimOperation::Exists, move || assert!(held.recv().is_err()));
+    recorder.submit("held", Call::exists("/a", false).call);
+    recorder.submit("behind", Call::set_data("/a", b"1".as_slice(), None).call);
+    client.disconnect();
+    client.reconnect();
+    recorder.read("on the next connection", false);
+    drop(release);
+    assert_eq!(recorder.next(), Event(ClientEvent::Disconnected));
+    assert_eq!(recorder.next(), Event(CONNECTED));
+    assert_eq!(recorder.next(), Replied("held", Err(ZkError::ConnectionLoss)));
+    assert_eq!(recorder.next(), Replied("behind", Err(ZkError::ConnectionLoss)));
+    assert_eq!(recorder.next(), Replied("on the next connection", Ok(())));
+    assert_eq!(zookeeper.stat("/a").unwrap().version, 0);
+}
+
+#[test]
+fn reply_that_a_cut_loses_had_its_effect_and_fails_after_the_disconnect() {
+    let (zookeeper, client, recorder) = recorded();
+    client.cut_next(SimOperation::SetData, Effect::After);
+    recorder.submit("changes", Call::set_data("/a", b"1".as_slice(), None).call);
+    assert_eq!(recorder.next(), Event(ClientEvent::Disconnected));
+    assert_eq!(recorder.next(), Replied("changes", Err(ZkError::ConnectionLoss)));
+    assert_eq!(zookeeper.stat("/a").unwrap().version, 1);
+}
+
+#[test]
+fn close_comes_after_the_calls_before_it_and_later_ones_fail() {
+    let (zookeeper, client, recorder) = recorded();
+    recorder.submit("before", Call::set_data("/a", b"1".as_slice(), None).call);
+    client.close();
+    recorder.read("after", false);
+    assert_eq!(recorder.next(), Replied("before", Ok(())));
+    assert_eq!(recorder.next(), Replied("after", Err(ZkError::SessionExpired)));
+    assert!(zookeeper.sessions().is_empty());
+}
+
+#[test]
+fn calls_of_a_dropped_client_end() {
+    let (_zookeeper, client, recorder) = recorded();
+    client.swallow();
+    recorder.read("swallowed", false);
+    let Recorder { client: last, sender, passed } = recorder;
+    drop((client, last, sender));
+    assert!(matches!(next(&passed), Replied("swallowed", Err(_))));
+}
+
+#[test]
+fn pings_are_answered_by_the_clock_of_the_session_and_behind_the_calls() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let clock = VirtualClock::new();
+    let client = zookeeper.connect(TIMEOUT);
+    let session: Session = clock.open(client.clone()).unwrap();
+    let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
+    clock.advance(100 * TIMEOUT);
+    assert!(guard.is_owner(), "in contact");
+    zookeeper.clear_log();
+    // An unowned session lives by its pings alone.
+    guard.unlock().unwrap();
+    clock.advance(TIMEOUT);
+    let later = zookeeper.log().len();
+    clock.advance(10 * TIMEOUT);
+    assert_eq!(zookeeper.log().len(), later);
+    let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
+    client.swallow();
+    clock.advance(TIMEOUT);
+    assert!(!guard.is_owner(), "no ping is answered");
+    client.disconnect();
+}

@@ -1,0 +1,350 @@
+//! [`Wire`]: the calls that a client has submitted, which take effect one after the other, and its pings.
+//!
+//! They are executed by jobs of the session's runtime, one at a time: so a session on a virtual clock waits for
+//! them, and one whose runtime has a single thread needs no other. A client without a session starts
+//! threads for its first call.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Weak};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+
+use super::link::{Link, Sent, check_length};
+use super::state::{Contact, Shared, State};
+use crate::client::{Call, ClientEvent, CreateMode, Done, SessionRuntime, call_in_parts, contain_call};
+use crate::error::ZkError;
+use crate::logging;
+use crate::panics::contain;
+use crate::session::Threads;
+use crate::time::{Moment, Priority, Runtime};
+
+/// The part of the session timeout between two pings, as a divisor; that of the crate's own connection.
+const PING_DIVISOR: u32 = 6;
+
+#[derive(Default)]
+pub(super) struct Wire {
+    queue: VecDeque<Submitted>,
+    /// A job that executes the queue has been submitted, and has not begun.
+    is_job_coming: bool,
+    /// The thread that executes the queue.
+    driver: Option<ThreadId>,
+    runtime: Option<SessionRuntime>,
+    /// Those of a client without a session.
+    threads: Option<Arc<Threads>>,
+    /// Grows when pings begin anew. Those of earlier numbers end.
+    pings: u64,
+}
+
+enum Submitted {
+    Call {
+        call: Call,
+        done: Done,
+        number: usize,
+        sent: Sent,
+    },
+    RemoveWatches(String),
+    /// Sent at this moment, with the number of its [`pings`](Wire::pings).
+    Ping(Moment, u64),
+}
+
+impl Wire {
+    fn is_busy(&self) -> bool {
+        self.driver.is_some() || !self.queue.is_empty()
+    }
+
+    /// Takes the threads of a client that is no longer used, to be shut down.
+    pub(super) fn take_threads(&mut self) -> Option<Arc<Threads>> {
+        self.threads.take()
+    }
+
+    /// The runtime of the session. Without one, that of the client itself.
+    fn runtime(&mut self) -> Option<Arc<dyn Runtime>> {
+        if let Some(runtime) = self.runtime.as_ref().and_then(SessionRuntime::get) {
+            return Some(runtime);
+        }
+        if self.threads.is_none() {
+            self.threads = Threads::start().ok();
+        }
+        self.threads.clone().map(|threads| threads as Arc<dyn Runtime>)
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").field("queue", &self.queue.len()).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Takes the clock and the threads of a session, which pings are answered by from now on.
+    pub(super) fn run_on(&self, runtime: &SessionRuntime) {
+        self.client(&mut self.shared.lock()).wire.runtime = Some(runtime.clone());
+        self.begin_pings();
+    }
+
+    pub(super) fn submit(&self, call: Call, done: Done) {
+        if let Err(error) = check_length(&call) {
+            return done.finish(Err(error));
+        }
+        let mut state = self.shared.lock();
+        if !self.client(&mut state).is_ordered {
+            return self.submit_unordered(state, call, done);
+        }
+        let number = self.begin_first_part(&mut state, &call);
+        let client = self.client(&mut state);
+        let connection = match client.contact {
+            Contact::Lost | Contact::Closed => {
+                state.log.returned(number, Err(ZkError::SessionExpired));
+                drop(state);
+                return done.finish(Err(ZkError::SessionExpired));
+            }
+            Contact::Disconnected => None,
+            Contact::Connected | Contact::Silent => Some(client.connection),
+        };
+        let sent = Sent::OnConnection(connection);
+        client.wire.queue.push_back(Submitted::Call { call, done, number, sent });
+        self.call_driver(state);
+    }
+
+    /// Makes a call of a client that is not ordered, beside all others.
+    fn submit_unordered(&self, state: MutexGuard<'_, State>, call: Call, done: Done) {
+        let Some(runtime) = self.take_runtime(state) else { return };
+        let (link, priority) = (self.clone(), done.priority());
+        let make = move || done.finish(contain_call("a stop point in a simulated call", || link.call(&call)));
+        runtime.submit(priority, Box::new(make));
+    }
+
+    /// The runtime for a call. With the first call of a client without a session, its pings begin.
+    fn take_runtime(&self, mut state: MutexGuard<'_, State>) -> Option<Arc<dyn Runtime>> {
+        let wire = &mut self.client(&mut state).wire;
+        let is_first = wire.runtime.is_none() && wire.threads.is_none();
+        let runtime = wire.runtime();
+        drop(state);
+        if is_first {
+            self.begin_pings();
+        }
+        runtime
+    }
+
+    /// Logs a call, or the first of its two parts.
+    fn begin_first_part(&self, state: &mut State, call: &Call) -> usize {
+        match call {
+            Call::CreateAndList { dir, prefix, data, acl } => {
+                let path = [&**dir, "/", &**prefix].concat();
+                let mode = CreateMode::EphemeralSequential;
+                self.begin(state, &Call::create(path, Arc::clone(data), Arc::clone(acl), mode).call)
+            }
+            call => self.begin(state, call),
+        }
+    }
+
+    pub(super) fn remove_watches(&self, path: &str) {
+        let mut state = self.shared.lock();
+        let wire = &mut self.client(&mut state).wire;
+        if wire.is_busy() {
+            // After the calls that set them.
+            wire.queue.push_back(Submitted::RemoveWatches(path.to_owned()));
+            return self.call_driver(state);
+        }
+        self.remove_watches_now(&mut state, path);
+    }
+
+    fn remove_watches_now(&self, state: &mut State, path: &str) {
+        if self.client(state).contact == Contact::Connected {
+            state.watches.remove(path, self.session);
+        }
+    }
+
+    /// Has a job execute the queue, unless a thread is at it.
+    fn call_driver(&self, mut state: MutexGuard<'_, State>) {
+        let wire = &mut self.client(&mut state).wire;
+        if wire.driver.is_some() || mem::replace(&mut wire.is_job_coming, true) {
+            return;
+        }
+        let turn = Turn { link: self.clone(), is_taken: false };
+        match self.take_runtime(state) {
+            Some(runtime) => runtime.submit(Priority::Session, Box::new(move || turn.take())),
+            // As without a runtime that runs it: the calls fail.
+            None => drop(turn),
+        }
+    }
+
+    /// Executes the queue, unless another thread is at it.
+    fn drive(&self) {
+        {
+            let mut state = self.shared.lock();
+            let wire = &mut self.client(&mut state).wire;
+            wire.is_job_coming = false;
+            if wire.driver.is_some() {
+                return;
+            }
+            wire.driver = Some(thread::current().id());
+        }
+        loop {
+            let mut state = self.shared.lock();
+            let wire = &mut self.client(&mut state).wire;
+            match wire.queue.pop_front() {
+                Some(Submitted::Call { call, done, number, sent }) => {
+                    drop(state);
+                    self.execute_submitted(&call, done, number, sent);
+                }
+                Some(Submitted::RemoveWatches(path)) => self.remove_watches_now(&mut state, &path),
+                Some(Submitted::Ping(sent, number)) => self.answer_ping(state, sent, number),
+                None => {
+                    wire.driver = None;
+                    return self.shared.notify(&mut state);
+                }
+            }
+        }
+    }
+
+    fn execute_submitted(&self, call: &Call, done: Done, number: usize, sent: Sent) {
+        let (mut last, mut parts) = (number, 0);
+        let outcome = contain_call("a stop point in a simulated call", || {
+            call_in_parts(call, |part| {
+                parts += 1;
+                if parts > 1 {
+                    let mut state = self.shared.lock();
+                    self.client(&mut state).outbox.take_part(last);
+                    last = self.begin(&mut state, part);
+                }
+                let outcome = self.pass(part, last, sent);
+                let of_part = outcome.as_ref().map(drop).map_err(|error| *error);
+                self.shared.lock().log.returned(last, of_part);
+                outcome
+            })
+        });
+        let mut state = self.shared.lock();
+        let ticket = state.next_ticket();
+        self.client(&mut state).outbox.push_outcome(ticket, last, done, outcome);
+        drop(state);
+        self.pass_on();
+    }
+
+    /// Passes on replies and events, on a thread that is not the test's.
+    fn pass_on(&self) {
+        while let Err(message) = contain(|| drop(self.shared.flush(self.shared.lock()))) {
+            logging::error!("the receiver of a simulated client's replies and events panicked: {message}");
+        }
+    }
+
+    /// Executes the calls that were submitted before, unless the network swallows them.
+    pub(super) fn drain(&self) {
+        let mut state = self.shared.lock();
+        loop {
+            let client = self.client(&mut state);
+            let may_proceed = client.contact == Contact::Connected && !client.swallowed;
+            if !may_proceed || !client.wire.is_busy() {
+                return;
+            }
+            match client.wire.driver {
+                // What it executes now has called here.
+                Some(driver) if driver == thread::current().id() => return,
+                Some(_) => self.shared.wait(&mut state),
+                None => {
+                    drop(state);
+                    return self.drive();
+                }
+            }
+        }
+    }
+
+    /// Fails what is in the queue.
+    pub(super) fn fail_queued(&self, error: ZkError) {
+        let queue = mem::take(&mut self.client(&mut self.shared.lock()).wire.queue);
+        for submitted in queue {
+            if let Submitted::Call { done, number, .. } = submitted {
+                self.shared.lock().log.returned(number, Err(error));
+                done.finish(Err(error));
+            }
+        }
+    }
+
+    // ---- pings
+
+    /// Begins to answer pings, from now on.
+    pub(super) fn begin_pings(&self) {
+        let (number, runtime) = {
+            let mut state = self.shared.lock();
+            let client = self.client(&mut state);
+            client.wire.pings += 1;
+            let pings = client.reports_pings && client.contact == Contact::Connected;
+            // Not before there are threads of a session, or calls.
+            let has_runtime = client.wire.runtime.is_some() || client.wire.threads.is_some();
+            (client.wire.pings, (pings && has_runtime).then(|| client.wire.runtime()).flatten())
+        };
+        if let Some(runtime) = runtime {
+            self.set_ping(number, &*runtime);
+        }
+    }
+
+    fn set_ping(&self, number: u64, runtime: &dyn Runtime) {
+        let interval = self.client(&mut self.shared.lock()).session_timeout / PING_DIVISOR;
+        let (shared, session): (Weak<Shared>, _) = (Arc::downgrade(&self.shared), self.session);
+        // A timeout of nothing must not keep the timer busy.
+        let at = runtime.now().after(interval.max(Duration::from_millis(1)));
+        let ping = move || {
+            if let Some(shared) = shared.upgrade() {
+                Link { shared, session }.ping(number);
+            }
+        };
+        runtime.at(at, Box::new(ping));
+    }
+
+    /// Sends a ping, and sets the next one.
+    fn ping(&self, number: u64) {
+        let mut state = self.shared.lock();
+        let Some(client) = state.clients.get_mut(&self.session) else { return };
+        if client.wire.pings != number || client.contact != Contact::Connected {
+            return;
+        }
+        let Some(runtime) = client.wire.runtime() else { return };
+        client.wire.queue.push_back(Submitted::Ping(runtime.now(), number));
+        self.call_driver(state);
+        self.set_ping(number, &*runtime);
+    }
+
+    /// The server answers a ping by itself. One that the network swallows is not answered.
+    fn answer_ping(&self, mut state: MutexGuard<'_, State>, sent: Moment, number: u64) {
+        let client = self.client(&mut state);
+        if client.wire.pings == number && client.contact == Contact::Connected && !client.swallowed {
+            state.queue_event(self.session, ClientEvent::PingAnswered { sent });
+            drop(state);
+            self.pass_on();
+        }
+    }
+}
+
+/// A job that executes the queue. If the runtime drops it, because the session has ended, the calls fail.
+struct Turn {
+    link: Link,
+    is_taken: bool,
+}
+
+impl Turn {
+    fn take(mut self) {
+        self.is_taken = true;
+        self.link.drive();
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.is_taken {
+            return;
+        }
+        let is_driven = {
+            let mut state = self.link.shared.lock();
+            let wire = &mut self.link.client(&mut state).wire;
+            wire.is_job_coming = false;
+            wire.driver.is_some()
+        };
+        if !is_driven {
+            self.link.fail_queued(ZkError::ConnectionLoss);
+        }
+    }
+}
