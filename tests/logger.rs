@@ -656,7 +656,7 @@ fn logger_that_blocks_on_warnings_holds_up_no_call_of_a_client_that_blocks() {
 }
 
 #[test]
-fn logger_that_blocks_on_acquisitions_holds_up_no_call_of_a_client_that_blocks() {
+fn logger_that_blocks_on_acquisitions_holds_up_no_call() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         let (open, gate) = bounded::<()>(0);
@@ -683,6 +683,33 @@ fn logger_that_blocks_on_acquisitions_holds_up_no_call_of_a_client_that_blocks()
         acquisitions.recv_timeout(LONG).unwrap().unwrap();
         drop(open);
         drop(reacting);
+    });
+}
+
+#[test]
+fn removal_that_was_refused_is_logged_again_at_the_end_of_the_session() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let client = server.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if record.level() <= Level::Debug && line.contains("remove") {
+                let _ = log.send(line);
+            }
+        });
+        client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+        drop(guard);
+        let failed = logged.recv_timeout(LONG).unwrap();
+        assert!(failed.starts_with("cannot remove "), "{failed}");
+        client.expire_silently();
+        client.report_expiry();
+        let ended = logged.recv_timeout(LONG).unwrap();
+        assert!(ended.ends_with("is removed with its session"), "{ended}");
+        drop(reacting);
+        assert!(logged.is_empty());
     });
 }
 

@@ -23,7 +23,7 @@ fn recorded() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Recorder) {
     let (sender, passed) = unbounded();
     let events = sender.clone();
     client.subscribe(Arc::new(move |event| {
-        // A ping has no place of its own in these tests.
+        // Pings come when they like.
         if !matches!(event, ClientEvent::PingAnswered { .. }) {
             let _ = events.send(Event(event));
         }

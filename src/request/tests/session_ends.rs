@@ -206,24 +206,6 @@ fn nothing_is_logged_of_an_owner_in_a_session_that_has_ended() {
 }
 
 #[test]
-fn removal_that_was_refused_is_logged_again_at_the_end_of_the_session() {
-    let zk = SimulatedZooKeeper::new();
-    let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
-    let fixture = Fixture { client, session };
-    let guard = fixture.blocking().lock().unwrap();
-    fixture.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
-    let lines = logged(|| {
-        drop(guard);
-        fixture.client.expire_silently();
-        fixture.client.report_expiry();
-    });
-    let of_removal: Vec<_> = lines.iter().filter(|line| line.contains("remove")).collect();
-    let [failed, ended] = of_removal.as_slice() else { panic!("{lines:?}") };
-    assert!(failed.starts_with("cannot remove "), "{failed}");
-    assert!(ended.ends_with("is removed with its session"), "{ended}");
-}
-
-#[test]
 fn removals_that_wait_for_contact_are_no_news() {
     let zk = SimulatedZooKeeper::new();
     let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
