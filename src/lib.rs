@@ -128,10 +128,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without some feature, what it adds cannot be linked to. With all of them, each link is checked.
-#![cfg_attr(
-    not(all(feature = "zookeeper", feature = "tls", feature = "test-util")),
-    allow(rustdoc::broken_intra_doc_links)
-)]
+#![cfg_attr(not(all(feature = "tls", feature = "test-util")), allow(rustdoc::broken_intra_doc_links))]
 #![forbid(unsafe_code)]
 #![warn(
     missing_docs,

@@ -34,7 +34,7 @@ use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::{Factory, Threads};
 use crate::time::Runtime;
 
-pub(crate) use self::blocking::BlockingFake;
+pub(crate) use self::blocking::{BlockingClient, BlockingFake, port};
 pub(crate) use self::holding::{Hold, HoldingClient};
 pub(crate) use self::log::{logged, logged_down_to};
 pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};

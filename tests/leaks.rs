@@ -9,13 +9,10 @@
     reason = "in a test, a panic is the failure report"
 )]
 
-#[path = "support/handle.rs"]
-mod handle;
 mod support;
 
 use std::alloc::System;
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,7 +54,6 @@ fn nothing_is_left_after_everything_is_dropped() {
     session_lost_in_silence_leaves_no_thread(&server);
     dropped_candidate_leaves_no_thread(&server);
     revocation_leaves_no_thread(&server);
-    only_the_borrowed_handle_is_left(&server);
     failed_connect_leaves_no_thread(&server);
     attempts_without_a_wait_cost_no_other_lock_and_no_memory(&server);
     // Those of the three locks, the three of the semaphore, and their parent.
@@ -208,18 +204,6 @@ fn revocation_leaves_no_thread(server: &Server) {
     assert_eq!(revoker.force_revocation_after(guard.id(), Duration::ZERO).unwrap(), Revocation::Forced);
     drop((guard, revoker, session));
     assert_no_threads("zk-lock-");
-}
-
-fn only_the_borrowed_handle_is_left(server: &Server) {
-    let zk = Arc::new(handle::connect(&server.connect_string(), LONG));
-    let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
-    let lock = WriteLock::new(&session, "/leaks/queue").unwrap();
-    assert!(lock.lock().unwrap());
-    drop(session);
-    drop(lock);
-    assert_no_threads("zk-lock-");
-    assert_eq!(Arc::strong_count(&zk), 1);
-    assert!(zk.get_children("/leaks/queue", false).unwrap().is_empty());
 }
 
 /// A lock or a guard may live on.

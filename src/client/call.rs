@@ -309,6 +309,19 @@ impl fmt::Debug for Call {
     }
 }
 
+/// Makes a call by others that are one request each: a [`Call::CreateAndList`] is two.
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) fn call_in_parts(call: &Call, mut make: impl FnMut(&Call) -> ZkResult<Reply>) -> ZkResult<Reply> {
+    let Call::CreateAndList { dir, prefix, data, acl } = call else { return make(call) };
+    let (data, acl) = (Arc::clone(data), Arc::clone(acl));
+    let path = [&**dir, "/", &**prefix].concat();
+    let create = Call::create(path, data, acl, CreateMode::EphemeralSequential);
+    let (path, stat) = make(&create.call).and_then(create.read)?;
+    let list = Call::get_children(Arc::clone(dir), false);
+    let children = make(&list.call).and_then(list.read);
+    Ok(Reply::Enqueued(Enqueued { path, stat, children }))
+}
+
 /// The continuation of a call, which takes the outcome.
 ///
 /// Dropping it unused passes on a [`ConnectionLoss`](ZkError): the outcome is unknown.
@@ -333,6 +346,17 @@ impl Done {
 
     pub(crate) fn priority(&self) -> Priority {
         self.priority
+    }
+
+    /// Returns how urgent the call is, for a client that has fewer threads than calls: 0 for what proves the
+    /// session, which waits for no other call; 1 for what keeps or releases a lock; 2 for all others.
+    #[must_use]
+    pub fn urgency(&self) -> u8 {
+        match self.priority {
+            Priority::Session => 0,
+            Priority::Owner | Priority::Callback => 1,
+            Priority::Other => 2,
+        }
     }
 
     /// Passes on the outcome.

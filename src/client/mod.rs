@@ -1,8 +1,9 @@
 //! The client port: the few ZooKeeper calls that the recipes need, and the trait of a client.
 //!
 //! An application needs none of this: [`Session::connect`](crate::Session::connect) has a client. It is for
-//! those who bring another one, or wrap one: [`BlockingClient`] for a library whose calls block,
-//! [`ZooKeeperClient`] for one that does not. [`crate::conformance`] (feature `test-util`) checks either.
+//! those who bring another one, or wrap one, as a [`ZooKeeperClient`]. The package
+//! `zookeeper-recipes-lock-blocking` makes one of a library whose calls block. [`crate::conformance`]
+//! (feature `test-util`) checks it.
 //! **What is here may change in any 0.x release.**
 //!
 //! Everything in this crate calls ZooKeeper through [`ZooKeeperClient`], by a [`Call`] that is
@@ -10,9 +11,6 @@
 //! library's faults; no other code does.
 
 mod acl;
-#[cfg(feature = "zookeeper")]
-mod adapter;
-mod blocking;
 mod call;
 pub(crate) mod connect_string;
 mod contained;
@@ -26,12 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use acl::{Acl, Permissions};
-#[cfg(feature = "zookeeper")]
-pub(crate) use adapter::Adapter;
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) use blocking::call_in_parts;
-pub use blocking::{AnyClient, BlockingClient};
 pub(crate) use call::Ask;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use call::call_in_parts;
 pub use call::{Call, Done, Reply};
 pub(crate) use contained::contain_call;
 pub use session_runtime::SessionRuntime;

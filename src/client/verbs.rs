@@ -2,8 +2,7 @@
 
 use crossbeam_channel::bounded;
 
-use super::{Acl, Ask, BlockingClient, Call, CreateMode, Done, Enqueued, Op, Reply, Stat, Transacted};
-use super::{ZooKeeperClient, call_in_parts};
+use super::{Acl, Ask, Call, CreateMode, Done, Enqueued, Op, Reply, Stat, Transacted, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
 
@@ -45,12 +44,6 @@ pub(crate) trait Verbs {
 
     fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
         self.ask(Call::multi(operations))
-    }
-}
-
-impl<T: BlockingClient + ?Sized> Verbs for T {
-    fn make(&self, call: Call) -> ZkResult<Reply> {
-        call_in_parts(&call, |part| self.call(part))
     }
 }
 

@@ -14,7 +14,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use zookeeper_recipes_lock::client::AnyClient;
+//! use zookeeper_recipes_lock::client::ZooKeeperClient;
 //! use zookeeper_recipes_lock::conformance::{self, Fixture, Subject};
 //! use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 //!
@@ -29,8 +29,8 @@
 //! struct FakeSession(Arc<SimulatedClient>);
 //!
 //! impl Subject for FakeSession {
-//!     fn client(&self) -> AnyClient {
-//!         self.0.clone().into()
+//!     fn client(&self) -> Arc<dyn ZooKeeperClient> {
+//!         self.0.clone()
 //!     }
 //!
 //!     fn disconnect(&self) -> bool {
@@ -53,8 +53,7 @@
 //! ```
 //!
 //! The checks whose names begin with `submitted_` make many calls at once, under a stall where the
-//! fixture can cause one, so that none is answered before contact is lost. A
-//! [`BlockingClient`](crate::client::BlockingClient) is checked with the threads that a session gives it.
+//! fixture can cause one, so that none is answered before contact is lost.
 //!
 //! [`checks`] returns the single checks, for a test harness that lists each of them.
 //!
@@ -78,10 +77,11 @@ mod transactions;
 mod watches;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::scene::{Problem, Scene};
-use crate::client::AnyClient;
+use crate::client::ZooKeeperClient;
 
 /// Opens the sessions that are checked.
 pub trait Fixture {
@@ -117,7 +117,7 @@ pub trait Fixture {
 /// One session and its client, to which nobody has subscribed.
 pub trait Subject: Send + Sync {
     /// Returns the client; the same one each time.
-    fn client(&self) -> AnyClient;
+    fn client(&self) -> Arc<dyn ZooKeeperClient>;
 
     /// Returns the id of the session, if it is known.
     fn session_id(&self) -> Option<i64> {

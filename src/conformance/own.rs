@@ -1,4 +1,4 @@
-//! The crate's own clients, for its tests on real servers.
+//! The crate's own client, for its tests on real servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,4 @@ pub fn connection(connect_string: &str, session_timeout: Duration) -> Result<Arc
     let servers = ConnectString::parse(connect_string)?;
     let options = ConnectionOptions::new(session_timeout);
     Ok(Connection::connect(&servers, &options, &Wait::timeout(session_timeout))?)
-}
-
-/// The adapter for a handle of the crate `zookeeper`.
-#[cfg(feature = "zookeeper")]
-#[must_use]
-pub fn adapter(
-    zk: Arc<zookeeper::ZooKeeper>,
-    session_timeout: Duration,
-) -> Arc<dyn crate::client::BlockingClient> {
-    crate::client::Adapter::borrow(zk, session_timeout)
 }

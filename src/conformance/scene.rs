@@ -11,10 +11,8 @@ use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
 use super::{Fixture, Subject, ensure};
-use crate::client::{Acl, AnyClient, Call, ClientEvent, CreateMode, EventSink, Verbs, ZooKeeperClient};
+use crate::client::{Acl, Call, ClientEvent, CreateMode, EventSink, Verbs, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
-use crate::session::Threads;
-use crate::time::Runtime;
 
 /// Why a check has not passed.
 #[derive(Debug)]
@@ -137,8 +135,6 @@ fn delete_all(client: &dyn ZooKeeperClient, path: &str) {
 pub(super) struct Tested {
     subject: Arc<dyn Subject>,
     client: Arc<dyn ZooKeeperClient>,
-    /// Make the calls of a client that blocks.
-    threads: Option<Arc<dyn Runtime>>,
     pub(super) events: Arc<Recorder>,
     /// What `subscribe` returned.
     pub(super) has_contact: bool,
@@ -147,23 +143,11 @@ pub(super) struct Tested {
 
 impl Tested {
     fn new(subject: Box<dyn Subject>, deadline: Duration) -> Outcome<Tested> {
-        let (client, threads) = match subject.client() {
-            AnyClient::Port(client) => (client, None),
-            blocking @ AnyClient::Blocking(_) => {
-                let threads = Threads::start().map_err(|error| Problem::Violated(error.to_string()))?;
-                let threads: Arc<dyn Runtime> = threads;
-                (blocking.on(&threads), Some(threads))
-            }
-        };
+        let client = subject.client();
         let events = Arc::new(Recorder::new(deadline));
         let has_contact = client.subscribe(events.sink());
         let subject = Arc::from(subject);
-        Ok(Tested { subject, client, threads, events, has_contact, is_abandoned: false })
-    }
-
-    /// Returns whether the client's calls block.
-    pub(super) fn blocks(&self) -> bool {
-        self.threads.is_some()
+        Ok(Tested { subject, client, events, has_contact, is_abandoned: false })
     }
 
     pub(super) fn client(&self) -> Arc<dyn ZooKeeperClient> {
@@ -250,7 +234,6 @@ impl Drop for Tested {
                 client.close();
             });
         }
-        self.threads.iter().for_each(|threads| threads.shut_down());
     }
 }
 

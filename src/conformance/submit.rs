@@ -295,9 +295,6 @@ fn submitted_calls_end_with_a_close(scene: &Scene<'_>) -> Outcome {
 
 fn submitted_calls_end_with_their_client(scene: &Scene<'_>) -> Outcome {
     let client = scene.connect()?;
-    if client.blocks() {
-        return Err(Problem::Lacking("a client that does not block"));
-    }
     let _ = client.stall();
     let calls = UnderWay::begin(scene, &client, ROUNDS)?;
     client.drop_without_close();

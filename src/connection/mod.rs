@@ -59,7 +59,7 @@ use self::shared::{ContactState, Io, PollHandle, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    AnyClient, Call, ClientEvent, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, Granted, Reply, ZooKeeperClient,
+    Call, ClientEvent, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, Granted, Reply, ZooKeeperClient,
 };
 use crate::error::{LockError, Result, ZkError, ZkResult};
 use crate::lock_order;
@@ -254,12 +254,6 @@ impl Connection {
             recv(deadline) -> _ => None,
         };
         reply.unwrap_or(Err(ZkError::ConnectionLoss))
-    }
-}
-
-impl From<Arc<Connection>> for AnyClient {
-    fn from(connection: Arc<Connection>) -> AnyClient {
-        AnyClient::Port(connection)
     }
 }
 

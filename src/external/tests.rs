@@ -10,12 +10,12 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::client::{AnyClient, BlockingClient, Call, Done, EventSink, Reply, ZooKeeperClient};
+use crate::client::{Call, Done, EventSink, Reply, ZooKeeperClient};
 use crate::error::{LockError, LossReason, ZkResult};
 use crate::events::EventHook;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::{OnNewSession, Threads};
-use crate::tests::{eventually, in_background, next, replacing_session};
+use crate::tests::{BlockingClient, eventually, in_background, next, port, replacing_session};
 use crate::{BlockingWriteLock, ListeningLock, LockListener, LockResult, Session, SessionState, WriteLock};
 
 const DIR: &str = "/locks/it";
@@ -240,8 +240,8 @@ fn a_hook_and_a_client_are_dropped_on_callback_threads() {
         let (of_client, client_dropped_on) = probe();
         let client = Arc::new(Client { client: simulated.clone(), _probe: of_client });
         let client = match is_port {
-            true => AnyClient::from(Arc::new(Port(client)) as Arc<dyn ZooKeeperClient>),
-            false => AnyClient::from(client),
+            true => Arc::new(Port(client)),
+            false => port(client),
         };
         let session = Session::from_client(client).unwrap();
         let (hook, hook_dropped_on) = probe();
@@ -311,7 +311,7 @@ fn sessions_are_replaced_after_each_value_of_a_factory_panicked() {
         }
         let client = zookeeper.connect(LONG);
         made.send(Arc::clone(&client)).unwrap();
-        Ok(Arc::new(Client { client, _probe: probe }))
+        Ok(port(Arc::new(Client { client, _probe: probe })))
     });
     let session = session.unwrap();
     for _ in 0..3 {

@@ -8,7 +8,7 @@ use super::link::Link;
 use super::state::{Client, Contact, Shared, State};
 #[cfg(test)]
 use crate::client::Verbs;
-use crate::client::{AnyClient, Call, Done, EventSink, Reply, SessionRuntime, ZooKeeperClient};
+use crate::client::{Call, Done, EventSink, Reply, SessionRuntime, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 use crate::time::Runtime;
 
@@ -68,7 +68,7 @@ impl SimulatedClient {
     }
 
     /// Makes a call on this thread, and returns its reply. It is for tests with another client on top of this
-    /// one, such as a [`BlockingClient`](crate::client::BlockingClient).
+    /// one.
     ///
     /// The call overtakes those that are [submitted](ZooKeeperClient::submit) and not yet executed. It
     /// blocks while it is swallowed, and returns when all earlier events are passed on.
@@ -175,12 +175,6 @@ impl ZooKeeperClient for SimulatedClient {
             let _ = self.link().close();
         }
         self.end_contact();
-    }
-}
-
-impl From<Arc<SimulatedClient>> for AnyClient {
-    fn from(client: Arc<SimulatedClient>) -> AnyClient {
-        AnyClient::Port(client)
     }
 }
 

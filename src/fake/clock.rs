@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::jobs::{self, Jobs, Parked};
 use super::virtual_runtime::VirtualRuntime;
-use crate::client::AnyClient;
+use crate::client::ZooKeeperClient;
 use crate::error::Result;
 use crate::session::{Factory, FirstContact, Session, Threads, check_timeout};
 use crate::time::{Job, Latch, Moment, Runtime, Setter};
@@ -75,8 +75,7 @@ impl VirtualClock {
     ///
     /// # Errors
     /// As [`Session::from_client`].
-    pub fn open(&self, client: impl Into<AnyClient>) -> Result<Session> {
-        let client = client.into();
+    pub fn open(&self, client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
         let runtime = self.runtime()?;
@@ -91,9 +90,9 @@ impl VirtualClock {
     ///
     /// # Errors
     /// As [`Session::from_client_factory`].
-    pub fn open_replaced<C: Into<AnyClient>>(
+    pub fn open_replaced(
         &self,
-        factory: impl Fn() -> Result<C> + Send + Sync + 'static,
+        factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
     ) -> Result<Session> {
         let clock = self.clone();
         let runtime = move || Ok(clock.runtime()? as Arc<dyn Runtime>);

@@ -64,7 +64,7 @@ impl SimulatedLeadership {
     /// # Errors
     /// [`Thread`](crate::LockError::Thread).
     pub fn new() -> Result<SimulatedLeadership> {
-        SimulatedLeadership::on(Session::from_client, None)
+        SimulatedLeadership::on(|client| Session::from_client(client), None)
     }
 
     /// Makes one on this clock. Its session timeout is 30 seconds. A verb may advance the clock by a

@@ -49,10 +49,6 @@ impl Runtime for VirtualRuntime {
         latches.iter().any(|latch| latch.is_set())
     }
 
-    fn abandon(&self) {
-        self.threads.abandon();
-    }
-
     fn shut_down(&self) {
         self.threads.shut_down();
         self.time.drop_timers(&self.threads);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::threads::Threads;
 use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, chroot, open_core};
 use crate::client::connect_string::ConnectString;
-use crate::client::{AnyClient, DEFAULT_JUTE_MAX_BUFFER};
+use crate::client::{DEFAULT_JUTE_MAX_BUFFER, ZooKeeperClient};
 #[cfg(feature = "tls")]
 use crate::connection::TlsConfig;
 use crate::connection::{CONNECT, Connection, ConnectionOptions, Credential};
@@ -272,7 +272,7 @@ impl SessionBuilder {
         }
         let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
         client.options.mentions_first_outage = false;
-        let client = move || client.connect(&Wait::timeout(session_timeout));
+        let client = move || Ok(client.connect(&Wait::timeout(session_timeout))? as Arc<dyn ZooKeeperClient>);
         let factory = Factory::new(runtime, client).with_survived_outage(self.survived_outage);
         Session::replaced_by(core, factory)
     }
@@ -308,7 +308,7 @@ impl Opener {
     fn open(&self, wait: &Wait) -> Result<Arc<Core>> {
         let threads = Threads::start()?;
         let begun = (Instant::now(), threads.now());
-        let client = self.connect(wait).map(AnyClient::from);
+        let client = self.connect(wait).map(|connection| connection as Arc<dyn ZooKeeperClient>);
         let contact = FirstContact {
             tried: self.servers.to_string(),
             timeout: wait.time_allowed(begun.0),

@@ -24,9 +24,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
 
-#[cfg(feature = "zookeeper")]
-use crate::client::Adapter;
-use crate::client::AnyClient;
+use crate::client::ZooKeeperClient;
 use crate::connection::CONNECT;
 use crate::engine::Event;
 use crate::error::{LockError, LossReason, Operation, Result};
@@ -133,46 +131,7 @@ impl Session {
         SessionBuilder::new(connect_string.into())
     }
 
-    /// Uses a handle of the crate `zookeeper` that the application has opened.
-    ///
-    /// The handle stays the application's: closing this session, or dropping it, deletes the znodes
-    /// of its locks and leaves the rest alone. It keeps the handle until that is done, or there was no
-    /// contact for a session timeout. If the reply to the creation of a request was lost, it keeps the handle
-    /// until two minutes after that: the znode may appear late. The handle does not report which session
-    /// timeout a server has granted, and each server grants its own on every reconnect. So `session_timeout`
-    /// must be the smallest that any server of the ensemble grants to this handle: never more than
-    /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the
-    /// next change of the configuration. **A longer value breaks mutual exclusion.** Ticks of at
-    /// most 2 s are assumed.
-    ///
-    /// **A busy handle loses all its locks at the first disconnect**: the crate `zookeeper` gives a
-    /// session up if it has not pinged for a session timeout, and it pings only after two thirds of
-    /// one without any request. Hold a lock that must survive a disconnect on a handle that does
-    /// nothing else, with a session timeout of at least ten ticks of the servers (20 s by default),
-    /// or better on a session that [`connect`](Session::connect) opens.
-    ///
-    /// A call that is made while the handle's I/O thread starts may get no answer, and then no later call
-    /// gets one. So this waits up to a tenth of a second for the handle's first state. An application that
-    /// calls the handle before should wait for a state, too.
-    ///
-    /// The handle's default watcher receives no events of the locks.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](LockError::InvalidArgument) for a timeout out of bounds,
-    /// [`Connect`](LockError::Connect) if the handle is closed or has no contact within that time,
-    /// [`Thread`](LockError::Thread).
-    #[cfg(feature = "zookeeper")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "zookeeper")))]
-    pub fn from_zookeeper(zk: Arc<zookeeper::ZooKeeper>, session_timeout: Duration) -> Result<Session> {
-        check_timeout(session_timeout)?;
-        let threads = Threads::start()?;
-        let client = Ok(Adapter::borrow(zk, session_timeout));
-        let contact = FirstContact::by(threads.now(), session_timeout, "the given ZooKeeper handle");
-        Session::open(client, threads, None, contact)
-    }
-
-    /// Uses any other client: a [`BlockingClient`](crate::client::BlockingClient), or a
-    /// [`ZooKeeperClient`](crate::client::ZooKeeperClient) as `Arc<dyn ZooKeeperClient>`.
+    /// Uses any other client.
     ///
     /// The age of its session is unknown, so the first lock on it is owned one
     /// [`report_delay`](crate::client::ZooKeeperClient::report_delay) after this call or later.
@@ -181,8 +140,7 @@ impl Session {
     /// [`InvalidArgument`](LockError::InvalidArgument) for a session timeout out of bounds,
     /// [`Connect`](LockError::Connect) if the client has no contact within that time,
     /// [`Thread`](LockError::Thread).
-    pub fn from_client(client: impl Into<AnyClient>) -> Result<Session> {
-        let client = client.into();
+    pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;
@@ -191,12 +149,12 @@ impl Session {
     }
 
     pub(crate) fn open(
-        client: Result<impl Into<AnyClient>>,
+        client: Result<Arc<dyn ZooKeeperClient>>,
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,
         contact: FirstContact,
     ) -> Result<Session> {
-        Ok(Session::on(open_core(client.map(Into::into), runtime, opened_after, contact)?))
+        Ok(Session::on(open_core(client, runtime, opened_after, contact)?))
     }
 
     fn on(core: Arc<Core>) -> Session {
@@ -214,8 +172,8 @@ impl Session {
     ///
     /// # Errors
     /// The first error of the factory, or those of [`from_client`](Session::from_client).
-    pub fn from_client_factory<C: Into<AnyClient>>(
-        factory: impl Fn() -> Result<C> + Send + Sync + 'static,
+    pub fn from_client_factory(
+        factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
     ) -> Result<Session> {
         let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
         Session::open_replaced(Factory::new(runtime, factory))
@@ -450,7 +408,7 @@ impl FirstContact {
 
 /// Starts a core and waits for the first answer to a write.
 fn open_core(
-    client: Result<AnyClient>,
+    client: Result<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
     opened_after: Option<Moment>,
     contact: FirstContact,

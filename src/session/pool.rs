@@ -1,23 +1,18 @@
-//! [`Pool`]: the threads for everything that may block: callbacks, calls of clients that block, the log.
+//! [`Pool`]: the threads for what may block or must not run on the caller's thread: callbacks, and the log.
 //!
-//! A thread starts when a job finds none idle, and ends when it has been idle for a while. A call can hang
-//! for as long as the network swallows packets, and a listener for as long as it likes, so no job waits for
-//! a callback or for a job of the session itself, and no thread is ever joined: a session that ends
-//! abandons those that are at work. Other jobs share a limit, as one connection serves them one by one.
+//! A thread starts when a job finds none idle, and ends when it has been idle for a while. A listener may block for
+//! as long as it likes, so no job waits for another, and no thread is ever joined.
 //!
 //! No job is stranded: if a thread cannot be started, the timer tries again. After the shut-down there is
 //! no timer, and the submitting thread runs what no other thread will.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-
-#[cfg(test)]
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use parking_lot::Condvar;
 
@@ -26,9 +21,6 @@ use crate::lock_order::{Mutex, MutexGuard, rank::POOL};
 use crate::logging;
 use crate::panics::contain;
 use crate::time::{Clock, Job, Priority, SystemClock};
-
-/// The largest number of jobs that run at once, of those that share a limit.
-const MAX_AT_WORK: usize = 16;
 
 /// The time for which a thread waits for a job before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
@@ -44,28 +36,24 @@ struct Crew {
     queue: Mutex<POOL, Backlog>,
     work: Condvar,
     timer: Timer,
-    /// The number of further threads that cannot be started.
-    #[cfg(test)]
-    start_failures: AtomicUsize,
+    start: Start,
 }
+
+/// Starts a thread, or fails.
+type Start = Box<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 
 /// If more jobs could run than threads are idle, a thread is starting. Only one starts at a time, as the
 /// others may finish many short jobs meanwhile.
 #[derive(Default)]
 struct Backlog {
-    jobs: BTreeMap<Priority, VecDeque<Job>>,
-    /// Without those that were abandoned.
+    jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
-    /// The jobs under way that share the limit.
-    at_work: usize,
     is_starting: bool,
     /// The last start has failed.
     start_failed: bool,
     /// The timer is to try again.
     is_retry_set: bool,
-    /// Grows when those at work are abandoned; a thread with a job from before then ends with it.
-    generation: u64,
     /// Threads end as soon as they have nothing to do.
     closed: bool,
 }
@@ -73,15 +61,13 @@ struct Backlog {
 impl Pool {
     /// Makes one without threads. The timer must be shut down before it.
     pub(crate) fn new(timer: Timer) -> Pool {
+        Pool::with_start(timer, Box::new(start_thread))
+    }
+
+    fn with_start(timer: Timer, start: Start) -> Pool {
         #[cfg(test)]
         crate::tests::begin();
-        let shared = Crew {
-            queue: Mutex::default(),
-            work: Condvar::new(),
-            timer,
-            #[cfg(test)]
-            start_failures: AtomicUsize::new(0),
-        };
+        let shared = Crew { queue: Mutex::default(), work: Condvar::new(), timer, start };
         Pool { shared: Arc::new(shared) }
     }
 
@@ -92,15 +78,7 @@ impl Pool {
             // Outside the lock: it may hold the last handle of something.
             return drop((queue, job));
         }
-        queue.jobs.entry(priority).or_default().push_back(job);
-        self.shared.wake_or_start(queue);
-    }
-
-    /// Counts on none of those that are at work, as they may be stuck.
-    pub(crate) fn abandon(&self) {
-        let mut queue = self.shared.queue.lock();
-        queue.generation += 1;
-        queue.threads -= mem::take(&mut queue.at_work);
+        queue.jobs.push_back(job);
         self.shared.wake_or_start(queue);
     }
 
@@ -117,28 +95,20 @@ impl Pool {
 impl Crew {
     /// Wakes or starts a thread if a job could run.
     fn wake_or_start(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Backlog>) {
-        let runnable = queue.runnable();
-        if runnable > 0 && queue.idle > 0 {
+        let waiting = queue.jobs.len();
+        if waiting > 0 && queue.idle > 0 {
             self.work.notify_one();
         }
-        if runnable <= queue.idle || queue.is_starting {
+        if waiting <= queue.idle || queue.is_starting {
             return;
         }
         queue.is_starting = true;
         queue.threads += 1;
         drop(queue);
-        if let Err(error) = self.spawn() {
+        let shared = Arc::clone(self);
+        if let Err(error) = (self.start)(Box::new(move || shared.run())) {
             self.start_failed(&error);
         }
-    }
-
-    fn spawn(self: &Arc<Self>) -> io::Result<()> {
-        #[cfg(test)]
-        if self.is_start_refused() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let shared = Arc::clone(self);
-        thread::Builder::new().name("zk-lock-worker".to_owned()).spawn(move || shared.run()).map(drop)
     }
 
     fn start_failed(self: &Arc<Self>, error: &io::Error) {
@@ -153,7 +123,7 @@ impl Crew {
             (is_news, is_last_resort, mem::replace(&mut queue.is_retry_set, true))
         };
         if is_news {
-            logging::error!("calls and listeners are late, as a thread could not be started: {error}");
+            logging::error!("listeners are late, as a thread could not be started: {error}");
         }
         if is_last_resort {
             return self.run();
@@ -175,26 +145,19 @@ impl Crew {
             let mut queue = self.queue.lock();
             (queue.is_starting, queue.start_failed) = (false, false);
         }
-        let mut goes_on = true;
-        while let Some((priority, generation, job)) = goes_on.then(|| self.next_job()).flatten() {
-            match is_limited(priority) {
-                // A logger that blocks must not hold up the jobs that share the limit.
-                true => logging::deferring(|| run_guarded(job)),
-                false => run_guarded(job),
-            }
-            goes_on = !is_limited(priority) || self.queue.lock().rejoin(generation);
+        while let Some(job) = self.next_job() {
+            run_guarded(job);
         }
     }
 
     /// Waits for the next job; `None` ends the thread.
-    fn next_job(self: &Arc<Self>) -> Option<(Priority, u64, Job)> {
+    fn next_job(self: &Arc<Self>) -> Option<Job> {
         let mut queue = self.queue.lock();
         let mut timed_out = false;
         loop {
-            if let Some((priority, job)) = queue.pop() {
-                let generation = queue.generation;
+            if let Some(job) = queue.jobs.pop_front() {
                 self.wake_or_start(queue);
-                return Some((priority, generation, job));
+                return Some(job);
             }
             if timed_out || queue.closed {
                 queue.threads -= 1;
@@ -207,35 +170,8 @@ impl Crew {
     }
 }
 
-/// Returns whether the job shares the limit.
-fn is_limited(priority: Priority) -> bool {
-    matches!(priority, Priority::Owner | Priority::Other)
-}
-
-impl Backlog {
-    /// Returns how many jobs could run if there were threads.
-    fn runnable(&self) -> usize {
-        let count = |limited: bool| {
-            let queues = self.jobs.iter().filter(|(priority, _)| is_limited(**priority) == limited);
-            queues.map(|(_, jobs)| jobs.len()).sum::<usize>()
-        };
-        count(false) + count(true).min(MAX_AT_WORK - self.at_work)
-    }
-
-    fn pop(&mut self) -> Option<(Priority, Job)> {
-        let is_full = self.at_work == MAX_AT_WORK;
-        let mut queues = self.jobs.iter_mut().filter(|(priority, _)| !(is_full && is_limited(**priority)));
-        let (priority, job) = queues.find_map(|(priority, jobs)| Some((*priority, jobs.pop_front()?)))?;
-        self.at_work += usize::from(is_limited(priority));
-        Some((priority, job))
-    }
-
-    /// A job that shares the limit is done. Returns whether its thread is still counted on.
-    fn rejoin(&mut self, generation: u64) -> bool {
-        let is_counted = self.generation == generation;
-        self.at_work -= usize::from(is_counted);
-        is_counted
-    }
+fn start_thread(body: Job) -> io::Result<()> {
+    thread::Builder::new().name("zk-lock-worker".to_owned()).spawn(body).map(drop)
 }
 
 /// Runs a job; a panic in it must not cost the thread.
@@ -247,23 +183,11 @@ pub(super) fn run_guarded(job: Job) {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (threads, idle, at_work) = {
+        let (threads, idle) = {
             let queue = self.shared.queue.lock();
-            (queue.threads, queue.idle, queue.at_work)
+            (queue.threads, queue.idle)
         };
-        f.debug_struct("Pool")
-            .field("threads", &threads)
-            .field("idle", &idle)
-            .field("at_work", &at_work)
-            .finish()
-    }
-}
-
-#[cfg(test)]
-impl Crew {
-    fn is_start_refused(&self) -> bool {
-        let one_less = |failures: usize| failures.checked_sub(1);
-        self.start_failures.fetch_update(SeqCst, SeqCst, one_less).is_ok()
+        f.debug_struct("Pool").field("threads", &threads).field("idle", &idle).finish()
     }
 }
 
@@ -271,6 +195,7 @@ impl Crew {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     use crossbeam_channel::{Sender, bounded, unbounded};
 
@@ -278,6 +203,20 @@ mod tests {
 
     fn pool() -> Pool {
         Pool::new(Timer::start().unwrap())
+    }
+
+    /// A pool for which so many threads cannot be started.
+    fn pool_with_failures(count: usize) -> (Pool, Arc<AtomicUsize>) {
+        let failures = Arc::new(AtomicUsize::new(count));
+        let left = Arc::clone(&failures);
+        let start = move |body| {
+            let one_less = |failures: usize| failures.checked_sub(1);
+            match left.fetch_update(SeqCst, SeqCst, one_less) {
+                Ok(_) => Err(io::ErrorKind::WouldBlock.into()),
+                Err(_) => start_thread(body),
+            }
+        };
+        (Pool::with_start(Timer::start().unwrap(), Box::new(start)), failures)
     }
 
     fn shut_down(pool: &Pool) {
@@ -316,19 +255,6 @@ mod tests {
     }
 
     #[test]
-    fn no_more_calls_run_at_once_than_the_limit() {
-        let pool = pool();
-        let release = occupy(&pool, MAX_AT_WORK);
-        let (done, finished) = unbounded();
-        pool.submit(Priority::Other, Box::new(move || done.send(()).unwrap()));
-        assert_eq!(pool.shared.queue.lock().runnable(), 0);
-        assert_eq!(pool.shared.queue.lock().threads, MAX_AT_WORK);
-        drop(release);
-        next(&finished);
-        shut_down(&pool);
-    }
-
-    #[test]
     fn callback_that_blocks_delays_no_other_and_no_call() {
         let pool = pool();
         let (release, blocked) = bounded::<()>(0);
@@ -345,37 +271,6 @@ mod tests {
         drop(release);
         shut_down(&pool);
         all_end(&pool);
-    }
-
-    #[test]
-    fn job_of_the_session_runs_while_all_others_are_stuck() {
-        let pool = pool();
-        let release = occupy(&pool, MAX_AT_WORK);
-        let (done, finished) = unbounded();
-        for round in 0..3 {
-            let done = done.clone();
-            pool.submit(Priority::Session, Box::new(move || done.send(round).unwrap()));
-            assert_eq!(next(&finished), round);
-        }
-        drop(release);
-        shut_down(&pool);
-    }
-
-    #[test]
-    fn jobs_of_owners_come_before_those_of_others() {
-        let pool = pool();
-        let release = occupy(&pool, MAX_AT_WORK);
-        let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
-        for priority in [Priority::Other, Priority::Owner, Priority::Other, Priority::Owner] {
-            let order = Arc::clone(&order);
-            pool.submit(priority, Box::new(move || order.lock().push(priority)));
-        }
-        // One thread alone does the rest.
-        release.send(()).unwrap();
-        eventually("the jobs are done", || order.lock().len() >= 4);
-        assert!(order.lock().is_sorted(), "{order:?}");
-        drop(release);
-        shut_down(&pool);
     }
 
     #[test]
@@ -398,27 +293,6 @@ mod tests {
         let pool = pool();
         pool.submit(Priority::Other, Box::new(|| panic!("on purpose")));
         eventually("the thread is idle", || pool.shared.queue.lock().idle == 1);
-        assert_eq!(pool.shared.queue.lock().at_work, 0);
-        shut_down(&pool);
-        all_end(&pool);
-    }
-
-    #[test]
-    fn work_goes_on_after_stuck_threads_are_abandoned() {
-        let pool = pool();
-        let release = occupy(&pool, MAX_AT_WORK);
-        let (done, finished) = unbounded();
-        pool.submit(Priority::Other, Box::new(move || done.send(()).unwrap()));
-        pool.abandon();
-        next(&finished);
-        eventually("the new one is idle", || pool.shared.queue.lock().idle == 1);
-        assert_eq!(pool.shared.queue.lock().threads, 1);
-        drop(release);
-        // The pool has a handle, and the thread that is left.
-        eventually("the stuck ones end", || Arc::strong_count(&pool.shared) == 2);
-        let queue = pool.shared.queue.lock();
-        assert_eq!((queue.threads, queue.at_work), (1, 0));
-        drop(queue);
         shut_down(&pool);
         all_end(&pool);
     }
@@ -453,19 +327,17 @@ mod tests {
 
     #[test]
     fn thread_that_cannot_be_started_is_tried_again() {
-        let pool = pool();
-        pool.shared.start_failures.store(3, SeqCst);
+        let (pool, failures) = pool_with_failures(3);
         let (done, finished) = unbounded();
         pool.submit(Priority::Session, Box::new(move || done.send(()).unwrap()));
         next(&finished);
-        assert_eq!(pool.shared.start_failures.load(SeqCst), 0);
+        assert_eq!(failures.load(SeqCst), 0);
         shut_down(&pool);
     }
 
     #[test]
     fn one_retry_is_set_however_many_jobs_wait_for_a_thread() {
-        let pool = pool();
-        pool.shared.start_failures.store(usize::MAX, SeqCst);
+        let (pool, failures) = pool_with_failures(usize::MAX);
         let (done, finished) = unbounded();
         for number in 0..50 {
             let done = done.clone();
@@ -474,7 +346,7 @@ mod tests {
         let retries = format!("{:?}", pool.shared.timer);
         // None at the moment of a retry.
         assert!(retries.contains("entries: 1 ") || retries.contains("entries: 0 "), "{retries}");
-        pool.shared.start_failures.store(0, SeqCst);
+        failures.store(0, SeqCst);
         // Two threads may finish in another order than they began in.
         let numbers: BTreeSet<i32> = (0..50).map(|_| next(&finished)).collect();
         assert_eq!(numbers.len(), 50);
@@ -483,8 +355,7 @@ mod tests {
 
     #[test]
     fn callbacks_run_after_the_shut_down_without_a_thread() {
-        let pool = pool();
-        pool.shared.start_failures.store(usize::MAX, SeqCst);
+        let (pool, _failures) = pool_with_failures(usize::MAX);
         let (done, finished) = unbounded();
         for number in 0..3 {
             let done = done.clone();

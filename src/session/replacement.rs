@@ -10,7 +10,7 @@ use crossbeam_channel::Sender;
 
 use super::driver::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
-use crate::client::AnyClient;
+use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
 use crate::external::External;
 use crate::lock_order::{Mutex, rank::REPLACEMENT};
@@ -27,21 +27,17 @@ const MAX_PAUSE: Duration = Duration::from_secs(3);
 /// Makes what each new session runs on: first the runtime, then the client.
 pub(crate) struct Factory {
     runtime: Box<dyn Fn() -> Result<Arc<dyn Runtime>> + Send + Sync>,
-    client: Box<dyn Fn() -> Result<AnyClient> + Send + Sync>,
+    client: Box<dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync>,
     /// The outage that owners of locks on each session are to survive, if it is not the default.
     survived_outage: Option<Duration>,
 }
 
 impl Factory {
-    pub(crate) fn new<C: Into<AnyClient>>(
+    pub(crate) fn new(
         runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
-        client: impl Fn() -> Result<C> + Send + Sync + 'static,
+        client: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
     ) -> Factory {
-        Factory {
-            runtime: Box::new(runtime),
-            client: Box::new(move || client().map(Into::into)),
-            survived_outage: None,
-        }
+        Factory { runtime: Box::new(runtime), client: Box::new(client), survived_outage: None }
     }
 
     /// Sets the outage that owners of locks on each session are to survive; `None` for the default.
@@ -145,7 +141,7 @@ pub(super) fn make(factory: &Factory) -> Result<Arc<Core>> {
     made.unwrap_or_else(|message| {
         // Without a session nobody else closes it.
         if let Some(client) = &taken {
-            drop(client.call(AnyClient::close));
+            drop(client.call(|client| client.close()));
         }
         runtime.shut_down();
         let tried = format!("the client of the factory (a panic: {message})");
@@ -156,7 +152,7 @@ pub(super) fn make(factory: &Factory) -> Result<Arc<Core>> {
 fn make_on(
     runtime: &Arc<dyn Runtime>,
     factory: &Factory,
-    taken: &mut Option<External<AnyClient>>,
+    taken: &mut Option<External<Arc<dyn ZooKeeperClient>>>,
 ) -> Result<Arc<Core>> {
     let opened_after = Some(runtime.now());
     let client = (factory.client)().and_then(|client| {
@@ -256,10 +252,10 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
-    use crate::client::{BlockingClient, Call, EventSink, Reply, ZooKeeperClient};
+    use crate::client::{Call, EventSink, Reply};
     use crate::error::ZkResult;
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
-    use crate::tests::{deadline, eventually, next, replacing_session};
+    use crate::tests::{BlockingClient, deadline, eventually, next, port, replacing_session};
     use crate::{LockEvent, Session, WriteLock};
 
     const LONG: Duration = Duration::from_secs(30);
@@ -401,12 +397,12 @@ mod tests {
             let connect = || of_factory.connect(LONG);
             match calls.fetch_add(1, Ordering::SeqCst) {
                 1 => resume_unwind(Box::new("on purpose")),
-                2 => Ok(AnyClient::from(Arc::new(Panicking(connect())))),
-                3 => Ok(AnyClient::from(of_factory.connect(Duration::from_nanos(1)))),
+                2 => Ok(port(Arc::new(Panicking(connect())))),
+                3 => Ok(of_factory.connect(Duration::from_nanos(1))),
                 _ => {
                     let client = connect();
                     let _ = made.send(Arc::clone(&client));
-                    Ok(AnyClient::from(client))
+                    Ok(client)
                 }
             }
         });

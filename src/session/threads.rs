@@ -54,12 +54,6 @@ impl Runtime for Threads {
         wait_by(&SystemClock, latches, deadline)
     }
 
-    fn abandon(&self) {
-        if self.process.is_current() {
-            self.pool.abandon();
-        }
-    }
-
     fn shut_down(&self) {
         if !self.process.is_current() {
             return;

@@ -1,18 +1,235 @@
-//! [`BlockingFake`]: a client of the fake server whose calls block.
+//! Clients whose calls block: [`BlockingClient`], and the port of one, for tests that intercept calls.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{BlockingClient, Call, EventSink, Reply, ZooKeeperClient};
-use crate::error::ZkResult;
-use crate::fake::SimulatedClient;
+use parking_lot::Mutex;
 
-/// A client for the tests of [`BlockingClient`] itself: each call is made on a worker of the session's.
+use crate::client::{
+    Call, ClientEvent, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, Granted, Reply, SessionRuntime, Verbs,
+    ZooKeeperClient, call_in_parts, contain_call,
+};
+use crate::error::{ZkError, ZkResult};
+use crate::fake::SimulatedClient;
+use crate::session::Threads;
+use crate::time::Runtime;
+
+/// A client whose calls wait for their replies.
+///
+/// The simplest client to write. The session makes its calls on threads that it can abandon, several
+/// of them at once, so that a waiting lock occupies none. A
+/// [`ZooKeeperClient`] that does not block saves the threads, and round trips.
+///
+/// # The contract
+/// That of [`ZooKeeperClient`], whose methods explain those of the same name here, with these
+/// differences:
+/// - A call blocks until the server has answered or contact is lost. It may block longer when
+///   packets are swallowed.
+/// - Calls of different threads may take effect in any order.
+/// - The sink makes no call on the thread on which it is called, but for
+///   [`remove_watches`](BlockingClient::remove_watches). So it may be called under a lock that that
+///   does not take.
+pub(crate) trait BlockingClient: Send + Sync {
+    /// Makes a call, and returns the reply of its kind. It is never a [`Call::CreateAndList`]: the
+    /// session makes the two calls in sequence. The client refuses what it does not know with
+    /// [`Unimplemented`](crate::ZkError::Unimplemented).
+    ///
+    /// # Errors
+    /// Those that the call names, or one of the contract.
+    fn call(&self, call: &Call) -> ZkResult<Reply>;
+
+    /// See [`ZooKeeperClient::remove_watches`].
+    fn remove_watches(&self, path: &str) {
+        let _ = path;
+    }
+
+    /// See [`ZooKeeperClient::subscribe`].
+    fn subscribe(&self, sink: EventSink) -> bool;
+
+    /// See [`ZooKeeperClient::session_id`].
+    fn session_id(&self) -> Option<i64> {
+        None
+    }
+
+    /// See [`ZooKeeperClient::server`].
+    fn server(&self) -> Option<String> {
+        None
+    }
+
+    /// See [`ZooKeeperClient::session_timeout`].
+    fn session_timeout(&self) -> Duration;
+
+    /// See [`ZooKeeperClient::report_delay`].
+    fn report_delay(&self) -> Duration {
+        Granted::new(self.session_timeout()).report_delay
+    }
+
+    /// See [`ZooKeeperClient::reports_pings`].
+    fn reports_pings(&self) -> bool {
+        false
+    }
+
+    /// See [`ZooKeeperClient::min_idle_for_ping`].
+    fn min_idle_for_ping(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// See [`ZooKeeperClient::owns_session`].
+    fn owns_session(&self) -> bool {
+        true
+    }
+
+    /// See [`ZooKeeperClient::jute_max_buffer`].
+    fn jute_max_buffer(&self) -> usize {
+        DEFAULT_JUTE_MAX_BUFFER
+    }
+
+    /// See [`ZooKeeperClient::chroot`].
+    fn chroot(&self) -> Option<String> {
+        None
+    }
+
+    /// See [`ZooKeeperClient::close`].
+    fn close(&self);
+}
+
+/// Makes any call of a client that blocks.
+pub(crate) fn call_blocking(client: &(impl BlockingClient + ?Sized), call: &Call) -> ZkResult<Reply> {
+    call_in_parts(call, |part| client.call(part))
+}
+
+/// A session's client that makes the calls of one that blocks on the session's threads.
+pub(crate) fn port(client: Arc<impl BlockingClient + 'static>) -> Arc<dyn ZooKeeperClient> {
+    Arc::new(OnWorkers { client, runtime: Mutex::default(), under_way: Arc::default() })
+}
+
+/// It passes on each outcome on the thread that has made the call.
+struct OnWorkers<T> {
+    client: Arc<T>,
+    runtime: Mutex<Option<SessionRuntime>>,
+    under_way: Arc<Mutex<UnderWay>>,
+}
+
+/// The calls under way, by their numbers.
+#[derive(Default)]
+struct UnderWay {
+    last: u64,
+    calls: BTreeMap<u64, Done>,
+}
+
+fn fail_all(under_way: &Mutex<UnderWay>, error: ZkError) {
+    let calls = std::mem::take(&mut under_way.lock().calls);
+    calls.into_values().for_each(|done| done.finish(Err(error)));
+}
+
+impl<T> OnWorkers<T> {
+    /// The threads of the session, or of the client itself without one.
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        let mut runtime = self.runtime.lock();
+        if let Some(runtime) = runtime.as_ref().and_then(SessionRuntime::get) {
+            return runtime;
+        }
+        let threads: Arc<dyn Runtime> = Threads::start().unwrap();
+        *runtime = Some(SessionRuntime::of(&threads));
+        threads
+    }
+}
+
+impl<T: BlockingClient + 'static> ZooKeeperClient for OnWorkers<T> {
+    fn run_on(&self, runtime: &SessionRuntime) {
+        *self.runtime.lock() = Some(runtime.clone());
+    }
+
+    fn submit(&self, call: Call, done: Done) {
+        let (client, under_way) = (Arc::clone(&self.client), Arc::clone(&self.under_way));
+        let priority = done.priority();
+        let number = {
+            let mut under_way = under_way.lock();
+            under_way.last += 1;
+            let number = under_way.last;
+            under_way.calls.insert(number, done);
+            number
+        };
+        let make = move || {
+            let outcome = contain_call("the ZooKeeper client", || call_blocking(&*client, &call));
+            let done = under_way.lock().calls.remove(&number);
+            if let Some(done) = done {
+                done.finish(outcome);
+            }
+        };
+        self.runtime().submit(priority, Box::new(make));
+    }
+
+    fn remove_watches(&self, path: &str) {
+        self.client.remove_watches(path);
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        let under_way = Arc::clone(&self.under_way);
+        self.client.subscribe(Arc::new(move |event| {
+            let is_end = event == ClientEvent::SessionLost;
+            sink(event);
+            if is_end {
+                fail_all(&under_way, ZkError::SessionExpired);
+            }
+        }))
+    }
+
+    fn session_id(&self) -> Option<i64> {
+        self.client.session_id()
+    }
+
+    fn server(&self) -> Option<String> {
+        self.client.server()
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    fn report_delay(&self) -> Duration {
+        self.client.report_delay()
+    }
+
+    fn reports_pings(&self) -> bool {
+        self.client.reports_pings()
+    }
+
+    fn min_idle_for_ping(&self) -> Duration {
+        self.client.min_idle_for_ping()
+    }
+
+    fn owns_session(&self) -> bool {
+        self.client.owns_session()
+    }
+
+    fn jute_max_buffer(&self) -> usize {
+        self.client.jute_max_buffer()
+    }
+
+    fn chroot(&self) -> Option<String> {
+        self.client.chroot()
+    }
+
+    fn close(&self) {
+        self.client.close();
+        fail_all(&self.under_way, ZkError::SessionExpired);
+    }
+}
+
+impl<T> Drop for OnWorkers<T> {
+    fn drop(&mut self) {
+        fail_all(&self.under_way, ZkError::ConnectionLoss);
+    }
+}
+
+/// A client of the fake server whose calls block.
 pub(crate) struct BlockingFake(Arc<SimulatedClient>);
 
 impl BlockingFake {
-    pub(crate) fn on(client: Arc<SimulatedClient>) -> Arc<BlockingFake> {
-        Arc::new(BlockingFake(client))
+    pub(crate) fn on(client: Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient> {
+        port(Arc::new(BlockingFake(client)))
     }
 }
 
@@ -47,5 +264,11 @@ impl BlockingClient for BlockingFake {
 
     fn close(&self) {
         self.0.close();
+    }
+}
+
+impl<T: BlockingClient + ?Sized> Verbs for T {
+    fn make(&self, call: Call) -> ZkResult<Reply> {
+        call_blocking(self, &call)
     }
 }

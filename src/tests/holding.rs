@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::client::{AnyClient, Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
+use crate::client::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 use crate::time::Job;
 
@@ -50,12 +50,6 @@ impl HoldingClient {
     pub(crate) fn release_first(&self) {
         let held = self.held.lock().pop_front();
         held.expect("something is held back")();
-    }
-}
-
-impl From<Arc<HoldingClient>> for AnyClient {
-    fn from(client: Arc<HoldingClient>) -> AnyClient {
-        AnyClient::Port(client)
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::Session;
-use crate::client::AnyClient;
+use crate::client::ZooKeeperClient;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::FirstContact;
 use crate::time::{Job, Latch, Moment, Priority, Runtime};
@@ -28,7 +28,7 @@ pub(crate) fn open_on_manual_runtime(
 }
 
 pub(crate) fn open_client_on_manual_runtime(
-    client: impl Into<AnyClient>,
+    client: Arc<dyn ZooKeeperClient>,
     session_timeout: Duration,
 ) -> (Arc<ManualRuntime>, Session) {
     super::begin();
@@ -140,8 +140,6 @@ impl Runtime for ManualRuntime {
         }
         true
     }
-
-    fn abandon(&self) {}
 
     fn shut_down(&self) {}
 }

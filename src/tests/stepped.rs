@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::client::{AnyClient, Call, ClientEvent, Done, EventSink, ZooKeeperClient};
+use crate::client::{Call, ClientEvent, Done, EventSink, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 
 /// Requests arrive at the server one by one, and so do replies and events here, in the order of one
@@ -163,12 +163,6 @@ impl SteppedClient {
     fn move_if_fast(&self) {
         let is_fast = |wire: &Wire| wire.is_fast;
         while self.deliver_while(is_fast) || self.serve_while(is_fast).is_some() {}
-    }
-}
-
-impl From<Arc<SteppedClient>> for AnyClient {
-    fn from(client: Arc<SteppedClient>) -> AnyClient {
-        AnyClient::Port(client)
     }
 }
 

@@ -47,9 +47,6 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// [`shut_down`](Runtime::shut_down).
     fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool;
 
-    /// Abandons the workers that are busy now, as they may be stuck for ever, and starts others.
-    fn abandon(&self);
-
     /// Ends all threads once the jobs submitted so far are done; timers are dropped.
     fn shut_down(&self);
 

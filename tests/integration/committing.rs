@@ -1,13 +1,11 @@
 //! Transactions under a lock.
 
-use std::sync::Arc;
 use std::thread;
 
 use zookeeper_recipes_lock::client::OpOutcome;
 use zookeeper_recipes_lock::{BlockingWriteLock, LockError, RecoverableZooKeeper, RetryPolicy, Session};
 
 use crate::fixtures::{LONG, Observer, connect, session, unique_dir};
-use crate::handle;
 use crate::support::relay::{Relay, Request};
 use crate::support::server::{self, Server};
 use crate::support::wait::eventually;
@@ -97,15 +95,5 @@ fn paths_of_a_transaction_begin_below_the_chroot() {
     let outcomes = guard.commit(|changes| changes.set_data("/report", "1").create("/made", "")).unwrap();
     assert!(matches!(&outcomes[1], OpOutcome::Created(path) if path == "/made"), "{outcomes:?}");
     assert_eq!(observer.data("/app/report"), b"1");
-    guard.unlock().unwrap();
-}
-
-#[test]
-fn transaction_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
-    let handle = handle::connect(&server::shared().connect_string(), LONG);
-    let session = Session::from_zookeeper(Arc::new(handle), LONG).unwrap();
-    let guard = lock(&session, &unique_dir("commit")).lock().unwrap();
-    let error = guard.commit(|changes| changes.create("/made", "")).unwrap_err();
-    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
     guard.unlock().unwrap();
 }

@@ -1,15 +1,13 @@
-//! The contract of the client port, checked with the crate's two clients on a real server.
+//! The contract of the client port, checked with the crate's own client on a real server.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use zookeeper::{Acl, CreateMode, ZooKeeper};
-use zookeeper_recipes_lock::client::{AnyClient, Call, Done};
+use zookeeper_recipes_lock::client::{Call, Done, ZooKeeperClient};
 use zookeeper_recipes_lock::conformance::{Fixture, Subject, check, own};
 
 use crate::fixtures::Observer;
-use crate::handle;
 use crate::support::relay::Relay;
 use crate::support::server::Server;
 use crate::support::wait::{eventually, scaled};
@@ -22,8 +20,7 @@ struct OneServer<C> {
     contains_panics: bool,
 }
 
-/// A client, and what keeps its session open.
-type Connected = (AnyClient, Option<Arc<ZooKeeper>>);
+type Connected = Arc<dyn ZooKeeperClient>;
 
 impl<C: Fn(&str, Duration) -> Connected> OneServer<C> {
     fn new(contains_panics: bool, connect: C) -> OneServer<C> {
@@ -34,9 +31,9 @@ impl<C: Fn(&str, Duration) -> Connected> OneServer<C> {
     fn subject(&self, chroot: &str) -> Networked {
         let relay = Relay::to(self.server.connect_string());
         let connect_string = format!("{}{chroot}", relay.connect_string());
-        let (client, handle) = (self.connect)(&connect_string, self.session_timeout);
+        let client = (self.connect)(&connect_string, self.session_timeout);
         let observer = Observer::at(&self.server);
-        Networked { client, handle, relay, observer, marker: None }
+        Networked { client, relay, observer, marker: None }
     }
 }
 
@@ -64,8 +61,7 @@ impl<C: Fn(&str, Duration) -> Connected> Fixture for OneServer<C> {
 }
 
 struct Networked {
-    client: AnyClient,
-    handle: Option<Arc<ZooKeeper>>,
+    client: Connected,
     relay: Relay,
     observer: Observer,
     /// An ephemeral znode, which goes with the session.
@@ -75,25 +71,18 @@ struct Networked {
 impl Networked {
     fn mark(&self) -> String {
         let path = format!("/marker-{}", uuid::Uuid::new_v4());
-        let open = Acl::open_unsafe().clone();
-        match (&self.handle, &self.client) {
-            (Some(zk), _) => zk.create(&path, Vec::new(), open, CreateMode::Ephemeral).unwrap(),
-            (None, AnyClient::Port(client)) => {
-                let acl = zookeeper_recipes_lock::Acl::open_unsafe().into();
-                let mode = zookeeper_recipes_lock::CreateMode::Ephemeral;
-                let (sender, outcome) = bounded(1);
-                let create = Call::Create { path: path.as_str().into(), data: [].into(), acl, mode };
-                client.submit(create, Done::new(move |result| drop(sender.send(result))));
-                outcome.recv_timeout(Duration::from_secs(30)).unwrap().unwrap();
-                path
-            }
-            (None, other) => panic!("{other:?}"),
-        }
+        let acl = zookeeper_recipes_lock::Acl::open_unsafe().into();
+        let mode = zookeeper_recipes_lock::CreateMode::Ephemeral;
+        let (sender, outcome) = bounded(1);
+        let create = Call::Create { path: path.as_str().into(), data: [].into(), acl, mode };
+        self.client.submit(create, Done::new(move |result| drop(sender.send(result))));
+        outcome.recv_timeout(Duration::from_secs(30)).unwrap().unwrap();
+        path
     }
 }
 
 impl Subject for Networked {
-    fn client(&self) -> AnyClient {
+    fn client(&self) -> Arc<dyn ZooKeeperClient> {
         self.client.clone()
     }
 
@@ -128,31 +117,9 @@ impl Subject for Networked {
 #[test]
 fn connection_conforms_to_the_port() {
     let fixture = OneServer::new(true, |connect_string, session_timeout| {
-        (own::connection(connect_string, session_timeout).unwrap().into(), None)
+        own::connection(connect_string, session_timeout).unwrap()
     });
     let report = check(&fixture);
     assert!(report.is_passed(), "\n{report}");
     assert_eq!(report.skipped().count(), 0, "\n{report}");
-}
-
-/// With the exceptions that the adapter cannot work around.
-#[test]
-fn adapter_of_the_crate_zookeeper_conforms_to_the_port() {
-    // A panic of the sink ends the crate's event thread.
-    let fixture = OneServer::new(false, |connect_string, session_timeout| {
-        let zk = Arc::new(handle::connect(connect_string, session_timeout));
-        (own::adapter(Arc::clone(&zk), session_timeout).into(), Some(zk))
-    });
-    let report = check(&fixture);
-    let violations: Vec<_> = report.violations().map(|violation| violation.check).collect();
-    assert_eq!(violations, ["watch_on_the_chroot_itself_fires"], "\n{report}");
-    let skipped = [
-        "transaction_takes_effect_in_order",
-        "failed_transaction_changes_nothing",
-        "failed_check_fails_a_transaction",
-        "sink_is_called_after_it_panicked",
-        "submitted_calls_of_one_thread_take_effect_in_order",
-        "submitted_calls_end_with_their_client",
-    ];
-    assert_eq!(report.skipped().collect::<Vec<_>>(), skipped);
 }

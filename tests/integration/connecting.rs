@@ -2,12 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, unbounded};
-use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::events::{EventHook, SessionConnected};
 use zookeeper_recipes_lock::{
     Acl, BlockingWriteLock, CreateMode, LockError, LockOptions, Permissions, ProtocolSupport, Session,
@@ -15,7 +13,6 @@ use zookeeper_recipes_lock::{
 };
 
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, session, unique_dir};
-use crate::handle;
 use crate::support::net::free_port;
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
@@ -175,7 +172,7 @@ fn missing_chroot_is_created_if_asked_for() {
 #[test]
 fn chroot_that_may_not_be_created_ends_the_connect_with_the_path_of_its_parent() {
     let root = unique_dir("denied-chroot");
-    let owner = Session::from_zookeeper(digest_handle("secret"), LONG).unwrap();
+    let owner = digest_session("secret");
     let znodes = ProtocolSupport::new(&owner);
     znodes.ensure_exists(&root, b"", &Acl::creator_all(), CreateMode::Persistent).unwrap();
     let connect_string = format!("{}{root}/prod/app", server::shared().connect_string());
@@ -188,17 +185,16 @@ fn chroot_that_may_not_be_created_ends_the_connect_with_the_path_of_its_parent()
     Session::builder(&connect_string).create_chroot(true).connect().unwrap().close();
 }
 
-fn digest_handle(password: &str) -> Arc<ZooKeeper> {
-    let zk = handle::connect(&server::shared().connect_string(), LONG);
-    zk.add_auth("digest", format!("user:{password}").into_bytes()).unwrap();
-    Arc::new(zk)
+fn digest_session(password: &str) -> Session {
+    let builder = Session::builder(server::shared().connect_string()).session_timeout(LONG);
+    builder.auth("digest", format!("user:{password}")).connect().unwrap()
 }
 
 #[test]
 fn digest_acl_admits_its_user_and_denies_others_by_permission() {
     let dir = unique_dir("digest");
     let options = LockOptions::new().acl(Acl::creator_all());
-    let member = Session::from_zookeeper(digest_handle("secret"), LONG).unwrap();
+    let member = digest_session("secret");
     let guard = BlockingWriteLock::with_options(&member, &dir, options.clone()).unwrap().lock().unwrap();
     assert!(guard.is_owner());
 
@@ -207,7 +203,7 @@ fn digest_acl_admits_its_user_and_denies_others_by_permission() {
     assert!(error.is_access_denied(), "{error}");
     assert!(error.to_string().contains("CREATE") && error.to_string().contains(&dir), "{error}");
 
-    let other_member = Session::from_zookeeper(digest_handle("secret"), LONG).unwrap();
+    let other_member = digest_session("secret");
     let waiter = WriteLock::with_options(&other_member, &dir, options, ()).unwrap();
     assert!(!waiter.lock().unwrap());
     drop(guard);
@@ -239,53 +235,6 @@ fn invalid_acl_is_an_error_that_names_it() {
     let lock = WriteLock::with_options(&session, &unique_dir("no-acl"), options, ()).unwrap();
     let error = lock.lock().unwrap_err();
     assert!(matches!(error, LockError::InvalidAcl { .. }), "{error}");
-}
-
-#[test]
-fn borrowed_handle_still_works_after_close() {
-    let dir = unique_dir("borrowed");
-    let (events, seen) = unbounded();
-    let zk =
-        ZooKeeper::connect(&server::shared().connect_string(), LONG, move |event| drop(events.send(event)));
-    let zk = Arc::new(zk.unwrap());
-    let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
-    let observer = Observer::at(server::shared());
-    let held = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
-    let waiter = WriteLock::new(&session, &dir).unwrap();
-    assert!(!waiter.lock().unwrap());
-    held.unlock().unwrap();
-    eventually("the waiter owns the lock", || waiter.is_owner());
-    let third = WriteLock::new(&session, &dir).unwrap();
-    assert!(!third.lock().unwrap());
-    session.close();
-    assert!(observer.children(&dir).is_empty(), "close returns after the znodes are deleted");
-    assert!(!waiter.is_owner());
-    assert!(zk.exists("/", false).unwrap().is_some(), "the handle still works");
-    assert!(seen.try_recv().is_err(), "its default watcher got no event of the locks");
-    drop((session, waiter, third));
-    assert_eq!(Arc::strong_count(&zk), 1, "the library holds no reference");
-}
-
-#[test]
-fn session_on_a_borrowed_handle_dropped_with_a_guard_leaves_no_znode() {
-    let dir = unique_dir("borrowed-drop");
-    let zk = Arc::new(handle::connect(&server::shared().connect_string(), LONG));
-    let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
-    let guard = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
-    drop(session);
-    assert!(guard.is_owner(), "the guard keeps the session open");
-    drop(guard);
-    Observer::at(server::shared()).await_children(&dir, 0);
-    eventually("the handle is released", || Arc::strong_count(&zk) == 1);
-}
-
-#[test]
-fn closed_handle_is_refused() {
-    let zk = Arc::new(handle::connect(&server::shared().connect_string(), LONG));
-    zk.exists("/", false).unwrap();
-    zk.close().unwrap();
-    let error = Session::from_zookeeper(zk, Duration::from_secs(1)).unwrap_err();
-    assert!(matches!(error, LockError::Connect { .. }), "{error}");
 }
 
 #[test]

@@ -14,7 +14,6 @@ use zookeeper_recipes_lock::{
 use crate::fixtures::{
     ErrorVariant, LONG, Observer, RecordingListener, SHORT, connect, next, session, unique_dir,
 };
-use crate::handle;
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server, ServerOptions};
 use crate::support::wait::{deadline, eventually};
@@ -327,26 +326,6 @@ fn watch_fails_after_its_session_ended() {
     }
     assert!(leader.leader().unwrap_err().is_session_lost());
     assert!(queue.names().unwrap_err().is_session_lost());
-}
-
-#[test]
-fn watches_work_on_a_borrowed_handle() {
-    let fixture = Fixture::new("borrowed");
-    let zk = handle::connect(&server::shared().connect_string(), LONG);
-    let session = Session::from_zookeeper(zk.into(), LONG).unwrap();
-    let directory = LockDirectory::new(&session, fixture.dir()).unwrap();
-    let (leader_watch, queue) =
-        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
-    for _ in 0..3 {
-        let lock = fixture.lock();
-        assert!(lock.lock().unwrap());
-        await_leader(&leader_watch, lock.id());
-        eventually("it is in the queue", || queue.names().unwrap().len() == 1);
-        lock.unlock().unwrap();
-        await_leader(&leader_watch, None);
-        eventually("the queue is empty", || queue.names().unwrap().is_empty());
-        assert!(fixture.directory.remove_if_empty().unwrap());
-    }
 }
 
 #[test]

@@ -16,10 +16,9 @@ mod support;
 mod child_test;
 mod fixtures;
 
-mod brought_handle;
 mod cohorts;
 mod committing;
-#[cfg(all(feature = "test-util", feature = "zookeeper"))]
+#[cfg(feature = "test-util")]
 mod conformance;
 mod connecting;
 mod counter_end;

@@ -1,15 +1,13 @@
 //! Jobs that run once, on real servers.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use zookeeper_recipes_lock::{LockError, LockOptions, Repeat, RunOnce, RunOutcome, Session};
+use zookeeper_recipes_lock::{LockOptions, Repeat, RunOnce, RunOutcome, Session};
 
-use crate::fixtures::{LONG, Observer, SHORT, connect, session, unique_dir};
-use crate::handle;
+use crate::fixtures::{Observer, SHORT, connect, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::eventually;
@@ -90,15 +88,4 @@ fn forgotten_and_reaped_keys_leave_no_znode() {
     assert_eq!(jobs.reap(Duration::from_secs(3600)).unwrap(), 0);
     assert_eq!(jobs.reap(Duration::ZERO).unwrap(), 2);
     observer.await_children("/jobs", 0);
-}
-
-#[test]
-fn job_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
-    let handle = handle::connect(&server::shared().connect_string(), LONG);
-    let session = Session::from_zookeeper(Arc::new(handle), LONG).unwrap();
-    for repeat in [Repeat::Never, Repeat::UntilSuccess] {
-        let jobs = jobs(&session, &unique_dir("once-brought"), repeat);
-        let error = jobs.run::<(), Infallible>("a", |_| panic!("it must not run")).unwrap_err();
-        assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
-    }
 }

@@ -4,10 +4,10 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::client::{
-    Ask, BlockingClient, Call, ClientEvent, CreateMode, EventSink, Granted, Op, Reply, Transacted, Verbs,
-    ZooKeeperClient,
+    Ask, Call, ClientEvent, CreateMode, EventSink, Granted, Op, Reply, Transacted, Verbs, ZooKeeperClient,
 };
 use crate::error::{ZkError, ZkResult};
+use crate::tests::{BlockingClient, port};
 
 /// A violation, by clients that otherwise are the fake server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +83,9 @@ const NOTICED: &[(Flaw, &str)] = &[
 ];
 
 impl Flaw {
-    pub(super) fn wrap(self) -> impl Fn(Arc<SimulatedClient>) -> AnyClient {
+    pub(super) fn wrap(self) -> impl Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient> {
         move |inner| {
-            AnyClient::from(Arc::new(Flawed {
+            port(Arc::new(Flawed {
                 inner,
                 flaw: self,
                 held: Arc::default(),

@@ -69,7 +69,7 @@ struct State {
     reentrant: ReentrantMutex<()>,
 }
 
-fn wrap(flaw: Option<Flaw>) -> impl Fn(Arc<SimulatedClient>) -> AnyClient {
+fn wrap(flaw: Option<Flaw>) -> impl Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient> {
     move |inner| {
         let (jobs, received) = unbounded::<Box<dyn FnOnce() + Send>>();
         thread::spawn(move || received.into_iter().for_each(|job| job()));
@@ -81,8 +81,7 @@ fn wrap(flaw: Option<Flaw>) -> impl Fn(Arc<SimulatedClient>) -> AnyClient {
             mutex: Mutex::default(),
             reentrant: ReentrantMutex::default(),
         };
-        let client: Arc<dyn ZooKeeperClient> = Arc::new(Submits { inner, state: Arc::new(state), jobs });
-        AnyClient::from(client)
+        Arc::new(Submits { inner, state: Arc::new(state), jobs })
     }
 }
 

@@ -80,10 +80,6 @@ impl Runtime for Late {
         is_one_set
     }
 
-    fn abandon(&self) {
-        self.threads.abandon();
-    }
-
     fn shut_down(&self) {
         self.threads.shut_down();
     }

@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::{EFFECTS, LONG};
-use crate::client::{self, Acl, BlockingClient, CreateMode, EventSink, Reply, Stat, ZooKeeperClient};
+use crate::client::{self, Acl, CreateMode, EventSink, Reply, Stat, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{Effect, SimulatedClient, SimulatedZooKeeper};
 use crate::recoverable::RecoverableZooKeeper;
+use crate::tests::{BlockingClient, port};
 use crate::{LockError, LockResult as Result, RetryPolicy, Session};
 
 const DIR: &str = "/dir";
@@ -331,7 +332,7 @@ impl Fixture {
             present: Mutex::default(),
             held_back: Mutex::default(),
         });
-        let session = Session::from_client(Arc::<Scripted>::clone(&client)).unwrap();
+        let session = Session::from_client(port(Arc::<Scripted>::clone(&client))).unwrap();
         Fixture { server, client, session }
     }
 

@@ -1,9 +1,10 @@
 //! Writers that become readers.
 
 use super::*;
-use crate::client::{self, BlockingClient, EventSink, Reply, ZooKeeperClient};
+use crate::client::{self, EventSink, Reply, ZooKeeperClient};
 use crate::error::ZkResult;
 use crate::fake::SequenceEnd;
+use crate::tests::{BlockingClient, port};
 use crate::{DowngradeError, ReadGuard, ReadWriteLock, WriteGuard};
 
 /// The calls of a downgrade, in order.
@@ -262,7 +263,7 @@ impl BlockingClient for BorrowedClient {
 fn downgrade_that_ends_before_its_create_is_answered_is_undone_after_it() {
     let zk = SimulatedZooKeeper::new();
     let client = zk.connect(LONG);
-    let session = Session::from_client(Arc::new(BorrowedClient(client.clone()))).unwrap();
+    let session = Session::from_client(port(Arc::new(BorrowedClient(client.clone())))).unwrap();
     let fixture = Fixture { client, session };
     let writer = fixture.sharing().write().unwrap();
     let (begun, begins) = unbounded();

@@ -9,14 +9,14 @@ mod oracle;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::client::{AnyClient, CreateMode};
+use crate::client::{CreateMode, ZooKeeperClient};
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Observer, Request, RequestEvent, RequestSpec};
 use crate::session::FirstContact;
 use crate::tests::simulation::random::Random;
-use crate::tests::{ManualRuntime, SteppedClient};
+use crate::tests::{BlockingFake, ManualRuntime, SteppedClient};
 use crate::time::Runtime;
 
 /// How many runs there are unless the environment says otherwise.
@@ -36,7 +36,8 @@ impl Client {
     fn new(zk: &SimulatedZooKeeper, blocks: bool) -> Client {
         let simulated = zk.connect(LONG);
         let stepped = SteppedClient::new(Arc::clone(&simulated));
-        let client = if blocks { AnyClient::from(simulated.clone()) } else { stepped.clone().into() };
+        let client: Arc<dyn ZooKeeperClient> =
+            if blocks { BlockingFake::on(simulated.clone()) } else { stepped.clone() };
         let runtime = Arc::new(ManualRuntime::default());
         let contact = FirstContact::by(runtime.now(), LONG, "the test");
         let session = Session::open(Ok(client), runtime.clone(), None, contact).unwrap();

@@ -71,7 +71,6 @@ impl Core {
             Task::CallBack(seat) => self.submit_callback(move || seat.observer.deliver()),
             Task::LeaveBehind(target) => self.leave_behind(target),
             Task::CompleteEnd => {
-                self.runtime.abandon();
                 // On a worker: this may be a thread of the client's, with its locks held, and a
                 // notification may drop what is the application's.
                 self.submit_as(Priority::Session, Core::complete_end);

@@ -7,12 +7,13 @@ use std::time::Duration;
 use super::announcer::Announcer;
 use super::orphans::Orphans;
 use super::{Core, Driver, Origin};
-use crate::client::{AnyClient, ClientEvent, Granted, ZooKeeperClient};
+use crate::client::{ClientEvent, Granted, SessionRuntime, ZooKeeperClient};
 use crate::engine::lease::Lease;
 use crate::engine::{Engine, Settings};
 use crate::error::LossReason;
 use crate::external::External;
 use crate::lock_order::Mutex;
+use crate::logging;
 use crate::process::Process;
 use crate::recipe::session_tag::SessionTag;
 use crate::session::alarm::Alarm;
@@ -24,11 +25,12 @@ impl Core {
     ///
     /// A client whose session was not opened before the given moment brings its first proof along.
     pub(crate) fn start(
-        client: AnyClient,
+        client: Arc<dyn ZooKeeperClient>,
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,
     ) -> Arc<Core> {
-        let client = External::new("a ZooKeeper client", client.on(&runtime), &runtime);
+        client.run_on(&SessionRuntime::of(&runtime));
+        let client = External::new("a ZooKeeper client", client, &runtime);
         let (end, finish) = (Setter::new(), Setter::new());
         let (ended, finished) = (end.latch().clone(), finish.latch().clone());
         let now = runtime.now();
@@ -90,7 +92,7 @@ impl Core {
         client: Arc<dyn ZooKeeperClient>,
         runtime: Arc<dyn Runtime>,
     ) -> Arc<Core> {
-        let core = Core::start(client.into(), runtime, None);
+        let core = Core::start(client, runtime, None);
         let mut driver = core.driver_now();
         driver.engine.end(LossReason::SessionExpired);
         driver.engine.complete_end();
@@ -106,7 +108,8 @@ impl Core {
         let before = self.runtime.now();
         let in_contact = self.client.subscribe(Arc::new(move |event| {
             if let Some(core) = weak.upgrade() {
-                core.on_event(event);
+                // On a thread of the client's, which a logger that blocks must not hold up.
+                logging::deferring(|| core.on_event(event));
             }
         }));
         if in_contact {

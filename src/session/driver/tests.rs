@@ -8,14 +8,15 @@ use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
 use crate::client::KEEP_ALIVE_PATH;
-use crate::client::{Acl, BlockingClient, Call, EventSink, Granted, Permissions, Reply, ZooKeeperClient};
+use crate::client::{Acl, Call, EventSink, Granted, Permissions, Reply, ZooKeeperClient};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::recipe::path::ZNodePath;
 use crate::session::threads::Threads;
 use crate::session::{FirstContact, MAX_CLOSE_SILENCE};
 use crate::tests::{
-    ManualRuntime, in_background, next, open_client_on_manual_runtime, open_on_manual_runtime,
+    BlockingClient, ManualRuntime, in_background, next, open_client_on_manual_runtime,
+    open_on_manual_runtime, port,
 };
 use crate::time::Runtime;
 use crate::{BlockingWriteLock, LossReason, Session, SessionState};
@@ -77,7 +78,7 @@ fn client_is_not_called_back_during_an_event() {
         lock: Arc::default(),
         was_called_back: AtomicBool::new(false),
     });
-    let _session = Session::from_client(client.clone()).unwrap();
+    let _session = Session::from_client(port(client.clone())).unwrap();
     simulated.disconnect();
     simulated.reconnect();
     assert!(!client.was_called_back.load(Ordering::SeqCst));
@@ -107,7 +108,7 @@ impl BlockingClient for LosesContact {
 #[test]
 fn contact_lost_during_subscription_is_noticed() {
     let simulated = SimulatedZooKeeper::new().connect(Duration::from_secs(1));
-    let refused = Session::from_client(Arc::new(LosesContact(simulated)));
+    let refused = Session::from_client(port(Arc::new(LosesContact(simulated))));
     assert!(refused.is_err(), "no session is opened without contact: {refused:?}");
 }
 
@@ -149,7 +150,7 @@ fn a_reconnect_during_subscription_counts_from_its_own_disconnect() {
     let opened = runtime.now();
     let client = Arc::new(SubscribesSlowly { simulated, runtime: Arc::clone(&runtime) });
     let contact = FirstContact::by(opened, TIMEOUT, "the simulation");
-    let session = Session::open(Ok(client), runtime, None, contact).unwrap();
+    let session = Session::open(Ok(port(client)), runtime, None, contact).unwrap();
     let core = session.core();
     let end = core.lease_end();
     assert!(opened < end && end <= opened.after(TIMEOUT), "{:?} after it", end.since(opened));

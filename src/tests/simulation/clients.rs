@@ -16,8 +16,9 @@ use super::runtime::SimulatedRuntime;
 use super::scheduler::DIRS;
 use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
-use crate::client::AnyClient;
+use crate::client::ZooKeeperClient;
 use crate::session::{Core, Factory, FirstContact};
+use crate::tests::port;
 use crate::time::{Moment, Runtime};
 use crate::{LockError, LockResult as Result, Session};
 
@@ -29,13 +30,13 @@ struct NewClient {
 }
 
 impl NewClient {
-    fn connect(&self, world: &Arc<World>) -> Result<AnyClient> {
+    fn connect(&self, world: &Arc<World>) -> Result<Arc<dyn ZooKeeperClient>> {
         if world.profile.on_wire {
             let connection = SimulatedConnection::new(world, self.number);
             connection.wait_for_contact()?;
-            return Ok(AnyClient::Port(connection));
+            return Ok(connection);
         }
-        Ok(Wire::new(world, self.number, self.min_idle_for_ping).into())
+        Ok(port(Wire::new(world, self.number, self.min_idle_for_ping)))
     }
 }
 
@@ -165,7 +166,6 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         to_spawn: VecDeque::new(),
         timers: Vec::new(),
         shut_down: false,
-        generation: 0,
         at_work: 0,
         most_workers: state.random.of(&[2, 3, 16]),
         sink: None,

@@ -15,11 +15,12 @@ use super::link::Fate;
 use super::world::{World, short};
 use crate::client::KEEP_ALIVE_PATH;
 use crate::client::{
-    BlockingClient, Call, ClientEvent, CreateMode, EventSink, Op, Reply, Transacted, Verbs, ZooKeeperClient,
+    Call, ClientEvent, CreateMode, EventSink, Op, Reply, Transacted, Verbs, ZooKeeperClient,
 };
 use crate::error::{ZkError, ZkResult};
 use crate::fake::SimulatedClient;
 use crate::recipe::znode_name::generated_sequence;
+use crate::tests::BlockingClient;
 
 pub(super) struct Wire {
     world: Arc<World>,

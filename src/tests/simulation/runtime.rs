@@ -100,13 +100,6 @@ impl Runtime for SimulatedRuntime {
         is_one_set
     }
 
-    fn abandon(&self) {
-        let mut state = self.world.state();
-        let client = &mut state.clients[self.client];
-        client.generation += 1;
-        client.at_work = 0;
-    }
-
     fn shut_down(&self) {
         let dropped = {
             let mut state = self.world.state();

@@ -42,8 +42,8 @@ struct Thread {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A worker of this generation of its session's workers.
-    Worker(u64),
+    /// A worker of its session.
+    Worker,
     Callback,
     /// Working on this lock, if on any.
     User(Option<usize>),
@@ -293,14 +293,14 @@ impl<'a> Scheduler<'a> {
     // ---- threads
 
     fn work(&mut self, client: usize) {
-        let (job, generation) = {
+        let job = {
             let mut state = self.world.state();
             let client = &mut state.clients[client];
             let Some((_, job)) = client.jobs.pop_front() else { return };
             client.at_work += 1;
-            (job, client.generation)
+            job
         };
-        self.spawn(client, Kind::Worker(generation), job);
+        self.spawn(client, Kind::Worker, job);
     }
 
     fn start(&mut self, client: usize) {
@@ -329,7 +329,7 @@ impl<'a> Scheduler<'a> {
         self.last_thread += 1;
         let number = self.last_thread;
         let name = match kind {
-            Kind::Worker(_) => "worker",
+            Kind::Worker => "worker",
             Kind::Callback => "callback",
             Kind::User(_) | Kind::Blocking => "user",
             Kind::Spawned(name) => name,
@@ -363,12 +363,7 @@ impl<'a> Scheduler<'a> {
         }
         let mut state = self.world.state();
         match thread.kind {
-            Kind::Worker(generation) => {
-                let client = &mut state.clients[thread.client];
-                if client.generation == generation {
-                    client.at_work -= 1;
-                }
-            }
+            Kind::Worker => state.clients[thread.client].at_work -= 1,
             Kind::User(Some(lock)) => state.locks[lock].users -= 1,
             Kind::Callback | Kind::User(None) | Kind::Blocking | Kind::Spawned(_) => {}
         }

@@ -127,8 +127,7 @@ pub(super) struct ClientState {
     /// Ordered by their time.
     pub(super) timers: Vec<Timer>,
     pub(super) shut_down: bool,
-    pub(super) generation: u64,
-    /// Working workers of this generation, and their maximum number.
+    /// Working workers, and their maximum number.
     pub(super) at_work: usize,
     pub(super) most_workers: usize,
 

@@ -1,15 +1,13 @@
 //! Read-write locks under faults: connections cut and silent, sessions that end, processes that are
 //! killed.
 
-use std::sync::Arc;
 use std::thread;
 
-use zookeeper_recipes_lock::{LossReason, Session, SessionState};
+use zookeeper_recipes_lock::{LossReason, SessionState};
 
 use super::{Waiting, lock_on};
 use crate::child_test::ChildTest;
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, next, session, unique_dir};
-use crate::handle;
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::eventually;
@@ -136,25 +134,4 @@ fn downgrade_with_a_lost_reply_succeeds() {
         reading.unlock().unwrap();
         writer.await_acquired();
     });
-}
-
-#[test]
-fn downgrade_during_close_leaves_no_znode_on_a_borrowed_handle() {
-    let dir = unique_dir("downgrade-closed");
-    let relay = Relay::to(server::shared().connect_string());
-    let handle = Arc::new(handle::connect(&relay.connect_string(), LONG));
-    let session = Session::from_zookeeper(Arc::clone(&handle), LONG).unwrap();
-    let writing = lock_on(&session, &dir).write().unwrap();
-    relay.swallow();
-    thread::scope(|scope| {
-        let downgrading = scope.spawn(|| writing.downgrade().map(drop));
-        eventually("the create is sent", || relay.bytes_held() > 0);
-        session.close();
-        let failed = downgrading.join().unwrap().unwrap_err();
-        assert!(failed.error.is_closed(), "{failed}");
-    });
-    relay.restore();
-    // The reader's znode is created before the writer's is deleted.
-    Observer::at(server::shared()).await_children(&dir, 0);
-    assert!(handle.exists("/", false).is_ok(), "the handle belongs to the application");
 }

@@ -66,7 +66,7 @@ impl Fixture {
         let runtime = Arc::new(ManualRuntime::default());
         let client = Arc::new(PingingClient { simulated, owns_session, sink: Mutex::default() });
         let contact = FirstContact::by(runtime.now(), TIMEOUT, "the simulation");
-        let session = Session::open(Ok(client.clone()), runtime.clone(), Some(runtime.now()), contact);
+        let session = Session::open(Ok(port(client.clone())), runtime.clone(), Some(runtime.now()), contact);
         Fixture { zookeeper, client, runtime, session: session.unwrap() }
     }
 

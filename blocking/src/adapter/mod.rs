@@ -16,10 +16,10 @@
 //! - Within a chroot, it gives a watch on `/` the path "", and calls the application's default
 //!   watcher instead of the closure. There is no remedy here: such a watch never fires.
 //! - A call that is made while its I/O thread starts may not wake that thread, and then no call does.
-//!   [`borrow`](Adapter::borrow) waits before it makes any.
+//!   [`adapter`] waits before it makes any.
 //! - Dropping its last handle makes a blocking call, so a dedicated thread drops it.
 //!
-//! Calls block as long as packets are swallowed. The port's contract allows this, and the session's
+//! Calls block as long as packets are swallowed. The contract allows this, and the
 //! workers absorb it.
 
 mod connection_state;
@@ -36,20 +36,27 @@ use parking_lot::Mutex;
 use zookeeper::{Subscription, ZooKeeper};
 
 use self::connection_state::ConnectionState;
+pub use self::convert::error_of;
 use self::convert::{from_stat, to_acl, to_create_mode};
 use self::watches::HandleWatches;
-use super::{Acl, BlockingClient, Call, CreateMode, DEFAULT_TICK, EventSink, Granted, Reply};
-use crate::error::{ZkError, ZkResult};
+use zookeeper_recipes_lock::client::{Call, CreateMode, EventSink, Granted, Reply};
+use zookeeper_recipes_lock::{Acl, ZkError, ZkResult};
+
+use crate::BlockingClient;
 
 /// By then the I/O thread of a handle that was just opened has started.
 const MAX_START: Duration = Duration::from_millis(100);
+
+/// The longest tick that the servers of a handle may have: a report takes a full one, and a tenth more for late
+/// timers.
+const MAX_TICK: Duration = Duration::from_secs(2);
 
 /// Added to the crate's idle time before a ping: the crate's timer ticks in tenths of a second.
 const AFTER_PING: Duration = Duration::from_millis(200);
 
 /// A handle that the application keeps. Its default watcher is the application's, so each watch
 /// takes a closure.
-pub(crate) struct Adapter {
+struct Adapter {
     /// `None` once closed.
     zk: Mutex<Option<Arc<ZooKeeper>>>,
     connection: Arc<ConnectionState>,
@@ -57,10 +64,17 @@ pub(crate) struct Adapter {
     watches: HandleWatches,
 }
 
+/// Makes a client of a handle that the application keeps, as soon as that reports its state; an older one may not.
+/// See [`session_on`](crate::session_on), which needs it.
+#[must_use]
+pub fn adapter(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<dyn BlockingClient> {
+    Adapter::borrow(zk, session_timeout)
+}
+
 impl Adapter {
-    /// Uses a handle that the application keeps, as soon as it reports its state; an older one may not.
-    pub(crate) fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<Adapter> {
-        let granted = Granted::new(session_timeout).with_tick(DEFAULT_TICK);
+    fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<Adapter> {
+        let granted = Granted::new(session_timeout);
+        let granted = granted.with_report_delay(granted.report_delay.min(MAX_TICK * 11 / 10));
         let connection = Arc::new(ConnectionState::new(granted));
         let weak = Arc::downgrade(&connection);
         let (reports, first_report) = bounded(1);
@@ -83,7 +97,7 @@ impl Adapter {
     fn ask<T>(&self, call: impl FnOnce(&ZooKeeper) -> zookeeper::ZkResult<T>) -> ZkResult<T> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
         let before = self.connection.before_call()?;
-        let result = call(&zk).map_err(ZkError::from);
+        let result = call(&zk).map_err(error_of);
         self.connection.after_call(before, result)
     }
 }
@@ -92,13 +106,12 @@ impl Adapter {
 impl Adapter {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<Reply> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
+        let theirs = to_create_mode(mode).ok_or(ZkError::Unimplemented)?;
         let before = self.connection.before_call()?;
         let created =
-            zk.create(path, data.to_vec(), to_acl(acl), to_create_mode(mode)).map_err(|error| {
-                match (mode, error) {
-                    (CreateMode::Container, zookeeper::ZkError::Unimplemented) => ZkError::Unimplemented,
-                    _ => error.into(),
-                }
+            zk.create(path, data.to_vec(), to_acl(acl), theirs).map_err(|error| match (mode, error) {
+                (CreateMode::Container, zookeeper::ZkError::Unimplemented) => ZkError::Unimplemented,
+                _ => error_of(error),
             });
         let path = created.clone();
         let result = self.connection.after_call(before, created);

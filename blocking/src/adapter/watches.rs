@@ -106,9 +106,9 @@ impl Drop for OneShotWatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Granted;
     use std::time::Duration;
     use zookeeper::{KeeperState, WatchedEventType};
+    use zookeeper_recipes_lock::client::Granted;
 
     fn watches() -> HandleWatches {
         HandleWatches::new(&Arc::new(ConnectionState::new(Granted::new(Duration::from_secs(30)))))

@@ -1,7 +1,7 @@
 //! A daemon that has a handle of the crate `zookeeper` already, and takes a lock on its session.
 //!
 //! ```text
-//! cargo run --features zookeeper --example from_zookeeper -- 127.0.0.1:2181
+//! cargo run --example from_zookeeper -- 127.0.0.1:2181
 //! ```
 
 use std::error::Error;
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zookeeper::ZooKeeper;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockError, ProtocolSupport, Session};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, ProtocolSupport};
+use zookeeper_recipes_lock_blocking::{error_of, session_on};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -18,12 +19,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         .init();
     let connect = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:2181".to_owned());
     let handle = Arc::new(ZooKeeper::connect(&connect, SESSION_TIMEOUT, |_| {})?);
-    let session = Session::from_zookeeper(Arc::clone(&handle), SESSION_TIMEOUT)?;
+    let session = session_on(Arc::clone(&handle), SESSION_TIMEOUT)?;
 
     // A call on the handle, repeated after a lost connection.
     let servers = ProtocolSupport::new(&session).retry_operation(|| {
         let stat = handle.exists("/zookeeper", false);
-        stat.map_err(|error| LockError::from_client("look for", "/zookeeper", error.into()))
+        stat.map_err(|error| LockError::from_client("look for", "/zookeeper", error_of(error)))
     })?;
     println!("the server keeps its own data in /zookeeper: {}", servers.is_some());
 

@@ -1,28 +1,45 @@
-//! Locks and trackers on handles of the crate `zookeeper` that the application has opened.
+//! Locks and trackers on handles of the crate `zookeeper` that the application has opened, on real servers.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "in a test, a panic is the failure report, and its output is shown with it"
+)]
+
+#[path = "../../../tests/integration/fixtures.rs"]
+#[allow(dead_code, reason = "shared with the tests of the library")]
+mod fixtures;
+#[path = "../../../tests/support/handle.rs"]
+mod handle;
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+
+mod conformance;
+
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::unbounded;
 use zookeeper::ZooKeeper;
-use zookeeper_recipes_lock::conformance::own;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, LockError, LockOptions, LossReason, NodeTracker, ProtocolSupport, RetryPolicy,
-    Session, SessionState, Wait, WriteLock, ZooKeeperOperation,
+    BlockingWriteLock, LockDirectory, LockError, LockOptions, LossReason, NodeTracker, ProtocolSupport,
+    ReadWriteLock, Repeat, RetryPolicy, RunOnce, Session, SessionState, Wait, WriteLock, ZooKeeperOperation,
 };
+use zookeeper_recipes_lock_blocking::{adapter, error_of, session_on};
 
-use crate::fixtures::{
-    Call, ErrorVariant, LONG, Observer, RecordingListener, SHORT, next, session, unique_dir,
-};
-use crate::handle;
-use crate::support::relay::Relay;
-use crate::support::server;
-use crate::support::wait::{deadline, eventually};
+use fixtures::{Call, ErrorVariant, LONG, Observer, RecordingListener, SHORT, next, session, unique_dir};
+use support::relay::Relay;
+use support::server;
+use support::wait::{deadline, eventually};
 
 /// A session on a new handle.
 fn on_a_handle(connect_string: &str, timeout: Duration) -> Session {
     let handle = Arc::new(handle::connect(connect_string, timeout));
-    Session::from_zookeeper(handle, timeout).unwrap()
+    session_on(handle, timeout).unwrap()
 }
 
 /// A call on a handle that has yet to start may get no answer, so no call is made before its first state.
@@ -32,7 +49,7 @@ fn handle_is_not_called_before_it_reports_its_state() {
     // On a busy machine the state may come too late.
     let has_contact = |_| {
         let zk = Arc::new(ZooKeeper::connect(&relay.connect_string(), LONG, |_| {}).unwrap());
-        own::adapter(zk, LONG).subscribe(Arc::new(|_| {}))
+        adapter(zk, LONG).subscribe(Arc::new(|_| {}))
     };
     assert!((0..20).any(has_contact));
 }
@@ -166,7 +183,7 @@ impl ZooKeeperOperation for Write<'_> {
     fn execute(&mut self) -> Result<(), LockError> {
         self.attempts += 1;
         let written = self.handle.set_data(self.path, b"new".to_vec(), None);
-        written.map(drop).map_err(|error| LockError::from_client("write", self.path, error.into()))
+        written.map(drop).map_err(|error| LockError::from_client("write", self.path, error_of(error)))
     }
 }
 
@@ -174,7 +191,7 @@ impl ZooKeeperOperation for Write<'_> {
 fn operation_on_a_handle_is_retried_after_a_lost_connection() {
     let relay = Relay::to(server::shared().connect_string());
     let handle = Arc::new(handle::connect(&relay.connect_string(), LONG));
-    let session = Session::from_zookeeper(Arc::clone(&handle), LONG).unwrap();
+    let session = session_on(Arc::clone(&handle), LONG).unwrap();
     let path = unique_dir("handle-write");
     let policy = RetryPolicy::constant(Duration::from_millis(50)).with_attempts(u32::MAX);
     let options = LockOptions::new().retry(policy.with_total_time(deadline()));
@@ -198,9 +215,118 @@ fn operation_on_a_handle_is_retried_after_a_lost_connection() {
 
 #[test]
 fn factory_on_a_handle_that_fails_is_an_error() {
-    let refused =
-        Session::from_client_factory(|| -> Result<Arc<zookeeper_recipes_lock::fake::SimulatedClient>, _> {
-            Err(LockError::from_client("connect", "the ensemble", zookeeper::ZkError::AuthFailed.into()))
-        });
+    let refused = Session::from_client_factory(|| {
+        let error = error_of(zookeeper::ZkError::AuthFailed);
+        Err(LockError::from_client("connect", "the ensemble", error))
+    });
     assert!(matches!(refused, Err(LockError::AccessDenied { .. })), "{refused:?}");
+}
+
+#[test]
+fn borrowed_handle_still_works_after_close() {
+    let dir = unique_dir("borrowed");
+    let (events, seen) = unbounded();
+    let zk =
+        ZooKeeper::connect(&server::shared().connect_string(), LONG, move |event| drop(events.send(event)));
+    let zk = Arc::new(zk.unwrap());
+    let session = session_on(Arc::clone(&zk), LONG).unwrap();
+    let observer = Observer::at(server::shared());
+    let held = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
+    let waiter = WriteLock::new(&session, &dir).unwrap();
+    assert!(!waiter.lock().unwrap());
+    held.unlock().unwrap();
+    eventually("the waiter owns the lock", || waiter.is_owner());
+    let third = WriteLock::new(&session, &dir).unwrap();
+    assert!(!third.lock().unwrap());
+    session.close();
+    assert!(observer.children(&dir).is_empty(), "close returns after the znodes are deleted");
+    assert!(!waiter.is_owner());
+    assert!(zk.exists("/", false).unwrap().is_some(), "the handle still works");
+    assert!(seen.try_recv().is_err(), "its default watcher got no event of the locks");
+    drop((session, waiter, third));
+    assert_eq!(Arc::strong_count(&zk), 1, "the library holds no reference");
+}
+
+#[test]
+fn session_on_a_borrowed_handle_dropped_with_a_guard_leaves_no_znode() {
+    let dir = unique_dir("borrowed-drop");
+    let zk = Arc::new(handle::connect(&server::shared().connect_string(), LONG));
+    let session = session_on(Arc::clone(&zk), LONG).unwrap();
+    let guard = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
+    drop(session);
+    assert!(guard.is_owner(), "the guard keeps the session open");
+    drop(guard);
+    Observer::at(server::shared()).await_children(&dir, 0);
+    eventually("the handle is released", || Arc::strong_count(&zk) == 1);
+}
+
+#[test]
+fn closed_handle_is_refused() {
+    let zk = Arc::new(handle::connect(&server::shared().connect_string(), LONG));
+    zk.exists("/", false).unwrap();
+    zk.close().unwrap();
+    let error = session_on(zk, Duration::from_secs(1)).unwrap_err();
+    assert!(matches!(error, LockError::Connect { .. }), "{error}");
+}
+
+#[test]
+fn transaction_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
+    let handle = handle::connect(&server::shared().connect_string(), LONG);
+    let session = session_on(Arc::new(handle), LONG).unwrap();
+    let guard = BlockingWriteLock::new(&session, &unique_dir("commit")).unwrap().lock().unwrap();
+    let error = guard.commit(|changes| changes.create("/made", "")).unwrap_err();
+    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn watches_work_on_a_handle() {
+    let dir = unique_dir("handle-watches");
+    let theirs = on_a_handle(&server::shared().connect_string(), LONG);
+    let directory = LockDirectory::new(&theirs, &dir).unwrap();
+    let leader = directory.watch_leader(Wait::forever()).unwrap();
+    let queue = directory.watch_queue(Wait::forever()).unwrap();
+    let ours = session(server::shared());
+    for _ in 0..3 {
+        let lock = WriteLock::new(&ours, &dir).unwrap();
+        assert!(lock.lock().unwrap());
+        let leads = |path: Option<String>| leader.leader().unwrap().map(|leader| leader.path) == path;
+        eventually("it leads", || leads(lock.id()));
+        eventually("it is in the queue", || queue.names().unwrap().len() == 1);
+        lock.unlock().unwrap();
+        eventually("nobody leads", || leads(None));
+        eventually("the queue is empty", || queue.names().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn job_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
+    let handle = handle::connect(&server::shared().connect_string(), LONG);
+    let session = session_on(Arc::new(handle), LONG).unwrap();
+    for repeat in [Repeat::Never, Repeat::UntilSuccess] {
+        let jobs = RunOnce::with_options(&session, &unique_dir("once"), LockOptions::new(), repeat).unwrap();
+        let error = jobs.run::<(), Infallible>("a", |_| panic!("it must not run")).unwrap_err();
+        assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn downgrade_during_close_leaves_no_znode_on_a_borrowed_handle() {
+    let dir = unique_dir("downgrade-closed");
+    let relay = Relay::to(server::shared().connect_string());
+    let handle = Arc::new(handle::connect(&relay.connect_string(), LONG));
+    let session = session_on(Arc::clone(&handle), LONG).unwrap();
+    let writing = ReadWriteLock::new(&session, &dir).unwrap().write().unwrap();
+    relay.swallow();
+    thread::scope(|scope| {
+        let downgrading = scope.spawn(|| writing.downgrade().map(drop));
+        eventually("the create is sent", || relay.bytes_held() > 0);
+        session.close();
+        let failed = downgrading.join().unwrap().unwrap_err();
+        assert!(failed.error.is_closed(), "{failed}");
+    });
+    relay.restore();
+    // The reader's znode is created before the writer's is deleted.
+    Observer::at(server::shared()).await_children(&dir, 0);
+    assert!(handle.exists("/", false).is_ok(), "the handle belongs to the application");
 }

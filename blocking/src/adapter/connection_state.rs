@@ -7,9 +7,8 @@
 use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, WatchedEventType, ZkState};
 
-use crate::client::{ClientEvent, EventSink, Granted};
-use crate::error::{ZkError, ZkResult};
-use crate::logging;
+use zookeeper_recipes_lock::client::{ClientEvent, EventSink, Granted};
+use zookeeper_recipes_lock::{ZkError, ZkResult};
 
 pub(super) struct ConnectionState {
     /// Stated by the application.
@@ -122,7 +121,7 @@ impl ConnectionState {
             (Err(ZkError::ConnectionLoss), HandleContact::Connected) if unchanged => {
                 state.change_to(HandleContact::Lost);
                 drop(state);
-                logging::warn!("the ZooKeeper client's io thread has ended");
+                log::warn!("the ZooKeeper client's io thread has ended");
                 return Err(ZkError::SessionExpired);
             }
             (Err(ZkError::ConnectionLoss), _) => {}
@@ -160,10 +159,10 @@ impl HandleState {
     }
 
     /// The sink never blocks, and calls back on other threads only. So it may be called under the
-    /// lock, which keeps events in order. The application's logger may not.
+    /// lock, which keeps events in order.
     fn emit(&self, event: ClientEvent) {
         if let Some(sink) = &self.sink {
-            logging::deferring(|| sink(event));
+            sink(event);
         }
     }
 }
@@ -179,11 +178,12 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    const CONNECTED: ClientEvent =
-        ClientEvent::Connected(Granted { session_timeout: TIMEOUT, report_delay: Duration::ZERO });
-
     fn granted() -> Granted {
         Granted::new(TIMEOUT).with_report_delay(Duration::ZERO)
+    }
+
+    fn connected() -> ClientEvent {
+        ClientEvent::Connected(granted())
     }
 
     fn in_use() -> ConnectionState {
@@ -208,7 +208,7 @@ mod tests {
         for state in [ZkState::Connected].into_iter().chain(states) {
             connection.on_state(state);
         }
-        assert_eq!(received(&events), [CONNECTED, ClientEvent::Disconnected, CONNECTED]);
+        assert_eq!(received(&events), [connected(), ClientEvent::Disconnected, connected()]);
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
         for state in [ZkState::Connecting, ZkState::Connected] {
             connection.on_state(state);
         }
-        assert_eq!(received(&events), [CONNECTED, ClientEvent::Disconnected, ClientEvent::SessionLost]);
+        assert_eq!(received(&events), [connected(), ClientEvent::Disconnected, ClientEvent::SessionLost]);
         assert_eq!(connection.before_call().unwrap_err(), ZkError::SessionExpired);
     }
 
@@ -263,7 +263,7 @@ mod tests {
         let (connection, events) = connection(in_use());
         let before = connection.before_call().unwrap();
         connection.after_call::<()>(before, Err(ZkError::NoNode)).unwrap_err();
-        assert_eq!(received(&events), [CONNECTED]);
+        assert_eq!(received(&events), [connected()]);
     }
 
     #[test]
@@ -281,17 +281,7 @@ mod tests {
         connection.on_state(ZkState::Connecting);
         assert_eq!(received(&events), [ClientEvent::Disconnected]);
         connection.on_state(ZkState::Connected);
-        assert_eq!(received(&events), [CONNECTED]);
-    }
-
-    #[test]
-    fn nothing_is_logged_under_the_lock() {
-        let connection = Arc::new(in_use());
-        connection.subscribe(Arc::new(|_| logging::warn!("an event")));
-        let lines = crate::tests::logged(|| connection.on_state(ZkState::Connected));
-        assert_eq!(lines, [""; 0], "on the thread that holds the lock");
-        let after = crate::tests::logged(|| logging::warn!("a line"));
-        assert_eq!(after, ["a line"]);
+        assert_eq!(received(&events), [connected()]);
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! Conversions between the types of the crate `zookeeper` and those of the port.
+
+use zookeeper_recipes_lock::client::{CreateMode, Stat};
+use zookeeper_recipes_lock::{Acl, Permissions, ZkError};
+
+pub(super) fn to_acl(acl: &[Acl]) -> Vec<zookeeper::Acl> {
+    acl.iter()
+        .map(|entry| zookeeper::Acl::new(to_permission(entry.permissions), &entry.scheme, &entry.id))
+        .collect()
+}
+
+fn to_permission(permissions: Permissions) -> zookeeper::Permission {
+    use zookeeper::Permission as Theirs;
+    let pairs = [
+        (Permissions::READ, Theirs::READ),
+        (Permissions::WRITE, Theirs::WRITE),
+        (Permissions::CREATE, Theirs::CREATE),
+        (Permissions::DELETE, Theirs::DELETE),
+        (Permissions::ADMIN, Theirs::ADMIN),
+    ];
+    let granted = pairs.into_iter().filter(|(ours, _)| permissions.contains(*ours));
+    granted.fold(Theirs::NONE, |all, (_, theirs)| all | theirs)
+}
+
+/// `None` for one that the crate does not know.
+pub(super) fn to_create_mode(mode: CreateMode) -> Option<zookeeper::CreateMode> {
+    Some(match mode {
+        CreateMode::Persistent => zookeeper::CreateMode::Persistent,
+        CreateMode::Ephemeral => zookeeper::CreateMode::Ephemeral,
+        CreateMode::PersistentSequential => zookeeper::CreateMode::PersistentSequential,
+        CreateMode::EphemeralSequential => zookeeper::CreateMode::EphemeralSequential,
+        CreateMode::Container => zookeeper::CreateMode::Container,
+        _ => return None,
+    })
+}
+
+pub(super) fn from_stat(stat: zookeeper::Stat) -> Stat {
+    Stat {
+        czxid: stat.czxid,
+        mzxid: stat.mzxid,
+        ctime: stat.ctime,
+        mtime: stat.mtime,
+        version: stat.version,
+        cversion: stat.cversion,
+        aversion: stat.aversion,
+        ephemeral_owner: stat.ephemeral_owner,
+        data_length: stat.data_length,
+        num_children: stat.num_children,
+        pzxid: stat.pzxid,
+    }
+}
+
+/// Returns the library's error for one of the crate `zookeeper`.
+#[must_use]
+pub fn error_of(error: zookeeper::ZkError) -> ZkError {
+    use zookeeper::ZkError as Theirs;
+    match error {
+        Theirs::ConnectionLoss => ZkError::ConnectionLoss,
+        Theirs::OperationTimeout => ZkError::OperationTimeout,
+        Theirs::SessionExpired => ZkError::SessionExpired,
+        Theirs::SessionMoved => ZkError::SessionMoved,
+        Theirs::AuthFailed => ZkError::AuthFailed,
+        Theirs::NoAuth => ZkError::NoAuth,
+        Theirs::NoNode => ZkError::NoNode,
+        Theirs::NodeExists => ZkError::NodeExists,
+        Theirs::NotEmpty => ZkError::NotEmpty,
+        Theirs::BadVersion => ZkError::BadVersion,
+        Theirs::NoChildrenForEphemerals => ZkError::NoChildrenForEphemerals,
+        Theirs::InvalidACL => ZkError::InvalidAcl,
+        Theirs::BadArguments => ZkError::BadArguments,
+        Theirs::NotReadOnly => ZkError::NotReadOnly,
+        Theirs::MarshallingError => ZkError::MarshallingError,
+        // The crate knows no code of a quota or of throttling, and reports this one. Every server
+        // implements what the adapter calls, but for containers.
+        Theirs::Unimplemented => ZkError::Throttled,
+        other => ZkError::Other(other as i32),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_convert_by_name() {
+        let each = [
+            (Permissions::READ, "READ"),
+            (Permissions::WRITE, "WRITE"),
+            (Permissions::CREATE, "CREATE"),
+            (Permissions::DELETE, "DELETE"),
+            (Permissions::ADMIN, "ADMIN"),
+        ];
+        for (permission, name) in each {
+            assert_eq!(to_permission(permission).to_string(), name);
+        }
+        assert_eq!(to_permission(Permissions::READ | Permissions::ADMIN).to_string(), "READ|ADMIN");
+        assert_eq!(to_permission(Permissions::ALL).to_string(), "ALL");
+        assert_eq!(to_permission(Permissions::NONE).to_string(), "NONE");
+    }
+
+    #[test]
+    fn unknown_error_keeps_its_code() {
+        assert_eq!(error_of(zookeeper::ZkError::NoWatcher), ZkError::Other(-121));
+        assert_eq!(error_of(zookeeper::ZkError::InvalidACL), ZkError::InvalidAcl);
+    }
+}

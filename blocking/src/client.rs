@@ -1,0 +1,274 @@
+//! [`BlockingClient`], and the [`ZooKeeperClient`] that is made of one.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use zookeeper_recipes_lock::client::{
+    Call, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Reply, ZooKeeperClient,
+};
+use zookeeper_recipes_lock::{ZkError, ZkResult};
+
+use crate::workers::Workers;
+
+/// A client whose calls wait for their replies.
+///
+/// The simplest client to write. Its calls are made on threads of their own, several of them at once, so that
+/// a waiting lock occupies none. A [`ZooKeeperClient`] that does not block saves the threads, and round trips.
+///
+/// # The contract
+/// That of [`ZooKeeperClient`], whose methods explain those of the same name here, with these
+/// differences:
+/// - A call blocks until the server has answered or contact is lost. It may block longer when
+///   packets are swallowed.
+/// - Calls of different threads may take effect in any order.
+/// - The sink makes no call on the thread on which it is called, but for
+///   [`remove_watches`](BlockingClient::remove_watches). So it may be called under a lock that that
+///   does not take.
+pub trait BlockingClient: Send + Sync {
+    /// Makes a call, and returns the reply of its kind. It is never a [`Call::CreateAndList`]: the
+    /// session makes the two calls in sequence. The client refuses what it does not know with
+    /// [`Unimplemented`](zookeeper_recipes_lock::ZkError::Unimplemented).
+    ///
+    /// # Errors
+    /// Those that the call names, or one of the contract.
+    fn call(&self, call: &Call) -> ZkResult<Reply>;
+
+    /// See [`ZooKeeperClient::remove_watches`].
+    fn remove_watches(&self, path: &str) {
+        let _ = path;
+    }
+
+    /// See [`ZooKeeperClient::subscribe`].
+    fn subscribe(&self, sink: EventSink) -> bool;
+
+    /// See [`ZooKeeperClient::session_id`].
+    fn session_id(&self) -> Option<i64> {
+        None
+    }
+
+    /// See [`ZooKeeperClient::server`].
+    fn server(&self) -> Option<String> {
+        None
+    }
+
+    /// See [`ZooKeeperClient::session_timeout`].
+    fn session_timeout(&self) -> Duration;
+
+    /// See [`ZooKeeperClient::report_delay`].
+    fn report_delay(&self) -> Duration {
+        Granted::new(self.session_timeout()).report_delay
+    }
+
+    /// See [`ZooKeeperClient::reports_pings`].
+    fn reports_pings(&self) -> bool {
+        false
+    }
+
+    /// See [`ZooKeeperClient::min_idle_for_ping`].
+    fn min_idle_for_ping(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// See [`ZooKeeperClient::owns_session`].
+    fn owns_session(&self) -> bool {
+        true
+    }
+
+    /// See [`ZooKeeperClient::jute_max_buffer`].
+    fn jute_max_buffer(&self) -> usize {
+        1024 * 1024
+    }
+
+    /// See [`ZooKeeperClient::chroot`].
+    fn chroot(&self) -> Option<String> {
+        None
+    }
+
+    /// See [`ZooKeeperClient::close`].
+    fn close(&self);
+}
+
+/// Makes a client for [`Session::from_client`](zookeeper_recipes_lock::Session::from_client) of one whose calls
+/// block. It starts threads when there are calls, at most 16 for those that may wait, and a session that
+/// ends waits for none of them.
+pub fn on_workers<T: BlockingClient + ?Sized + 'static>(client: Arc<T>) -> Arc<dyn ZooKeeperClient> {
+    Arc::new(OnWorkers { client, workers: Workers::new(), under_way: Arc::default() })
+}
+
+/// See [`on_workers`].
+struct OnWorkers<T: ?Sized> {
+    client: Arc<T>,
+    workers: Workers,
+    under_way: Arc<UnderWay>,
+}
+
+/// The calls under way. Whoever takes one out ends it: the worker with its outcome, or the end of the session.
+#[derive(Default)]
+struct UnderWay(Mutex<Calls>);
+
+#[derive(Default)]
+struct Calls {
+    last: u64,
+    by_number: BTreeMap<u64, Done>,
+    has_ended: bool,
+}
+
+impl UnderWay {
+    /// Returns the number of the call. After the end, the call fails.
+    fn begin(&self, done: Done) -> Option<u64> {
+        let mut calls = self.0.lock();
+        if calls.has_ended {
+            drop(calls);
+            done.finish(Err(ZkError::SessionExpired));
+            return None;
+        }
+        calls.last += 1;
+        let number = calls.last;
+        calls.by_number.insert(number, done);
+        Some(number)
+    }
+
+    fn finish(&self, number: u64, outcome: ZkResult<Reply>) {
+        let done = self.0.lock().by_number.remove(&number);
+        if let Some(done) = done {
+            done.finish(outcome);
+        }
+    }
+
+    /// Fails the calls under way, which may be stuck, and later ones.
+    fn end(&self) {
+        let ended = {
+            let mut calls = self.0.lock();
+            calls.has_ended = true;
+            mem::take(&mut calls.by_number)
+        };
+        ended.into_values().for_each(|done| done.finish(Err(ZkError::SessionExpired)));
+    }
+}
+
+/// Ends a call when its job is dropped: there is no thread for it.
+struct Ending {
+    under_way: Arc<UnderWay>,
+    number: u64,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.under_way.finish(self.number, Err(ZkError::ConnectionLoss));
+    }
+}
+
+/// Makes any call, and contains a panic: then the call may have taken effect, like one whose reply was lost.
+fn make<T: BlockingClient + ?Sized>(client: &T, call: &Call) -> ZkResult<Reply> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| match call {
+        Call::CreateAndList { .. } => create_and_list(client, call),
+        call => client.call(call),
+    }));
+    outcome.unwrap_or_else(|_| {
+        log::error!("the ZooKeeper client panicked, so the outcome of a call is unknown");
+        Err(ZkError::ConnectionLoss)
+    })
+}
+
+/// Makes the two calls of a [`Call::CreateAndList`].
+fn create_and_list<T: BlockingClient + ?Sized>(client: &T, call: &Call) -> ZkResult<Reply> {
+    let Call::CreateAndList { dir, prefix, data, acl } = call else { return Err(ZkError::Unimplemented) };
+    let path = [&**dir, "/", &**prefix].concat().into();
+    let (data, acl, mode) = (Arc::clone(data), Arc::clone(acl), CreateMode::EphemeralSequential);
+    let Reply::Created { path, stat } = client.call(&Call::Create { path, data, acl, mode })? else {
+        return Err(ZkError::MarshallingError);
+    };
+    let list = Call::GetChildren { path: Arc::clone(dir), watch: false };
+    let children = match client.call(&list) {
+        Ok(Reply::Children(names)) => Ok(names),
+        Ok(_) => Err(ZkError::MarshallingError),
+        Err(error) => Err(error),
+    };
+    let enqueued = Enqueued::new(path, children);
+    Ok(Reply::Enqueued(match stat {
+        Some(stat) => enqueued.with_stat(stat),
+        None => enqueued,
+    }))
+}
+
+impl<T: BlockingClient + ?Sized + 'static> ZooKeeperClient for OnWorkers<T> {
+    fn submit(&self, call: Call, done: Done) {
+        let urgency = done.urgency();
+        let Some(number) = self.under_way.begin(done) else { return };
+        let (client, under_way) = (Arc::clone(&self.client), Arc::clone(&self.under_way));
+        let ending = Ending { under_way, number };
+        let job = move || ending.under_way.finish(number, make(&*client, &call));
+        self.workers.submit(urgency, Box::new(job));
+    }
+
+    fn remove_watches(&self, path: &str) {
+        self.client.remove_watches(path);
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        let (workers, under_way) = (self.workers.clone(), Arc::clone(&self.under_way));
+        self.client.subscribe(Arc::new(move |event| {
+            let is_end = event == ClientEvent::SessionLost;
+            sink(event);
+            if is_end {
+                // On a worker: the client may report this with its locks held.
+                let under_way = Arc::clone(&under_way);
+                workers.submit(0, Box::new(move || under_way.end()));
+                workers.abandon();
+            }
+        }))
+    }
+
+    fn session_id(&self) -> Option<i64> {
+        self.client.session_id()
+    }
+
+    fn server(&self) -> Option<String> {
+        self.client.server()
+    }
+
+    fn chroot(&self) -> Option<String> {
+        self.client.chroot()
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    fn report_delay(&self) -> Duration {
+        self.client.report_delay()
+    }
+
+    fn reports_pings(&self) -> bool {
+        self.client.reports_pings()
+    }
+
+    fn min_idle_for_ping(&self) -> Duration {
+        self.client.min_idle_for_ping()
+    }
+
+    fn owns_session(&self) -> bool {
+        self.client.owns_session()
+    }
+
+    fn jute_max_buffer(&self) -> usize {
+        self.client.jute_max_buffer()
+    }
+
+    fn close(&self) {
+        self.client.close();
+        self.under_way.end();
+        self.workers.shut_down();
+    }
+}
+
+impl<T: ?Sized> Drop for OnWorkers<T> {
+    fn drop(&mut self) {
+        self.under_way.end();
+        self.workers.shut_down();
+    }
+}
