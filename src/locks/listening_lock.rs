@@ -100,9 +100,7 @@ impl ListeningLock {
             access,
             current: lock_order::Mutex::new(None),
         });
-        if let Some(replacement) = inner.support.session().replacement() {
-            replacement.register(Arc::<LockInner>::downgrade(&inner));
-        }
+        inner.support.session().follow(Arc::<LockInner>::downgrade(&inner));
         ListeningLock { inner, closes_on_drop: true }
     }
 

@@ -19,7 +19,7 @@ mod threads;
 mod timer;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
@@ -330,6 +330,14 @@ impl Session {
     pub(crate) fn core_for(&self, operation: Operation, path: impl fmt::Display) -> Result<Arc<Core>> {
         self.check_process(operation, path)?;
         Ok(Arc::clone(&self.handle.core.lock()))
+    }
+
+    /// Notifies a participant of each session that replaces a lost one, and of the close, until it is dropped. If the
+    /// session was closed already, this does so at once. The caller holds no mutex.
+    pub(crate) fn follow(&self, participant: Weak<dyn OnNewSession>) {
+        if let Some(replacement) = self.replacement() {
+            replacement.follow(participant);
+        }
     }
 
     /// Fails in a forked child, where the session has ended. Takes no mutex.

@@ -51,9 +51,7 @@ impl Cohort {
         let process = support.session().core().process();
         let shared = CohortShared::new(options, support.session().replacement().is_some());
         let cohort = Arc::new_cyclic(|me| Cohort { me: me.clone(), shared, dir, process, support });
-        if let Some(replacement) = cohort.session().replacement() {
-            replacement.register(Arc::<Cohort>::downgrade(&cohort));
-        }
+        cohort.session().follow(Arc::<Cohort>::downgrade(&cohort));
         cohort
     }
 
