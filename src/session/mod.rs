@@ -99,6 +99,18 @@ pub struct Session {
     handle: Arc<Handle>,
 }
 
+/// A session that is not kept open.
+pub(crate) struct WeakSession {
+    handle: Weak<Handle>,
+}
+
+impl WeakSession {
+    /// Returns the session; `None` without a handle of it.
+    pub(crate) fn upgrade(&self) -> Option<Session> {
+        self.handle.upgrade().map(|handle| Session { handle })
+    }
+}
+
 /// Ends the session with the last handle.
 pub(super) struct Handle {
     /// Changes only when a lost session is replaced.
@@ -322,14 +334,8 @@ impl Session {
         self.handle.replacement()
     }
 
-    /// As [`core`](Session::core), for a call that does nothing in a forked child, where the session has
-    /// ended.
-    ///
-    /// # Errors
-    /// `SessionLost`.
-    pub(crate) fn core_for(&self, operation: Operation, path: impl fmt::Display) -> Result<Arc<Core>> {
-        self.check_process(operation, path)?;
-        Ok(Arc::clone(&self.handle.core.lock()))
+    pub(crate) fn downgrade(&self) -> WeakSession {
+        WeakSession { handle: Arc::downgrade(&self.handle) }
     }
 
     /// Notifies a participant of each session that replaces a lost one, and of the close, until it is dropped. If the

@@ -72,8 +72,6 @@ struct Sharing {
     closed: Setter,
     subscribers: Vec<Sender<SessionState>>,
     participants: Vec<Weak<dyn OnNewSession>>,
-    /// Set when the present core is replaced, and when there will be no other.
-    replaced: Setter,
     /// Those that were dropped are removed when there are so many.
     sweep_at: usize,
 }
@@ -81,8 +79,7 @@ struct Sharing {
 impl Replacement {
     pub(super) fn new() -> Replacement {
         let (subscribers, participants) = (Vec::new(), Vec::new());
-        let (closed, replaced) = (Setter::new(), Setter::new());
-        let state = Sharing { closed, subscribers, participants, replaced, sweep_at: MIN_SWEPT };
+        let state = Sharing { closed: Setter::new(), subscribers, participants, sweep_at: MIN_SWEPT };
         Replacement { state: Mutex::new(state) }
     }
 
@@ -90,7 +87,6 @@ impl Replacement {
         let participants = {
             let mut state = self.state.lock();
             state.closed.set();
-            state.replaced.set();
             state.subscribers.clear();
             state.live_participants()
         };
@@ -127,18 +123,9 @@ impl Replacement {
         }
     }
 
-    /// The latch that is set when the core of this moment is replaced, or when the session is closed.
-    pub(crate) fn next(&self) -> Latch {
-        self.state.lock().replaced.latch().clone()
-    }
-
     fn replaced(&self, core: &Core) {
         let participants = {
             let mut state = self.state.lock();
-            if !state.closed.latch().is_set() {
-                // Dropping the former one sets it.
-                state.replaced = Setter::new();
-            }
             state.subscribers.retain(|subscriber| core.announce_and_subscribe(subscriber.clone()));
             state.live_participants()
         };
