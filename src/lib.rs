@@ -103,9 +103,6 @@
 //!
 //! # Features
 //! None is on by default.
-//! - `zookeeper`: [`Session::from_zookeeper`], for an application that has a handle of the crate of that
-//!   name already. Its last release depends on unmaintained crates, and the newest compilers (nightly of
-//!   October 2026) refuse it.
 //! - `tls`: encrypted connections, by rustls.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command and a clock that a test
 //!   sets, and [`conformance`], checks for other clients.
@@ -117,10 +114,6 @@
 //! The crate logs through [`log`]: `debug` for steps and for each lock that is acquired or released, `info`
 //! for the session's states, `warn` and `error` for what an operator should see. A line about a lock names its znode or
 //! directory. An outage is mentioned after a second, and then less and less often.
-//!
-//! With the feature `zookeeper`, a handle given to `from_zookeeper` logs thousands of lines a second under the target
-//! `zookeeper::` while no server can be reached. With `env_logger`, `RUST_LOG=info,zookeeper::=off`
-//! silences it. Keep both colons: the filter matches prefixes, and would silence this crate too.
 //!
 //! The logger is called on the threads of the session and of the callers, without any mutex of this
 //! crate held, so it may call this crate. It should not wait for a lock, as that blocks a thread of

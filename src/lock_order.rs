@@ -55,6 +55,8 @@ ranks! {
     ENGINE,
     /// The state of a cohort lock. The engine's driver reports events to it under its own mutex.
     COHORT,
+    /// The stage of a request that outlives its session.
+    LASTING,
     /// The pending callbacks of a lock.
     MAILBOX,
     /// The listener of a lock.

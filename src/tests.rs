@@ -72,6 +72,13 @@ pub(crate) fn replacing_session_on(
     (Session::open_replaced(factory).unwrap(), clients)
 }
 
+/// Waits until a session follows the one of this moment.
+pub(crate) fn await_replacement(session: &Session, lose: impl FnOnce()) {
+    let former = session.core();
+    lose();
+    eventually("the session is replaced", || !Arc::ptr_eq(&former, &session.core()));
+}
+
 /// Makes a call that may block forever on another thread, and returns a channel for its outcome.
 pub(crate) fn in_background<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (outcome, returned) = bounded(1);

@@ -24,7 +24,8 @@
 //! ```
 //!
 //! A handle logs thousands of lines a second under the target `zookeeper::` while no server can be reached.
-//! With `env_logger`, `RUST_LOG=info,zookeeper::=off` leaves them out.
+//! With `env_logger`, `RUST_LOG=info,zookeeper::=off` leaves them out. Keep both colons: the filter matches prefixes, and
+//! would leave out those of the locks, too.
 
 #![forbid(unsafe_code)]
 #![warn(

@@ -174,9 +174,9 @@ impl Enqueued {
 /// A connection to ZooKeeper, which has one session, for the recipes.
 ///
 /// The crate's own, which [`Session::connect`](crate::Session::connect) uses, is one. Implement it to
-/// run the recipes on another client through [`Session::from_client`](crate::Session::from_client),
-/// or [`BlockingClient`] if its calls wait for their replies. With the feature `test-util`, the module
-/// `conformance` checks a client against the contract.
+/// run the recipes on another client through [`Session::from_client`](crate::Session::from_client); the
+/// package `zookeeper-recipes-lock-blocking` does that for a client whose calls wait for their replies. With
+/// the feature `test-util`, the module `conformance` checks a client against the contract.
 ///
 /// # The contract
 /// - A call whose reply was lost fails with [`ZkError::ConnectionLoss`](crate::ZkError): it may or

@@ -19,8 +19,8 @@
 //!   acts, `is_…`, `has_…` and `needs_…` ask.
 //!
 //! # From `lock()` to the owner
-//! 1. `locks/blocking_lock.rs`: `lock()` makes a request (`request/mod.rs`, with a GUID from
-//!    `locks/locking.rs`), starts it by way of the driver (`session/driver/requests.rs`), and waits for its
+//! 1. `locks/blocking_lock.rs`: `lock()` makes a request (`request/mod.rs`, with the settings from
+//!    `locks/locking.rs`; `request/lasting.rs` makes it again if a session is lost and replaced), starts it by way of the driver (`session/driver/requests.rs`), and waits for its
 //!    events. (`locks/listening_lock.rs` does not wait.)
 //! 2. [`Engine::start`] inserts a [`contender`], whose `step` ([`steps`]) finds the way from here on. The first is
 //!    to [`join`]: to submit the creation of the znode and the listing of the directory. Behind a request of the same

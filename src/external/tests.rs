@@ -280,7 +280,7 @@ fn sessions_are_replaced_after_a_listener_panicked_on_drop() {
     let participant = Arc::new(DropsItsLock(Mutex::new(None)));
     let registered: Arc<dyn OnNewSession> = participant.clone();
     // It hears of the new session before the lock does.
-    session.replacement().unwrap().register(Arc::downgrade(&registered));
+    session.follow(Arc::downgrade(&registered));
     server.create(DIR, b"");
     server.create_sequential(DIR, "x-other-lock-", None);
     let (listener, dropped_on) = probe();

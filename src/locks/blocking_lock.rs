@@ -12,8 +12,8 @@ use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, Place, Request};
-use crate::session::{Core, Session};
+use crate::request::{Claim, LastingRequest, Place};
+use crate::session::Session;
 use crate::time::Latch;
 use crate::wait::{Wait, Waited};
 
@@ -26,11 +26,22 @@ pub(crate) struct BlockingLock {
     support: Arc<ProtocolSupport>,
     dir: ZNodePath,
     access: Access,
+    /// A call that waits outlives the loss of a session that is replaced.
+    outlives_sessions: bool,
 }
 
 impl BlockingLock {
     pub(crate) fn new(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
-        BlockingLock { support, dir, access }
+        BlockingLock { support, dir, access, outlives_sessions: true }
+    }
+
+    /// As [`new`](BlockingLock::new), but the loss of the session ends each call.
+    pub(crate) fn on_one_session(
+        support: Arc<ProtocolSupport>,
+        dir: ZNodePath,
+        access: Access,
+    ) -> BlockingLock {
+        BlockingLock { support, dir, access, outlives_sessions: false }
     }
 
     pub(crate) fn lock(&self) -> Result<LockGuard> {
@@ -46,46 +57,48 @@ impl BlockingLock {
     /// Takes the lock if it is free. Later loss and revocation arrive on the signals, which several
     /// locks may share.
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
-        let attempt = self.start(self.session().core_for(Operation::LOCK, &self.dir)?, signals)?;
-        match attempt.claim.wait_until_placed(&self.ends(signals))? {
-            Some(Place::Owner) => attempt.into_guard().map(Some),
+        self.session().check_process(Operation::LOCK, &self.dir)?;
+        let attempt = self.start(signals, false)?;
+        match attempt.request.wait_until_placed(&self.ends(signals))? {
+            Some(Place::Owner) => attempt.guard().map(Some),
             None if self.support.is_closed() => Err(LockError::closed(Operation::LOCK, &self.dir)),
             // Another lock was lost, which its holder reports.
             None => Ok(None),
             Some(_) => {
-                // Waits for the deletion, so that this request is not in the way of the next
-                // attempt. A deletion that fails continues in the background.
-                let _ = locking::release(&attempt.claim);
+                locking::leave(&attempt.request);
                 Ok(None)
             }
         }
     }
 
     pub(crate) fn try_lock_for(&self, wait: &Wait) -> Result<Option<LockGuard>> {
-        over_losses(&self.support, &self.dir, wait, || self.wait(wait, &GuardSignals::of(1)))
+        self.wait(wait, &GuardSignals::of(1))
     }
 
-    /// Waits for the lock. The loss of the session, or of another lock on the same signals, ends
-    /// the wait.
+    /// Waits for the lock. The loss of another lock on the same signals ends the wait, and then this returns
+    /// `None`.
     pub(crate) fn wait(&self, wait: &Wait, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
-        let core = self.session().core_for(Operation::LOCK, &self.dir)?;
+        self.session().check_process(Operation::LOCK, &self.dir)?;
         if wait.is_cancelled() {
-            return Err(cancelled(&self.dir));
+            return Err(self.cancelled());
         }
-        let attempt = self.start(core, signals)?;
+        let attempt = self.start(signals, self.outlives_sessions)?;
         let mut latches = self.ends(signals);
         latches.push(&attempt.decided);
-        let runtime = &**attempt.claim.core().runtime();
-        let remark = (LONG_WAIT, || self.warn_of_self(&attempt.claim));
-        match wait.wait_for_or_remark(runtime, &latches, remark) {
+        let core = self.session().core();
+        let remark = (LONG_WAIT, || self.warn_of_self(&attempt.request));
+        match wait.wait_for_or_remark(&**core.runtime(), &latches, remark) {
             // First: it may be acquired in the moment in which the lock is closed, or another one is lost.
-            Waited::Set if attempt.decided.is_set() => attempt.into_guard().map(Some),
+            Waited::Set if attempt.decided.is_set() => attempt.guard().map(Some),
             Waited::Set if self.support.is_closed() => Err(LockError::closed(Operation::LOCK, &self.dir)),
-            Waited::Set => Err(attempt.claim.end_error(Operation::LOCK)),
             // If the lock is acquired at this moment, dropping the attempt releases it.
-            Waited::TimedOut => Ok(None),
-            Waited::Cancelled => Err(cancelled(&self.dir)),
+            Waited::Set | Waited::TimedOut => Ok(None),
+            Waited::Cancelled => Err(self.cancelled()),
         }
+    }
+
+    fn cancelled(&self) -> LockError {
+        LockError::Cancelled { operation: Operation::LOCK.name, path: self.dir.to_string() }
     }
 
     /// The latches that end a wait for this lock: another one of several is lost, or this one is closed.
@@ -94,12 +107,12 @@ impl BlockingLock {
     }
 
     /// Names in the log a thread that waits for itself.
-    fn warn_of_self(&self, waiting: &Request) {
+    fn warn_of_self(&self, waiting: &LastingRequest) {
         // A thread may hold a permit and wait for another one of the same semaphore.
         if self.access.permits().is_some() {
             return;
         }
-        if let Some(held) = held_here::held_before(waiting) {
+        if let Some(held) = waiting.request().and_then(|waiting| held_here::held_before(&waiting)) {
             logging::warn!(
                 "this thread waits for {}, which it has acquired itself as {held}: it waits until another thread \
                  releases that, or for ever; use a ReentrantLock, or pass the guard on",
@@ -108,15 +121,20 @@ impl BlockingLock {
         }
     }
 
-    fn start(&self, core: Arc<Core>, signals: &Arc<GuardSignals>) -> Result<Attempt> {
+    /// Makes a request. The caller has checked the process.
+    fn start(&self, signals: &Arc<GuardSignals>, outlives_sessions: bool) -> Result<Attempt> {
         self.support.check_open(Operation::LOCK.name, &self.dir)?;
-        core.check_open(Operation::LOCK, &self.dir)?;
+        if !outlives_sessions || self.session().replacement().is_none() {
+            self.session().core().check_open(Operation::LOCK, &self.dir)?;
+        }
         let observer = WaitObserver::new(signals);
         let decided = observer.decided();
-        let request = locking::request(core, &self.dir, &self.support, self.access, observer);
-        request.start();
+        let spec = locking::spec(&self.dir, &self.support, self.access);
+        let request = LastingRequest::new(self.session(), spec, outlives_sessions, observer);
         let (session, signals) = (self.session().clone(), Arc::clone(signals));
-        Ok(Attempt { session, claim: Claim::on(request), decided, signals })
+        let attempt = Attempt { request, session, decided, signals };
+        attempt.request.start();
+        Ok(attempt)
     }
 
     pub(crate) fn path(&self) -> &ZNodePath {
@@ -136,45 +154,20 @@ impl BlockingLock {
     }
 }
 
-/// Attempts to lock. On a session that replaces itself, repeats the attempt after each loss.
-pub(crate) fn over_losses<T>(
-    support: &ProtocolSupport,
-    dir: &ZNodePath,
-    wait: &Wait,
-    attempt: impl Fn() -> Result<Option<T>>,
-) -> Result<Option<T>> {
-    let session = support.session();
-    let Some(replacement) = session.replacement() else { return attempt() };
+/// Acquires several locks one after the other. Begins again after each loss on a session that is replaced: the
+/// first lock of the next attempt waits for the session that follows.
+pub(crate) fn over_losses<T>(session: &Session, attempt: impl Fn() -> Result<T>) -> Result<T> {
     loop {
-        let replaced = replacement.next();
-        let core = session.core();
         match attempt() {
-            // Of several locks, one lost its lease while this waited for another. The session
-            // lives, so there is no replacement to wait for.
-            Err(error) if error.is_session_lost() && core.snapshot().end_reason.is_none() => {}
-            Err(error) if error.is_session_lost() => {
-                match wait.wait_for(&**core.runtime(), &[&replaced, support.closed()]) {
-                    Waited::TimedOut => return Ok(None),
-                    Waited::Cancelled => return Err(cancelled(dir)),
-                    Waited::Set if replacement.is_closed() => {
-                        return Err(LockError::closed(Operation::LOCK, dir));
-                    }
-                    Waited::Set => {}
-                }
-            }
+            Err(error) if error.is_session_lost() && session.replacement().is_some() => {}
             outcome => return outcome,
         }
     }
 }
 
-fn cancelled(dir: &ZNodePath) -> LockError {
-    LockError::Cancelled { operation: Operation::LOCK.name, path: dir.to_string() }
-}
-
 /// One waiting call. Dropping it withdraws the request, unless a guard was made of it.
 struct Attempt {
-    /// Declared before the session, as fields are dropped in this order.
-    claim: Claim,
+    request: Arc<LastingRequest>,
     session: Session,
     /// Set when the request is acquired or has ended.
     decided: Latch,
@@ -184,11 +177,23 @@ struct Attempt {
 impl Attempt {
     /// The guard of a request that is acquired, even if it was lost right after that, which the guard
     /// reports; or why the request has ended before.
-    fn into_guard(self) -> Result<LockGuard> {
-        match self.claim.znode().filter(|_| !self.claim.has_ended() || self.claim.was_taken_away()) {
-            Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.signals)),
-            None => Err(self.claim.end_error(Operation::LOCK)),
-        }
+    fn guard(&self) -> Result<LockGuard> {
+        let request = self.request.request();
+        let acquired = request.filter(|request| !request.has_ended() || request.was_taken_away());
+        let Some(znode) = acquired.and_then(|request| request.znode()) else {
+            return Err(self.request.end_error(Operation::LOCK));
+        };
+        // Proof: nobody else takes it, and an owner's is not made again.
+        let Some(request) = self.request.take() else { return Err(self.request.end_error(Operation::LOCK)) };
+        let (session, signals) = (self.session.clone(), Arc::clone(&self.signals));
+        Ok(LockGuard::new(session, Claim::on(request), znode, signals))
+    }
+}
+
+impl Drop for Attempt {
+    /// Before the session, which may close then.
+    fn drop(&mut self) {
+        self.request.withdraw();
     }
 }
 

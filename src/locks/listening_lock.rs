@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use crate::error::{LockError, LossReason, Operation, Result};
+use crate::error::{LockError, Operation, Result};
 use crate::lock_order::{self, rank::LOCK};
-use crate::locks::lock_listener::{ListenerSlot, LockEvent, LockListener};
+use crate::locks::lock_listener::{ListenerSlot, LockListener};
 use crate::locks::locking::{self, Released};
 use crate::process::Process;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Observer, Place, Request};
-use crate::session::{OnNewSession, Session};
+use crate::request::{LastingRequest, Observer, Place, Request};
+use crate::session::Session;
 
 /// A lock that joins the queue without blocking, and notifies a [`LockListener`].
 ///
@@ -23,65 +23,69 @@ pub struct ListeningLock {
     closes_on_drop: bool,
 }
 
-/// The part of a lock that a session notifies when it is replaced.
+/// The part of a lock that its listener may use in a call.
 pub(crate) struct LockInner {
     support: ProtocolSupport,
     dir: ZNodePath,
     access: Access,
     listener: Arc<ListenerSlot>,
     process: Process,
-    /// The request in the queue. An ended one stays until the next call.
-    current: lock_order::Mutex<LOCK, Option<Arc<Request>>>,
+    current: lock_order::Mutex<LOCK, Option<Current>>,
+}
+
+/// The request of a lock. One that is over stays until the next call.
+enum Current {
+    Joined(Arc<LastingRequest>),
+    /// It was released, and its znode may still exist.
+    Left(Arc<Request>),
+}
+
+impl Current {
+    fn request(&self) -> Option<Arc<Request>> {
+        match self {
+            Current::Joined(joined) => joined.request(),
+            Current::Left(request) => Some(Arc::clone(request)),
+        }
+    }
+
+    /// Takes the request out, which is not made again then.
+    fn take(self) -> Option<Arc<Request>> {
+        match self {
+            Current::Joined(joined) => joined.take(),
+            Current::Left(request) => Some(request),
+        }
+    }
 }
 
 impl LockInner {
-    /// Makes and starts a new request if `is_wanted` approves for the current one. Returns the
-    /// current request then: `None` if there is none, or if the lock is closed.
-    fn renew(&self, is_wanted: impl FnOnce(Option<&Request>) -> bool) -> Option<Arc<Request>> {
-        let (request, _ended) = {
+    /// The request of the present session.
+    fn request(&self) -> Option<Arc<Request>> {
+        self.current.lock().as_ref().and_then(Current::request)
+    }
+
+    /// Joins the queue unless this lock is in it. Returns the request; `None` if the lock is closed.
+    fn join(&self) -> Option<Arc<LastingRequest>> {
+        let (joined, former) = {
             let mut current = self.current.lock();
             if self.support.is_closed() {
                 return None;
             }
-            if !is_wanted(current.as_deref()) {
-                return current.clone();
+            if let Some(Current::Joined(joined)) = &*current {
+                if !joined.is_over() {
+                    return Some(Arc::clone(joined));
+                }
             }
             let observer = Arc::<ListenerSlot>::clone(&self.listener);
-            let core = self.support.session().core();
-            let request = locking::request(core, &self.dir, &self.support, self.access, observer);
-            // The former request is dropped outside the mutex, as it may be the last handle of a
-            // client.
-            let ended = current.replace(Arc::clone(&request));
-            (request, ended)
+            let spec = locking::spec(&self.dir, &self.support, self.access);
+            let joined = LastingRequest::new(self.support.session(), spec, true, observer);
+            let former = current.replace(Current::Joined(Arc::clone(&joined)));
+            (joined, former)
         };
-        // Outside the mutex: on a worker, the request begins on this thread.
-        self.start(&request);
-        Some(request)
-    }
-
-    /// Starts a request. If its session was lost and replaced before, nobody else makes it again.
-    fn start(&self, request: &Arc<Request>) {
-        request.start();
-        if !Arc::ptr_eq(request.core(), &self.support.session().core()) {
-            self.new_session();
-        }
-    }
-}
-
-impl OnNewSession for LockInner {
-    fn new_session(&self) {
-        self.renew(|current| current.is_some_and(Request::waited_for_a_lost_session));
-    }
-
-    /// A request that waited for a new session waits in vain.
-    fn closed(&self) {
-        // Taken: no session that is just being opened makes it again.
-        let waited = self.current.lock().take_if(|current| current.waited_for_a_lost_session());
-        if waited.is_some() && !self.support.is_closed() && self.listener.release_withheld() {
-            self.listener.post_event(LockEvent::Dropped(LossReason::SessionClosed));
-            let listener = Arc::clone(&self.listener);
-            self.support.session().core().submit_callback(move || listener.deliver());
-        }
+        // Outside the mutex: it may be the last handle of a client, and on a worker the request begins on this
+        // thread.
+        drop(former.map(Current::take));
+        joined.start();
+        Some(joined)
     }
 }
 
@@ -100,9 +104,6 @@ impl ListeningLock {
             access,
             current: lock_order::Mutex::new(None),
         });
-        if let Some(replacement) = inner.support.session().replacement() {
-            replacement.register(Arc::<LockInner>::downgrade(&inner));
-        }
         ListeningLock { inner, closes_on_drop: true }
     }
 
@@ -136,14 +137,12 @@ impl ListeningLock {
         if !is_replaced {
             self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
-        let request = self.inner.renew(|current| current.is_none_or(Request::has_ended));
-        let request = request.ok_or_else(closed)?;
+        let joined = self.inner.join().ok_or_else(closed)?;
         // A close withdraws the request.
-        match request.wait_until_placed(&[]) {
-            // The next session makes the request again.
-            Err(error) if is_replaced && error.is_session_lost() => Ok(false),
-            Ok(None) if self.is_closed() => Err(closed()),
-            placed => Ok(placed? == Some(Place::Owner) && request.is_owner()),
+        match joined.wait_until_placed(&[])? {
+            None if self.is_closed() => Err(closed()),
+            Some(Place::Owner) => Ok(joined.request().is_some_and(|request| request.is_owner())),
+            _ => Ok(false),
         }
     }
 
@@ -164,7 +163,8 @@ impl ListeningLock {
     ///   succeeds or the session ends.
     pub fn unlock(&self) -> Result<Released> {
         self.session().check_process(Operation::UNLOCK, &self.inner.dir)?;
-        let Some(request) = self.inner.current.lock().take() else { return Ok(Released::Deleted) };
+        let current = self.inner.current.lock().take();
+        let Some(request) = current.and_then(Current::take) else { return Ok(Released::Deleted) };
         let owned = request.is_owner();
         let released = locking::release(&request);
         if request.was_taken_away() {
@@ -174,7 +174,7 @@ impl ListeningLock {
             // The next call is not to report it as deleted.
             let mut current = self.inner.current.lock();
             if current.is_none() {
-                *current = Some(Arc::clone(&request));
+                *current = Some(Current::Left(Arc::clone(&request)));
             }
         }
         match released {
@@ -191,8 +191,7 @@ impl ListeningLock {
     #[must_use]
     pub fn is_owner(&self) -> bool {
         // The process before the mutex, whose holder may not exist in a forked child.
-        self.inner.process.is_current()
-            && self.inner.current.lock().as_ref().is_some_and(|request| request.holds_lease())
+        self.inner.process.is_current() && self.inner.request().is_some_and(|request| request.holds_lease())
     }
 
     /// Returns the full path of the request's znode; `None` without a request in the queue.
@@ -201,8 +200,7 @@ impl ListeningLock {
         if !self.inner.process.is_current() {
             return None;
         }
-        let current = self.inner.current.lock();
-        let request = current.as_ref().filter(|request| !request.has_ended())?;
+        let request = self.inner.request().filter(|request| !request.has_ended())?;
         request.znode().map(|znode| znode.to_string())
     }
 
@@ -216,8 +214,7 @@ impl ListeningLock {
     /// [`ConnectionLoss`](LockError::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
         self.session().check_process(Operation::FENCE, &self.inner.dir)?;
-        let current = self.inner.current.lock().clone();
-        match current.filter(|request| !request.has_ended()) {
+        match self.inner.request().filter(|request| !request.has_ended()) {
             Some(request) => request.fencing_token(),
             None => {
                 Err(LockError::NotOwner { operation: Operation::FENCE.name, path: self.dir().to_owned() })
@@ -235,7 +232,7 @@ impl ListeningLock {
         }
         self.inner.support.close();
         let current = self.inner.current.lock().take();
-        if let Some(request) = current {
+        if let Some(request) = current.and_then(Current::take) {
             request.withdraw();
         }
         self.inner.listener.deliver();
@@ -284,8 +281,8 @@ impl fmt::Debug for ListeningLock {
 /// For the simulation.
 #[cfg(test)]
 impl ListeningLock {
-    pub(crate) fn current(&self) -> &lock_order::Mutex<LOCK, Option<Arc<Request>>> {
-        &self.inner.current
+    pub(crate) fn request(&self) -> Option<Arc<Request>> {
+        self.inner.request()
     }
 
     pub(crate) fn observer(&self) -> &Arc<ListenerSlot> {
@@ -308,13 +305,11 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
-    use crate::LockEvent;
     use crate::client::{Acl, Permissions};
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::recipe::naming_scheme::NamingScheme;
-    use crate::tests::{
-        deadline, eventually, in_background, next, open_on_manual_runtime, replacing_session,
-    };
+    use crate::tests::{deadline, eventually, in_background, next, open_on_manual_runtime};
+    use crate::{LockEvent, LossReason};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -458,25 +453,6 @@ mod tests {
     }
 
     #[test]
-    fn request_started_after_its_session_was_replaced_is_made_again() {
-        let server = SimulatedZooKeeper::new();
-        let (session, clients) = replacing_session(&server, LONG);
-        let dir = ZNodePath::parse("/locks/it").unwrap();
-        let support = ProtocolSupport::new(&session);
-        let lock = ListeningLock::new(support, dir, EXCLUSIVE, None);
-        let inner = &lock.inner;
-        let observer = Arc::<ListenerSlot>::clone(lock.observer());
-        let request = locking::request(session.core(), &inner.dir, &inner.support, inner.access, observer);
-        *inner.current.lock() = Some(Arc::clone(&request));
-        let replaced = session.replacement().unwrap().next();
-        next(&clients).expire();
-        eventually("the session is replaced", || replaced.is_set());
-        inner.new_session();
-        inner.start(&request);
-        eventually("it joins again", || lock.is_owner());
-    }
-
-    #[test]
     fn request_that_waits_for_a_session_is_dropped_when_none_follows() {
         let server = SimulatedZooKeeper::new();
         server.create_sequential("/locks/it", "x-ahead-lock-", None);
@@ -498,7 +474,7 @@ mod tests {
         assert!(!lock.lock().unwrap());
         next(&clients).expire();
         eventually("the loss is noticed", || {
-            lock.current().lock().as_deref().is_some_and(Request::waited_for_a_lost_session)
+            lock.request().is_some_and(|request| request.waited_for_a_lost_session())
         });
         let closed = in_background(move || session.close());
         assert_eq!(next(&received), LockEvent::Dropped(LossReason::SessionClosed));

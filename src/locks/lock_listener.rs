@@ -1,7 +1,7 @@
 //! [`LockListener`]: the callbacks of a lock; and [`ListenerSlot`], the only code that calls them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crossbeam_channel::Sender;
@@ -187,11 +187,6 @@ pub(crate) struct ListenerSlot {
     events: Mailbox<LockEvent>,
     /// The requests that were left out, as too many events waited.
     missed: AtomicU64,
-    /// Lost sessions are replaced. A request that waits on a lost session is then made again on the
-    /// next, so there is nothing to report until it is known that none follows.
-    is_replaced: bool,
-    /// The end of a request with its session is not reported. Who clears this reports it after all.
-    is_withheld: AtomicBool,
 }
 
 impl ListenerSlot {
@@ -206,8 +201,6 @@ impl ListenerSlot {
             runtime: Arc::clone(session.core().runtime()),
             events: Mailbox::new(),
             missed: AtomicU64::new(0),
-            is_replaced: session.replacement().is_some(),
-            is_withheld: AtomicBool::new(false),
         };
         if let Some(listener) = listener {
             slot.set(listener);
@@ -226,20 +219,8 @@ impl ListenerSlot {
         drop(before);
     }
 
-    /// Returns whether the caller is to report what was withheld.
-    pub(crate) fn release_withheld(&self) -> bool {
-        self.is_withheld.swap(false, Ordering::SeqCst)
-    }
-
     /// The only caller of listeners.
     fn call(&self, lock: &ListeningLock, event: LockEvent) {
-        if self.is_replaced && matches!(event, LockEvent::Dropped(reason) if reason.is_session_loss()) {
-            self.is_withheld.store(true, Ordering::SeqCst);
-            let may_follow = lock.session().replacement().is_some_and(|replacement| !replacement.is_closed());
-            if may_follow || !self.release_withheld() {
-                return;
-            }
-        }
         let listener = self.listener.lock().clone();
         let Some(listener) = listener else { return };
         // Between two requests.
@@ -279,7 +260,7 @@ impl LockEvent {
 }
 
 impl ListenerSlot {
-    pub(crate) fn post_event(&self, event: LockEvent) {
+    fn post_event(&self, event: LockEvent) {
         self.events.post_within(MAX_WAITING, event, |waiting| {
             self.missed.fetch_add(leave_out_oldest(waiting), Ordering::SeqCst);
         });

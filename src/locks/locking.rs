@@ -7,8 +7,7 @@ use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Downgrade, Observer, Request, RequestSpec};
-use crate::session::Core;
+use crate::request::{Downgrade, LastingRequest, Observer, Request, RequestSpec};
 use crate::time::Slot;
 
 /// The progress of a lock's release.
@@ -25,25 +24,18 @@ pub enum Released {
     Kept,
 }
 
-/// Makes a request with the settings of a lock, which does nothing until it is started.
-pub(crate) fn request(
-    core: Arc<Core>,
-    dir: &ZNodePath,
-    support: &ProtocolSupport,
-    access: Access,
-    observer: Arc<dyn Observer>,
-) -> Arc<Request> {
+/// The parameters of a request with the settings of a lock, as [`Request::new`] takes them.
+pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -> RequestSpec {
     let options = support.options();
-    let spec = |prefix| RequestSpec {
+    RequestSpec {
         dir: dir.clone(),
-        prefix,
+        prefix: String::new(),
         data: Arc::clone(options.shared_data()),
         acl: Arc::clone(options.shared_acl()),
         retry: options.retry_policy(),
         access,
         directory_mode: options.directory_mode(),
-    };
-    Request::new(core, access, spec, observer)
+    }
 }
 
 /// The mode of an exclusive lock, with names as the options say.
@@ -69,6 +61,14 @@ pub(crate) fn downgrade(
 pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
     request.check_process(Operation::UNLOCK)?;
     Release::begin(request).wait()
+}
+
+/// Leaves the queue, and waits for the deletion of the znode, so that it is not in the way of the next attempt. A
+/// deletion that fails continues in the background.
+pub(crate) fn leave(request: &LastingRequest) {
+    if let Some(request) = request.take() {
+        let _ = release(&request);
+    }
 }
 
 /// The release of a request, whose znode is being deleted.

@@ -112,9 +112,7 @@ impl MultiLock {
     /// As [`lock`](MultiLock::lock), and [`Cancelled`](LockError::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<MultiGuard>> {
         let wait = wait.into();
-        over_losses(&self.support, self.first(), &wait, || {
-            self.acquire(|lock, signals| lock.wait(&wait, signals))
-        })
+        over_losses(self.support.session(), || self.acquire(|lock, signals| lock.wait(&wait, signals)))
     }
 
     /// Runs an operation under all locks, and then releases them, also when the operation panics.

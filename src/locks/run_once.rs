@@ -84,7 +84,7 @@ pub enum RunOutcome<T, E> {
 /// stays until it is [forgotten](RunOnce::forget) or [reaped](RunOnce::reap). All processes should
 /// use the same [`Repeat`] for a key.
 ///
-/// It needs transactions, which [`Session::from_zookeeper`] does not have: there every job is refused
+/// It needs transactions, which a handle of the crate `zookeeper` does not have: there every job is refused
 /// with [`Unsupported`](LockError::Unsupported) before it runs, and so is each marker's deletion.
 ///
 /// `Send` and `Sync`, and cheap to clone.

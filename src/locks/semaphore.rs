@@ -106,13 +106,13 @@ impl Semaphore {
             return Err(LockError::InvalidArgument { argument: "permits", rule });
         };
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
-        let lock_on = |name, access| -> Result<BlockingLock> {
-            // Longer than the directory.
-            let path = ZNodePath::parse(dir.child(name).as_str())?;
-            Ok(BlockingLock::new(Arc::clone(&support), path, access))
-        };
-        let turns = lock_on(TURNS, Access::Exclusive(NamingScheme::Curator))?;
-        let leases = lock_on(LEASES, Access::Permit(permits))?;
+        // Longer than the directory.
+        let path = |name| ZNodePath::parse(dir.child(name).as_str());
+        let access = Access::Exclusive(NamingScheme::Curator);
+        let turns = BlockingLock::new(Arc::clone(&support), path(TURNS)?, access);
+        // After a loss it is another one's turn, so the request for a permit is not made again on its own.
+        let leases =
+            BlockingLock::on_one_session(Arc::clone(&support), path(LEASES)?, Access::Permit(permits));
         Ok(Semaphore { support, dir, permits, turns, leases })
     }
 
@@ -194,7 +194,7 @@ impl Semaphore {
     }
 
     fn acquire_within(&self, wait: &Wait) -> Result<Option<Permit>> {
-        over_losses(&self.support, &self.dir, wait, || {
+        over_losses(self.support.session(), || {
             let Some(turn) = self.turns.wait(wait, &GuardSignals::of(1))? else { return Ok(None) };
             let acquired = self.leases.wait(wait, &GuardSignals::of(1));
             // After the lease is acquired, or its deletion has begun.

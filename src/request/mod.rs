@@ -8,11 +8,13 @@
 //! | a `Contender`, with a `ParticipantId` | the engine | it has ended |
 //! | a [`Seat`] | everybody: ownership, znode, outcome | the last of them drops it |
 //! | a [`Request`] | its lock: a seat and the session's core | its lock drops it |
+//! | a [`LastingRequest`] | a lock that waits, also for the next session | it is taken out for a guard, or given up |
 //! | a [`Claim`] | a guard: a request that is withdrawn when it is dropped | the guard is dropped |
 
 mod claim;
 mod commit_fence;
 mod downgrade;
+mod lasting;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +25,6 @@ use crate::client::Call;
 pub(crate) use crate::engine::{Ending, Place, RequestEvent, RequestSpec};
 use crate::engine::{Event, ParticipantId};
 use crate::error::{LockError, LossReason, Operation, Result, ZkResult};
-use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 pub(crate) use crate::session::Observer;
 use crate::session::{Core, Seat};
@@ -32,6 +33,7 @@ use crate::time::{Filler, Latch, Moment};
 pub(crate) use claim::Claim;
 pub(crate) use commit_fence::CommitFence;
 pub(crate) use downgrade::Downgrade;
+pub(crate) use lasting::LastingRequest;
 
 pub(crate) struct Request {
     core: Arc<Core>,
@@ -40,16 +42,11 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Makes a request, which does nothing until it is [started](Request::start). `spec` gets the name of its
-    /// znode up to the sequence number.
-    pub(crate) fn new(
-        core: Arc<Core>,
-        access: Access,
-        spec: impl FnOnce(String) -> RequestSpec,
-        observer: Arc<dyn Observer>,
-    ) -> Arc<Request> {
-        let (id, prefix) = core.name_request(access);
-        Request::on(core, id, spec(prefix), observer)
+    /// Makes a request, which does nothing until it is [started](Request::start). It gets the prefix of its znode's
+    /// name from the session, whatever the prefix of `spec` is.
+    pub(crate) fn new(core: Arc<Core>, spec: &RequestSpec, observer: Arc<dyn Observer>) -> Arc<Request> {
+        let (id, prefix) = core.name_request(spec.access);
+        Request::on(core, id, RequestSpec { prefix, ..spec.clone() }, observer)
     }
 
     fn on(

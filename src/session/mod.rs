@@ -19,7 +19,7 @@ mod threads;
 mod timer;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
@@ -95,6 +95,18 @@ pub enum SessionState {
 #[derive(Clone)]
 pub struct Session {
     handle: Arc<Handle>,
+}
+
+/// A session that is not kept open.
+pub(crate) struct WeakSession {
+    handle: Weak<Handle>,
+}
+
+impl WeakSession {
+    /// Returns the session; `None` without a handle of it.
+    pub(crate) fn upgrade(&self) -> Option<Session> {
+        self.handle.upgrade().map(|handle| Session { handle })
+    }
 }
 
 /// Ends the session with the last handle.
@@ -280,14 +292,16 @@ impl Session {
         self.handle.replacement()
     }
 
-    /// As [`core`](Session::core), for a call that does nothing in a forked child, where the session has
-    /// ended.
-    ///
-    /// # Errors
-    /// `SessionLost`.
-    pub(crate) fn core_for(&self, operation: Operation, path: impl fmt::Display) -> Result<Arc<Core>> {
-        self.check_process(operation, path)?;
-        Ok(Arc::clone(&self.handle.core.lock()))
+    pub(crate) fn downgrade(&self) -> WeakSession {
+        WeakSession { handle: Arc::downgrade(&self.handle) }
+    }
+
+    /// Notifies a participant of each session that replaces a lost one, and of the close, until it is dropped. If the
+    /// session was closed already, this does so at once. The caller holds no mutex.
+    pub(crate) fn follow(&self, participant: Weak<dyn OnNewSession>) {
+        if let Some(replacement) = self.replacement() {
+            replacement.follow(participant);
+        }
     }
 
     /// Fails in a forked child, where the session has ended. Takes no mutex.

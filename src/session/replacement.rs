@@ -1,7 +1,7 @@
 //! The replacement of a lost session by a new one, on which requests that waited are made again.
 //!
 //! Off unless asked for: whether to carry on after the loss of a session is the application's
-//! decision. Here it has decided so for requests that wait, and for nothing else.
+//! decision. Here it has decided so for requests that wait, and for what is tracked.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,6 +23,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest time between two tries. A server that comes back is found within it.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
+
+/// So many participants are kept without a look whether they were dropped.
+const MIN_SWEPT: usize = 16;
 
 /// Makes what each new session runs on: first the runtime, then the client.
 pub(crate) struct Factory {
@@ -46,12 +49,12 @@ impl Factory {
     }
 }
 
-/// A participant that waited on a lost session and waits again on the next.
+/// A participant that goes on with the next session when one was lost.
 pub(crate) trait OnNewSession: Send + Sync {
     fn new_session(&self);
 
     /// The session was closed, so no other follows. Called even if the last one lives, which
-    /// notifies its participants itself.
+    /// notifies its participants itself. It may be called twice.
     fn closed(&self) {}
 }
 
@@ -64,28 +67,27 @@ struct Sharing {
     /// Set to close, which ends every wait of the replacing thread.
     closed: Setter,
     subscribers: Vec<Sender<SessionState>>,
-    waiting: Vec<Weak<dyn OnNewSession>>,
-    /// Set when the present core is replaced, and when there will be no other.
-    replaced: Setter,
+    participants: Vec<Weak<dyn OnNewSession>>,
+    /// Those that were dropped are removed when there are so many.
+    sweep_at: usize,
 }
 
 impl Replacement {
     pub(super) fn new() -> Replacement {
-        let (closed, replaced) = (Setter::new(), Setter::new());
-        let state = Sharing { closed, subscribers: Vec::new(), waiting: Vec::new(), replaced };
+        let (subscribers, participants) = (Vec::new(), Vec::new());
+        let state = Sharing { closed: Setter::new(), subscribers, participants, sweep_at: MIN_SWEPT };
         Replacement { state: Mutex::new(state) }
     }
 
     pub(super) fn close(&self) {
-        let waiting: Vec<_> = {
+        let participants = {
             let mut state = self.state.lock();
             state.closed.set();
-            state.replaced.set();
             state.subscribers.clear();
-            state.waiting.iter().filter_map(Weak::upgrade).collect()
+            state.live_participants()
         };
-        for waiting in waiting {
-            waiting.closed();
+        for participant in participants {
+            participant.closed();
         }
     }
 
@@ -105,31 +107,42 @@ impl Replacement {
         }
     }
 
-    /// Has this called after every replacement, until it is dropped.
-    pub(crate) fn register(&self, waiting: Weak<dyn OnNewSession>) {
-        let mut state = self.state.lock();
-        state.waiting.retain(|waiting| waiting.strong_count() > 0);
-        state.waiting.push(waiting);
-    }
-
-    /// The latch that is set when the core of this moment is replaced, or when the session is closed.
-    pub(crate) fn next(&self) -> Latch {
-        self.state.lock().replaced.latch().clone()
+    /// See [`Session::follow`](super::Session::follow).
+    pub(super) fn follow(&self, participant: Weak<dyn OnNewSession>) {
+        let is_closed = {
+            let mut state = self.state.lock();
+            state.add_participant(Weak::clone(&participant));
+            state.closed.latch().is_set()
+        };
+        if let Some(participant) = participant.upgrade().filter(|_| is_closed) {
+            participant.closed();
+        }
     }
 
     fn replaced(&self, core: &Core) {
-        let waiting: Vec<_> = {
+        let participants = {
             let mut state = self.state.lock();
-            if !state.closed.latch().is_set() {
-                // Dropping the former one sets it.
-                state.replaced = Setter::new();
-            }
             state.subscribers.retain(|subscriber| core.announce_and_subscribe(subscriber.clone()));
-            state.waiting.iter().filter_map(Weak::upgrade).collect()
+            state.live_participants()
         };
-        for waiting in waiting {
-            waiting.new_session();
+        for participant in participants {
+            participant.new_session();
         }
+    }
+}
+
+impl Sharing {
+    fn add_participant(&mut self, participant: Weak<dyn OnNewSession>) {
+        if self.participants.len() >= self.sweep_at {
+            self.participants.retain(|participant| participant.strong_count() > 0);
+            // Thousands of requests that wait are not looked through for each new one.
+            self.sweep_at = MIN_SWEPT.max(2 * self.participants.len());
+        }
+        self.participants.push(participant);
+    }
+
+    fn live_participants(&self) -> Vec<Arc<dyn OnNewSession>> {
+        self.participants.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -255,7 +268,9 @@ mod tests {
     use crate::client::{Call, EventSink, Reply};
     use crate::error::ZkResult;
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
-    use crate::tests::{BlockingClient, deadline, eventually, next, port, replacing_session};
+    use crate::tests::{
+        BlockingClient, await_replacement, deadline, eventually, next, port, replacing_session,
+    };
     use crate::{LockEvent, Session, WriteLock};
 
     const LONG: Duration = Duration::from_secs(30);
@@ -288,6 +303,55 @@ mod tests {
         }
     }
 
+    /// Counts the sessions that follow.
+    #[derive(Default)]
+    struct Counts(AtomicUsize);
+
+    impl OnNewSession for Counts {
+        fn new_session(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn every_participant_is_notified_and_those_that_were_dropped_are_forgotten() {
+        let server = SimulatedZooKeeper::new();
+        let (session, clients) = replacing_session(&server, LONG);
+        let mut kept: Vec<Arc<Counts>> = Vec::new();
+        for number in 0..20 * MIN_SWEPT {
+            let participant = Arc::new(Counts::default());
+            let weak: Weak<Counts> = Arc::downgrade(&participant);
+            session.follow(weak);
+            if number % 10 == 0 {
+                kept.push(participant);
+            }
+        }
+        let known = session.replacement().unwrap().state.lock().participants.len();
+        assert!(known <= 2 * kept.len() + MIN_SWEPT, "{known}");
+        await_replacement(&session, || next(&clients).expire());
+        eventually("all are notified", || kept.iter().all(|kept| kept.0.load(Ordering::SeqCst) == 1));
+    }
+
+    #[test]
+    fn a_participant_that_comes_after_the_close_is_notified_of_it_at_once() {
+        struct Closed(AtomicUsize);
+
+        impl OnNewSession for Closed {
+            fn new_session(&self) {}
+
+            fn closed(&self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+
+        let (session, _clients) = replacing_session(&SimulatedZooKeeper::new(), LONG);
+        session.close();
+        let participant = Arc::new(Closed(AtomicUsize::new(0)));
+        let weak: Weak<Closed> = Arc::downgrade(&participant);
+        session.follow(weak);
+        assert_eq!(participant.0.load(Ordering::SeqCst), 1);
+    }
+
     /// Closes the session when it has been replaced.
     struct ClosesNext(Session);
 
@@ -302,7 +366,7 @@ mod tests {
         let server = SimulatedZooKeeper::new();
         let (session, clients) = replacing_session(&server, LONG);
         let participant: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
-        session.replacement().unwrap().register(Arc::downgrade(&participant));
+        session.follow(Arc::downgrade(&participant));
         next(&clients).expire();
         next(&clients);
         eventually("the second session is closed", || server.sessions().is_empty());
@@ -317,7 +381,7 @@ mod tests {
         server.create_sequential("/locks/it", "x-other-lock-", None);
         // It hears of the new session before the lock does.
         let participant: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
-        session.replacement().unwrap().register(Arc::downgrade(&participant));
+        session.follow(Arc::downgrade(&participant));
         let (reporting, reports) = unbounded();
         let lock = WriteLock::with_listener(&session, "/locks/it", reporting).unwrap();
         assert!(!lock.lock().unwrap());

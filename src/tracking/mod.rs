@@ -63,10 +63,11 @@ impl<S: Subject> Tracking<S> {
         let current = Mutex::new(Some(Arc::clone(&watch_loop)));
         let inner =
             Arc::new(TrackerInner { session: session.clone(), subject, cell, changes, watch_loop: current });
-        inner.follow_replacements();
+        let follower = Arc::downgrade(&inner);
         let tracking = Tracking { inner, process: session.core().process() };
         watch_loop.start();
-        // One that came before this was registered for it is news to nobody.
+        session.follow(follower);
+        // A session that came before that was news to nobody.
         tracking.inner.new_session();
         match tracking.wait_for(wait, |_| Some(()))? {
             Some(()) => Ok(tracking),
@@ -152,15 +153,6 @@ impl<S: Subject> Drop for Tracking<S> {
 }
 
 impl<S: Subject> TrackerInner<S> {
-    /// Continues the tracking on each session that replaces a lost one.
-    fn follow_replacements(self: &Arc<Self>) {
-        let Some(replacement) = self.session.replacement() else { return };
-        replacement.register(Arc::<TrackerInner<S>>::downgrade(self));
-        if replacement.is_closed() {
-            self.closed();
-        }
-    }
-
     /// Makes the loop on this session; `None` if there is one, or the tracking has ended.
     fn next_loop(&self, core: Arc<Core>) -> Option<Arc<WatchLoop<S>>> {
         let mut watch_loop = self.watch_loop.lock();

@@ -26,20 +26,19 @@ use self::request::{CohortObserver, CohortRequest};
 use self::state::CohortShared;
 pub(crate) use self::turns::Grant;
 use self::turns::{Departure, Entry, KeepTimer, Left, Turn, Work};
-use crate::error::{LockError, Operation, Result};
+use crate::error::{LockError, LossReason, Operation, Result};
 use crate::locks::cohort_options::CohortOptions;
 use crate::locks::locking::{self, Release, Released};
 use crate::process::Process;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
-use crate::request::Place;
-use crate::session::{Core, OnNewSession, Replacement, Session};
+use crate::request::{LastingRequest, Place};
+use crate::session::{Core, Session};
 use crate::time::Moment;
 use crate::tracking::WaiterWatch;
 use crate::wait::{Wait, Waited};
 
 pub(crate) struct Cohort {
-    me: Weak<Cohort>,
     pub(crate) shared: Arc<CohortShared>,
     dir: ZNodePath,
     process: Process,
@@ -49,12 +48,7 @@ pub(crate) struct Cohort {
 impl Cohort {
     pub(crate) fn new(support: ProtocolSupport, dir: ZNodePath, options: CohortOptions) -> Arc<Cohort> {
         let process = support.session().core().process();
-        let shared = CohortShared::new(options, support.session().replacement().is_some());
-        let cohort = Arc::new_cyclic(|me| Cohort { me: me.clone(), shared, dir, process, support });
-        if let Some(replacement) = cohort.session().replacement() {
-            replacement.register(Arc::<Cohort>::downgrade(&cohort));
-        }
-        cohort
+        Arc::new(Cohort { shared: CohortShared::new(options), dir, process, support })
     }
 
     pub(crate) fn dir(&self) -> &ZNodePath {
@@ -119,14 +113,12 @@ impl Cohort {
         let core = self.session().core();
         core.wait(&[started.latch(), outcome.latch()], None);
         let Some(request) = started.take() else { return self.outcome(ticket) };
-        match request.wait_until_placed(&[self.support.closed()]) {
+        match request?.wait_until_placed(&[self.support.closed()]) {
             Ok(Some(Place::Owner)) => {
                 core.wait(&[outcome.latch()], None);
                 self.outcome(ticket)
             }
-            // Waits until the request is deleted, so that it is not in the way of the next attempt. A
-            // deletion that fails continues in the background.
-            Ok(Some(_)) => Ok(ticket.leave(|request| drop(locking::release(request)))),
+            Ok(Some(_)) => Ok(ticket.leave(locking::leave)),
             Ok(None) => Err(self.closed()),
             Err(error) => Err(error),
         }
@@ -167,9 +159,7 @@ impl Cohort {
         match self.shared.release(grant) {
             Departure::Stays(timer) => self.start_timer(grant, timer),
             Departure::Goes(retired) => {
-                if let Some(request) = retired.into_request() {
-                    request.withdraw();
-                }
+                retired.end();
                 self.advance();
             }
             Departure::Lost => self.advance(),
@@ -197,26 +187,29 @@ impl Cohort {
     pub(super) fn advance(self: &Arc<Self>) {
         while let Some(work) = self.shared.next_work() {
             match work {
-                Work::Retire(retired) => {
-                    if let Some(request) = retired.into_request() {
-                        request.withdraw();
-                    }
-                }
+                Work::Retire(retired) => retired.end(),
                 Work::Start(number) => self.start(number),
                 Work::Watch(request) => self.watch(&request),
-                Work::LookForSession(request) => self.look_for_session(&request),
             }
         }
     }
 
     fn start(self: &Arc<Self>, number: u64) {
         let observer = CohortObserver::new(number, self);
-        let access = locking::exclusive(&self.support);
-        let request = locking::request(self.session().core(), &self.dir, &self.support, access, observer);
-        let request = CohortRequest::new(number, request);
-        if self.shared.install(&request) {
+        let spec = locking::spec(&self.dir, &self.support, locking::exclusive(&self.support));
+        let request = LastingRequest::new(self.session(), spec, true, observer);
+        let made = request.request().ok_or_else(|| self.no_session());
+        if self.shared.install(number, &request, made) {
             request.start();
+        } else {
+            request.withdraw();
         }
+    }
+
+    /// The error of a thread that tries between two sessions.
+    fn no_session(&self) -> LockError {
+        let end = self.session().core().snapshot().end_reason;
+        LockError::ended(Operation::LOCK, &self.dir, end.unwrap_or(LossReason::SessionExpired))
     }
 
     /// Looks for requests behind this one, on a worker.
@@ -231,15 +224,6 @@ impl Cohort {
         let watch = WaiterWatch::begin(request.core(), &self.dir, request.path(), report);
         let useless = self.shared.keep_watch(number, watch);
         drop(useless);
-    }
-
-    /// The session that follows may have come, or been closed, before the threads waited for it.
-    fn look_for_session(&self, request: &CohortRequest) {
-        if self.session().replacement().is_none_or(Replacement::is_closed) {
-            self.shared.fail_without_session(&self.closed());
-        } else if !Arc::ptr_eq(request.core(), &self.session().core()) {
-            self.new_session();
-        }
     }
 
     /// Starts the timer that ends the keeping of an idle lock.
@@ -268,19 +252,6 @@ fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<CohortShared>, cohort: Wea
     });
 }
 
-impl OnNewSession for Cohort {
-    fn new_session(&self) {
-        self.shared.resume();
-        if let Some(cohort) = self.me.upgrade() {
-            cohort.advance();
-        }
-    }
-
-    fn closed(&self) {
-        self.shared.fail_without_session(&Cohort::closed(self));
-    }
-}
-
 fn lost(grant: &Grant) -> LockError {
     grant.request.end_error(Operation::UNLOCK)
 }
@@ -296,11 +267,11 @@ struct Ticket<'a> {
 impl Ticket<'_> {
     /// Leaves the queue. Returns the lock if it was granted at this moment.
     fn give_up(&self) -> Option<Grant> {
-        self.leave(|request| request.withdraw())
+        self.leave(LastingRequest::withdraw)
     }
 
     /// As [`give_up`](Ticket::give_up), with another end of a request that nobody else needs.
-    fn leave(&self, end: impl FnOnce(&Arc<CohortRequest>)) -> Option<Grant> {
+    fn leave(&self, end: impl FnOnce(&LastingRequest)) -> Option<Grant> {
         match self.cohort.shared.leave(self.number) {
             Left::Granted => return self.turn.outcome.take().and_then(Result::ok),
             Left::Last(request) => end(&request),

@@ -1,5 +1,5 @@
-//! [`CohortRequest`]: the request that a process has in the queue for all threads of a cohort, and
-//! [`CohortObserver`], which reports its events.
+//! [`CohortRequest`]: the request by which a process owns the lock for all threads of a cohort, and
+//! [`CohortObserver`], which reports the events of that request from the start.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use super::state::CohortShared;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, Ending, Observer, Request, RequestEvent};
 
-/// The request of a cohort. Dropping it withdraws the request, so it is dropped outside every
-/// mutex.
+/// The request of a cohort that has acquired the lock. Dropping it withdraws the request, so it is dropped
+/// outside every mutex.
 pub(crate) struct CohortRequest {
-    /// Distinguishes the requests of one cohort.
+    /// That of the phase in which it joined.
     pub(super) number: u64,
     claim: Claim,
     /// Counts the threads that have held the lock under this request. Written under the mutex of
@@ -37,7 +37,7 @@ impl CohortRequest {
         self.tenure.load(Ordering::Acquire)
     }
 
-    /// The znode of a request that has acquired the lock.
+    /// The znode.
     pub(crate) fn path(&self) -> &ZNodePath {
         // Proof: an owner has a znode, and keeps it in every later phase.
         self.znode.get_or_init(|| self.claim.znode().unwrap_or_else(|| ZNodePath::from_server(String::new())))

@@ -4,12 +4,11 @@
 //! |---|---|---|
 //! | `Idle` | no request | a thread waits: `Starting` |
 //! | `Starting` | a thread makes a request | `Joining`, or `Idle` if nobody waits any more |
-//! | `Joining` | the request waits in the queue, on behalf of the threads | acquired: `Owned`; it ended: `Idle`, or `AwaitsSession`; the last thread gives up: `Idle` |
+//! | `Joining` | the request waits in the queue, or for a session that follows a lost one, on behalf of the threads | acquired: `Owned`; it ended, or the last thread gives up: `Idle` |
 //! | `Owned` | a thread holds the lock, or it is kept | released to other processes, or lost: `Idle` |
-//! | `AwaitsSession` | the session was lost and will be replaced | a new session, or nobody waits any more: `Idle` |
 //!
-//! A request reports its events under its own mutex. So nothing here calls the request, but for its
-//! lease: such calls are [`Work`] for later, for a thread without a mutex.
+//! A request reports its events under the mutex of its session. So nothing here calls that session: such calls are
+//! [`Work`] for later, for a thread without a mutex.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -23,14 +22,12 @@ use super::turns::{Departure, Entry, Grant, KeepTimer, Left, Retired, Turn, Work
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, MutexGuard, rank::COHORT};
 use crate::locks::cohort_options::CohortOptions;
-use crate::request::{Ending, RequestEvent};
+use crate::request::{Ending, LastingRequest, Request, RequestEvent};
 use crate::time::{Filler, Slot};
 use crate::tracking::WaiterWatch;
 
 pub(crate) struct CohortShared {
     options: CohortOptions,
-    /// The session replaces itself when it is lost.
-    is_replaced: bool,
     state: Mutex<COHORT, CohortState>,
 }
 
@@ -57,23 +54,23 @@ pub(super) struct CohortState {
 pub(super) enum CohortPhase {
     Idle,
     Starting,
-    Joining(Arc<CohortRequest>),
+    Joining {
+        /// Distinguishes the requests of one cohort.
+        number: u64,
+        request: Arc<LastingRequest>,
+    },
     Owned(CohortOwnership),
-    /// With the request that was lost, until a thread has looked for a session that came before.
-    AwaitsSession(Option<Arc<CohortRequest>>),
 }
 
 /// A thread that waits.
 pub(super) struct Waiter {
     number: u64,
-    /// Does not wait if the lock is not free.
-    only_tries: bool,
-    started: Option<Filler<Arc<CohortRequest>>>,
+    started: Option<Filler<Result<Arc<Request>>>>,
     outcome: Filler<Result<Grant>>,
 }
 
 impl CohortShared {
-    pub(super) fn new(options: CohortOptions, is_replaced: bool) -> Arc<CohortShared> {
+    pub(super) fn new(options: CohortOptions) -> Arc<CohortShared> {
         let state = CohortState {
             phase: CohortPhase::Idle,
             waiters: VecDeque::new(),
@@ -87,7 +84,7 @@ impl CohortShared {
             #[cfg(test)]
             grants: 0,
         };
-        Arc::new(CohortShared { options, is_replaced, state: Mutex::new(state) })
+        Arc::new(CohortShared { options, state: Mutex::new(state) })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, COHORT, CohortState> {
@@ -123,7 +120,8 @@ impl CohortShared {
         }
         let number = state.new_number();
         let ((to_start, started), (filler, outcome)) = (Slot::new(), Slot::new());
-        state.waiters.push_back(Waiter { number, only_tries, started: Some(to_start), outcome: filler });
+        let started_for = only_tries.then_some(to_start);
+        state.waiters.push_back(Waiter { number, started: started_for, outcome: filler });
         Entry::Waits { number, turn: Turn { started, outcome } }
     }
 
@@ -138,8 +136,7 @@ impl CohortShared {
             return Left::Others;
         }
         match mem::replace(&mut state.phase, CohortPhase::Idle) {
-            CohortPhase::Joining(request) | CohortPhase::AwaitsSession(Some(request)) => Left::Last(request),
-            CohortPhase::AwaitsSession(None) => Left::Others,
+            CohortPhase::Joining { request, .. } => Left::Last(request),
             // Those who are at work there see that nobody waits.
             other => {
                 state.phase = other;
@@ -214,10 +211,9 @@ impl CohortShared {
         let mut state = self.lock();
         state.is_closed = true;
         // One by one: a latch that all of them wait for would slow every wait down.
-        state.fail(|_| true, error);
+        state.fail(error);
         match mem::replace(&mut state.phase, CohortPhase::Idle) {
-            CohortPhase::Joining(request) => state.retire_request(Some(request)),
-            CohortPhase::AwaitsSession(request) => state.retire_request(request),
+            CohortPhase::Joining { request, .. } => state.retire_joining(request),
             other => state.phase = other,
         }
         if state.is_kept() {
@@ -227,17 +223,23 @@ impl CohortShared {
 
     // ---- the request
 
-    /// Lets a new request wait on behalf of the threads. Returns `false` if there are none.
-    pub(super) fn install(&self, request: &Arc<CohortRequest>) -> bool {
+    /// Lets a new request wait on behalf of the threads. Returns `false` if there are none. `made` is for a thread
+    /// that tries.
+    pub(super) fn install(
+        &self,
+        number: u64,
+        request: &Arc<LastingRequest>,
+        made: Result<Arc<Request>>,
+    ) -> bool {
         let mut state = self.lock();
         let Some(first) = state.waiters.front_mut() else {
             state.phase = CohortPhase::Idle;
             return false;
         };
         if let Some(started) = first.started.take() {
-            started.fill(Arc::clone(request));
+            started.fill(made);
         }
-        state.phase = CohortPhase::Joining(Arc::clone(request));
+        state.phase = CohortPhase::Joining { number, request: Arc::clone(request) };
         true
     }
 
@@ -245,16 +247,19 @@ impl CohortShared {
     pub(super) fn take_event(&self, number: u64, event: &RequestEvent) {
         let mut state = self.lock();
         match (&mut state.phase, event) {
-            (CohortPhase::Joining(request), RequestEvent::Acquired { .. }) if request.number == number => {
-                let request = Arc::clone(request);
-                state.acquired(request);
-            }
-            (CohortPhase::Joining(request), RequestEvent::Ended { how: Ending::Dropped(reason, _), .. })
-                if request.number == number =>
+            (CohortPhase::Joining { number: joining, request }, RequestEvent::Acquired { .. })
+                if *joining == number =>
             {
+                // Proof: who takes or withdraws it ends this phase before.
+                let Some(request) = request.take() else { return };
+                state.acquired(CohortRequest::new(number, request));
+            }
+            (
+                CohortPhase::Joining { number: joining, request },
+                RequestEvent::Ended { how: Ending::Dropped(..), .. },
+            ) if *joining == number => {
                 let request = Arc::clone(request);
-                let error = request.end_error(Operation::LOCK);
-                state.dropped(request, self.is_replaced && reason.is_session_loss(), &error);
+                state.dropped(request);
             }
             (CohortPhase::Owned(ownership), RequestEvent::Ended { how: Ending::Lost(reason), .. })
                 if ownership.request.number == number =>
@@ -289,7 +294,7 @@ impl CohortShared {
         let since = ownership.request.core().now();
         ownership.behind.get_or_insert(Behind { since, handovers: 0 });
         let watch = ownership.watch.take();
-        state.retired.push(Retired { request: None, watch });
+        state.retired.push(Retired { watch, ..Retired::default() });
         if state.is_kept() {
             state.retire();
         }
@@ -321,27 +326,6 @@ impl CohortShared {
         }
     }
 
-    /// Ends the waiting for a new session: the threads join its queue.
-    pub(super) fn resume(&self) {
-        let mut state = self.lock();
-        if let CohortPhase::AwaitsSession(request) = &mut state.phase {
-            let request = request.take();
-            state.phase = CohortPhase::Idle;
-            state.retire_request(request);
-        }
-    }
-
-    /// There will be no new session.
-    pub(super) fn fail_without_session(&self, error: &LockError) {
-        let mut state = self.lock();
-        if let CohortPhase::AwaitsSession(request) = &mut state.phase {
-            let request = request.take();
-            state.phase = CohortPhase::Idle;
-            state.retire_request(request);
-            state.fail(|_| true, error);
-        }
-    }
-
     /// Returns what is left to do; the caller does it.
     pub(super) fn next_work(&self) -> Option<Work> {
         let mut state = self.lock();
@@ -358,7 +342,6 @@ impl CohortShared {
                 let has_begun = mem::replace(&mut ownership.watch_has_begun, true);
                 (!has_begun).then(|| Work::Watch(Arc::clone(&ownership.request)))
             }
-            CohortPhase::AwaitsSession(request) => request.take().map(Work::LookForSession),
             _ => None,
         }
     }
@@ -406,7 +389,7 @@ impl CohortState {
     fn take_ownership(&mut self) -> Option<Retired> {
         match mem::replace(&mut self.phase, CohortPhase::Idle) {
             CohortPhase::Owned(CohortOwnership { request, watch, .. }) => {
-                Some(Retired { request: Some(request), watch })
+                Some(Retired { request: Some(request), watch, joining: None })
             }
             other => {
                 self.phase = other;
@@ -421,27 +404,20 @@ impl CohortState {
         self.retired.extend(retired);
     }
 
-    fn retire_request(&mut self, request: Option<Arc<CohortRequest>>) {
-        self.retired.extend(request.map(|request| Retired { request: Some(request), watch: None }));
+    fn retire_joining(&mut self, request: Arc<LastingRequest>) {
+        self.retired.push(Retired { joining: Some(request), ..Retired::default() });
     }
 
-    /// The request has ended before it was the first. Those who wait go on if another session
-    /// follows; those who only try do not.
-    fn dropped(&mut self, request: Arc<CohortRequest>, goes_on: bool, error: &LockError) {
-        self.fail(|waiter| !goes_on || waiter.only_tries, error);
-        if self.waiters.is_empty() {
-            self.phase = CohortPhase::Idle;
-            self.retire_request(Some(request));
-        } else {
-            self.phase = CohortPhase::AwaitsSession(Some(request));
-        }
+    /// The request has ended before it was the first.
+    fn dropped(&mut self, request: Arc<LastingRequest>) {
+        self.fail(&request.end_error(Operation::LOCK));
+        self.phase = CohortPhase::Idle;
+        self.retire_joining(request);
     }
 
-    /// Ends the waiting of those who are chosen.
-    fn fail(&mut self, is_chosen: impl Fn(&Waiter) -> bool, error: &LockError) {
-        let (chosen, others) = mem::take(&mut self.waiters).into_iter().partition(is_chosen);
-        self.waiters = others;
-        for waiter in chosen {
+    /// Ends the waiting of all threads.
+    fn fail(&mut self, error: &LockError) {
+        for waiter in mem::take(&mut self.waiters) {
             waiter.outcome.fill(Err(error.clone()));
         }
     }

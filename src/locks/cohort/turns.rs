@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use super::request::CohortRequest;
 use crate::error::Result;
+use crate::request::{LastingRequest, Request};
 use crate::time::{Moment, Slot};
 use crate::tracking::WaiterWatch;
 
 /// What a thread waits for.
 pub(super) struct Turn {
-    /// The request that was started; only for a thread that tries.
-    pub(super) started: Slot<Arc<CohortRequest>>,
+    /// The request that was started, or why there is no session to make it on; only for a thread that tries.
+    pub(super) started: Slot<Result<Arc<Request>>>,
     pub(super) outcome: Slot<Result<Grant>>,
 }
 
@@ -37,7 +38,7 @@ pub(super) enum Left {
     /// The lock was granted at this moment.
     Granted,
     /// It was the last one, and the request is of no use any more.
-    Last(Arc<CohortRequest>),
+    Last(Arc<LastingRequest>),
     Others,
 }
 
@@ -50,15 +51,26 @@ pub(super) enum Departure {
     Lost,
 }
 
-/// A request and a watch, if any, to drop outside the mutex.
+/// What is to be ended outside the mutex.
+#[derive(Default)]
 pub(super) struct Retired {
-    /// To be withdrawn.
+    pub(super) joining: Option<Arc<LastingRequest>>,
     pub(super) request: Option<Arc<CohortRequest>>,
     pub(super) watch: Option<WaiterWatch>,
 }
 
 impl Retired {
-    /// Stops the watch, which would notice the deletion of the request's znode, and returns the
+    /// Withdraws the requests.
+    pub(super) fn end(self) {
+        if let Some(joining) = &self.joining {
+            joining.withdraw();
+        }
+        if let Some(request) = self.into_request() {
+            request.withdraw();
+        }
+    }
+
+    /// Stops the watch, which would notice the deletion of the owner's znode, and returns the owner's
     /// request.
     pub(super) fn into_request(self) -> Option<Arc<CohortRequest>> {
         drop(self.watch);
@@ -73,8 +85,6 @@ pub(super) enum Work {
     Start(u64),
     /// Look for requests behind this one.
     Watch(Arc<CohortRequest>),
-    /// Look whether the session that follows that of this request has come.
-    LookForSession(Arc<CohortRequest>),
 }
 
 /// The next step after the timer of a kept lock.

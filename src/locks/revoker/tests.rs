@@ -13,7 +13,7 @@ use crate::client::{Acl, CreateMode, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::session::Threads;
-use crate::tests::{eventually, in_background, next, replacing_session_on};
+use crate::tests::{await_replacement, eventually, in_background, next, replacing_session_on};
 use crate::time::{Job, Latch, Moment, Priority, Runtime};
 use crate::{
     BlockingWriteLock, ListeningLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock,
@@ -105,9 +105,7 @@ fn holder_keeps_its_time_when_the_session_of_the_revoker_is_replaced() {
     thread::Builder::new().name(REVOKING.to_owned()).spawn(revoke).unwrap();
     eventually("the holder is asked and watched", || fixture.zk.watch_count() == 2);
     let lost = next(&clients);
-    let replaced = session.replacement().unwrap().next();
-    lost.expire();
-    eventually("the session is replaced", || replaced.is_set());
+    await_replacement(&session, || lost.expire());
     drop(permission);
     let revoked = next(&revoked);
     assert!(matches!(revoked, Err(LockError::SessionLost { .. })), "{revoked:?}");

@@ -163,16 +163,16 @@ impl Rig {
             _ => Access::Exclusive(scheme),
         };
         let session = &self.clients[client].session;
-        let spec = |name: String| RequestSpec {
+        let spec = RequestSpec {
             dir: ZNodePath::parse(DIR).unwrap(),
-            prefix: name,
+            prefix: String::new(),
             data: Arc::from(&b"me"[..]),
             acl: Acl::open_unsafe().to_vec().into(),
             retry: RetryPolicy::constant(Duration::from_millis(1)).with_attempts(1000),
             access,
             directory_mode: CreateMode::Persistent,
         };
-        let request = Request::new(session.core(), access, spec, Arc::new(Nobody));
+        let request = Request::new(session.core(), &spec, Arc::new(Nobody));
         let prefix = request.seat.spec.prefix.clone();
         let line = format!("request {} joins on client {client}: {prefix}", self.ours.len());
         self.note(line);

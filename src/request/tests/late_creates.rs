@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::client::{self, CreateMode, Verbs};
-use crate::tests::{HoldingClient, open_client_on_manual_runtime, replacing_session};
+use crate::tests::{HoldingClient, await_replacement, open_client_on_manual_runtime, replacing_session};
 use crate::{Candidate, ReadWriteLock, RunOnce, Semaphore};
 
 /// Creates what the last create of this client with a lost reply would have created.
@@ -164,10 +164,10 @@ fn late_create_of_a_former_session_that_lives_on_is_undone_by_the_next() {
     let gives_up = Arc::clone(&client);
     client.before_next(SimOperation::Create, move || gives_up.give_up());
     client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
-    let replaced = session.replacement().unwrap().next();
-    let lock = BlockingWriteLock::new(&session, DIR).unwrap();
-    assert!(lock.try_lock().unwrap_err().is_session_lost());
-    eventually("the session is replaced", || replaced.is_set());
+    await_replacement(&session, || {
+        let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+        assert!(lock.try_lock().unwrap_err().is_session_lost());
+    });
     eventually("the next session has searched", || session.core().census().0 == 0);
     assert!(zk.sessions().contains(&client.session_id()));
     pass_on(&zk, &client);

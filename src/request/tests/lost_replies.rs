@@ -7,7 +7,7 @@ use crate::locks::locking;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Observer, Place, RequestEvent};
+use crate::request::{Observer, Place, Request, RequestEvent};
 
 /// Makes one call fail in one way while a lock is acquired behind another and released, and checks
 /// that the outcome is the same as without the fault.
@@ -82,13 +82,8 @@ fn request_continues_after_a_step_that_panics() {
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
     let dir = ZNodePath::parse(DIR).unwrap();
     let observer = Arc::new(PanicsOnce(AtomicBool::new(true)));
-    let request = locking::request(
-        fixture.session.core(),
-        &dir,
-        &support,
-        Access::Exclusive(NamingScheme::Recipe),
-        observer,
-    );
+    let spec = locking::spec(&dir, &support, Access::Exclusive(NamingScheme::Recipe));
+    let request = Request::new(fixture.session.core(), &spec, observer);
     request.start();
     eventually("it owns", || request.is_owner());
     zk.delete(request.znode().unwrap().as_str());
@@ -104,13 +99,8 @@ fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
     let dir = ZNodePath::parse(DIR).unwrap();
     let observer = Arc::new(PanicsOnce(AtomicBool::new(false)));
-    let request = locking::request(
-        fixture.session.core(),
-        &dir,
-        &support,
-        Access::Exclusive(NamingScheme::Recipe),
-        observer,
-    );
+    let spec = locking::spec(&dir, &support, Access::Exclusive(NamingScheme::Recipe));
+    let request = Request::new(fixture.session.core(), &spec, observer);
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
     eventually("it waits", || request.is_awaited());
@@ -126,13 +116,8 @@ fn thread_that_waits_for_a_request_which_is_never_started_sees_its_end() {
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
     let dir = ZNodePath::parse(DIR).unwrap();
     let observer = Arc::new(PanicsOnce(AtomicBool::new(false)));
-    let request = locking::request(
-        fixture.session.core(),
-        &dir,
-        &support,
-        Access::Exclusive(NamingScheme::Recipe),
-        observer,
-    );
+    let spec = locking::spec(&dir, &support, Access::Exclusive(NamingScheme::Recipe));
+    let request = Request::new(fixture.session.core(), &spec, observer);
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
     eventually("it waits", || request.is_awaited());

@@ -169,7 +169,7 @@ fn all_who_wait_for_a_refused_request_get_the_same_error() {
     let (other, second) = (Arc::clone(&lock), unbounded());
     // The second thread comes while the first one's request is being created.
     fixture.client.before_next(SimOperation::Create, move || {
-        let request = other.current().lock().clone().unwrap();
+        let request = other.request().unwrap();
         eventually("the first one waits", || request.is_awaited());
         let (holders, waits) = (Arc::strong_count(&request), Arc::clone(&other));
         let waiter = in_background(move || waits.lock().map_err(|error| error.to_string()));

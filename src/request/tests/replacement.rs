@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::tests::replacing_session;
+use crate::tests::{await_replacement, replacing_session};
 
 #[test]
 fn waiters_keep_waiting_on_the_replaced_session() {
@@ -62,13 +62,6 @@ fn znodes_of_a_lost_session_are_deleted_on_the_next() {
         "it does not wait for the end of the old session"
     );
     assert!(!zk.exists(&left));
-}
-
-/// Waits until a session follows the one of this moment.
-fn await_replacement(session: &Session, lose: impl FnOnce()) {
-    let replaced = session.replacement().unwrap().next();
-    lose();
-    eventually("the session is replaced", || replaced.is_set());
 }
 
 #[test]

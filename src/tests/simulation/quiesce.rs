@@ -221,7 +221,7 @@ fn all_locks(world: &World) -> Vec<(usize, Arc<ListeningLock>)> {
 }
 
 fn waiters(world: &World) -> Vec<usize> {
-    let waits = |lock: &ListeningLock| lock.current().lock().as_ref().is_some_and(|it| !it.has_ended());
+    let waits = |lock: &ListeningLock| lock.request().is_some_and(|it| !it.has_ended());
     all_locks(world).into_iter().filter(|(_, lock)| waits(lock)).map(|(number, _)| number).collect()
 }
 
@@ -243,7 +243,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
     for (number, lock) in all_locks(&world) {
         // A request that was not withdrawn has ended by itself, and has reported that. One that was may
         // still be known, as its znode is yet to be deleted.
-        let ended_by_itself = lock.current().lock().as_ref().is_some_and(|request| !request.was_withdrawn());
+        let ended_by_itself = lock.request().is_some_and(|request| !request.was_withdrawn());
         let last = world.state().locks[number].last;
         if ended_by_itself && !matches!(last, Some(Callback::Lost(_) | Callback::Dropped(_))) {
             return Err(format!("lock {number} is dropped, but its last callback was {last:?}"));

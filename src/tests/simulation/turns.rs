@@ -137,7 +137,7 @@ impl World {
             locks.filter_map(|(number, record)| Some((number, record.weak.upgrade()?))).collect()
         };
         for (number, lock) in waiting {
-            let current = lock.current().lock().clone();
+            let current = lock.request();
             // A session that has ended takes its requests along, as soon as a worker is free.
             let lives = |request: &Arc<Request>| request.core().snapshot().end_reason.is_none();
             let waits = current.is_some_and(|request| lives(&request) && !request.has_ended());

@@ -1,0 +1,245 @@
+//! [`LastingRequest`]: a request that outlives its session.
+//!
+//! On a session that is [replaced](crate::SessionBuilder::replace_lost_sessions), a request that waits when its
+//! session is lost is made again on the next one. This is the only place that does so, for every kind of lock.
+//!
+//! | stage | means | leaves it by |
+//! |---|---|---|
+//! | `Unmade` | there was no session to make it on | a new session: `Made` |
+//! | `Made` | it waits, owns the lock, or has ended | its session is lost while it waits: made again on the next one |
+//! | `Over` | it was taken out or withdrawn, or the session was closed | |
+//!
+//! A lasting request is the observer of the requests that it makes. It passes their events on to the observer of
+//! the lock, except the end of one that is to be made again. If no session follows, because the application closes
+//! it, that end is reported after all.
+//!
+//! A lasting request and the request that it has made hold each other. [`take`](LastingRequest::take) and
+//! [`withdraw`](LastingRequest::withdraw) end that, so the lock must call one of them before it drops its handle.
+
+use std::mem;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::Request;
+use crate::engine::{Ending, Place, RequestEvent, RequestSpec};
+use crate::error::{LockError, LossReason, Operation, Result};
+use crate::lock_order::{Mutex, rank::LASTING};
+use crate::session::{Mailbox, Observer, OnNewSession, Replacement, Session, WeakSession};
+use crate::time::Latch;
+
+pub(crate) struct LastingRequest {
+    me: Weak<LastingRequest>,
+    /// Weak, because the session holds the observers of its requests.
+    session: WeakSession,
+    spec: RequestSpec,
+    /// The request is made again after the loss of its session.
+    is_lasting: bool,
+    observer: Arc<dyn Observer>,
+    stage: Mutex<LASTING, Stage>,
+    /// Reasons to look whether the request is to be made. One thread at a time looks.
+    news: Mailbox<()>,
+}
+
+enum Stage {
+    Unmade,
+    Made(Arc<Request>),
+    Over,
+}
+
+impl LastingRequest {
+    /// Makes one that does nothing until it is [started](LastingRequest::start). Only one that `may_last` is made
+    /// again, if the session is replaced. The session completes the `spec`, as for [`Request::new`].
+    pub(crate) fn new(
+        session: &Session,
+        spec: RequestSpec,
+        may_last: bool,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<LastingRequest> {
+        let lasting = Arc::new_cyclic(|me| LastingRequest {
+            me: Weak::clone(me),
+            session: session.downgrade(),
+            spec,
+            is_lasting: may_last && session.replacement().is_some(),
+            observer,
+            stage: Mutex::new(Stage::Unmade),
+            news: Mailbox::new(),
+        });
+        // Before the start, as other threads may wait for it from now on.
+        if let Some(first) = lasting.make(session) {
+            *lasting.stage.lock() = Stage::Made(first);
+        }
+        lasting
+    }
+
+    /// Starts the request; if there is no session, as soon as one follows. The caller holds no mutex.
+    pub(crate) fn start(&self) {
+        if let Some(first) = self.request() {
+            first.start();
+        }
+        if self.is_lasting {
+            if let Some(session) = self.session.upgrade() {
+                let me: Weak<LastingRequest> = Weak::clone(&self.me);
+                session.follow(me);
+            }
+            // A session that came before that was news to nobody.
+            self.look();
+        }
+    }
+
+    /// The request on the present session; the former one until it is made again.
+    pub(crate) fn request(&self) -> Option<Arc<Request>> {
+        match &*self.stage.lock() {
+            Stage::Made(request) => Some(Arc::clone(request)),
+            Stage::Unmade | Stage::Over => None,
+        }
+    }
+
+    /// Takes the request out, which is not made again then; `None` if there is none. Its events still go to the
+    /// observer.
+    pub(crate) fn take(&self) -> Option<Arc<Request>> {
+        match mem::replace(&mut *self.stage.lock(), Stage::Over) {
+            Stage::Made(request) => Some(request),
+            Stage::Unmade | Stage::Over => None,
+        }
+    }
+
+    /// Ends the request and deletes its znode, in the background if need be. The caller holds no mutex. Does
+    /// nothing if it was taken out.
+    pub(crate) fn withdraw(&self) {
+        if let Some(request) = self.take() {
+            request.withdraw();
+        }
+    }
+
+    /// Returns whether the request has ended and is not made again.
+    pub(crate) fn is_over(&self) -> bool {
+        match &*self.stage.lock() {
+            Stage::Unmade => false,
+            Stage::Made(request) => request.has_ended() && !self.outlives_session_of(request),
+            Stage::Over => true,
+        }
+    }
+
+    /// As [`Request::wait_until_placed`]; `Unknown` if the next session makes the request.
+    pub(crate) fn wait_until_placed(&self, ends: &[&Latch]) -> Result<Option<Place>> {
+        let Some(request) = self.request() else {
+            return Ok((!self.is_over()).then_some(Place::Unknown));
+        };
+        match request.wait_until_placed(ends) {
+            Err(_) if self.outlives_session_of(&request) => Ok(Some(Place::Unknown)),
+            placed => placed,
+        }
+    }
+
+    /// Returns why the request is over.
+    pub(crate) fn end_error(&self, operation: Operation) -> LockError {
+        match self.request() {
+            Some(request) => request.end_error(operation),
+            None => LockError::closed(operation, &self.spec.dir),
+        }
+    }
+
+    fn outlives_session_of(&self, request: &Request) -> bool {
+        self.is_lasting && request.waited_for_a_lost_session()
+    }
+
+    fn needs_session(&self) -> bool {
+        match &*self.stage.lock() {
+            Stage::Unmade => true,
+            Stage::Made(request) => self.outlives_session_of(request),
+            Stage::Over => false,
+        }
+    }
+
+    /// Makes the request again if it is to be made and there is a session. The caller holds no mutex.
+    fn look(&self) {
+        self.news.post(());
+        self.deliver_news();
+    }
+
+    fn deliver_news(&self) {
+        self.news.deliver(|()| self.make_if_needed());
+    }
+
+    fn make_if_needed(&self) {
+        // Without handles of the session nobody waits.
+        let Some(session) = self.session.upgrade().filter(|_| self.needs_session()) else { return };
+        if self.is_lasting && session.replacement().is_none_or(Replacement::is_closed) {
+            return self.end_with(&session);
+        }
+        if let Some(next) = self.make(&session) {
+            self.install(&next);
+        }
+    }
+
+    /// Makes the request on the present session; `None` if that is lost.
+    fn make(&self, session: &Session) -> Option<Arc<Request>> {
+        let core = session.core();
+        // One that is ending counts as lost: the next one is news.
+        let is_awaited = self.is_lasting && core.snapshot().end_reason.is_some();
+        let me = self.me.upgrade().filter(|_| !is_awaited)?;
+        Some(Request::new(core, &self.spec, me))
+    }
+
+    fn install(&self, next: &Arc<Request>) {
+        let (is_wanted, _former) = {
+            let mut stage = self.stage.lock();
+            match &*stage {
+                Stage::Over => (false, None),
+                // Dropped outside the mutex, as it may be the last handle of a client.
+                _ => (true, Some(mem::replace(&mut *stage, Stage::Made(Arc::clone(next))))),
+            }
+        };
+        if is_wanted { next.start() } else { next.withdraw() }
+    }
+
+    /// Reports the end of a request that waits for a session, as none follows.
+    fn end_with(&self, session: &Session) {
+        // Dropped outside the mutex.
+        let former = mem::replace(&mut *self.stage.lock(), Stage::Over);
+        if matches!(former, Stage::Over) {
+            return;
+        }
+        let how = Ending::Dropped(LossReason::SessionClosed, None);
+        self.observer.post(&RequestEvent::Ended { place: Place::Unknown, how, time: Duration::ZERO });
+        if self.observer.has_callbacks() {
+            let observer = Arc::clone(&self.observer);
+            session.core().submit_callback(move || observer.deliver());
+        }
+    }
+}
+
+impl Observer for LastingRequest {
+    fn post(&self, event: &RequestEvent) {
+        match event {
+            RequestEvent::Ended { how: Ending::Dropped(reason, _), .. }
+                if self.is_lasting && reason.is_session_loss() =>
+            {
+                self.news.post(());
+            }
+            event => self.observer.post(event),
+        }
+    }
+
+    fn has_callbacks(&self) -> bool {
+        self.news.is_waiting() || self.observer.has_callbacks()
+    }
+
+    fn deliver(&self) {
+        self.deliver_news();
+        self.observer.deliver();
+    }
+}
+
+impl OnNewSession for LastingRequest {
+    fn new_session(&self) {
+        self.look();
+    }
+
+    fn closed(&self) {
+        self.look();
+    }
+}
+
+#[cfg(test)]
+mod tests;
