@@ -11,7 +11,6 @@ use parking_lot::MutexGuard;
 use super::state::{Client, Shared, State};
 use crate::client::{ClientEvent, Done, EventSink, Reply};
 use crate::error::ZkResult;
-use crate::logging;
 
 /// The place of an item among those of all clients.
 type Ticket = u64;
@@ -116,13 +115,12 @@ impl Shared {
             outbox.under_way = Some((this, ticket));
             drop(state);
             let delivery = Delivery { shared: self, session };
-            // As on the thread of a connection: a logger that blocks holds up no reply.
-            logging::deferring(|| match item {
+            match item {
                 // What the sink holds may go with it, and call the client. So it goes here.
                 Item::Event(sink, event) => sink(event),
                 Item::Reply(done, outcome) => done.finish(outcome),
                 Item::Expected(_) => {}
-            });
+            }
             drop(delivery);
             state = self.lock();
         }

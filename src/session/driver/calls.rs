@@ -56,7 +56,8 @@ impl Core {
         let core = Arc::clone(self);
         let done = Done::new(move |outcome| match core.outbox.delivers_here() {
             true => core.outbox.post(Outgoing::Answered(id, outcome)),
-            false => core.replied(id, outcome),
+            // On a thread of the client's, which a logger that blocks must not hold up.
+            false => logging::deferring(|| core.replied(id, outcome)),
         });
         // After a panic the outcome is unknown, as when `done` is dropped.
         self.contained(|| self.client.submit(call, done.with_priority(priority)));

@@ -232,11 +232,13 @@ fn hook_that_panics_costs_only_its_events() {
 #[test]
 fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     struct Blocks {
+        is_called: Sender<()>,
         go: Receiver<()>,
         missed: Sender<u64>,
     }
     impl EventHook for Blocks {
         fn acquired(&self, _event: &LockAcquired) {
+            let _ = self.is_called.send(());
             let _ = self.go.recv_timeout(deadline());
         }
 
@@ -247,8 +249,11 @@ fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     let server = SimulatedZooKeeper::new();
     let session = Session::from_client(server.connect(LONG)).unwrap();
     let ((goes, go), (missed, misses)) = (unbounded(), unbounded());
-    assert!(session.set_event_hook(Blocks { go, missed }));
+    let (is_called, calls) = unbounded();
+    assert!(session.set_event_hook(Blocks { is_called, go, missed }));
     let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+    // Events that come earlier may be delivered meanwhile.
+    next(&calls);
     let core = session.core();
     for _ in 0..MAX_WAITING + 5 {
         core.report_event(Event::Suspended, None);
