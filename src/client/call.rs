@@ -344,6 +344,7 @@ impl Done {
         self
     }
 
+    #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn priority(&self) -> Priority {
         self.priority
     }

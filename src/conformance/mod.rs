@@ -1,6 +1,6 @@
-//! The contract of [`ZooKeeperClient`](crate::client::ZooKeeperClient), as checks that run against any client.
+//! The contract of [`ZooKeeperClient`], as checks that run against any client.
 //!
-//! The crate runs them against its own connection, its adapter for the crate `zookeeper` and the
+//! The crate runs them against its own connection and the
 //! [fake server](crate::fake). Run them against a client of yours before you give it to
 //! [`Session::from_client`](crate::Session::from_client): locks rely on every rule that they check.
 //!
