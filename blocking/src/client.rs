@@ -1,5 +1,6 @@
 //! [`BlockingClient`], and the [`ZooKeeperClient`] that is made of one.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -168,10 +169,18 @@ fn make<T: BlockingClient + ?Sized>(client: &T, call: &Call) -> ZkResult<Reply> 
         Call::CreateAndList { .. } => create_and_list(client, call),
         call => client.call(call),
     }));
-    outcome.unwrap_or_else(|_| {
-        log::error!("the ZooKeeper client panicked, so the outcome of a call is unknown");
+    outcome.unwrap_or_else(|panic| {
+        let message = message_of(&*panic);
+        log::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
+        // One whose drop panics must not cost the thread.
+        mem::forget(panic);
         Err(ZkError::ConnectionLoss)
     })
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
 }
 
 /// Makes the two calls of a [`Call::CreateAndList`].
@@ -270,5 +279,82 @@ impl<T: ?Sized> Drop for OnWorkers<T> {
     fn drop(&mut self) {
         self.under_way.end();
         self.workers.shut_down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crossbeam_channel::{Receiver, bounded};
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// Its reads panic, and its other calls never return.
+    #[derive(Default)]
+    struct Flawed {
+        sink: Mutex<Option<EventSink>>,
+        never: Mutex<Option<Receiver<()>>>,
+    }
+
+    impl BlockingClient for Flawed {
+        fn call(&self, call: &Call) -> ZkResult<Reply> {
+            if let Call::GetData { .. } = call {
+                panic!("on purpose");
+            }
+            let never = self.never.lock().clone();
+            let _ = never.map(|never| never.recv());
+            Err(ZkError::ConnectionLoss)
+        }
+
+        fn subscribe(&self, sink: EventSink) -> bool {
+            *self.sink.lock() = Some(sink);
+            true
+        }
+
+        fn session_timeout(&self) -> Duration {
+            LONG
+        }
+
+        fn close(&self) {}
+    }
+
+    fn submit(client: &dyn ZooKeeperClient, call: Call) -> Receiver<ZkResult<Reply>> {
+        let (sender, outcome) = bounded(1);
+        client.submit(call, Done::new(move |result| drop(sender.send(result))));
+        outcome
+    }
+
+    fn read() -> Call {
+        Call::GetData { path: "/a".into(), watch: false }
+    }
+
+    fn delete() -> Call {
+        Call::Delete { path: "/a".into(), version: None }
+    }
+
+    #[test]
+    fn outcome_of_a_call_that_panics_is_unknown_and_later_calls_are_made() {
+        let client = on_workers(Arc::new(Flawed::default()));
+        for _ in 0..40 {
+            let outcome = submit(&*client, read()).recv_timeout(LONG).unwrap();
+            assert_eq!(outcome, Err(ZkError::ConnectionLoss));
+        }
+    }
+
+    #[test]
+    fn calls_that_are_stuck_end_with_their_session() {
+        let (_keeps_stuck, never) = bounded(0);
+        let flawed = Arc::new(Flawed { never: Mutex::new(Some(never)), ..Flawed::default() });
+        let client = on_workers(Arc::clone(&flawed));
+        client.subscribe(Arc::new(|_| {}));
+        // More than there are threads for them.
+        let stuck: Vec<_> = (0..40).map(|_| submit(&*client, delete())).collect();
+        let sink = flawed.sink.lock().clone().unwrap();
+        sink(ClientEvent::SessionLost);
+        for outcome in stuck {
+            assert_eq!(outcome.recv_timeout(LONG).unwrap(), Err(ZkError::SessionExpired));
+        }
+        assert_eq!(submit(&*client, read()).recv_timeout(LONG).unwrap(), Err(ZkError::SessionExpired));
     }
 }

@@ -15,82 +15,40 @@ use crate::fake::SimulatedClient;
 use crate::session::Threads;
 use crate::time::Runtime;
 
-/// A client whose calls wait for their replies.
-///
-/// The simplest client to write. The session makes its calls on threads that it can abandon, several
-/// of them at once, so that a waiting lock occupies none. A
-/// [`ZooKeeperClient`] that does not block saves the threads, and round trips.
-///
-/// # The contract
-/// That of [`ZooKeeperClient`], whose methods explain those of the same name here, with these
-/// differences:
-/// - A call blocks until the server has answered or contact is lost. It may block longer when
-///   packets are swallowed.
-/// - Calls of different threads may take effect in any order.
-/// - The sink makes no call on the thread on which it is called, but for
-///   [`remove_watches`](BlockingClient::remove_watches). So it may be called under a lock that that
-///   does not take.
+/// A client whose calls wait for their replies. Those of different threads may take effect in any order. See
+/// [`ZooKeeperClient`] for the methods.
 pub(crate) trait BlockingClient: Send + Sync {
-    /// Makes a call, and returns the reply of its kind. It is never a [`Call::CreateAndList`]: the
-    /// session makes the two calls in sequence. The client refuses what it does not know with
-    /// [`Unimplemented`](crate::ZkError::Unimplemented).
-    ///
-    /// # Errors
-    /// Those that the call names, or one of the contract.
+    /// Makes a call, which is never a [`Call::CreateAndList`].
     fn call(&self, call: &Call) -> ZkResult<Reply>;
 
-    /// See [`ZooKeeperClient::remove_watches`].
     fn remove_watches(&self, path: &str) {
         let _ = path;
     }
 
-    /// See [`ZooKeeperClient::subscribe`].
     fn subscribe(&self, sink: EventSink) -> bool;
 
-    /// See [`ZooKeeperClient::session_id`].
-    fn session_id(&self) -> Option<i64> {
-        None
-    }
-
-    /// See [`ZooKeeperClient::server`].
-    fn server(&self) -> Option<String> {
-        None
-    }
-
-    /// See [`ZooKeeperClient::session_timeout`].
     fn session_timeout(&self) -> Duration;
 
-    /// See [`ZooKeeperClient::report_delay`].
     fn report_delay(&self) -> Duration {
         Granted::new(self.session_timeout()).report_delay
     }
 
-    /// See [`ZooKeeperClient::reports_pings`].
     fn reports_pings(&self) -> bool {
         false
     }
 
-    /// See [`ZooKeeperClient::min_idle_for_ping`].
     fn min_idle_for_ping(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// See [`ZooKeeperClient::owns_session`].
     fn owns_session(&self) -> bool {
         true
     }
 
-    /// See [`ZooKeeperClient::jute_max_buffer`].
     fn jute_max_buffer(&self) -> usize {
         DEFAULT_JUTE_MAX_BUFFER
     }
 
-    /// See [`ZooKeeperClient::chroot`].
-    fn chroot(&self) -> Option<String> {
-        None
-    }
-
-    /// See [`ZooKeeperClient::close`].
     fn close(&self);
 }
 
@@ -176,14 +134,6 @@ impl<T: BlockingClient + 'static> ZooKeeperClient for OnWorkers<T> {
         }))
     }
 
-    fn session_id(&self) -> Option<i64> {
-        self.client.session_id()
-    }
-
-    fn server(&self) -> Option<String> {
-        self.client.server()
-    }
-
     fn session_timeout(&self) -> Duration {
         self.client.session_timeout()
     }
@@ -206,10 +156,6 @@ impl<T: BlockingClient + 'static> ZooKeeperClient for OnWorkers<T> {
 
     fn jute_max_buffer(&self) -> usize {
         self.client.jute_max_buffer()
-    }
-
-    fn chroot(&self) -> Option<String> {
-        self.client.chroot()
     }
 
     fn close(&self) {
