@@ -21,7 +21,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use support::leaks::{assert_no_threads, threads_named};
 use support::relay::Relay;
 use support::server::{Server, ServerOptions};
-use support::wait::{deadline, eventually, eventually_within};
+use support::wait::{deadline, eventually, holds_within};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Permit, Revocation, Revoker,
     Semaphore, Session, Wait, WriteLock,
@@ -34,6 +34,9 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// How often calls are repeated that must leave nothing.
 const TIMES: usize = 1000;
+
+/// How often memory may grow with them, but for a leak.
+const ROUNDS: usize = 3;
 
 /// The growth of memory that does not depend on the number of calls, such as that of queues.
 const CONSTANT: usize = 24 << 10;
@@ -139,14 +142,23 @@ fn assert_no_growth(server: &Server, ephemerals: usize, call: impl Fn()) {
     // They also free memory later, so only a few.
     (0..10).for_each(|_| call());
     await_deletions();
-    let region = Region::new(ALLOCATOR);
-    (0..TIMES).for_each(|_| call());
-    await_deletions();
-    // The session's timer keeps what was scheduled until its time, up to a session timeout.
-    eventually_within(3 * LONG, "the memory of the calls is free", || {
-        let change = region.change();
-        change.bytes_allocated <= change.bytes_deallocated + CONSTANT
-    });
+    // Queues that have grown for many at once, on a busy machine, keep their room. What leaks grows
+    // each time.
+    for _ in 0..ROUNDS {
+        let region = Region::new(ALLOCATOR);
+        (0..TIMES).for_each(|_| call());
+        await_deletions();
+        // The session's timer keeps what was scheduled until its time, up to a session timeout.
+        let freed = || {
+            let change = region.change();
+            change.bytes_allocated <= change.bytes_deallocated + CONSTANT
+        };
+        if holds_within(LONG + LONG / 2, freed) {
+            return;
+        }
+        println!("more memory is in use: {:?}", region.change());
+    }
+    panic!("the memory of the calls is not freed");
 }
 
 fn trackers_need_two_threads(server: &Server) {

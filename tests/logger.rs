@@ -8,6 +8,8 @@
     reason = "in a test, a panic is the failure report"
 )]
 
+mod support;
+
 use std::cell::Cell;
 use std::net::TcpListener;
 use std::panic::resume_unwind;
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use support::leaks::assert_no_threads;
 use zookeeper_recipes_lock::client::{Call, Granted, ZooKeeperClient};
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
@@ -32,6 +35,8 @@ const SHORT: Duration = Duration::from_millis(2);
 /// For everything that a test does.
 const DEADLINE: Duration = Duration::from_secs(120);
 const ROUNDS: u64 = 60;
+/// Writes the lines of threads that must not block, and ends when there have been none for a while.
+const LOG_THREAD: &str = "zk-lock-log";
 
 // ---- the logger
 
@@ -517,6 +522,8 @@ fn persistent_predecessor_is_logged_once_per_session() {
         let ephemeral = server.create_sequential("/locks/free", "x-other-lock-", Some(7));
         let lock = WriteLock::new(&sessions[0], "/locks/free").unwrap();
         assert!(!lock.lock().unwrap());
+        eventually("both lines are written", || logged.len() >= 2);
+        assert_no_threads(LOG_THREAD);
         drop(reacting);
         let lines: Vec<String> = logged.try_iter().collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
@@ -554,6 +561,8 @@ fn request_that_does_not_count_ours_is_logged_once_per_session_and_directory() {
         }
         let other = WriteLock::new(&sessions[0], "/other").unwrap();
         assert!(other.lock().unwrap());
+        eventually("both lines are written", || logged.len() >= 2);
+        assert_no_threads(LOG_THREAD);
         drop(reacting);
         let lines: Vec<String> = logged.try_iter().collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
