@@ -28,7 +28,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn main() -> ExitCode {
-    Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
+    Builder::from_env(Env::default().default_filter_or("warn")).init();
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [name, minutes, program, arguments @ ..] = arguments.as_slice() else {
         println!("{USAGE}");

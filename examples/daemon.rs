@@ -21,7 +21,7 @@ const ITEMS: u64 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
+    Builder::from_env(Env::default().default_filter_or("warn")).init();
     let servers = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:2181".to_owned());
     let shutdown = CancelToken::new();
     let on_signal = shutdown.clone();

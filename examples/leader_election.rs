@@ -34,7 +34,7 @@ const WORK_EVERY: Duration = Duration::from_millis(500);
 const GOODBYE: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
+    Builder::from_env(Env::default().default_filter_or("warn")).init();
     let node = match Node::parse(lexopt::Parser::from_env()) {
         Ok(Some(node)) => node,
         Ok(None) => {

@@ -24,7 +24,7 @@ Runs two operations under a lock, and has a late write refused by its fencing to
 CONNECT names the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
 
 fn main() -> ExitCode {
-    Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
+    Builder::from_env(Env::default().default_filter_or("warn")).init();
     let connect = env::args().nth(1).or_else(|| env::var("ZK_CONNECT").ok());
     if matches!(connect.as_deref(), Some("--help" | "-h")) {
         println!("{USAGE}");

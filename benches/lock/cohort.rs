@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
-use zookeeper::CreateMode;
-use zookeeper_recipes_lock::{BlockingWriteLock, CohortLock, LockListener, LockOptions, WriteLock};
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, CohortLock, CreateMode, LockListener, LockOptions, WriteLock,
+};
 
 use crate::measure::{Cycle, Plan, SETTLE, Side, compare};
 use crate::raw;

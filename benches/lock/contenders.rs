@@ -23,8 +23,8 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize) {
     let zk = raw::connect(connect_string);
     let list = || assert_eq!(directory.contenders().expect("the server answers").len(), queue.len());
     let list_raw = || {
-        for name in zk.get_children(&dir, false).expect("the directory exists") {
-            zk.get_data(&format!("{dir}/{name}"), false).expect("it exists");
+        for name in zk.get_children(&dir).expect("the directory exists") {
+            zk.get_data(&format!("{dir}/{name}")).expect("it exists");
         }
     };
     let sides: &mut [Vec<Cycle<'_>>] = &mut [vec![Box::new(list)], vec![Box::new(list_raw)]];

@@ -4,8 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use zookeeper::CreateMode;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
+use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode, LockOptions};
 
 use crate::measure::Plan;
 use crate::raw::{self, RawLock};

@@ -1,12 +1,12 @@
-//! Compares the locks with the same protocol written by hand on the crate `zookeeper` (`raw`), and on
+//! Compares the locks with the same protocol written by hand on the crate's own connection (`raw`), and on
 //! bare sockets without any client (`floor`), on a dedicated server.
 //!
 //! ```text
-//! cargo bench --bench lock                        everything, in less than five minutes
-//! cargo bench --bench lock -- --quick             fewer and shorter rounds, in less than 40 s
-//! cargo bench --bench lock -- handover            only these sections: uncontended, cohort, handover,
-//!                                                 distance, readers, contenders, queue, is_owner,
-//!                                                 footprint
+//! cargo bench --features test-util --bench lock                  everything, in less than five minutes
+//! cargo bench --features test-util --bench lock -- --quick       fewer and shorter rounds, in less than 40 s
+//! cargo bench --features test-util --bench lock -- handover      only these sections: uncontended, cohort,
+//!                                                                handover, distance, readers, contenders,
+//!                                                                queue, is_owner, footprint
 //! ```
 //!
 //! Our calls and the raw ones alternate within each round, so that a busy machine slows both down
@@ -28,16 +28,15 @@ mod uncontended;
 
 #[path = "../floor/mod.rs"]
 mod floor;
-#[path = "../../tests/support/handle.rs"]
-mod handle;
+#[path = "../../tests/support/raw_client.rs"]
+mod raw_client;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use zookeeper::CreateMode;
-use zookeeper_recipes_lock::Session;
+use zookeeper_recipes_lock::{CreateMode, Session};
 
 use self::floor::FloorLock;
 use self::measure::Plan;

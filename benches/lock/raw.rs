@@ -1,12 +1,11 @@
-//! The locks written by hand on the bare client: the same protocol, without any error handling.
+//! The locks written by hand on the bare connection: the same protocol, without any error handling.
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
+use zookeeper_recipes_lock::{Acl, CreateMode, ZkError};
 
-use crate::handle;
+use crate::raw_client::RawClient;
 use crate::{DATA, SESSION_TIMEOUT};
 
 /// As long as the names that the crate under test uses.
@@ -17,21 +16,18 @@ const WRITER_PREFIX: &str = "write-3b241101-e2bb-4255-8caf-4136c566a962-";
 /// A watch that has not fired by then never will.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) fn connect(connect_string: &str) -> Arc<ZooKeeper> {
-    let zk = handle::connect(connect_string, SESSION_TIMEOUT);
-    // Connecting continues in the background. The first answer shows that it is done.
-    zk.exists("/", false).expect("the server is up");
-    Arc::new(zk)
+pub(crate) fn connect(connect_string: &str) -> Arc<RawClient> {
+    Arc::new(RawClient::connect(connect_string, SESSION_TIMEOUT))
 }
 
 /// Creates a znode and returns its path.
-pub(crate) fn create(zk: &ZooKeeper, path: &str, mode: CreateMode) -> String {
-    zk.create(path, DATA.to_vec(), Acl::open_unsafe().clone(), mode).expect("the server creates the znode")
+pub(crate) fn create(zk: &RawClient, path: &str, mode: CreateMode) -> String {
+    zk.create(path, DATA, &Acl::open_unsafe(), mode).expect("the server creates the znode")
 }
 
 /// A lock, with the connection it uses.
 pub(crate) struct RawLock {
-    zk: Arc<ZooKeeper>,
+    zk: Arc<RawClient>,
     dir: String,
     prefix: String,
     /// The prefix of the requests that it waits for.
@@ -51,21 +47,21 @@ impl Drop for Held<'_> {
 }
 
 impl RawLock {
-    pub(crate) fn new(zk: &Arc<ZooKeeper>, dir: &str) -> RawLock {
+    pub(crate) fn new(zk: &Arc<RawClient>, dir: &str) -> RawLock {
         RawLock::named(zk, dir, PREFIX, "")
     }
 
     /// A lock shared with other readers.
-    pub(crate) fn reader(zk: &Arc<ZooKeeper>, dir: &str) -> RawLock {
+    pub(crate) fn reader(zk: &Arc<RawClient>, dir: &str) -> RawLock {
         RawLock::named(zk, dir, READER_PREFIX, "write-")
     }
 
     /// A lock that excludes readers.
-    pub(crate) fn writer(zk: &Arc<ZooKeeper>, dir: &str) -> RawLock {
+    pub(crate) fn writer(zk: &Arc<RawClient>, dir: &str) -> RawLock {
         RawLock::named(zk, dir, WRITER_PREFIX, "")
     }
 
-    fn named(zk: &Arc<ZooKeeper>, dir: &str, prefix: &str, waits_for: &'static str) -> RawLock {
+    fn named(zk: &Arc<RawClient>, dir: &str, prefix: &str, waits_for: &'static str) -> RawLock {
         RawLock { zk: Arc::clone(zk), dir: dir.to_owned(), prefix: format!("{dir}/{prefix}"), waits_for }
     }
 
@@ -103,22 +99,18 @@ impl RawLock {
     }
 
     fn list(&self) -> Vec<String> {
-        self.zk.get_children(&self.dir, false).expect("the directory exists")
+        self.zk.get_children(&self.dir).expect("the directory exists")
     }
 
     fn unlock(&self, own: &str) {
-        self.zk.delete(own, None).expect("our znode exists");
+        self.zk.delete(own).expect("our znode exists");
     }
 
     /// Waits until the znode is deleted or changed.
     fn wait_for(&self, ahead: &str) {
-        let (fired, firing) = channel();
         let path = format!("{}/{ahead}", self.dir);
-        let notify = move |_| {
-            let _ = fired.send(());
-        };
-        match self.zk.get_data_w(&path, notify) {
-            Ok(_) => firing.recv_timeout(TIMEOUT).expect("the request ahead is released"),
+        match self.zk.watch(&path) {
+            Ok(()) => assert!(self.zk.await_change(&path, TIMEOUT), "the request ahead is not released"),
             Err(ZkError::NoNode) => {}
             Err(error) => panic!("watching {path}: {error:?}"),
         }

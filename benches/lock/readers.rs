@@ -5,11 +5,11 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper::{CreateMode, ZooKeeper};
-use zookeeper_recipes_lock::{LockOptions, ReadWriteLock};
+use zookeeper_recipes_lock::{CreateMode, LockOptions, ReadWriteLock};
 
 use crate::measure::{Plan, SETTLE};
 use crate::raw::{self, RawLock};
+use crate::raw_client::RawClient;
 use crate::table::{print_comparison, print_title};
 use crate::{DATA, ROOT, session};
 
@@ -110,8 +110,8 @@ fn time_round<'a, L: Sync, G: Send, W: Send>(
 }
 
 /// Waits until the queue has this many requests.
-fn await_queue(zk: &ZooKeeper, dir: &str, length: usize) {
-    while zk.get_children(dir, false).expect("the directory exists").len() != length {
+fn await_queue(zk: &RawClient, dir: &str, length: usize) {
+    while zk.get_children(dir).expect("the directory exists").len() != length {
         thread::sleep(Duration::from_millis(5));
     }
 }

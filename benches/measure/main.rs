@@ -24,8 +24,6 @@ mod table;
 mod takeover;
 mod transactions;
 
-#[path = "../../tests/support/handle.rs"]
-mod handle;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 #[path = "../svg/mod.rs"]

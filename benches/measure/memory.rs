@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes_lock::BlockingWriteLock;
+use zookeeper_recipes_lock::{BlockingWriteLock, RecoverableZooKeeper, RetryPolicy};
 
 use crate::allocated::allocated_blocks;
 use crate::child::{ATTEMPT, Child};
-use crate::handle;
 use crate::support::server::Server;
 use crate::support::wait::eventually;
 use crate::table::{Aim, print_row};
@@ -40,13 +39,14 @@ pub(crate) fn attempt(connect_string: &str, dir: &str) {
     let held = BlockingWriteLock::new(&holding, dir).expect("the path is valid");
     let _guard = held.lock().expect("it is free");
     let lock = BlockingWriteLock::new(&waiting, dir).expect("the path is valid");
-    let observer = handle::connect(connect_string, SESSION_TIMEOUT);
+    let observing = session(connect_string, SESSION_TIMEOUT);
+    let observer = RecoverableZooKeeper::new(&observing, RetryPolicy::default());
     let time_out = |attempts: usize| {
         for _ in 0..attempts {
             assert!(lock.try_lock_for(TIMEOUT).expect("the server answers").is_none(), "it is held");
         }
         eventually("the attempts' znodes are deleted", || {
-            observer.get_children(dir, false).is_ok_and(|children| children.len() == 1)
+            observer.get_children(dir).is_ok_and(|children| children.len() == 1)
         });
         (allocated_blocks() as f64, resident_kib())
     };

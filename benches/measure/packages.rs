@@ -5,12 +5,7 @@ use std::process::Command;
 
 use crate::table::print_packages;
 
-const FEATURES: [(&str, &[&str]); 4] = [
-    ("default", &[]),
-    ("without `zookeeper`", &["--no-default-features"]),
-    ("default and `tls`", &["--features", "tls"]),
-    ("`tls` without `zookeeper`", &["--no-default-features", "--features", "tls"]),
-];
+const FEATURES: [(&str, &[&str]); 2] = [("default", &[]), ("`tls`", &["--features", "tls"])];
 
 pub(crate) fn run() {
     print_packages(&FEATURES.map(|(name, features)| (name, count(features))));

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
-#[path = "../../tests/support/handle.rs"]
+#[path = "support/handle.rs"]
 mod handle;
 #[path = "../../tests/support/mod.rs"]
 mod support;

@@ -39,8 +39,6 @@ mod plan;
 mod random;
 mod register;
 
-#[path = "../support/handle.rs"]
-mod handle;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper::{Acl, CreateMode};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CohortLock, CohortOptions, LockError, LockOptions, LossReason, Released, Session,
-    SessionState,
+    Acl, BlockingWriteLock, CohortLock, CohortOptions, CreateMode, LockError, LockOptions, LossReason,
+    Released, Session, SessionState,
 };
 
 use crate::child_test::ChildTest;
@@ -113,7 +112,7 @@ fn kept_lock_goes_to_clients_of_other_libraries() {
         assert_eq!(lock.lock().unwrap().unlock().unwrap(), Released::Kept);
         let path = format!("{dir}/{prefix}");
         let mode = CreateMode::EphemeralSequential;
-        let other = observer.zk().create(&path, Vec::new(), Acl::open_unsafe().clone(), mode).unwrap();
+        let other = observer.zk().create(&path, b"", &Acl::open_unsafe(), mode).unwrap();
         observer.await_children(&dir, 2);
         assert!(observer.exists(&other), "{prefix}");
         assert!(lock.try_lock().unwrap().is_none());

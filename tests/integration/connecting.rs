@@ -12,6 +12,7 @@ use zookeeper_recipes_lock::{
     SessionState, WriteLock,
 };
 
+use crate::acl;
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, session, unique_dir};
 use crate::support::net::free_port;
 use crate::support::relay::Relay;
@@ -215,12 +216,9 @@ fn predecessor_without_read_permission_is_watched() {
     let dir = unique_dir("unreadable");
     let observer = Observer::at(server::shared());
     observer.create_persistent(&dir);
-    let nobody_reads = vec![zookeeper::Acl::new(zookeeper::Permission::ALL, "digest", "nobody:x")];
+    let nobody_reads = [Acl::new(Permissions::ALL, "digest", "nobody:x")];
     let path = format!("{dir}/x-lock-");
-    let ahead = observer
-        .zk()
-        .create(&path, Vec::new(), nobody_reads, zookeeper::CreateMode::EphemeralSequential)
-        .unwrap();
+    let ahead = observer.zk().create(&path, b"", &nobody_reads, CreateMode::EphemeralSequential).unwrap();
     let session = session(server::shared());
     let waiter = WriteLock::new(&session, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
@@ -246,16 +244,13 @@ fn path_is_ensured_with_its_parents_and_its_acl() {
     support.ensure_path_exists(&format!("{dir}/a/b")).unwrap();
     support.ensure_path_exists(&format!("{dir}/a/b")).unwrap();
     assert!(observer.exists(&format!("{dir}/a/b")));
-    let acl = vec![Acl::new(Permissions::READ, "world", "anyone")];
+    let entries = [Acl::new(Permissions::READ, "world", "anyone")];
     let path = format!("{dir}/c/data");
-    support.ensure_exists(&path, b"first", &acl, CreateMode::Persistent).unwrap();
-    support.ensure_exists(&path, b"second", &acl, CreateMode::Persistent).unwrap();
+    support.ensure_exists(&path, b"first", &entries, CreateMode::Persistent).unwrap();
+    support.ensure_exists(&path, b"second", &entries, CreateMode::Persistent).unwrap();
     assert_eq!(observer.data(&path), b"first", "an existing znode is not changed");
-    assert_eq!(
-        observer.zk().get_acl(&path).unwrap().0,
-        [zookeeper::Acl::new(zookeeper::Permission::READ, "world", "anyone")]
-    );
-    let sequential = support.ensure_exists(&path, b"", &acl, CreateMode::PersistentSequential);
+    assert_eq!(acl::get(&server::shared().connect_string(), &path), entries);
+    let sequential = support.ensure_exists(&path, b"", &entries, CreateMode::PersistentSequential);
     assert!(sequential.unwrap_err().is_invalid_argument());
     let denied = support.ensure_path_exists(&format!("{path}/below"));
     assert!(denied.unwrap_err().is_access_denied());
@@ -320,7 +315,7 @@ fn session_knows_its_number_and_its_server() {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
     let number = session.id().unwrap();
     let guard = BlockingWriteLock::new(&session, "/locks/number").unwrap().lock().unwrap();
-    let stat = Observer::at(&server).zk().exists(guard.id(), false).unwrap().unwrap();
+    let stat = Observer::at(&server).zk().exists(guard.id()).unwrap().unwrap();
     assert_eq!(stat.ephemeral_owner, number);
     assert!(server.connect_string().contains(&session.server().unwrap()), "{:?}", session.server());
     let other = Session::connect(&server.connect_string(), LONG).unwrap();

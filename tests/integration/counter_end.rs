@@ -113,7 +113,7 @@ fn server_that_counted_to(next: i32, dir: &str) -> Server {
     let observer = Observer::at(&server);
     observer.delete(&format!("{dir}/last"));
     // A server returns the number of creations and deletions; here they are equal.
-    let stat = observer.zk().exists(dir, false).unwrap().unwrap();
+    let stat = observer.zk().exists(dir).unwrap().unwrap();
     assert_eq!(stat.cversion, next.wrapping_mul(2), "the server has read its log");
     server
 }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use zookeeper::{Acl, CreateMode, Permission};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind, LockOptions, LossReason,
-    NamedLocks, NamingScheme, ReadWriteLock, Session, SessionState, Wait, WriteLock,
+    Acl, BlockingWriteLock, CreateMode, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind,
+    LockOptions, LossReason, NamedLocks, NamingScheme, Permissions, ReadWriteLock, Session, SessionState,
+    Wait, WriteLock,
 };
 
 use crate::fixtures::{
@@ -44,11 +44,11 @@ impl Fixture {
 
     fn create(&self, prefix: &str, data: &[u8], mode: CreateMode) -> String {
         self.observer.create_persistent(self.dir());
-        self.create_with_acl(prefix, data, mode, Acl::open_unsafe().clone())
+        self.create_with_acl(prefix, data, mode, &Acl::open_unsafe())
     }
 
-    fn create_with_acl(&self, prefix: &str, data: &[u8], mode: CreateMode, acl: Vec<Acl>) -> String {
-        self.observer.zk().create(&format!("{}/{prefix}", self.dir()), data.to_vec(), acl, mode).unwrap()
+    fn create_with_acl(&self, prefix: &str, data: &[u8], mode: CreateMode, acl: &[Acl]) -> String {
+        self.observer.zk().create(&format!("{}/{prefix}", self.dir()), data, acl, mode).unwrap()
     }
 }
 
@@ -148,17 +148,16 @@ fn contenders_can_be_listed_while_the_queue_changes() {
 #[test]
 fn request_without_read_permission_has_its_place_in_the_queue() {
     let fixture = Fixture::new("denied");
-    let secret = vec![Acl::new(Permission::DELETE, "world", "anyone")];
+    let secret = [Acl::new(Permissions::DELETE, "world", "anyone")];
     let first = fixture.create("x-a-lock-", b"open", CreateMode::EphemeralSequential);
-    let hidden =
-        fixture.create_with_acl("x-b-lock-", b"secret", CreateMode::EphemeralSequential, secret.clone());
+    let hidden = fixture.create_with_acl("x-b-lock-", b"secret", CreateMode::EphemeralSequential, &secret);
     let contenders = fixture.directory.contenders().unwrap();
     assert_eq!(paths(&contenders), [&first, &hidden]);
     assert_eq!(contenders[1].data, None);
 
     let closed = unique_dir("denied-directory");
     fixture.observer.create_persistent(closed.rsplit_once('/').unwrap().0);
-    fixture.observer.zk().create(&closed, Vec::new(), secret, CreateMode::Persistent).unwrap();
+    fixture.observer.zk().create(&closed, b"", &secret, CreateMode::Persistent).unwrap();
     let error = LockDirectory::new(&fixture.session, &closed).unwrap().contenders().unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("READ"), "{error}");
 }
@@ -238,7 +237,7 @@ fn only_an_empty_directory_is_removed() {
 
     let precious = unique_dir("precious");
     fixture.observer.create_persistent(&precious);
-    fixture.observer.zk().set_data(&precious, b"data".to_vec(), None).unwrap();
+    fixture.observer.zk().set_data(&precious, b"data").unwrap();
     let error = LockDirectory::new(&fixture.session, &precious).unwrap().remove_if_empty().unwrap_err();
     assert!(matches!(error, LockError::NotALockDirectory { .. }), "{error}");
     assert!(fixture.observer.exists(&precious));
@@ -248,8 +247,7 @@ fn only_an_empty_directory_is_removed() {
 fn container_is_a_lock_directory() {
     let fixture = Fixture::new("container");
     fixture.observer.create_persistent(fixture.dir().rsplit_once('/').unwrap().0);
-    let open = Acl::open_unsafe().clone();
-    fixture.observer.zk().create(fixture.dir(), Vec::new(), open, CreateMode::Container).unwrap();
+    fixture.observer.zk().create(fixture.dir(), b"", &Acl::open_unsafe(), CreateMode::Container).unwrap();
     let lock = fixture.lock();
     assert!(lock.lock().unwrap());
     assert_eq!(fixture.directory.contenders().unwrap().len(), 1);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
-use zookeeper_recipes_lock::{ListeningLock, LockError, LockListener, LossReason, Session, SessionBuilder};
+use zookeeper_recipes_lock::{
+    Acl, CreateMode, ListeningLock, LockError, LockListener, LossReason, Session, SessionBuilder, ZkError,
+};
 
-use crate::handle;
+use crate::raw_client::RawClient;
 use crate::support::server::Server;
 use crate::support::wait::{deadline, eventually};
 
@@ -67,9 +68,9 @@ pub fn unique_dir(test: &str) -> String {
     format!("/it/{test}/{}", uuid::Uuid::new_v4())
 }
 
-/// A client of the crate `zookeeper`, which inspects and changes znodes without the library.
+/// A client with a session that inspects and changes znodes as another program does.
 pub struct Observer {
-    zk: ZooKeeper,
+    zk: RawClient,
 }
 
 impl Observer {
@@ -78,17 +79,17 @@ impl Observer {
     }
 
     pub fn of(connect_string: &str) -> Observer {
-        Observer { zk: handle::connect(connect_string, LONG) }
+        Observer { zk: RawClient::connect(connect_string, LONG) }
     }
 
-    pub fn zk(&self) -> &ZooKeeper {
+    pub fn zk(&self) -> &RawClient {
         &self.zk
     }
 
     /// The names of the children, in the order of their sequence numbers; empty if the directory
     /// does not exist.
     pub fn children(&self, dir: &str) -> Vec<String> {
-        match self.zk.get_children(dir, false) {
+        match self.zk.get_children(dir) {
             Ok(mut children) => {
                 children.sort_by_key(|name| zookeeper_recipes_lock::ZNodeName::new(name.as_str()));
                 children
@@ -99,22 +100,22 @@ impl Observer {
     }
 
     pub fn exists(&self, path: &str) -> bool {
-        self.zk.exists(path, false).unwrap().is_some()
+        self.zk.exists(path).unwrap().is_some()
     }
 
     pub fn delete(&self, path: &str) {
-        self.zk.delete(path, None).unwrap();
+        self.zk.delete(path).unwrap();
     }
 
     pub fn data(&self, path: &str) -> Vec<u8> {
-        self.zk.get_data(path, false).unwrap().0
+        self.zk.get_data(path).unwrap().0
     }
 
     pub fn create_persistent(&self, path: &str) {
         let mut prefix = String::new();
         for name in path[1..].split('/') {
             prefix = format!("{prefix}/{name}");
-            match self.zk.create(&prefix, Vec::new(), Acl::open_unsafe().clone(), CreateMode::Persistent) {
+            match self.zk.create(&prefix, b"", &Acl::open_unsafe(), CreateMode::Persistent) {
                 Ok(_) | Err(ZkError::NodeExists) => {}
                 Err(error) => panic!("create {prefix}: {error:?}"),
             }

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper::{Acl, CreateMode, ZkResult, ZooKeeper};
+use zookeeper_recipes_lock::{Acl, CreateMode, ZkResult};
 
-use crate::handle;
+use crate::raw_client::RawClient;
 use crate::support::ensemble::Ensemble;
 use crate::support::leaks::{assert_no_threads, threads_named};
 use crate::support::net::listen;
@@ -95,7 +95,7 @@ fn server_restarts_on_the_same_data() {
     }
     let client = connect(&server.connect_string());
     for path in paths {
-        assert!(client.exists(path, false).unwrap().is_some(), "{path} does not exist");
+        assert!(client.exists(path).unwrap().is_some(), "{path} does not exist");
     }
 }
 
@@ -104,7 +104,7 @@ fn server_counts_its_sessions_and_watches() {
     let server = Server::start();
     assert_eq!((server.session_count(), server.watch_count()), (0, 0));
     let clients = [connect(&server.connect_string()), connect(&server.connect_string())];
-    clients[0].exists("/nothing", true).unwrap();
+    clients[0].watch("/").unwrap();
     assert_eq!((server.session_count(), server.watch_count()), (2, 1));
     drop(clients);
     eventually("sessions and watches are gone", || (server.session_count(), server.watch_count()) == (0, 0));
@@ -165,7 +165,7 @@ fn ensemble_elects_another_leader_when_its_leader_is_killed() {
     ensemble.restart(first);
     ensemble.await_quorum();
     let client = connect(&ensemble.connect_string_of(first));
-    assert!(client.exists("/kept", false).unwrap().is_some());
+    assert!(client.exists("/kept").unwrap().is_some());
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn relay_that_holds_replies_forwards_requests() {
     relay.hold_replies();
     let create = thread::spawn(move || put(&client, "/held"));
     let direct = connect(&server.connect_string());
-    eventually("the znode exists", || direct.exists("/held", false).unwrap().is_some());
+    eventually("the znode exists", || direct.exists("/held").unwrap().is_some());
     eventually("the reply is held", || relay.bytes_held() > 0);
     assert!(!create.is_finished());
 
@@ -341,14 +341,13 @@ fn dropped_relay_leaves_no_thread() {
 // --- helpers ---
 
 /// A client whose session ends when it is dropped.
-fn connect(connect_string: &str) -> ZooKeeper {
+fn connect(connect_string: &str) -> RawClient {
     let timeout = scaled(Duration::from_secs(10));
-    handle::connect(connect_string, timeout)
+    RawClient::connect(connect_string, timeout)
 }
 
-fn put(client: &ZooKeeper, path: &str) -> ZkResult<String> {
-    let acl = Acl::open_unsafe().clone();
-    client.create(path, Vec::new(), acl, CreateMode::Persistent)
+fn put(client: &RawClient, path: &str) -> ZkResult<String> {
+    client.create(path, b"", &Acl::open_unsafe(), CreateMode::Persistent)
 }
 
 /// Paths that exist while the server does: of its process and of its directory.

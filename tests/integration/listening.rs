@@ -48,7 +48,7 @@ fn listener_of_a_waiting_lock_is_called_on_acquisition() {
     holder.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
     assert!(waiter.is_owner());
-    let stat = Observer::at(server::shared()).zk().exists(&waiter.id().unwrap(), false).unwrap().unwrap();
+    let stat = Observer::at(server::shared()).zk().exists(&waiter.id().unwrap()).unwrap().unwrap();
     assert_eq!(waiter.fencing_token().unwrap(), stat.czxid);
     assert!(matches!(holder.fencing_token(), Err(LockError::NotOwner { .. })));
     assert!(waiter.lock().unwrap());

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, LockError, LockOptions, Session, Wait, WriteLock,
+    Acl, BlockingWriteLock, CancelToken, CreateMode, LockError, LockOptions, Session, Wait, WriteLock,
 };
 
 use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
@@ -189,8 +189,8 @@ fn guard_has_id_data_and_ownership() {
     assert!(guard.is_owner());
     assert!(guard.id().starts_with(&format!("{dir}/x-")), "{}", guard.id());
     assert!(observer.exists(guard.id()));
-    let stat = observer.zk().exists(guard.id(), false).unwrap().unwrap();
-    assert!(stat.is_ephemeral());
+    let stat = observer.zk().exists(guard.id()).unwrap().unwrap();
+    assert_eq!(Some(stat.ephemeral_owner), session.id());
     assert_eq!(guard.fencing_token().unwrap(), stat.czxid);
     let who = String::from_utf8(observer.data(guard.id())).unwrap();
     assert!(who.ends_with(&format!("/{}", std::process::id())), "{who}");
@@ -338,22 +338,14 @@ fn children_without_a_sequence_number_are_ignored() {
 
 #[test]
 fn lock_waits_for_requests_of_other_libraries() {
-    use zookeeper::{Acl, CreateMode};
     let session = session(server::shared());
     let dir = unique_dir("peers");
     let observer = Observer::at(server::shared());
     let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     observer.create_persistent(&dir);
     for prefix in ["_c_0b2e-lock-", "00ff__lock__", "x-72057594037927936-", "write-"] {
-        let theirs = observer
-            .zk()
-            .create(
-                &format!("{dir}/{prefix}"),
-                Vec::new(),
-                Acl::open_unsafe().clone(),
-                CreateMode::EphemeralSequential,
-            )
-            .unwrap();
+        let (path, mode) = (format!("{dir}/{prefix}"), CreateMode::EphemeralSequential);
+        let theirs = observer.zk().create(&path, b"", &Acl::open_unsafe(), mode).unwrap();
         assert!(lock.try_lock().unwrap().is_none(), "{prefix}");
         observer.delete(&theirs);
         assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some(), "{prefix}");

@@ -8,8 +8,10 @@
     reason = "in a test, a panic is the failure report, and its output is shown with it"
 )]
 
-#[path = "../support/handle.rs"]
-mod handle;
+#[path = "../support/acl.rs"]
+mod acl;
+#[path = "../support/raw_client.rs"]
+mod raw_client;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -18,7 +20,6 @@ mod fixtures;
 
 mod cohorts;
 mod committing;
-#[cfg(feature = "test-util")]
 mod conformance;
 mod connecting;
 mod counter_end;

@@ -81,7 +81,7 @@ fn multi_guard_has_its_guards_and_tokens() {
     let tokens: Vec<_> = guard.guards().iter().map(|held| held.fencing_token().unwrap()).collect();
     for ((held, token), dir) in guard.guards().iter().zip(&tokens).zip(&dirs) {
         assert!(held.id().starts_with(&format!("{dir}/x-")), "{}", held.id());
-        let stat = observer.zk().exists(held.id(), false).unwrap().unwrap();
+        let stat = observer.zk().exists(held.id()).unwrap().unwrap();
         assert_eq!(stat.czxid, *token);
         assert_eq!(observer.data(held.id()), b"who");
     }

@@ -54,7 +54,7 @@ fn revocation_message_is_that_of_the_recipe_page() {
     let session = session(server::shared());
     let observer = Observer::at(server::shared());
     let guard = hold(&session, &unique_dir("message"));
-    observer.zk().set_data(guard.id(), b"unlock".to_vec(), None).unwrap();
+    observer.zk().set_data(guard.id(), b"unlock").unwrap();
     next(guard.revocation());
     let other = hold(&session, &unique_dir("message"));
     revoker().request_revocation(other.id()).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use zookeeper_recipes_lock::{LossReason, Semaphore, Session, SessionState};
+use zookeeper_recipes_lock::{Acl, CreateMode, LossReason, Semaphore, Session, SessionState};
 
 use crate::fixtures::{LONG, Observer, SHORT, connect, next, session, unique_dir};
 use crate::support::relay::Relay;
@@ -150,8 +150,8 @@ fn requests_of_curator_take_permits() {
         if !observer.exists(&leases(&dir)) {
             observer.create_persistent(&leases(&dir));
         }
-        let (acl, mode) = (zookeeper::Acl::open_unsafe().clone(), zookeeper::CreateMode::EphemeralSequential);
-        observer.zk().create(&prefix, vec![], acl, mode).unwrap();
+        let (acl, mode) = (Acl::open_unsafe(), CreateMode::EphemeralSequential);
+        observer.zk().create(&prefix, b"", &acl, mode).unwrap();
     }
     let permit = semaphore(&session, &dir).acquire().unwrap();
     assert!(semaphore(&session, &dir).try_acquire().unwrap().is_none());

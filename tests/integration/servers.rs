@@ -8,10 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CancelToken, LockDirectory, LockError, LockOptions, Session, SessionState, Wait,
-    WriteLock,
+    Acl, BlockingWriteLock, CancelToken, LockDirectory, LockError, LockOptions, Permissions, Session,
+    SessionState, Wait, WriteLock,
 };
 
+use crate::acl;
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, session, unique_dir};
 use crate::support::ensemble::Ensemble;
 use crate::support::net::{free_port, listen};
@@ -440,10 +441,9 @@ fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
     let lock = |dir: &str| BlockingWriteLock::new(&session, dir).unwrap().lock().unwrap();
     let (kept, guard) = (lock(&kept), lock(&denied));
     let observer = Observer::of(&ensemble.connect_string());
-    let set_acl = |acl: &[zookeeper::Acl]| observer.zk().set_acl(&denied, acl.to_vec(), None).unwrap();
-    use zookeeper::Permission;
-    let all_but_delete = Permission::READ | Permission::CREATE | Permission::ADMIN;
-    set_acl(&[zookeeper::Acl::new(all_but_delete, "world", "anyone")]);
+    let set_acl = |entries: &[Acl]| acl::set(&ensemble.connect_string(), &denied, entries);
+    let all_but_delete = Permissions::READ | Permissions::CREATE | Permissions::ADMIN;
+    set_acl(&[Acl::new(all_but_delete, "world", "anyone")]);
     let states = session.subscribe();
     let (stop, begun) = (AtomicBool::new(false), Instant::now());
     thread::scope(|scope| {
@@ -458,7 +458,7 @@ fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
         }
         let outcome = guard.unlock();
         observer.await_children(&denied, 1);
-        set_acl(zookeeper::Acl::open_unsafe());
+        set_acl(&Acl::open_unsafe());
         observer.await_children(&denied, 0);
         stop.store(true, Ordering::Relaxed);
         assert!(outcome.as_ref().is_err_and(LockError::is_access_denied), "{outcome:?}");

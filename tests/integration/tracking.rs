@@ -3,8 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use zookeeper::{Acl, CreateMode};
-use zookeeper_recipes_lock::{NodeTracker, Session, SessionState, Wait};
+use zookeeper_recipes_lock::{Acl, CreateMode, NodeTracker, Session, SessionState, Wait};
 
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, connect_replaced, session, unique_dir};
 use crate::support::relay::Relay;
@@ -30,12 +29,12 @@ impl Fixture {
     }
 
     fn create(&self, data: &str) {
-        let open = Acl::open_unsafe().clone();
-        self.observer.zk().create(&self.path, data.into(), open, CreateMode::Persistent).unwrap();
+        let (data, open) = (data.as_bytes(), Acl::open_unsafe());
+        self.observer.zk().create(&self.path, data, &open, CreateMode::Persistent).unwrap();
     }
 
     fn set(&self, data: &str) {
-        self.observer.zk().set_data(&self.path, data.into(), None).unwrap();
+        self.observer.zk().set_data(&self.path, data.as_bytes()).unwrap();
     }
 
     fn delete(&self) {
@@ -175,7 +174,7 @@ fn tracker_survives_a_restart_of_the_server() {
     server.restart();
     eventually("the session is connected", || session.state() == SessionState::Connected);
     let observer = Observer::at(&server);
-    observer.zk().set_data("/config", b"1".to_vec(), None).unwrap();
+    observer.zk().set_data("/config", b"1").unwrap();
     await_data(&tracker, Some("1"));
 }
 
@@ -191,7 +190,7 @@ fn dropped_trackers_leave_no_watch() {
         }
         observer.create_persistent(path);
         await_data(&stays, Some(""));
-        observer.zk().set_data(path, b"1".to_vec(), None).unwrap();
+        observer.zk().set_data(path, b"1").unwrap();
         await_data(&stays, Some("1"));
         drop(stays);
         eventually("no watch is left", || server.watch_count() == 0);

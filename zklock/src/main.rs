@@ -57,9 +57,9 @@ fn main() -> ExitCode {
         }
     };
     let level = match cli.verbose {
-        0 => "error,zookeeper::=off",
-        1 => "info,zookeeper::=off",
-        _ => "debug,zookeeper::=off",
+        0 => "error",
+        1 => "info",
+        _ => "debug",
     };
     if let Err(error) = start(&cli) {
         let _ = writeln!(io::stderr(), "zklock: {error}");

@@ -92,7 +92,7 @@ impl Subject for Networked {
     }
 
     fn session_id(&self) -> Option<i64> {
-        let stat = self.observer.zk().exists(self.marker.as_ref()?, false).unwrap();
+        let stat = self.observer.zk().exists(self.marker.as_ref()?).unwrap();
         stat.map(|stat| stat.ephemeral_owner)
     }
 

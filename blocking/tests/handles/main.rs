@@ -11,8 +11,10 @@
 #[path = "../../../tests/integration/fixtures.rs"]
 #[allow(dead_code, reason = "shared with the tests of the library")]
 mod fixtures;
-#[path = "../../../tests/support/handle.rs"]
+#[path = "../support/handle.rs"]
 mod handle;
+#[path = "../../../tests/support/raw_client.rs"]
+mod raw_client;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
@@ -157,7 +159,7 @@ fn tracker_on_a_handle_reports_changes_also_after_a_reconnect() {
     observer.create_persistent(&path);
     let tracker = NodeTracker::start(&far, &path, Wait::timeout(deadline())).unwrap();
     let set = |data: &str| {
-        observer.zk().set_data(&path, data.into(), None).unwrap();
+        observer.zk().set_data(&path, data.as_bytes()).unwrap();
         eventually("the data are reported", || {
             tracker.current().unwrap().is_some_and(|node| *node.data == *data.as_bytes())
         });

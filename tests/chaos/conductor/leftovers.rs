@@ -6,9 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
+use zookeeper_recipes_lock::{
+    Acl, CreateMode, LockError, RecoverableZooKeeper, RetryPolicy, Session, ZNodeName, ZkError,
+};
 
-use crate::handle;
 use crate::plan::{LOCKS, SEMAPHORE, SERVERS, state_of};
 use crate::support::ensemble::Ensemble;
 use crate::support::wait::{deadline, holds_within};
@@ -81,8 +82,7 @@ impl fmt::Display for Leftovers {
 pub fn create_states(ensemble: &Ensemble) {
     let observer = connect(ensemble);
     for lock in 0..SEMAPHORE {
-        let acl = Acl::open_unsafe().clone();
-        let created = observer.create(&state_of(lock), Vec::new(), acl, CreateMode::Persistent);
+        let created = observer.create(&state_of(lock), b"", &Acl::open_unsafe(), CreateMode::Persistent);
         created.expect("the servers are up");
     }
 }
@@ -92,7 +92,7 @@ pub fn note_queues(ensemble: &Ensemble, file: &Path) {
     let observer = connect(ensemble);
     let mut text = String::new();
     for znode in queues(&observer) {
-        let what = observer.get_data(&znode, false);
+        let what = observer.get_data(&znode);
         let what = what.map(|(data, stat)| {
             format!(
                 "{} session {:x} czxid {:x}",
@@ -106,21 +106,24 @@ pub fn note_queues(ensemble: &Ensemble, file: &Path) {
     fs::write(file, text).expect("the history can be written");
 }
 
-fn connect(ensemble: &Ensemble) -> ZooKeeper {
-    handle::connect(&ensemble.connect_string(), Duration::from_secs(30))
+/// A client whose session ends with it.
+fn connect(ensemble: &Ensemble) -> RecoverableZooKeeper {
+    let session = Session::connect(&ensemble.connect_string(), Duration::from_secs(30));
+    RecoverableZooKeeper::new(&session.expect("the servers are up"), RetryPolicy::default()).with_plain_data()
 }
 
 /// The paths of all requests, in the order of the queues.
-fn queues(observer: &ZooKeeper) -> Vec<String> {
+fn queues(observer: &RecoverableZooKeeper) -> Vec<String> {
     let mut all = Vec::new();
     let semaphore = ["locks", "leases"].map(|dir| format!("{}/{dir}", LOCKS[SEMAPHORE]));
     for dir in LOCKS[..SEMAPHORE].iter().map(ToString::to_string).chain(semaphore) {
-        match observer.get_children(&dir, false) {
+        match observer.get_children(&dir) {
             Ok(mut names) => {
-                names.sort_by_key(|name| zookeeper_recipes_lock::ZNodeName::new(name.as_str()));
+                names.sort_by_key(|name| ZNodeName::new(name.as_str()));
                 all.extend(names.into_iter().map(|name| format!("{dir}/{name}")));
             }
-            Err(ZkError::NoNode) => {} // this lock was never requested
+            // This lock was never requested.
+            Err(LockError::Server { source: ZkError::NoNode, .. }) => {}
             Err(error) => all.push(format!("{dir} cannot be listed: {error:?}")),
         }
     }

@@ -1,7 +1,6 @@
 //! Read-write locks and requests of other libraries, which are known by their names.
 
-use zookeeper::{Acl, CreateMode};
-use zookeeper_recipes_lock::{LockOptions, NamingScheme, ReadWriteLock, WriteLock};
+use zookeeper_recipes_lock::{Acl, CreateMode, LockOptions, NamingScheme, ReadWriteLock, WriteLock};
 
 use super::{Waiting, lock_on};
 use crate::fixtures::{Observer, session, unique_dir};
@@ -19,8 +18,7 @@ const SCHEMES: [(NamingScheme, &str, &str); 3] = [
 fn request_of_another_library(observer: &Observer, dir: &str, prefix: &str) -> String {
     observer.create_persistent(dir);
     let path = format!("{dir}/{prefix}");
-    let acl = Acl::open_unsafe().clone();
-    observer.zk().create(&path, Vec::new(), acl, CreateMode::EphemeralSequential).unwrap()
+    observer.zk().create(&path, b"", &Acl::open_unsafe(), CreateMode::EphemeralSequential).unwrap()
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Handles of the crate `zookeeper`. No part of the kit's `mod.rs`, as `zklock` does not depend on that
-//! crate.
+//! Handles of the crate `zookeeper` that are safe to call.
 
 #![allow(clippy::expect_used, clippy::missing_panics_doc, unreachable_pub, reason = "as in the kit")]
 
