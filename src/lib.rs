@@ -140,7 +140,6 @@ pub mod client;
 #[cfg(any(test, feature = "test-util"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 pub mod conformance;
-mod connection;
 mod directory;
 mod engine;
 mod error;
@@ -154,8 +153,6 @@ mod locks;
 mod logging;
 mod node_tracker;
 mod operation;
-mod panics;
-mod process;
 mod protocol_support;
 mod recipe;
 mod recoverable;
@@ -168,16 +165,9 @@ mod time;
 mod tracking;
 mod wait;
 
-pub use client::{Acl, CreateMode, Permissions, Stat};
-#[cfg(feature = "tls")]
-#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-pub use connection::TlsConfig;
-#[cfg(any(test, feature = "test-util"))]
-#[doc(hidden)]
-pub use connection::codec::laws as codec_laws;
-#[cfg(any(test, feature = "test-util"))]
-#[doc(hidden)]
-pub use connection::machine::laws as machine_laws;
+use zookeeper_connection::support::{panics, process};
+
+pub use client::{Acl, CreateMode, Names, NamesIter, Permissions, Stat};
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{ErrorKind, LockError, LossReason, Result as LockResult, ZkError, ZkResult};
 pub use lock_options::LockOptions;
@@ -194,13 +184,15 @@ pub use recipe::kind::LockKind;
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
 pub use recipe::laws;
-pub use recipe::names::{Names, NamesIter};
 pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
 pub use session::events;
 pub use session::{Session, SessionBuilder, SessionState};
+#[cfg(feature = "tls")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+pub use zookeeper_connection::TlsConfig;
 
 pub use time::Moment;
 pub use wait::{CancelToken, Wait};

@@ -9,12 +9,16 @@ mod blocking;
 pub(crate) mod certificates;
 #[cfg(unix)]
 mod differential;
+mod hand_over;
 mod holding;
 mod log;
 mod manual_runtime;
 mod of_the_kit;
 #[allow(unreachable_pub, reason = "shared with other binaries")]
 mod panics;
+#[allow(dead_code, reason = "shared with the crate of the connection")]
+#[path = "../zookeeper-connection/src/tests/server.rs"]
+mod server;
 pub(crate) mod simulation;
 mod stepped;
 mod surface;

@@ -78,12 +78,12 @@ fn waiting_locks_need_two_threads(server: &Server) {
     assert_two_threads();
     drop(session);
     drop(locks);
-    assert_no_threads("zk-lock-");
+    assert_no_threads("zk-");
 }
 
 /// The one for the socket, and the one for the clock. Others end when they have been idle for a while.
 fn assert_two_threads() {
-    eventually("two threads are left", || threads_named("zk-lock-").len() == 2);
+    eventually("two threads are left", || threads_named("zk-").len() == 2);
 }
 
 fn timed_out_attempts_leave_no_watch(server: &Server) {
@@ -107,7 +107,7 @@ fn permits_leave_nothing(server: &Server) {
     });
     eventually("no watch is left", || server.watch_count() == 0);
     drop((session, semaphore));
-    assert_no_threads("zk-lock-");
+    assert_no_threads("zk-");
 }
 
 fn timed_out_attempts_on_a_full_semaphore_leave_nothing(server: &Server) {
@@ -129,7 +129,7 @@ fn timed_out_attempts_on_a_full_semaphore_leave_nothing(server: &Server) {
     drop(held);
     waiter.join().unwrap().unwrap();
     drop((holder, semaphore));
-    assert_no_threads("zk-lock-");
+    assert_no_threads("zk-");
 }
 
 /// Repeats a call that leaves so many ephemeral znodes, and checks that the memory in use does not
@@ -173,7 +173,7 @@ fn trackers_need_two_threads(server: &Server) {
     // Each of them keeps the session open.
     drop((session, directory, leader, queue));
     drop(trackers);
-    assert_no_threads("zk-lock-");
+    assert_no_threads("zk-");
 }
 
 fn session_lost_in_silence_leaves_no_thread(server: &Server) {
@@ -188,7 +188,7 @@ fn session_lost_in_silence_leaves_no_thread(server: &Server) {
     drop(session);
     // A stuck call keeps its thread until the network reports the loss.
     relay.cut();
-    assert_no_threads("zk-lock-");
+    assert_no_threads("zk-");
 }
 
 fn dropped_candidate_leaves_no_thread(server: &Server) {
@@ -206,7 +206,7 @@ fn dropped_candidate_leaves_no_thread(server: &Server) {
     eventually("there is a leader", || candidates.iter().any(Candidate::is_leader));
     drop(session);
     drop(candidates);
-    assert_no_threads("zk-lock-");
+    assert_no_threads("zk-");
 }
 
 fn revocation_leaves_no_thread(server: &Server) {
@@ -215,7 +215,7 @@ fn revocation_leaves_no_thread(server: &Server) {
     let revoker = Revoker::new(&session);
     assert_eq!(revoker.force_revocation_after(guard.id(), Duration::ZERO).unwrap(), Revocation::Forced);
     drop((guard, revoker, session));
-    assert_no_threads("zk-lock-");
+    assert_no_threads("zk-");
 }
 
 /// A lock or a guard may live on.
@@ -232,7 +232,7 @@ fn closed_session_keeps_no_descriptor(server: &Server) {
         .collect();
     eventually("all descriptors are closed", || descriptors().is_ok_and(|count| count <= before));
     drop(held);
-    assert_no_threads("zk-lock-");
+    assert_no_threads("zk-");
 }
 
 fn failed_connect_leaves_no_thread(server: &Server) {
@@ -243,7 +243,7 @@ fn failed_connect_leaves_no_thread(server: &Server) {
     relay.swallow();
     Session::connect(&relay.connect_string(), Duration::from_secs(1)).unwrap_err();
     relay.cut();
-    assert_no_threads("zk-lock-");
+    assert_no_threads("zk-");
 }
 
 /// Threads that try without a wait start requests faster than a server answers them. The keep-alives of

@@ -36,7 +36,7 @@ const SHORT: Duration = Duration::from_millis(2);
 const DEADLINE: Duration = Duration::from_secs(120);
 const ROUNDS: u64 = 60;
 /// Writes the lines of threads that must not block, and ends when there have been none for a while.
-const LOG_THREAD: &str = "zk-lock-log";
+const LOG_THREAD: &str = "zk-log";
 
 // ---- the logger
 
@@ -590,7 +590,7 @@ fn loss_is_logged_on_a_thread_that_may_block() {
         // The timer notices that the lease has ended.
         let (client, session, guard) = owner(Duration::from_millis(800));
         client.swallow();
-        assert_eq!(logged.recv_timeout(LONG).unwrap().as_deref(), Some("zk-lock-log"));
+        assert_eq!(logged.recv_timeout(LONG).unwrap().as_deref(), Some("zk-log"));
         client.release();
         drop(guard);
         session.close();

@@ -107,7 +107,7 @@ struct OnWorkers<T: ?Sized> {
     under_way: Arc<UnderWay>,
 }
 
-/// The calls under way. Whoever takes one out ends it: the worker with its outcome, or the end of the session.
+/// The calls under way. What takes one out ends it: the worker with its outcome, or the end of the session.
 #[derive(Default)]
 struct UnderWay(Mutex<Calls>);
 

@@ -28,7 +28,7 @@ fn only_the_borrowed_handle_is_left() {
     assert!(lock.lock().unwrap());
     drop(session);
     drop(lock);
-    assert_no_threads("zk-lock-");
+    assert_no_threads("zk-");
     eventually("the handle is released", || Arc::strong_count(&zk) == 1);
     assert!(zk.get_children("/leaks/queue", false).unwrap().is_empty());
 }

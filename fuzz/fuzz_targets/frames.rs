@@ -4,11 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use zookeeper_recipes_lock::codec_laws;
+use zookeeper_connection::codec::laws;
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (cuts, bytes) = input;
-    codec_laws::check_stream(cuts, bytes);
+    laws::check_stream(cuts, bytes);
     // As one frame too: mutation seldom keeps the length of a frame right.
-    codec_laws::check_frame(bytes);
+    laws::check_frame(bytes);
 });

@@ -3,6 +3,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use zookeeper_recipes_lock::machine_laws;
+use zookeeper_connection::machine::laws;
 
-fuzz_target!(|history: &[u8]| machine_laws::check_history(history));
+fuzz_target!(|history: &[u8]| laws::check_history(history));

@@ -10,34 +10,24 @@
 //! answered by a [`Reply`], and knows nothing of the client behind it. An adapter works around its
 //! library's faults; no other code does.
 
-mod acl;
-mod call;
-pub(crate) mod connect_string;
 mod contained;
 mod session_runtime;
-mod transaction;
 #[cfg(any(test, feature = "test-util"))]
 mod verbs;
-mod znode;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-pub use acl::{Acl, Permissions};
-pub(crate) use call::Ask;
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) use call::call_in_parts;
-pub use call::{Call, Done, Reply};
 pub(crate) use contained::contain_call;
 pub use session_runtime::SessionRuntime;
-pub use transaction::{Op, OpOutcome, Transacted};
+pub(crate) use zookeeper_connection::Ask;
 #[cfg(any(test, feature = "test-util"))]
-pub(crate) use verbs::Verbs;
-pub use znode::{CreateMode, Stat};
-
-use crate::error::ZkResult;
-use crate::recipe::names::Names;
-use crate::time::Moment;
+pub(crate) use zookeeper_connection::Verbs;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use zookeeper_connection::call_in_parts;
+pub use zookeeper_connection::{
+    Acl, Call, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Names, NamesIter, Op, OpOutcome,
+    Permissions, Reply, Stat, Transacted,
+};
 
 /// The path of the write that proves the session alive. It changes nothing: the znode does not
 /// exist, and if it did, not at this version. A read would prove less (see the lease).
@@ -47,129 +37,8 @@ pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 /// nothing.
 pub(crate) const OTHER_KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive/none";
 
-/// Receives a client's [`ClientEvent`]s.
-///
-/// It never blocks and never panics. So a client may call it on any of its threads, including the one
-/// that does its I/O. It may submit calls to the client.
-pub type EventSink = Arc<dyn Fn(ClientEvent) + Send + Sync>;
-
-/// An event that a client reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ClientEvent {
-    /// Contact with a server, on the session that this client was made for, and that server's
-    /// grant. Every connection has a new grant, which may be less than before.
-    Connected(Granted),
-    /// The [report delay](ZooKeeperClient::report_delay) on the present connection, if it is known
-    /// only after [`Connected`](ClientEvent::Connected).
-    ReportDelay(Duration),
-    /// The session timeout of a server that has taken up the session again, if it is known before
-    /// [`Connected`](ClientEvent::Connected). A connection may end in between, for example while
-    /// credentials are presented. Without this event, locks held could outlive a session for which
-    /// that server has granted less than before. If nothing reports the
-    /// grant of the session's creation, the reported ones must not exceed it.
-    TakenUp {
-        /// See [`Granted::session_timeout`].
-        session_timeout: Duration,
-    },
-    /// The server has answered a ping that was sent at that moment or later, on the present
-    /// connection. See [`ZooKeeperClient::reports_pings`].
-    PingAnswered {
-        /// Read from the clock before the ping was sent.
-        sent: Moment,
-    },
-    /// No contact; the session may live. Watches are lost unless the client sets them again. So
-    /// every waiter must read again after the next [`Connected`](ClientEvent::Connected).
-    Disconnected,
-    /// The session cannot come back. Every later call fails with
-    /// [`ZkError::SessionExpired`](crate::ZkError).
-    SessionLost,
-    /// A watch fired on the znode at this path (as spelled by the caller, without a chroot). Such
-    /// events come in the order of the changes, on the connection between whose
-    /// [`Connected`](ClientEvent::Connected) and [`Disconnected`](ClientEvent::Disconnected) they
-    /// were received.
-    NodeChanged {
-        /// The full path of the znode.
-        path: String,
-        /// `true` if the znode was deleted; `false` also if the client does not know, and waiters may
-        /// then need more calls.
-        is_deleted: bool,
-    },
-}
-
-/// A server's grant to a session on one connection.
-///
-/// The lease counts the shortest session timeout of all grants since the session's creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Granted {
-    /// The time for which the server keeps the session without contact. Must not exceed the true
-    /// value: that would break mutual exclusion.
-    pub session_timeout: Duration,
-    /// See [`ZooKeeperClient::report_delay`].
-    pub report_delay: Duration,
-}
-
-/// The ticks that servers are assumed to have if nobody knows better: those of their sample
-/// configuration.
-pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
-
 /// The servers' `jute.maxbuffer` if nobody knows better: ZooKeeper's default, less a byte there.
 pub(crate) const DEFAULT_JUTE_MAX_BUFFER: usize = 1024 * 1024;
-
-impl Granted {
-    /// Creates a grant with this session timeout. The report delay is that of the longest ticks
-    /// which servers with such a grant may have.
-    #[must_use]
-    pub fn new(session_timeout: Duration) -> Granted {
-        // Servers grant no session timeout below two ticks.
-        Granted { session_timeout, report_delay: session_timeout / 20 * 11 }
-    }
-
-    /// Shortens the report delay to that of servers with ticks of this length: a full tick, and a
-    /// tenth of one for late timers.
-    pub(crate) fn with_tick(self, tick: Duration) -> Granted {
-        self.with_report_delay((tick.saturating_mul(11) / 10).min(self.report_delay))
-    }
-
-    /// The same grant where no more than this session timeout counts. The report delay stays: it
-    /// depends on the server.
-    pub(crate) fn at_most(self, session_timeout: Duration) -> Granted {
-        Granted { session_timeout: self.session_timeout.min(session_timeout), ..self }
-    }
-
-    /// Sets the report delay.
-    #[must_use]
-    pub fn with_report_delay(self, report_delay: Duration) -> Granted {
-        Granted { report_delay, ..self }
-    }
-}
-
-/// The outcome of [`Call::CreateAndList`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Enqueued {
-    /// The full path of the new znode.
-    pub path: String,
-    /// The new znode's metadata, if the server has returned it.
-    pub stat: Option<Stat>,
-    /// The names in the directory, which contain that of the new znode.
-    pub children: ZkResult<Names>,
-}
-
-impl Enqueued {
-    /// Creates an outcome without metadata.
-    #[must_use]
-    pub fn new(path: String, children: ZkResult<Names>) -> Enqueued {
-        Enqueued { path, stat: None, children }
-    }
-
-    /// Sets the metadata.
-    #[must_use]
-    pub fn with_stat(self, stat: Stat) -> Enqueued {
-        Enqueued { stat: Some(stat), ..self }
-    }
-}
 
 /// A connection to ZooKeeper, which has one session, for the recipes.
 ///

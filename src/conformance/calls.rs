@@ -4,9 +4,9 @@ use std::thread;
 
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
+use crate::client::Names;
 use crate::client::{Acl, CreateMode, Enqueued, Permissions, Verbs};
 use crate::error::ZkError;
-use crate::recipe::names::Names;
 
 pub(super) const CHECKS: &[Check] = &[
     named!(create_makes_a_znode_and_returns_its_path),

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::scene::{AT_ONCE, CALLS, Outcome, Scene, Tested, done, same};
 use super::{Check, ensure, named};
+use crate::client::Names;
 use crate::client::{Acl, ClientEvent, CreateMode, Granted, Verbs, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::names::Names;
 
 pub(super) const CHECKS: &[Check] = &[
     named!(connected_client_has_contact),

@@ -6,8 +6,9 @@ use crossbeam_channel::Receiver;
 
 use super::lock_info::LockInfo;
 use crate::client::Call;
+use crate::client::Names;
 use crate::error::{Result, ZkError};
-use crate::recipe::names::Names;
+use crate::recipe::is_directory;
 use crate::recipe::order::first;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
@@ -122,7 +123,7 @@ impl Leader {
     fn look_at(self: Arc<Self>, first: ZNodePath, mut directories: Vec<ZNodePath>) -> Look<Option<LockInfo>> {
         let path = first.clone();
         Look::data(&path, move |data| match data {
-            Ok((_, stat)) if stat.is_directory() => {
+            Ok((_, stat)) if is_directory(&stat) => {
                 directories.push(first);
                 self.look_among(directories)
             }

@@ -8,6 +8,7 @@ use humantime::{Rfc3339Timestamp, format_rfc3339_seconds};
 
 use crate::client::Stat;
 use crate::error::{ZkError, ZkResult};
+use crate::recipe::is_directory;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::count_owners;
 use crate::recipe::path::ZNodePath;
@@ -68,7 +69,7 @@ impl LockInfo {
     ) -> ZkResult<Option<LockInfo>> {
         match found {
             Ok(found) => {
-                let request = found.filter(|stat| !stat.is_directory());
+                let request = found.filter(|stat| !is_directory(stat));
                 Ok(request.map(|stat| LockInfo::unreadable(path, Some(&stat))))
             }
             Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(path, None))),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::lock_info::LockInfo;
 use crate::client::{Call, Stat};
 use crate::error::{Operation, Result, ZkError, ZkResult};
+use crate::recipe::is_directory;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
@@ -41,7 +42,7 @@ fn info_of(
     data: ZkResult<(Vec<u8>, Stat)>,
 ) -> ZkResult<Option<LockInfo>> {
     match data {
-        Ok((_, stat)) if stat.is_directory() => Ok(None),
+        Ok((_, stat)) if is_directory(&stat) => Ok(None),
         Ok((data, stat)) => Ok(Some(LockInfo::new(request, data, &stat))),
         Err(ZkError::NoNode) => Ok(None),
         Err(ZkError::NoAuth) => LockInfo::without_data(request, core.ask(Call::exists(request, false))),

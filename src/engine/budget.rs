@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::calls::may_have_created;
+use crate::client::Names;
 use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::names::Names;
 
 /// The part of `jute.maxbuffer` that is left for the rest of the transaction, for the packet around it, and for
 /// znodes of the session that it does not know, as a divisor.

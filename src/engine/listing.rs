@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::lease::ConnectionNumber;
+use crate::client::Names;
 use crate::error::ZkResult;
 use crate::recipe::access::Access;
-use crate::recipe::names::Names;
 use crate::recipe::queue::{Decision, Ordered, Outlook, decide, outlook};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

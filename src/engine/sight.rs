@@ -2,6 +2,7 @@
 
 use crate::client::Stat;
 use crate::error::{ZkError, ZkResult};
+use crate::recipe::is_directory;
 
 /// The outcome of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ impl Sight {
     pub(crate) fn of_data(result: ZkResult<(Vec<u8>, Stat)>) -> ZkResult<Sight> {
         match result {
             Ok((data, stat)) => {
-                let (is_persistent, is_directory) = (stat.ephemeral_owner == 0, stat.is_directory());
+                let (is_persistent, is_directory) = (stat.ephemeral_owner == 0, is_directory(&stat));
                 Ok(Sight::Watched { data, version: stat.version, is_persistent, is_directory })
             }
             Err(ZkError::NoNode) => Ok(Sight::Gone),

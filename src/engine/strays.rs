@@ -9,9 +9,9 @@ use super::border::{Event, ParticipantId, RequestSpec, Target};
 use super::lease::ConnectionNumber;
 use super::listing::Listing;
 use super::sweep::Asked;
+use crate::client::Names;
 use crate::client::Reply;
 use crate::error::{Operation, ZkError, ZkResult};
-use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 

@@ -6,7 +6,7 @@ use super::commons::Commons;
 use super::contender::{Asked, Contender, Look, Next, Phase, Purpose};
 use super::lease::ConnectionNumber;
 use crate::client::Call;
-use crate::recipe::names::Names;
+use crate::client::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::mismatch;
 

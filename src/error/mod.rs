@@ -4,14 +4,13 @@
 mod kind;
 #[cfg(test)]
 mod tests;
-mod zk_error;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::kind::ErrorKind;
-pub use self::zk_error::{ZkError, ZkResult};
+pub use zookeeper_connection::{ZkError, ZkResult};
 
 /// The result of this crate's fallible functions. Signatures in these pages call it `Result`.
 pub type Result<T> = std::result::Result<T, LockError>;

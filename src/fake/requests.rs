@@ -6,9 +6,9 @@ use super::access::{Caller, ReadChecks, Rights};
 use super::served::Served;
 use super::state::{Client, State};
 use super::tree::{Change, ROOT, split};
+use crate::client::Names;
 use crate::client::{Acl, CreateMode, Op, OpOutcome, Permissions, Stat, Transacted};
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::names::Names;
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]

@@ -15,8 +15,8 @@ use super::requests::{Requester, caller, fnv_1a};
 use super::state::{Shared, State};
 use super::tree::Tree;
 use crate::client::{Call, Permissions, Reply};
-use crate::connection::codec::EventKind;
 use crate::error::{ZkError, ZkResult};
+use zookeeper_connection::codec::EventKind;
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use super::tree::{Change, Tree};
 use super::watches::Watches;
 use super::wire::Wire;
 use crate::client::{self, ClientEvent, EventSink, Granted};
-use crate::connection::codec::EventKind;
+use zookeeper_connection::codec::EventKind;
 
 /// Far from the small numbers that tests use for sessions without a client.
 const FIRST_SESSION: i64 = 0x0100_0000_0000_0001;

@@ -21,8 +21,9 @@ use crate::tests::{deadline, eventually, in_background, next};
 const TIMEOUT: Duration = Duration::from_secs(6);
 
 /// The grant of a server with that timeout. It is the leader.
-const CONNECTED: ClientEvent =
-    ClientEvent::Connected(Granted { session_timeout: TIMEOUT, report_delay: Duration::ZERO });
+fn contact() -> ClientEvent {
+    ClientEvent::Connected(Granted::new(TIMEOUT).with_report_delay(Duration::ZERO))
+}
 
 /// The events that a client's sink received.
 #[derive(Clone, Default)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::tree::{Change, split};
-use crate::connection::codec::EventKind;
+use zookeeper_connection::codec::EventKind;
 
 #[derive(Debug, Default)]
 pub(super) struct Watches {

@@ -113,7 +113,7 @@ impl Link {
     /// Makes a call of a client that is not ordered, beside all others.
     fn submit_unordered(&self, state: MutexGuard<'_, State>, call: Call, done: Done) {
         let Some(runtime) = self.take_runtime(state) else { return };
-        let (link, priority) = (self.clone(), done.priority());
+        let (link, priority) = (self.clone(), Priority::of_urgency(done.urgency()));
         let make = move || done.finish(contain_call("a stop point in a simulated call", || link.call(&call)));
         runtime.submit(priority, Box::new(make));
     }

@@ -1,46 +1,9 @@
-//! The macros by which this crate logs: those of [`log`](mod@log), with a panic of the logger
-//! contained.
+//! The macros by which this crate logs, with its targets.
 //!
-//! The logger belongs to the application. Like all external code, it is called under no lock. It
-//! may panic (`println!` does when the pipe behind it is closed), which does not affect the locks.
-//! It may also block, or call in here. On threads that must not block, lines are therefore
-//! [deferred](defer_on_this_thread).
+//! What they call contains a panic of the logger, and has another thread write the lines of threads that must
+//! not block.
 
-mod deferred;
-
-use std::cell::Cell;
-use std::fmt;
-
-use log::{Level, Record};
-
-use crate::panics::contain;
-
-thread_local! {
-    static DEFERS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Has another thread write what this thread logs.
-pub(crate) fn defer_on_this_thread() {
-    DEFERS.set(true);
-}
-
-/// Has another thread write what is logged meanwhile.
-pub(crate) fn deferring(code: impl FnOnce()) {
-    struct Former(bool);
-
-    impl Drop for Former {
-        fn drop(&mut self) {
-            DEFERS.set(self.0);
-        }
-    }
-
-    let _former = Former(DEFERS.replace(true));
-    code();
-}
-
-pub(crate) fn is_enabled(level: Level) -> bool {
-    level <= log::STATIC_MAX_LEVEL && level <= log::max_level()
-}
+pub(crate) use zookeeper_connection::support::logging::{defer_on_this_thread, deferring, is_enabled, write};
 
 /// The targets of the lines, for filters. They stay as they are when code moves.
 pub(crate) const CONNECTION: &str = "zookeeper_recipes_lock::connection";
@@ -54,20 +17,6 @@ pub(crate) fn target_of(module: &str) -> &'static str {
         Some("session") => SESSION,
         _ => LOCKS,
     }
-}
-
-pub(crate) fn write(level: Level, target: &'static str, line: fmt::Arguments<'_>) {
-    let log = || {
-        // The line may have a value of the application's, which is formatted here.
-        if DEFERS.get() {
-            return deferred::push(level, target, line.to_string());
-        }
-        let mut record = Record::builder();
-        record.level(level).target(target);
-        log::logger().log(&record.args(line).build());
-    };
-    // A panic of the logger, or of a value, can be reported only by the panic hook, which has been called.
-    drop(contain(log));
 }
 
 macro_rules! log_ {

@@ -12,7 +12,7 @@ use super::counter::is_in_doubt;
 use super::naming_scheme::NamingScheme;
 use super::queue::{Decision, Ordered, Outlook, decide, find_own, outlook};
 use super::znode_name::{ZNodeName, generated_sequence};
-use crate::recipe::names::Names;
+use zookeeper_connection::Names;
 
 /// The separators that this crate and its peers put between their prefix and the number.
 const SEPARATORS: [&str; 8] =

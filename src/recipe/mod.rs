@@ -5,7 +5,6 @@ pub(crate) mod counter;
 pub(crate) mod kind;
 #[cfg(any(test, feature = "test-util"))]
 pub mod laws;
-pub(crate) mod names;
 pub(crate) mod naming_scheme;
 pub(crate) mod order;
 pub(crate) mod path;
@@ -16,3 +15,11 @@ pub(crate) mod resource;
 pub(crate) mod revocation;
 pub(crate) mod session_tag;
 pub(crate) mod znode_name;
+
+use zookeeper_connection::Stat;
+
+/// Returns whether a znode has children, or had some, so that it is no request for a lock: those of every known
+/// library are ephemeral, and an ephemeral znode cannot have children.
+pub(crate) fn is_directory(stat: &Stat) -> bool {
+    stat.num_children > 0 || stat.cversion != 0 || stat.is_container()
+}

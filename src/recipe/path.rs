@@ -8,11 +8,9 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{LockError, Result};
+use zookeeper_connection::{broken_rule, printable};
 
-/// The maximum length of a path. The server sets no limit itself, but drops a connection whose
-/// packet exceeds its buffer, a symptom that is hard to trace to a long path.
-const MAX_LENGTH: usize = 4096;
+use crate::error::{LockError, Result};
 
 /// The full path of a znode; cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +25,11 @@ impl From<&ZNodePath> for Arc<str> {
 impl ZNodePath {
     /// Checks a caller's path for a lock directory, or for another znode to be created.
     pub(crate) fn parse(path: &str) -> Result<ZNodePath> {
-        match broken_rule(path) {
+        let rule = match path {
+            "/" => Some("the root can be neither locked nor created nor deleted"),
+            path => broken_rule(path),
+        };
+        match rule {
             None => Ok(ZNodePath(path.into())),
             Some(rule) => Err(LockError::InvalidPath { path: printable(path), rule }),
         }
@@ -84,51 +86,6 @@ impl fmt::Display for ZNodePath {
     }
 }
 
-/// The rules of ZooKeeper's data model, plus our rule that a lock cannot use the root.
-fn broken_rule(path: &str) -> Option<&'static str> {
-    if path.is_empty() {
-        return Some("a path must not be empty");
-    }
-    if !path.starts_with('/') {
-        return Some("a path must be absolute, starting with a slash");
-    }
-    if path == "/" {
-        return Some("the root can be neither locked nor created nor deleted");
-    }
-    if path.ends_with('/') {
-        return Some("a path must not end with a slash");
-    }
-    if path.len() > MAX_LENGTH {
-        return Some("a path must not be longer than 4096 bytes");
-    }
-    if path.chars().any(is_forbidden) {
-        return Some("a path must not contain NUL, control or private-use characters, nor any beyond U+FFFF");
-    }
-    path[1..].split('/').find_map(|name| match name {
-        "" => Some("a path must not contain an empty name (a doubled slash)"),
-        "." | ".." => Some("a path must not contain the names '.' and '..'"),
-        _ => None,
-    })
-}
-
-/// The characters that the server refuses in a path.
-pub(super) fn is_forbidden(character: char) -> bool {
-    character.is_control()
-        || ('\u{e000}'..='\u{f8ff}').contains(&character)
-        // In the server's Java, characters beyond U+FFFF are surrogates.
-        || character >= '\u{fff0}'
-}
-
-/// A refused path for an error message: escaped, and truncated if it is long.
-fn printable(path: &str) -> String {
-    const SHOWN: usize = 128;
-    let mut shown: String = path.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if path.chars().nth(SHOWN).is_some() {
-        shown.push('…');
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +99,7 @@ mod tests {
 
     #[test]
     fn refused_path_is_reported_with_the_broken_rule() {
-        let long = format!("/{}", "a".repeat(MAX_LENGTH));
+        let long = format!("/{}", "a".repeat(4096));
         let cases = [
             ("", "empty"),
             ("a/b", "absolute"),

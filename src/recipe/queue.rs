@@ -12,7 +12,7 @@ use super::counter::{distance_ahead, is_in_doubt, is_ordered};
 use super::kind::LockKind;
 use super::permit::decide_permit;
 use super::znode_name::generated_sequence;
-use crate::recipe::names::Names;
+use zookeeper_connection::Names;
 
 /// The meaning of a lock directory's children for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

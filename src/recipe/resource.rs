@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use super::path::is_forbidden;
 use super::znode_name::generated_sequence;
+use zookeeper_connection::is_forbidden;
 
 /// The name of a resource's znode. Different resources have different names.
 ///

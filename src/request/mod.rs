@@ -27,7 +27,7 @@ use crate::engine::{Event, ParticipantId};
 use crate::error::{LockError, LossReason, Operation, Result, ZkResult};
 use crate::recipe::path::ZNodePath;
 pub(crate) use crate::session::Observer;
-use crate::session::{Core, Seat};
+use crate::session::{Core, Seat, check_process};
 use crate::time::{Filler, Latch, Moment};
 
 pub(crate) use claim::Claim;
@@ -102,7 +102,7 @@ impl Request {
 
     /// Fails in a forked child, where the session has ended.
     pub(crate) fn check_process(&self, operation: Operation) -> Result<()> {
-        self.core.process().check(operation, self.seat.name())
+        check_process(self.core.process(), operation, self.seat.name())
     }
 
     /// As [`is_owner`](Request::is_owner), for callers that have checked the process.

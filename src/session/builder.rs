@@ -4,14 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zookeeper_connection::Credential;
+#[cfg(feature = "tls")]
+use zookeeper_connection::TlsConfig;
+
+use super::own_client::{CONNECT, OwnClient, OwnOptions};
 use super::threads::Threads;
 use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, chroot, open_core};
-use crate::client::connect_string::ConnectString;
 use crate::client::{DEFAULT_JUTE_MAX_BUFFER, ZooKeeperClient};
-#[cfg(feature = "tls")]
-use crate::connection::TlsConfig;
-use crate::connection::{CONNECT, Connection, ConnectionOptions, Credential};
 use crate::error::{LockError, Result};
+use crate::recipe::path::ZNodePath;
 use crate::session::events::EventHook;
 use crate::time::{Latch, Runtime};
 use crate::wait::Wait;
@@ -241,28 +243,27 @@ impl SessionBuilder {
     /// [`InvalidArgument`](crate::LockError::InvalidArgument), or
     /// [`InvalidPath`](crate::LockError::InvalidPath) for the chroot.
     pub fn check(&self) -> Result<()> {
-        self.servers().map(drop)
+        self.options().map(drop)
     }
 
-    fn servers(&self) -> Result<ConnectString> {
+    fn options(&self) -> Result<OwnOptions> {
         check_timeout(self.session_timeout)?;
         check_jute_max_buffer(self.jute_max_buffer)?;
-        ConnectString::parse(&self.connect_string)
+        OwnOptions::new(&self.connect_string, self.session_timeout)
     }
 
     fn open(self) -> Result<Session> {
         let session_timeout = self.session_timeout;
-        let servers = self.servers()?;
-        let mut options = ConnectionOptions::new(session_timeout);
-        options.credentials = self.credentials;
-        options.max_tick = self.max_tick;
+        let mut options = self.options()?;
         options.jute_max_buffer = self.jute_max_buffer;
+        options.connection.credentials = self.credentials;
+        options.connection.max_tick = self.max_tick;
         #[cfg(feature = "tls")]
         {
-            options.tls = self.tls;
+            options.connection.tls = self.tls;
         }
         let wait = self.wait.unwrap_or_else(|| Wait::timeout(session_timeout));
-        let mut client = Opener { servers, options, creates_chroot: self.creates_chroot };
+        let mut client = Opener { options, creates_chroot: self.creates_chroot };
         let core = client.open_first(&wait)?;
         if let Some(outage) = self.survived_outage {
             core.set_survived_outage(outage);
@@ -271,7 +272,7 @@ impl SessionBuilder {
             return Ok(Session::on(core));
         }
         let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
-        client.options.mentions_first_outage = false;
+        client.options.connection.mentions_first_outage = false;
         let client = move || Ok(client.connect(&Wait::timeout(session_timeout))? as Arc<dyn ZooKeeperClient>);
         let factory = Factory::new(runtime, client).with_survived_outage(self.survived_outage);
         Session::replaced_by(core, factory)
@@ -288,8 +289,7 @@ fn check_jute_max_buffer(bytes: usize) -> Result<()> {
 
 /// Opens the first session, and connects each later one.
 struct Opener {
-    servers: ConnectString,
-    options: ConnectionOptions,
+    options: OwnOptions,
     creates_chroot: bool,
 }
 
@@ -308,9 +308,9 @@ impl Opener {
     fn open(&self, wait: &Wait) -> Result<Arc<Core>> {
         let threads = Threads::start()?;
         let begun = (Instant::now(), threads.now());
-        let client = self.connect(wait).map(|connection| connection as Arc<dyn ZooKeeperClient>);
+        let client = self.connect(wait).map(|client| client as Arc<dyn ZooKeeperClient>);
         let contact = FirstContact {
-            tried: self.servers.to_string(),
+            tried: self.options.servers.to_string(),
             timeout: wait.time_allowed(begun.0),
             deadline: wait.moment(&*threads),
             cancelled: wait.cancelled().map_or_else(Latch::never, Latch::clone),
@@ -318,19 +318,20 @@ impl Opener {
         open_core(client, threads, Some(begun.1), contact)
     }
 
-    fn connect(&self, wait: &Wait) -> Result<Arc<Connection>> {
+    fn connect(&self, wait: &Wait) -> Result<Arc<OwnClient>> {
         let begun = Instant::now();
-        let connection = Connection::connect(&self.servers, &self.options, wait)?;
-        if let Some(chroot) = self.servers.chroot().filter(|_| self.creates_chroot) {
-            let created = chroot::create(chroot, |call| connection.call_at_root(call, wait));
+        let client = OwnClient::connect(&self.options, wait)?;
+        if let Some(chroot) = self.options.servers.chroot().filter(|_| self.creates_chroot) {
+            let chroot = ZNodePath::from_server(chroot);
+            let created = chroot::create(&chroot, |call| client.call_at_root(call, wait));
             created.map_err(|error| self.no_contact(error, begun, wait))?;
         }
-        Ok(connection)
+        Ok(client)
     }
 
     /// Contact was lost while the chroot was created: the next session may create it.
     fn no_contact(&self, error: LockError, begun: Instant, wait: &Wait) -> LockError {
-        let servers = self.servers.to_string();
+        let servers = self.options.servers.to_string();
         match error {
             LockError::ConnectionLoss { .. } | LockError::SessionLost { .. } if wait.is_cancelled() => {
                 LockError::Cancelled { operation: CONNECT, path: servers }

@@ -10,6 +10,7 @@ mod driver;
 pub mod events;
 mod happened;
 mod mailbox;
+mod own_client;
 mod ownership;
 mod pool;
 mod process;
@@ -25,7 +26,6 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, unbounded};
 
 use crate::client::ZooKeeperClient;
-use crate::connection::CONNECT;
 use crate::engine::Event;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
@@ -37,6 +37,10 @@ pub(crate) use self::driver::{Core, Step, Tracker};
 use self::events::{EventHook, Events};
 use self::happened::Happened;
 pub(crate) use self::mailbox::Mailbox;
+use self::own_client::CONNECT;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use self::own_client::{OwnClient, OwnOptions};
+pub(crate) use self::process::check_process;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::seat::{Observer, Seat};
 pub(crate) use self::threads::Threads;
@@ -309,7 +313,7 @@ impl Session {
     /// # Errors
     /// `SessionLost`.
     pub(crate) fn check_process(&self, operation: Operation, path: impl fmt::Display) -> Result<()> {
-        self.handle.process.check(operation, path)
+        check_process(self.handle.process, operation, path)
     }
 }
 

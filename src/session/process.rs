@@ -10,16 +10,14 @@ use crate::process::Process;
 use crate::session::Core;
 use crate::time::Runtime;
 
-impl Process {
-    /// Fails in a forked child, where every session of the parent has ended. Takes no mutex.
-    ///
-    /// # Errors
-    /// `SessionLost`.
-    pub(crate) fn check(self, operation: Operation, path: impl fmt::Display) -> Result<()> {
-        match self.is_current() {
-            true => Ok(()),
-            false => Err(LockError::ended(operation, path, LossReason::SessionExpired)),
-        }
+/// Fails in a forked child of this process, where every session of the parent has ended. Takes no mutex.
+///
+/// # Errors
+/// `SessionLost`.
+pub(crate) fn check_process(process: Process, operation: Operation, path: impl fmt::Display) -> Result<()> {
+    match process.is_current() {
+        true => Ok(()),
+        false => Err(LockError::ended(operation, path, LossReason::SessionExpired)),
     }
 }
 

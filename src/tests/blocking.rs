@@ -7,13 +7,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::client::{
-    Call, ClientEvent, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, Granted, Reply, SessionRuntime, Verbs,
+    Call, ClientEvent, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, Granted, Reply, SessionRuntime,
     ZooKeeperClient, call_in_parts, contain_call,
 };
 use crate::error::{ZkError, ZkResult};
 use crate::fake::SimulatedClient;
 use crate::session::Threads;
-use crate::time::Runtime;
+use crate::time::{Priority, Runtime};
 
 /// A client whose calls wait for their replies. Those of different threads may take effect in any order. See
 /// [`ZooKeeperClient`] for the methods.
@@ -101,7 +101,7 @@ impl<T: BlockingClient + 'static> ZooKeeperClient for OnWorkers<T> {
 
     fn submit(&self, call: Call, done: Done) {
         let (client, under_way) = (Arc::clone(&self.client), Arc::clone(&self.under_way));
-        let priority = done.priority();
+        let priority = Priority::of_urgency(done.urgency());
         let number = {
             let mut under_way = under_way.lock();
             under_way.last += 1;
@@ -210,11 +210,5 @@ impl BlockingClient for BlockingFake {
 
     fn close(&self) {
         self.0.close();
-    }
-}
-
-impl<T: BlockingClient + ?Sized> Verbs for T {
-    fn make(&self, call: Call) -> ZkResult<Reply> {
-        call_blocking(self, &call)
     }
 }

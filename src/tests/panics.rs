@@ -14,7 +14,7 @@ use std::sync::Once;
 use std::thread;
 
 /// The prefix of the names of the crate's threads.
-const CRATE_THREADS: &str = "zk-lock-";
+const CRATE_THREADS: &str = "zk-";
 
 const ON_PURPOSE: &str = "on purpose";
 

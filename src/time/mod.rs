@@ -1,15 +1,14 @@
 //! Time: moments on the clock of the lease, the [`Runtime`] that gives a session its time, its
 //! threads and its waits, and the [`Latch`] and the [`Slot`] that threads wait for.
 
-mod clock;
 mod latch;
-mod outage;
 mod runtime;
 mod slot;
 
-pub use self::clock::Moment;
-pub(crate) use self::clock::{Clock, MAX_SLEEP, SystemClock};
+pub use zookeeper_connection::Moment;
+pub(crate) use zookeeper_connection::support::{Outage, Repetition};
+pub(crate) use zookeeper_connection::{Clock, MAX_SLEEP, SystemClock};
+
 pub(crate) use self::latch::{Latch, Setter};
-pub(crate) use self::outage::{Outage, Repetition};
 pub(crate) use self::runtime::{Job, Priority, Runtime, wait_by};
 pub(crate) use self::slot::{Filler, Slot};

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::clock::{Clock, MAX_SLEEP, Moment};
 use super::latch::{Latch, park_until_set};
+use super::{Clock, MAX_SLEEP, Moment};
 
 /// A piece of work for a thread of the session's.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -25,6 +25,26 @@ pub(crate) enum Priority {
     /// The work that an owner needs to keep its lock, and deletions, which let the next owner in.
     Owner,
     Other,
+}
+
+impl Priority {
+    /// The [urgency](crate::client::Done::urgency) of a call.
+    pub(crate) fn urgency(self) -> u8 {
+        match self {
+            Priority::Session => 0,
+            Priority::Owner | Priority::Callback => 1,
+            Priority::Other => 2,
+        }
+    }
+
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn of_urgency(urgency: u8) -> Priority {
+        match urgency {
+            0 => Priority::Session,
+            1 => Priority::Owner,
+            _ => Priority::Other,
+        }
+    }
 }
 
 pub(crate) trait Runtime: Send + Sync + fmt::Debug {

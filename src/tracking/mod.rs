@@ -31,7 +31,7 @@ use crate::error::{LockError, LossReason, Operation, Result, ZkError};
 use crate::lock_order::{Mutex, rank::TRACKER};
 use crate::process::Process;
 use crate::recipe::path::ZNodePath;
-use crate::session::{Core, OnNewSession, Session};
+use crate::session::{Core, OnNewSession, Session, check_process};
 use crate::wait::{Wait, Waited};
 
 /// A subject that is tracked until this is dropped.
@@ -125,7 +125,7 @@ impl<S: Subject> Tracking<S> {
     }
 
     fn check_process(&self) -> Result<()> {
-        self.process.check(Operation::WATCH, self.path())
+        check_process(self.process, Operation::WATCH, self.path())
     }
 
     /// The value in a view, if there is one yet.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::client::Names;
 use crate::client::{Ask, Call, Reply, Stat};
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 
 /// Something that is tracked.

@@ -10,6 +10,8 @@
 
 #[path = "../support/acl.rs"]
 mod acl;
+#[path = "../support/one_server.rs"]
+mod one_server;
 #[path = "../support/raw_client.rs"]
 mod raw_client;
 #[path = "../support/mod.rs"]

@@ -22,16 +22,14 @@ fn to_permission(permissions: Permissions) -> zookeeper::Permission {
     granted.fold(Theirs::NONE, |all, (_, theirs)| all | theirs)
 }
 
-/// `None` for one that the crate does not know.
-pub(super) fn to_create_mode(mode: CreateMode) -> Option<zookeeper::CreateMode> {
-    Some(match mode {
+pub(super) fn to_create_mode(mode: CreateMode) -> zookeeper::CreateMode {
+    match mode {
         CreateMode::Persistent => zookeeper::CreateMode::Persistent,
         CreateMode::Ephemeral => zookeeper::CreateMode::Ephemeral,
         CreateMode::PersistentSequential => zookeeper::CreateMode::PersistentSequential,
         CreateMode::EphemeralSequential => zookeeper::CreateMode::EphemeralSequential,
         CreateMode::Container => zookeeper::CreateMode::Container,
-        _ => return None,
-    })
+    }
 }
 
 pub(super) fn from_stat(stat: zookeeper::Stat) -> Stat {

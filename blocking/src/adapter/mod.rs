@@ -106,12 +106,13 @@ impl Adapter {
 impl Adapter {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<Reply> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
-        let theirs = to_create_mode(mode).ok_or(ZkError::Unimplemented)?;
         let before = self.connection.before_call()?;
         let created =
-            zk.create(path, data.to_vec(), to_acl(acl), theirs).map_err(|error| match (mode, error) {
-                (CreateMode::Container, zookeeper::ZkError::Unimplemented) => ZkError::Unimplemented,
-                _ => error_of(error),
+            zk.create(path, data.to_vec(), to_acl(acl), to_create_mode(mode)).map_err(|error| {
+                match (mode, error) {
+                    (CreateMode::Container, zookeeper::ZkError::Unimplemented) => ZkError::Unimplemented,
+                    _ => error_of(error),
+                }
             });
         let path = created.clone();
         let result = self.connection.after_call(before, created);
@@ -175,7 +176,7 @@ impl BlockingClient for Adapter {
                 let stat = self.ask(|zk| zk.set_data(path, data.to_vec(), *version))?;
                 Ok(Reply::Stat(from_stat(stat)))
             }
-            _ => Err(ZkError::Unimplemented),
+            Call::CreateAndList { .. } | Call::Multi(_) => Err(ZkError::Unimplemented),
         }
     }
 

@@ -13,6 +13,8 @@
 mod fixtures;
 #[path = "../support/handle.rs"]
 mod handle;
+#[path = "../../../tests/support/one_server.rs"]
+mod one_server;
 #[path = "../../../tests/support/raw_client.rs"]
 mod raw_client;
 #[path = "../../../tests/support/mod.rs"]

@@ -96,7 +96,7 @@ fn swallowed_events_are_lost_with_the_connection() {
     client.disconnect();
     client.reconnect();
     client.release();
-    assert_eq!(events.take(), [Disconnected, CONNECTED]);
+    assert_eq!(events.take(), [Disconnected, contact()]);
 }
 
 #[test]

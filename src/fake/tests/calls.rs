@@ -1,6 +1,6 @@
 use super::*;
 use crate::client::Enqueued;
-use crate::recipe::names::Names;
+use crate::client::Names;
 use SimOperation::{Create, Delete, Exists, GetChildren, GetData, SetData};
 
 fn write(client: &SimulatedClient) -> Result<(), ZkError> {

@@ -96,7 +96,7 @@ fn calls_behind_a_cut_fail_and_take_no_effect() {
     recorder.read("on the next connection", false);
     drop(release);
     assert_eq!(recorder.next(), Event(ClientEvent::Disconnected));
-    assert_eq!(recorder.next(), Event(CONNECTED));
+    assert_eq!(recorder.next(), Event(contact()));
     assert_eq!(recorder.next(), Replied("held", Err(ZkError::ConnectionLoss)));
     assert_eq!(recorder.next(), Replied("behind", Err(ZkError::ConnectionLoss)));
     assert_eq!(recorder.next(), Replied("on the next connection", Ok(())));

@@ -33,7 +33,7 @@ use crate::process::Process;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::request::{LastingRequest, Place};
-use crate::session::{Core, Session};
+use crate::session::{Core, Session, check_process};
 use crate::time::Moment;
 use crate::tracking::WaiterWatch;
 use crate::wait::{Wait, Waited};
@@ -67,7 +67,7 @@ impl Cohort {
     // ---- threads
 
     pub(crate) fn try_lock(self: &Arc<Self>) -> Result<Option<Grant>> {
-        self.process.check(Operation::LOCK, &self.dir)?;
+        check_process(self.process, Operation::LOCK, &self.dir)?;
         match self.enter(true) {
             Entry::Granted(grant) => Ok(Some(grant)),
             Entry::Busy => Ok(None),
@@ -77,7 +77,7 @@ impl Cohort {
     }
 
     pub(crate) fn lock(self: &Arc<Self>, wait: &Wait) -> Result<Option<Grant>> {
-        self.process.check(Operation::LOCK, &self.dir)?;
+        check_process(self.process, Operation::LOCK, &self.dir)?;
         if wait.is_cancelled() {
             return Err(self.cancelled());
         }
@@ -133,7 +133,7 @@ impl Cohort {
     /// Hands the lock over, keeps it, or releases it to other processes; then waits until the znode
     /// is deleted.
     pub(crate) fn unlock(self: &Arc<Self>, grant: &Grant) -> Result<Released> {
-        self.process.check(Operation::UNLOCK, &self.dir)?;
+        check_process(self.process, Operation::UNLOCK, &self.dir)?;
         match self.shared.release(grant) {
             Departure::Stays(timer) => {
                 self.start_timer(grant, timer);

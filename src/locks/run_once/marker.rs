@@ -3,9 +3,9 @@
 use std::time::SystemTime;
 
 use super::RunOnce;
+use crate::client::Names;
 use crate::client::{Ask, Call, Op, Stat, Transacted};
 use crate::error::{LockError, Operation, Result, ZkError};
-use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::resource::escaped;
 use crate::recipe::znode_name::generated_sequence;

@@ -60,7 +60,7 @@ impl Core {
             false => logging::deferring(|| core.replied(id, outcome)),
         });
         // After a panic the outcome is unknown, as when `done` is dropped.
-        self.contained(|| self.client.submit(call, done.with_priority(priority)));
+        self.contained(|| self.client.submit(call, done.with_urgency(priority.urgency())));
     }
 
     fn contained(&self, call: impl FnOnce()) {

@@ -1,8 +1,8 @@
 //! Random requests on a few znodes.
 
 use crate::client::{Acl, Call, CreateMode, Op, Permissions};
-use crate::connection::codec::{Control, Request};
 use crate::tests::simulation::random::Random;
+use zookeeper_connection::codec::{Control, Request};
 
 /// Where everything happens.
 pub(super) const ROOT: &str = "/it";

@@ -23,11 +23,11 @@ use self::model::ModelConnection;
 use self::real::{RealConnection, RealSession};
 use self::seen::{Numbers, Seen};
 use crate::client::{Acl, Call, CreateMode, Op, Reply};
-use crate::connection::codec::{Control, EventKind, Request};
 use crate::error::ZkError;
 use crate::fake::{ReadChecks, SimulatedZooKeeper};
 use crate::tests::deadline;
 use crate::tests::simulation::random::Random;
+use zookeeper_connection::codec::{Control, EventKind, Request};
 use zookeeper_test_server::{ServerOptions, TestEnsemble, TestServer};
 
 /// How many requests there are, in a history on one server and in one on an ensemble, unless the

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::seen::Seen;
 use crate::client::Reply;
-use crate::connection::codec::{Control, Request};
 use crate::error::ZkResult;
 use crate::fake::{Connection, SimulatedZooKeeper};
+use zookeeper_connection::codec::{Control, Request};
 
 static LAST_NUMBER: AtomicI64 = AtomicI64::new(0);
 

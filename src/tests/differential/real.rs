@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::seen::Seen;
 use crate::client::{Call, Op, Reply};
-use crate::connection::Chroot;
-use crate::connection::codec::{
+use crate::tests::deadline;
+use zookeeper_connection::Chroot;
+use zookeeper_connection::codec::{
     ConnectAnswer, ConnectRequest, Control, DEFAULT_MAX_FRAME, Frames, Password, ReplyHeader, Request,
     WatchEvent, XID_AUTH, XID_EVENT, XID_PING, XID_SET_WATCHES, decode_connect_answer,
 };
-use crate::tests::deadline;
 
 /// How long a server may be silent before it is nudged.
 const NUDGE: Duration = Duration::from_secs(2);
@@ -163,7 +163,7 @@ impl RealConnection {
     fn read_frame(&mut self, limit: Duration) -> Result<Vec<u8>, Box<Seen>> {
         let until = Instant::now() + limit;
         loop {
-            if let Some(frame) = self.frames.next().unwrap() {
+            if let Some(frame) = self.frames.next_frame().unwrap() {
                 return Ok(frame.to_vec());
             }
             let mut bytes = [0; 16 << 10];

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::client::{OpOutcome, Reply, Stat, Transacted};
-use crate::connection::codec::EventKind;
 use crate::error::ZkResult;
+use zookeeper_connection::codec::EventKind;
 
 /// What comes on a connection, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]

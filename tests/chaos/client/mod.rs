@@ -31,7 +31,7 @@ use crate::support::leaks::threads_named;
 use crate::support::wait::{deadline, holds_within};
 
 /// The threads of the crate under test.
-const CRATE_THREADS: &str = "zk-lock-";
+const CRATE_THREADS: &str = "zk-";
 
 pub fn run(orders: Orders) -> ExitCode {
     log_to_stderr();

@@ -267,7 +267,7 @@ impl Reader<'_> {
 
     fn take_panic(&mut self, line: &Line<'_>) {
         let thread = line.text("thread");
-        let ours = ["zk-lock-", "chaos-", "main"].iter().any(|prefix| thread.starts_with(prefix));
+        let ours = ["zk-", "chaos-", "main"].iter().any(|prefix| thread.starts_with(prefix));
         let ours = ours || line.text("place").starts_with("src/");
         let panic = self.describe(line);
         if ours { &mut self.history.panics } else { &mut self.history.client_library_panics }.push(panic);

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::server::{Answer, DIR, Item, Sent, Server, Watch, Wire, watch_at};
 use crate::client::{Acl, Call, CreateMode, KEEP_ALIVE_PATH, Reply, Stat};
-use crate::connection::codec::EventKind;
 use crate::engine::CallId;
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{Connection, Fired, SimulatedZooKeeper};
 use crate::tests::simulation::random::Random;
+use zookeeper_connection::codec::EventKind;
 
 const HISTORIES: u64 = 300;
 const STEPS: usize = 150;

@@ -10,10 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::client::Names;
 use crate::client::{Call, CreateMode, Enqueued, Reply, Stat};
 use crate::engine::CallId;
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::names::Names;
 
 /// The directory of the lock.
 pub(super) const DIR: &str = "/lock";

@@ -1,5 +1,5 @@
 //! [`SimulatedConnection`]: the handle of a client on the wire, as
-//! [`Connection`](crate::connection::Connection) is of a real one.
+//! [`Connection`](zookeeper_connection::Connection) is of a real one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +9,16 @@ use super::endpoint::{Contact, Endpoint};
 use super::faults;
 use super::session::{Ticketed, Wired};
 use crate::LockError;
-use crate::client::{Call, ClientEvent, Done, EventSink, Granted, ZooKeeperClient};
-use crate::connection::codec::DEFAULT_MAX_FRAME;
-use crate::connection::machine::{Config, Machine};
-use crate::connection::{Chroot, Continuation, Credential, Exchange, exchange};
+use crate::client::{
+    Call, ClientEvent, Done, EventSink, Granted, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, ZooKeeperClient,
+};
 use crate::error::ZkError;
 use crate::tests::simulation::baton::{Wait, pause, role};
 use crate::tests::simulation::world::{World, short};
+use zookeeper_connection::codec::DEFAULT_MAX_FRAME;
+use zookeeper_connection::exchange::{Continuation, Exchange, exchange};
+use zookeeper_connection::machine::{Config, Machine};
+use zookeeper_connection::{Chroot, Credential};
 
 /// How long closing waits beyond the session timeout.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
@@ -43,6 +46,7 @@ impl SimulatedConnection {
                 session_timeout: requested,
                 credentials: if authenticates { vec![credential] } else { Vec::new() },
                 max_frame: DEFAULT_MAX_FRAME,
+                touch_paths: [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH],
                 seed: state.random.next(),
             };
             let servers = match role() {

@@ -8,10 +8,10 @@ use super::server::Peer;
 use super::session::Ticketed;
 use super::stream::Transport;
 use crate::client::{ClientEvent, EventSink, Granted, Reply};
-use crate::connection::machine::{Action, Event, Machine, SessionLoss};
 use crate::error::ZkResult;
 use crate::tests::simulation::random::Random;
 use crate::time::Moment;
+use zookeeper_connection::machine::{Action, Event, Machine, SessionLoss};
 
 /// The time between two bytes of a frame that trickles: short, compared to any session timeout.
 const TRICKLE: Duration = Duration::from_millis(100);

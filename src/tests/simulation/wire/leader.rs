@@ -6,10 +6,10 @@ use super::endpoint::Endpoint;
 use super::faults;
 use super::server::Front;
 use crate::client::{Call, KEEP_ALIVE_PATH, Reply};
-use crate::connection::codec::OpCode;
 use crate::error::{ZkError, ZkResult};
 use crate::fake::Connection;
 use crate::tests::simulation::world::{World, short};
+use zookeeper_connection::codec::OpCode;
 
 /// A write under way to the leader.
 pub(super) struct Proposal {

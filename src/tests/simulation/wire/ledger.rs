@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::connection::codec::EventKind;
 use crate::fake::Fired;
+use zookeeper_connection::codec::EventKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {

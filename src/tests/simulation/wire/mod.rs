@@ -1,4 +1,4 @@
-//! Clients that are the crate's own connection: its [state machine](crate::connection::machine) in
+//! Clients that are the crate's own connection: its [state machine](zookeeper_connection::machine) in
 //! simulated time, on a network of bytes, with servers that speak the wire protocol.
 //!
 //! An [`Endpoint`] plays the role of the I/O thread. Each of its [steps](Step) is one choice of the
@@ -42,8 +42,8 @@ use self::server::Front;
 pub(super) use self::session::Wired;
 use super::world::{ClientState, State, World};
 use crate::client::ClientEvent;
-use crate::connection::machine::{Action, Event};
 use crate::time::Moment;
+use zookeeper_connection::machine::{Action, Event};
 
 /// The part of the session timeout that passes until an unimpeded step is taken.
 const STEP_DIVISOR: u32 = 200;

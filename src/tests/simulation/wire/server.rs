@@ -17,13 +17,13 @@ use super::leader::{Proposal, note_result};
 use super::ledger::{Ledger, Meaning, Table, Watched};
 use super::stream::Transport;
 use crate::client::{Call, Reply};
-use crate::connection::codec::{
-    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Control, EventKind, Frames,
-    MAX_REQUEST, Password, ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
-};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{Connection, View};
 use crate::tests::simulation::world::{World, short};
+use zookeeper_connection::codec::{
+    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Control, EventKind, Frames,
+    MAX_REQUEST, Password, ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
+};
 
 pub(super) struct Peer {
     pub(super) number: i64,
@@ -75,8 +75,8 @@ impl Peer {
         }
     }
 
-    fn next_frame(&mut self) -> Result<Option<Vec<u8>>, crate::connection::codec::DecodeError> {
-        Ok(self.frames.next()?.map(<[u8]>::to_vec))
+    fn next_frame(&mut self) -> Result<Option<Vec<u8>>, zookeeper_connection::codec::DecodeError> {
+        Ok(self.frames.next_frame()?.map(<[u8]>::to_vec))
     }
 
     pub(super) fn close(&mut self) {

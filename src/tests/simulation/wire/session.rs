@@ -8,12 +8,12 @@ use super::Endpoint;
 use super::endpoint::Contact;
 use super::stream::Transport;
 use crate::client::Reply;
-use crate::connection::Continuation;
-use crate::connection::machine::SessionLoss;
 use crate::error::ZkResult;
 use crate::tests::simulation::faults::draw_grant;
 use crate::tests::simulation::world::{State, World};
 use crate::time::Moment;
+use zookeeper_connection::exchange::Continuation;
+use zookeeper_connection::machine::SessionLoss;
 
 /// See the [module](self).
 pub(in crate::tests::simulation) struct Wired {

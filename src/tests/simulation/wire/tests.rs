@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 
 use super::SimulatedConnection;
 use super::stream::Transport;
+use crate::client::Names;
 use crate::client::{Acl, Call, ClientEvent, CreateMode, Done, Reply, Verbs, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::names::Names;
 use crate::tests::simulation::clients::open_connection;
 use crate::tests::simulation::profile::Profile;
 use crate::tests::simulation::random::Random;

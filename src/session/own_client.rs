@@ -1,0 +1,148 @@
+//! [`OwnClient`]: the library's own connection behind the port.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zookeeper_connection::{ConnectError, ConnectString, Connection, ConnectionOptions};
+
+use crate::client::{
+    Call, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply,
+    ZooKeeperClient,
+};
+use crate::error::{LockError, Result, ZkResult};
+use crate::logging;
+use crate::wait::Wait;
+
+/// The name of the operation in errors.
+pub(super) const CONNECT: &str = "connect to";
+
+/// Where it connects, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnOptions {
+    pub(crate) servers: ConnectString,
+    pub(crate) connection: ConnectionOptions,
+    /// See [`ZooKeeperClient::jute_max_buffer`].
+    pub(crate) jute_max_buffer: usize,
+}
+
+impl OwnOptions {
+    /// # Errors
+    /// `InvalidArgument` or `InvalidPath` for a connect string that is malformed.
+    pub(crate) fn new(connect_string: &str, session_timeout: Duration) -> Result<OwnOptions> {
+        let servers =
+            ConnectString::parse(connect_string).map_err(|error| of_connecting(error, Duration::ZERO))?;
+        let mut connection = ConnectionOptions::new(session_timeout);
+        connection.touch_paths = [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH];
+        connection.log_target = logging::CONNECTION;
+        Ok(OwnOptions { servers, connection, jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER })
+    }
+}
+
+pub(crate) struct OwnClient {
+    connection: Arc<Connection>,
+    jute_max_buffer: usize,
+}
+
+impl OwnClient {
+    /// Opens a session. Blocks until it is open, or until the end of the wait.
+    ///
+    /// # Errors
+    /// - `Connect` with the outcome for each server.
+    /// - `CredentialsRefused`, `NotZooKeeper`, `Cancelled`.
+    /// - `InvalidArgument` for files of the TLS configuration that are not usable.
+    /// - `Thread` if the I/O thread, or what it needs, cannot be made.
+    pub(crate) fn connect(options: &OwnOptions, wait: &Wait) -> Result<Arc<OwnClient>> {
+        let begun = Instant::now();
+        let OwnOptions { servers, connection, jute_max_buffer } = options;
+        let connected = Connection::connect(servers, connection, wait.deadline(), &wait.cancellation());
+        let connection = connected.map_err(|error| of_connecting(error, wait.time_allowed(begun)))?;
+        Ok(Arc::new(OwnClient { connection, jute_max_buffer: *jute_max_buffer }))
+    }
+
+    /// Makes a call whose paths begin at the root of the servers, not at the chroot, and waits for the
+    /// reply; returns `ConnectionLoss` if the wait ends before.
+    pub(super) fn call_at_root(&self, call: Call, wait: &Wait) -> ZkResult<Reply> {
+        self.connection.call_at_root(call, wait.deadline(), &wait.cancellation())
+    }
+}
+
+/// The error of a connection that was not made within that time.
+fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
+    match error {
+        ConnectError::InvalidConnectString { rule } => {
+            LockError::InvalidArgument { argument: "connect string", rule }
+        }
+        ConnectError::InvalidChroot { path, rule } => LockError::InvalidPath { path, rule },
+        ConnectError::InvalidTls { rule } => {
+            LockError::InvalidArgument { argument: "TLS configuration", rule }
+        }
+        ConnectError::Unreachable { tried } => LockError::Connect { tried, timeout },
+        ConnectError::CredentialsRefused { servers, reason } => {
+            LockError::CredentialsRefused { servers, reason }
+        }
+        ConnectError::NotZooKeeper { servers, .. } => LockError::NotZooKeeper {
+            servers,
+            reason: "the server is ClickHouse Keeper, which ends the sessions of a server that is stopped before \
+                     their clients notice, so two clients can own a lock; use ZooKeeper",
+        },
+        ConnectError::Cancelled { servers } => LockError::Cancelled { operation: CONNECT, path: servers },
+        ConnectError::Thread { source } => LockError::Thread { source },
+    }
+}
+
+impl ZooKeeperClient for OwnClient {
+    fn submit(&self, call: Call, done: Done) {
+        self.connection.submit(call, done);
+    }
+
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn remove_watches(&self, path: &str) {
+        self.connection.remove_watches(path);
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.connection.subscribe(sink)
+    }
+
+    fn session_id(&self) -> Option<i64> {
+        Some(self.connection.session_id())
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.connection.server())
+    }
+
+    fn chroot(&self) -> Option<String> {
+        self.connection.chroot().map(str::to_owned)
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.connection.granted().session_timeout
+    }
+
+    fn report_delay(&self) -> Duration {
+        self.connection.granted().report_delay
+    }
+
+    fn reports_pings(&self) -> bool {
+        true
+    }
+
+    fn jute_max_buffer(&self) -> usize {
+        self.jute_max_buffer
+    }
+
+    fn close(&self) {
+        self.connection.close();
+    }
+}
+
+impl fmt::Debug for OwnClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.connection.fmt(f)
+    }
+}

@@ -1,0 +1,204 @@
+//! The frames of a server after the handshake: [`ReplyHeader`], then a [`Reply`] or a [`WatchEvent`].
+
+use super::reader::Reader;
+use super::request::MULTI_END;
+use super::{DecodeError, MAX_REQUEST, OpCode};
+use crate::chroot::Chroot;
+use crate::error::{ZkError, ZkResult};
+use crate::{Op, OpOutcome, Reply, Stat, Transacted};
+
+/// The shortest result of a multi is a header.
+const MIN_RESULT: usize = 9;
+
+/// No multi has more requests: each takes at least 17 bytes, a header and an empty path with a
+/// version.
+const MAX_RESULTS: usize = MAX_REQUEST / 17;
+
+/// The start of every frame of a server but the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyHeader {
+    /// That of the request, or [`XID_EVENT`](super::XID_EVENT).
+    pub xid: i32,
+    /// The last transaction that the server had applied. Zero or -1 if the server does not report
+    /// any.
+    pub zxid: i64,
+    /// Zero, or the code of an error. A reply with an error has no body.
+    pub error: i32,
+}
+
+impl ReplyHeader {
+    /// Decodes the header and returns it with the body of the frame.
+    pub fn decode(frame: &[u8]) -> Result<(ReplyHeader, &[u8]), DecodeError> {
+        let mut reader = Reader::new(frame);
+        let header = ReplyHeader { xid: reader.i32()?, zxid: reader.i64()?, error: reader.i32()? };
+        Ok((header, reader.rest()))
+    }
+
+    /// The error that the server reports, if it does.
+    pub fn result(self) -> ZkResult<()> {
+        if self.error == 0 { Ok(()) } else { Err(ZkError::from_code(self.error)) }
+    }
+}
+
+impl Reply {
+    /// Decodes the reply to a request with this operation, and takes the chroot off its paths. `steps` are
+    /// those of a multi. The reply to what only a connection says is `Done`.
+    ///
+    /// The outer error is that of a frame that cannot be read. The inner one is the outcome: the error that
+    /// the server reports, or `MarshallingError` if the results do not fit the steps, or a path is outside
+    /// the chroot.
+    pub fn decode(
+        operation: OpCode,
+        steps: &[Op],
+        chroot: &Chroot,
+        header: ReplyHeader,
+        body: &[u8],
+    ) -> Result<ZkResult<Reply>, DecodeError> {
+        match (operation, header.result()) {
+            (OpCode::Exists, Err(ZkError::NoNode)) => return Ok(Ok(Reply::Found(None))),
+            (_, Err(error)) => return Ok(Err(error)),
+            (_, Ok(())) => {}
+        }
+        let mut reader = Reader::new(body);
+        let reply = match operation {
+            OpCode::Create | OpCode::Create2 | OpCode::CreateContainer => {
+                let (path, stat) = decode_created(operation, chroot, &mut reader)?;
+                path.map(|path| Reply::Created { path, stat })
+            }
+            OpCode::Exists => Ok(Reply::Found(Some(reader.stat()?))),
+            OpCode::GetData => Ok(Reply::Data(reader.buffer()?.to_vec(), reader.stat()?)),
+            OpCode::GetChildren => Ok(Reply::Children(reader.names()?)),
+            OpCode::SetData => Ok(Reply::Stat(reader.stat()?)),
+            OpCode::Multi => decode_multi(steps, chroot, &mut reader)?.map(Reply::Multi),
+            OpCode::Delete
+            | OpCode::Check
+            | OpCode::RemoveWatches
+            | OpCode::Ping
+            | OpCode::Auth
+            | OpCode::SetWatches
+            | OpCode::Close => Ok(Reply::Done),
+        };
+        reader.finish()?;
+        Ok(reply)
+    }
+}
+
+/// The path of a new znode, and its metadata unless a server before 3.5 answers. Within a multi no server
+/// returns those but of a container.
+fn decode_created(
+    operation: OpCode,
+    chroot: &Chroot,
+    reader: &mut Reader<'_>,
+) -> Result<(ZkResult<String>, Option<Stat>), DecodeError> {
+    let path = chroot.remove_from(reader.str()?).map(str::to_owned).ok_or(ZkError::MarshallingError);
+    let stat = if operation == OpCode::Create { None } else { Some(reader.stat()?) };
+    Ok((path, stat))
+}
+
+/// If an operation failed, the server reports those before it with code 0, and those after it with -2.
+fn decode_multi(
+    steps: &[Op],
+    chroot: &Chroot,
+    reader: &mut Reader<'_>,
+) -> Result<ZkResult<Transacted>, DecodeError> {
+    let mut failure = None;
+    let mut outcomes = Ok(Vec::with_capacity(steps.len().min(reader.len() / MIN_RESULT)));
+    let mut count = 0;
+    loop {
+        let number = reader.i32()?;
+        let is_end = reader.bool()?;
+        let _error = reader.i32()?;
+        if is_end {
+            break;
+        }
+        if count == MAX_RESULTS {
+            return Err(DecodeError::TooLong);
+        }
+        let outcome = if number == MULTI_END {
+            let error = ZkError::from_code(reader.i32()?);
+            if error.code() != 0 {
+                failure = failure.or(Some((count, error)));
+            }
+            Err(error)
+        } else {
+            decode_outcome(number, steps.get(count), chroot, reader)?
+        };
+        match (&mut outcomes, outcome) {
+            (Ok(outcomes), Ok(outcome)) => outcomes.push(outcome),
+            (Ok(_), Err(error)) => outcomes = Err(error),
+            (Err(_), _) => {}
+        }
+        count += 1;
+    }
+    Ok(match failure {
+        // No operation has failed, but the transaction.
+        Some((_, error)) if error == ZkError::SessionExpired || error.is_reply_lost() => Err(error),
+        Some((position, error)) => Ok(Transacted::Failed { position, error }),
+        None if count != steps.len() => Err(ZkError::MarshallingError),
+        None => outcomes.map(Transacted::Committed),
+    })
+}
+
+/// The result with this number, which fits the step or is an error.
+fn decode_outcome(
+    number: i32,
+    step: Option<&Op>,
+    chroot: &Chroot,
+    reader: &mut Reader<'_>,
+) -> Result<ZkResult<OpOutcome>, DecodeError> {
+    let outcome = match OpCode::from_number(number) {
+        Some(operation @ (OpCode::Create | OpCode::Create2 | OpCode::CreateContainer)) => {
+            let (path, _) = decode_created(operation, chroot, reader)?;
+            path.map(OpOutcome::Created)
+        }
+        Some(OpCode::SetData) => Ok(OpOutcome::DataSet(reader.stat()?)),
+        Some(OpCode::Delete | OpCode::Check) if matches!(step, Some(Op::Check { .. })) => {
+            Ok(OpOutcome::Checked)
+        }
+        Some(OpCode::Delete | OpCode::Check) => Ok(OpOutcome::Deleted),
+        _ => return Err(DecodeError::UnknownOperation(number)),
+    };
+    Ok(match (step, outcome) {
+        (Some(Op::Create { .. }), outcome @ Ok(OpOutcome::Created(_)))
+        | (Some(Op::Delete { .. }), outcome @ Ok(OpOutcome::Deleted))
+        | (Some(Op::SetData { .. }), outcome @ Ok(OpOutcome::DataSet(_)))
+        | (Some(Op::Check { .. }), outcome @ Ok(OpOutcome::Checked)) => outcome,
+        _ => Err(ZkError::MarshallingError),
+    })
+}
+
+/// A watch that fired. It is not set any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchEvent<'a> {
+    pub kind: EventKind,
+    pub path: &'a str,
+}
+
+/// The change of a znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    Created,
+    Deleted,
+    DataChanged,
+    ChildrenChanged,
+    /// A number that no server sends at present.
+    Other(i32),
+}
+
+impl<'a> WatchEvent<'a> {
+    /// Decodes the body of a frame with the xid of events.
+    pub fn decode(body: &'a [u8]) -> Result<WatchEvent<'a>, DecodeError> {
+        let mut reader = Reader::new(body);
+        let kind = match reader.i32()? {
+            1 => EventKind::Created,
+            2 => EventKind::Deleted,
+            3 => EventKind::DataChanged,
+            4 => EventKind::ChildrenChanged,
+            number => EventKind::Other(number),
+        };
+        let _state = reader.i32()?; // always "connected"
+        let path = reader.str()?;
+        reader.finish()?;
+        Ok(WatchEvent { kind, path })
+    }
+}

@@ -1,0 +1,186 @@
+//! What a client sends after the handshake: each [`Call`], and what its connection says by itself.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::OpCode;
+use super::writer::Writer;
+use crate::chroot::Chroot;
+use crate::{Acl, Call, CreateMode, Op};
+
+/// The number that ends a multi, instead of an operation's. A reply has it for an error too.
+pub(super) const MULTI_END: i32 = -1;
+
+/// The number of watches of any kind.
+pub(super) const ANY_WATCH: i32 = 3;
+
+/// The version that stands for any.
+pub(super) const ANY_VERSION: i32 = -1;
+
+/// What a connection says by itself, beside the calls. Its paths begin at the root of the servers.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Control<'a> {
+    /// Removes the watches of all kinds.
+    RemoveWatches {
+        path: Cow<'a, str>,
+    },
+    Ping,
+    /// Writes nothing to a znode that does not exist, or not at this version: changes nothing, but passes
+    /// through the leader.
+    Touch {
+        path: &'a str,
+    },
+    Auth {
+        scheme: Cow<'a, str>,
+        auth: Cow<'a, [u8]>,
+    },
+    /// Sets watches again on a new connection. Changes after the transaction `relative_zxid` are
+    /// reported at once.
+    SetWatches {
+        relative_zxid: i64,
+        data: Vec<Cow<'a, str>>,
+        exist: Vec<Cow<'a, str>>,
+        child: Vec<Cow<'a, str>>,
+    },
+    Close,
+}
+
+impl Control<'_> {
+    pub fn operation(&self) -> OpCode {
+        match self {
+            Control::RemoveWatches { .. } => OpCode::RemoveWatches,
+            Control::Ping => OpCode::Ping,
+            Control::Touch { .. } => OpCode::SetData,
+            Control::Auth { .. } => OpCode::Auth,
+            Control::SetWatches { .. } => OpCode::SetWatches,
+            Control::Close => OpCode::Close,
+        }
+    }
+
+    /// Appends the frame.
+    pub fn encode(&self, xid: i32, frame: &mut Vec<u8>) {
+        Writer::request(frame, xid, self.operation(), |writer| match self {
+            Control::RemoveWatches { path } => {
+                writer.str(path);
+                writer.i32(ANY_WATCH);
+            }
+            Control::Touch { path } => {
+                writer.str(path);
+                writer.buffer(&[]);
+                writer.i32(i32::MAX);
+            }
+            Control::Auth { scheme, auth } => {
+                writer.i32(0); // the type, which servers ignore
+                writer.str(scheme);
+                writer.buffer(auth);
+            }
+            Control::SetWatches { relative_zxid, data, exist, child } => {
+                writer.i64(*relative_zxid);
+                writer.strings(data);
+                writer.strings(exist);
+                writer.strings(child);
+            }
+            Control::Ping | Control::Close => {}
+        });
+    }
+}
+
+impl fmt::Debug for Control<'_> {
+    /// The operation, and the path of a single znode: credentials are secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.operation())?;
+        match self {
+            Control::RemoveWatches { path } => write!(f, "({path:?})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Call {
+    /// Appends the frame of the call, whose paths are in the chroot. Of a `CreateAndList` it is the
+    /// creation: the listing is another call. The caller checks that the frame is no longer than
+    /// [`MAX_REQUEST`](super::MAX_REQUEST), before the four bytes of the length.
+    ///
+    /// `operation` is that [of the call](OpCode::of_call), or `Create` instead of `Create2`, whose record is
+    /// the same.
+    pub fn encode(&self, operation: OpCode, chroot: &Chroot, xid: i32, frame: &mut Vec<u8>) {
+        Writer::request(frame, xid, operation, |writer| match self {
+            Call::Create { path, data, acl, mode } => {
+                writer.create(&chroot.add_to(path), data, acl, *mode);
+            }
+            Call::CreateAndList { dir, prefix, data, acl } => {
+                let [chroot, dir] = chroot.add_to(dir);
+                writer.create(&[chroot, dir, "/", prefix], data, acl, CreateMode::EphemeralSequential);
+            }
+            Call::Delete { path, version } => {
+                writer.concat(&chroot.add_to(path));
+                writer.version(*version);
+            }
+            Call::Exists { path, watch }
+            | Call::GetData { path, watch }
+            | Call::GetChildren { path, watch } => {
+                writer.concat(&chroot.add_to(path));
+                writer.bool(*watch);
+            }
+            Call::SetData { path, data, version } => {
+                writer.concat(&chroot.add_to(path));
+                writer.buffer(data);
+                writer.version(*version);
+            }
+            Call::Multi(steps) => {
+                for step in &**steps {
+                    writer.multi_header(OpCode::of_step(step).number(), false, -1);
+                    writer.step(step, chroot);
+                }
+                writer.multi_header(MULTI_END, true, -1);
+            }
+        });
+    }
+}
+
+impl Writer<'_> {
+    fn request(frame: &mut Vec<u8>, xid: i32, operation: OpCode, record: impl FnOnce(&mut Writer<'_>)) {
+        Writer::frame(frame, |writer| {
+            writer.i32(xid);
+            writer.i32(operation.number());
+            record(writer);
+        });
+    }
+
+    fn step(&mut self, step: &Op, chroot: &Chroot) {
+        let path = chroot.add_to(step.path());
+        match step {
+            Op::Create { data, acl, mode, .. } => self.create(&path, data, acl, *mode),
+            Op::Delete { version, .. } | Op::Check { version, .. } => {
+                self.concat(&path);
+                self.version(*version);
+            }
+            Op::SetData { data, version, .. } => {
+                self.concat(&path);
+                self.buffer(data);
+                self.version(*version);
+            }
+        }
+    }
+
+    fn create(&mut self, path: &[&str], data: &[u8], acl: &[Acl], mode: CreateMode) {
+        self.concat(path);
+        self.buffer(data);
+        self.acl(acl);
+        self.i32(create_flags(mode));
+    }
+
+    fn version(&mut self, version: Option<i32>) {
+        self.i32(version.unwrap_or(ANY_VERSION));
+    }
+}
+
+pub(super) fn create_flags(mode: CreateMode) -> i32 {
+    match mode {
+        CreateMode::Persistent => 0,
+        CreateMode::Ephemeral => 1,
+        CreateMode::PersistentSequential => 2,
+        CreateMode::EphemeralSequential => 3,
+        CreateMode::Container => 4,
+    }
+}

@@ -1,0 +1,70 @@
+//! [`ConnectError`]: why there is no session.
+
+use std::io;
+use std::sync::Arc;
+
+/// The reason why no session could be opened.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The connect string is malformed; nothing was sent.
+    #[error("invalid connect string: {rule}")]
+    InvalidConnectString {
+        /// The rule that it breaks.
+        rule: String,
+    },
+    /// The chroot of the connect string breaks a rule of ZooKeeper; nothing was sent.
+    #[error("invalid path '{path}': {rule}")]
+    InvalidChroot {
+        /// The path, escaped and shortened for display.
+        path: String,
+        /// The rule that it breaks.
+        rule: &'static str,
+    },
+    /// A file of the TLS configuration is not usable; nothing was sent.
+    #[error("invalid TLS configuration: {rule}")]
+    InvalidTls {
+        /// The rule that it breaks.
+        rule: String,
+    },
+    /// No server served before the deadline.
+    #[error("no ZooKeeper server could be reached, check the connect string and the servers; tried {tried}")]
+    Unreachable {
+        /// Each server that was tried, with the outcome.
+        tried: String,
+    },
+    /// A server refused a credential, or demands one.
+    #[error("connect to {servers}: {reason}")]
+    CredentialsRefused {
+        /// The servers of the connect string.
+        servers: String,
+        /// What the server refuses or demands.
+        reason: &'static str,
+    },
+    /// The servers are none of ZooKeeper's, and end sessions too early.
+    #[error("connect to {servers}: {reason}")]
+    NotZooKeeper {
+        /// The servers of the connect string.
+        servers: String,
+        /// What the servers are, and why they are refused.
+        reason: &'static str,
+    },
+    /// The wait was cancelled by another thread.
+    #[error("connect to {servers}: cancelled by another thread")]
+    Cancelled {
+        /// The servers of the connect string.
+        servers: String,
+    },
+    /// The system refused a thread, or a file descriptor that a thread needs.
+    #[error("no thread could be started ({source}); check the limits of the process")]
+    Thread {
+        /// The system's error.
+        #[source]
+        source: Arc<io::Error>,
+    },
+}
+
+impl ConnectError {
+    pub(crate) fn thread(error: io::Error) -> ConnectError {
+        ConnectError::Thread { source: Arc::new(error) }
+    }
+}

@@ -1,0 +1,197 @@
+//! [`ConnectString`]: parsed before anything is sent, with precise errors.
+
+use std::fmt;
+
+use crate::ConnectError;
+use crate::path::{broken_rule, printable};
+
+type Result<T> = std::result::Result<T, ConnectError>;
+
+const DEFAULT_PORT: u16 = 2181;
+const FORM: &str = "write host:port,host:port/chroot";
+
+/// The servers in order, and the chroot that contains all paths of the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectString {
+    servers: Vec<String>,
+    chroot: Option<String>,
+}
+
+impl ConnectString {
+    /// Parses `host:port,host:port/chroot`. A port that is missing is 2181.
+    ///
+    /// Refuses a chroot with a separator of lists in it, although a znode may have such a name: it
+    /// is more likely that each server was given a chroot, and then all but the first server would
+    /// silently be taken for a part of it.
+    ///
+    /// # Errors
+    /// [`InvalidConnectString`](ConnectError::InvalidConnectString) and
+    /// [`InvalidChroot`](ConnectError::InvalidChroot).
+    pub fn parse(text: &str) -> Result<ConnectString> {
+        let text = text.trim();
+        let (servers, chroot) = match text.find('/') {
+            Some(slash) => text.split_at(slash),
+            None => (text, ""),
+        };
+        if servers.contains(';') {
+            let rule = format!("'{}' has a semicolon; separate servers by commas", text.escape_debug());
+            return Err(refused(rule));
+        }
+        if chroot.contains(|character: char| matches!(character, ',' | ';') || character.is_whitespace()) {
+            let chroot = chroot.escape_debug();
+            let rule = format!(
+                "'{}' has the chroot '{chroot}'; give the chroot once, behind the last server: {FORM}",
+                text.escape_debug()
+            );
+            return Err(refused(rule));
+        }
+        // As in Java's client: a generated list may end in a comma.
+        let named = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
+        let servers: Vec<String> = named.map(|server| parse_server(server, text)).collect::<Result<_>>()?;
+        if servers.is_empty() {
+            return Err(refused(format!("'{}' names no server; {FORM}", text.escape_debug())));
+        }
+        let chroot = match chroot {
+            "" | "/" => None,
+            chroot => Some(checked(chroot)?),
+        };
+        Ok(ConnectString { servers, chroot })
+    }
+
+    /// Each as `host:port`.
+    #[must_use]
+    pub fn servers(&self) -> &[String] {
+        &self.servers
+    }
+
+    /// The path that the servers put before all others, without a slash at its end.
+    #[must_use]
+    pub fn chroot(&self) -> Option<&str> {
+        self.chroot.as_deref()
+    }
+}
+
+fn refused(rule: String) -> ConnectError {
+    ConnectError::InvalidConnectString { rule }
+}
+
+fn checked(chroot: &str) -> Result<String> {
+    match broken_rule(chroot) {
+        None => Ok(chroot.to_owned()),
+        Some(rule) => Err(ConnectError::InvalidChroot { path: printable(chroot), rule }),
+    }
+}
+
+fn parse_server(server: &str, whole: &str) -> Result<String> {
+    let refuse =
+        |rule: &str| Err(refused(format!("'{}': '{}' {rule}", whole.escape_debug(), server.escape_debug())));
+    // The colons inside the brackets of an IPv6 address separate nothing.
+    let after_address = server.rfind(']').map_or(0, |bracket| bracket + 1);
+    let (host, port) = match server[after_address..].rfind(':') {
+        Some(colon) => (&server[..after_address + colon], Some(&server[after_address + colon + 1..])),
+        None => (server, None),
+    };
+    if host.is_empty() {
+        return refuse(&format!("names no host; {FORM}"));
+    }
+    if host.chars().any(|character| character.is_whitespace() || character.is_control()) {
+        return refuse("is no host name; separate servers by commas");
+    }
+    if host.contains([':', '[', ']']) && !(host.starts_with('[') && host.ends_with(']')) {
+        return refuse("needs brackets around its IPv6 address");
+    }
+    match port.map(str::parse) {
+        None => Ok(format!("{host}:{DEFAULT_PORT}")),
+        Some(Ok(0)) | Some(Err(_)) => refuse("has no valid port"),
+        Some(Ok::<u16, _>(port)) => Ok(format!("{host}:{port}")),
+    }
+}
+
+impl fmt::Display for ConnectString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.servers.join(","), self.chroot().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_and_chroot_are_parsed() {
+        let parsed = ConnectString::parse("zk1:2182, zk2,[::1]:2183,[::1]/app/a").unwrap();
+        assert_eq!(parsed.servers(), ["zk1:2182", "zk2:2181", "[::1]:2183", "[::1]:2181"]);
+        assert_eq!(parsed.chroot(), Some("/app/a"));
+        assert_eq!(ConnectString::parse("zk1/").unwrap().chroot(), None);
+    }
+
+    #[test]
+    fn empty_entries_are_ignored() {
+        for text in ["zk1:2181,zk2:2181,", ",zk1:2181,,zk2:2181", " zk1:2181, ,zk2:2181, "] {
+            let parsed = ConnectString::parse(text).unwrap();
+            assert_eq!(parsed.servers(), ["zk1:2181", "zk2:2181"], "{text:?}");
+        }
+        let parsed = ConnectString::parse("zk1:2181,/app").unwrap();
+        assert_eq!(parsed.to_string(), "zk1:2181/app");
+    }
+
+    #[test]
+    fn connect_string_without_a_server_is_refused() {
+        for text in ["", " ", ",", " , ", "/app", ",/app"] {
+            let error = ConnectString::parse(text).unwrap_err();
+            assert!(matches!(error, ConnectError::InvalidConnectString { .. }), "{text:?}: {error}");
+            assert!(error.to_string().contains("names no server; write host:port"), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn invalid_connect_string_is_named_in_the_error() {
+        for text in ["zk1:port", "zk1:0", "zk1:70000", ":2181", "::1:2181", "[::1", "::1]:2181", "z k:1"] {
+            let error = ConnectString::parse(text).unwrap_err();
+            assert!(matches!(error, ConnectError::InvalidConnectString { .. }), "{text:?}: {error}");
+            assert!(error.to_string().contains("connect string"), "{text:?}: {error}");
+        }
+    }
+
+    #[track_caller]
+    fn assert_refused(text: &str, because: &str) {
+        let error = ConnectString::parse(text).unwrap_err();
+        assert!(matches!(error, ConnectError::InvalidConnectString { .. }), "{text:?}: {error}");
+        assert!(error.to_string().contains(because), "{text:?}: {error}");
+    }
+
+    #[test]
+    fn chroot_behind_each_server_is_refused() {
+        for text in ["h1:2181/app,h2:2181/app", "h1/app,h2/app", "h1:2181/app, h2:2181", "h1/app;h2/app"] {
+            assert_refused(text, "give the chroot once, behind the last server");
+        }
+        assert_refused("h1:2181/app h2:2181/app", "'/app h2:2181/app'");
+    }
+
+    #[test]
+    fn semicolon_between_servers_is_named_in_the_error() {
+        for text in ["h1:2181;h2:2181", "h1;h2", "h1:2181,h2:2181;h3:2181/app"] {
+            assert_refused(text, "has a semicolon; separate servers by commas");
+        }
+    }
+
+    #[test]
+    fn spaces_separate_nothing_and_are_ignored_around_servers_and_chroot() {
+        for text in ["h1:2181 h2:2181", "h1 h2", "h1 :2181", "h1:2181,h2 h3"] {
+            assert_refused(text, "separate servers by commas");
+        }
+        assert_refused("h1: 2181", "no valid port");
+        let parsed = ConnectString::parse("  h1:2181 , h2:2181/app\n").unwrap();
+        assert_eq!(parsed.to_string(), "h1:2181,h2:2181/app");
+    }
+
+    #[test]
+    fn chroot_is_checked_as_any_path() {
+        for text in ["zk1:2181/a//b", "zk1:2181/a/", "zk1:2181/../a"] {
+            assert!(
+                matches!(ConnectString::parse(text), Err(ConnectError::InvalidChroot { .. })),
+                "{text:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! [`Connection`]: one session, on one server of the list at a time.
+//!
+//! # From a call to its reply
+//! [`Connection`] is the handle. It takes apart a call that is two on the wire ([`exchange`](exchange())), locks the
+//! [shared state](shared), and submits the call to the [state machine](machine), which appends
+//! its bytes ([`codec`]) to a buffer. The caller itself writes them to the socket ([`transport`], encrypted by
+//! `tls`), as far as the socket takes them, and goes on, or waits. The I/O thread ([`driver`]) sleeps
+//! until the socket is ready, gives the machine what it reads, and carries out
+//! the machine's actions: it runs the continuation of each reply and reports events.
+//!
+//! # From a lost connection to the next
+//! The machine decides when to try the next server, [`servers`] which one it is. Names are resolved
+//! again in each lap over the servers, on threads that may block ([`resolver`]). On the first
+//! connection to each address a [`probe`] finds out the server's tick, which shortens the lease's
+//! report delay.
+//!
+//! # Fork
+//! A process that is forked has a copy of the socket, but no I/O thread. There every call fails with
+//! `SessionExpired`, and closing or dropping the handle does nothing: the session stays the
+//! parent's.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, at, bounded, never, select};
+use mio::{Poll, Waker};
+use uuid::Uuid;
+
+use crate::chroot::Chroot;
+use crate::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, OpCode};
+use crate::connect_error::ConnectError;
+use crate::connect_string::ConnectString;
+use crate::credential::Credential;
+use crate::driver::{self, IoThread, WAKER};
+use crate::exchange::{Exchange, exchange};
+use crate::machine::{Config, Machine, SessionLoss};
+use crate::resolver::{self, NameService, Resolver};
+use crate::servers::Servers;
+use crate::shared::{ContactState, Io, PollHandle, Shared};
+use crate::support::lock_order;
+use crate::time::{Clock, SystemClock};
+#[cfg(feature = "tls")]
+use crate::tls::TlsConfig;
+use crate::{Call, ClientEvent, Done, EventSink, Granted, Reply, Verbs, ZkError, ZkResult};
+
+type Result<T> = std::result::Result<T, ConnectError>;
+
+/// A lap over the servers waits for names this part of the session timeout, if it has other
+/// addresses.
+const NAMES_WAIT_DIVISOR: u32 = 16;
+const MAX_NAMES_WAIT: Duration = Duration::from_millis(250);
+
+/// The wait of [`Connection::close`] beyond the time in which the session ends by itself.
+const CLOSE_MARGIN: Duration = Duration::from_secs(1);
+
+/// The options of a connection. Set the fields that are not to have their defaults.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ConnectionOptions {
+    /// The session timeout to ask for. The server limits it.
+    pub session_timeout: Duration,
+    /// Presented on every connection before anything else.
+    pub credentials: Vec<Credential>,
+    /// The encryption, if there is to be one.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub tls: Option<TlsConfig>,
+    /// The longest frame that is accepted from a server, in bytes. 64 MiB by default.
+    pub max_frame: usize,
+    /// The servers' longest tick, if it is known.
+    pub max_tick: Option<Duration>,
+    /// The log mentions how long the first server has been waited for, which is the default.
+    pub mentions_first_outage: bool,
+    /// The path of a znode that does not exist, and one below it. Where a server does not number its events, a
+    /// write that changes nothing goes to it after a reconnect, and to the other one if an ACL denies it.
+    pub touch_paths: [&'static str; 2],
+    /// The target of the log lines. `zookeeper_connection` by default.
+    pub log_target: &'static str,
+    pub(crate) names: NameService,
+}
+
+impl ConnectionOptions {
+    /// Creates options without credentials and without TLS.
+    #[must_use]
+    pub fn new(session_timeout: Duration) -> ConnectionOptions {
+        ConnectionOptions {
+            session_timeout,
+            credentials: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
+            max_frame: DEFAULT_MAX_FRAME,
+            max_tick: None,
+            mentions_first_outage: true,
+            touch_paths: ["/zookeeper-connection-touch", "/zookeeper-connection-touch/none"],
+            log_target: env!("CARGO_CRATE_NAME"),
+            names: resolver::system(),
+        }
+    }
+}
+
+impl fmt::Debug for ConnectionOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionOptions")
+            .field("session_timeout", &self.session_timeout)
+            .field("credentials", &self.credentials)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection to ZooKeeper, which has one session.
+///
+/// Dropping it closes the session in the background, as [`close`](Connection::close) does in the foreground.
+///
+/// # Threads
+/// All methods may be called from any thread. Continuations and the sink of the events run on the connection's own
+/// thread, and must not block. In a process that was forked every call fails with
+/// [`SessionExpired`](ZkError::SessionExpired), and the session stays the parent's.
+pub struct Connection {
+    pub(crate) shared: Arc<Shared>,
+    chroot: Chroot,
+    /// The longest time for closing.
+    max_close: Duration,
+}
+
+impl Connection {
+    /// Opens a session on the servers of a connect string, `host:port,host:port/chroot`, within the session timeout.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn open(connect_string: &str, session_timeout: Duration) -> Result<Arc<Connection>> {
+        let servers = ConnectString::parse(connect_string)?;
+        let deadline = Instant::now().checked_add(session_timeout);
+        Connection::connect(&servers, &ConnectionOptions::new(session_timeout), deadline, &never())
+    }
+
+    /// Opens a session. Blocks until it is open, until the deadline if there is one, or until the channel is
+    /// disconnected.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect(
+        servers: &ConnectString,
+        options: &ConnectionOptions,
+        deadline: Option<Instant>,
+        cancelled: &Receiver<Infallible>,
+    ) -> Result<Arc<Connection>> {
+        let (first_contact, contact) = bounded(1);
+        let connection = Connection::start(servers, options, first_contact)?;
+        let named = || servers.to_string();
+        let tried = match await_either(&contact, deadline, cancelled) {
+            Some(Ok(())) => return Ok(Arc::new(connection)),
+            Some(Err(loss @ SessionLoss::Expired)) => format!("{servers} ({})", loss.reason()),
+            Some(Err(loss @ SessionLoss::ClickHouseKeeper)) => {
+                return Err(ConnectError::NotZooKeeper { servers: named(), reason: loss.reason() });
+            }
+            Some(Err(loss @ (SessionLoss::CredentialsRefused | SessionLoss::AuthenticationRequired))) => {
+                return Err(ConnectError::CredentialsRefused { servers: named(), reason: loss.reason() });
+            }
+            None if is_disconnected(cancelled) => return Err(ConnectError::Cancelled { servers: named() }),
+            None => connection.shared.lock().servers.outcomes(),
+        };
+        Err(ConnectError::Unreachable { tried })
+    }
+
+    fn start(
+        servers: &ConnectString,
+        options: &ConnectionOptions,
+        first_contact: Sender<FirstContact>,
+    ) -> Result<Connection> {
+        let session_timeout = options.session_timeout;
+        let (names_seed, machine_seed) = Uuid::new_v4().as_u64_pair();
+        let config = Config {
+            session_timeout,
+            credentials: options.credentials.clone(),
+            max_frame: options.max_frame,
+            touch_paths: options.touch_paths,
+            seed: machine_seed,
+        };
+        #[cfg(feature = "tls")]
+        let tls = options.tls.as_ref().map(|tls| tls.load(options.log_target)).transpose()?;
+        let poll = Poll::new().map_err(ConnectError::thread)?;
+        let registry = poll.registry().try_clone().map_err(ConnectError::thread)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(ConnectError::thread)?);
+        let names_wait = (session_timeout / NAMES_WAIT_DIVISOR).min(MAX_NAMES_WAIT);
+        let machine = Machine::new(config, SystemClock.now());
+        let list = Servers::new(servers.servers(), names_wait, names_seed);
+        let handle = PollHandle { registry, waker: Arc::clone(&waker) };
+        let io = Io::new(machine, list, handle, Granted::new(session_timeout));
+        let (end, ended) = bounded(0);
+        let shared = Arc::new(Shared::new(io, ended));
+        let chroot = Chroot::new(servers.chroot().unwrap_or_default());
+        let io_thread = IoThread {
+            shared: Arc::clone(&shared),
+            poll,
+            resolver: Resolver::new(Arc::clone(&options.names), waker),
+            chroot: chroot.clone(),
+            #[cfg(feature = "tls")]
+            tls,
+            max_tick: options.max_tick,
+            first_contact: Some(first_contact),
+            mentions_first_outage: options.mentions_first_outage,
+            log_target: options.log_target,
+            ended: end,
+            notes: Default::default(),
+            random: fastrand::Rng::with_seed(names_seed ^ machine_seed),
+        };
+        let thread = thread::Builder::new().name("zk-io".to_owned());
+        thread.spawn(move || io_thread.run()).map_err(ConnectError::thread)?;
+        Ok(Connection { shared, chroot, max_close: session_timeout })
+    }
+
+    /// Submits a call, whose continuation runs on the I/O thread. The two requests of a `CreateAndList` leave
+    /// in one write. Once the session has ended, the call fails here with `SessionExpired`, and with
+    /// `BadArguments` if it is too long for a server.
+    fn send(&self, call: Call, chroot: &Chroot, done: Done) {
+        if is_too_long(&call, chroot) {
+            return done.finish(Err(ZkError::BadArguments));
+        }
+        match exchange(call, done) {
+            Exchange::One(one) => self.shared.submit([one], chroot),
+            Exchange::Two(two) => self.shared.submit(two, chroot),
+        }
+    }
+}
+
+impl Connection {
+    /// Makes a call whose paths begin at the root of the servers, not at the chroot, and waits for the reply.
+    ///
+    /// # Errors
+    /// Those of the call, and `ConnectionLoss` if the wait ends before the reply, as it does in [`connect`](Connection::connect).
+    pub fn call_at_root(
+        &self,
+        call: Call,
+        deadline: Option<Instant>,
+        cancelled: &Receiver<Infallible>,
+    ) -> ZkResult<Reply> {
+        let (sender, outcome) = bounded(1);
+        // The receiver may be gone.
+        let done = Done::new(move |result| drop(sender.send(result)));
+        self.send(call, &Chroot::default(), done);
+        await_either(&outcome, deadline, cancelled).unwrap_or(Err(ZkError::ConnectionLoss))
+    }
+
+    /// Makes a call without a wait, whose outcome is passed to `done`: the reply of its kind, or an error. It is
+    /// passed on by the connection's thread, but for an error that is known without a server.
+    ///
+    /// A call that is made without contact waits for the next connection, for at most a tenth of the session
+    /// timeout.
+    pub fn submit(&self, call: Call, done: Done) {
+        self.send(call, &self.chroot, done);
+    }
+
+    /// Removes the watches that this client has set on `path` if it has any, without waiting for the
+    /// server. A call made later sets its watch after the removal.
+    pub fn remove_watches(&self, path: &str) {
+        self.shared.remove_watches(&self.chroot.full(path));
+    }
+
+    /// Sets the only sink of the events and returns whether there is contact now. The sink receives every change
+    /// after the returned state. If the session is lost already, the sink learns it at once.
+    pub fn subscribe(&self, sink: EventSink) -> bool {
+        let (contact, former) = {
+            let status = &mut self.shared.lock().status;
+            let is_closed = status.contact == ContactState::Closed;
+            let new = (!is_closed).then(|| Arc::clone(&sink));
+            (status.contact, std::mem::replace(&mut status.sink, new))
+        };
+        drop(former);
+        if contact == ContactState::Lost {
+            sink(ClientEvent::SessionLost);
+        }
+        contact == ContactState::Connected
+    }
+
+    /// Returns the number of the session, which the logs of ZooKeeper's servers write in hexadecimal.
+    #[must_use]
+    pub fn session_id(&self) -> i64 {
+        self.shared.lock().status.session_id
+    }
+
+    /// Returns the server of the current connection, or of the last one.
+    #[must_use]
+    pub fn server(&self) -> String {
+        self.shared.lock().status.server.clone()
+    }
+
+    /// Returns the path that is put before all others. `None` if there is none.
+    #[must_use]
+    pub fn chroot(&self) -> Option<&str> {
+        self.chroot.prefix()
+    }
+
+    /// Returns what the server has granted on the current connection, or the one before: the session timeout is
+    /// the shortest of all that were granted to the session.
+    #[must_use]
+    pub fn granted(&self) -> Granted {
+        self.shared.lock().status.granted
+    }
+
+    /// Closes the session, and waits until the server has confirmed it, for at most as long as the session lives
+    /// without contact. No event is reported afterwards. Idempotent.
+    pub fn close(&self) {
+        lock_order::assert_none_held();
+        self.shared.close();
+        // The I/O thread cannot wait for its own end.
+        if !driver::is_io_thread() && self.shared.is_in_its_process() {
+            let longest = self.granted().session_timeout.max(self.max_close) + CLOSE_MARGIN;
+            let _ = self.shared.ended.recv_timeout(longest);
+        }
+    }
+}
+
+impl Verbs for Connection {
+    fn make(&self, call: Call) -> ZkResult<Reply> {
+        let (sender, outcome) = bounded(1);
+        self.submit(call, Done::new(move |result| drop(sender.send(result))));
+        outcome.recv().unwrap_or(Err(ZkError::ConnectionLoss))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("session_id", &format_args!("{:#x}", self.session_id()))
+            .field("server", &self.server())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The first contact, or why there will be none.
+type FirstContact = std::result::Result<(), SessionLoss>;
+
+/// Returns `None` if the wait ends before, or the sender is gone.
+fn await_either<T>(
+    awaited: &Receiver<T>,
+    deadline: Option<Instant>,
+    cancelled: &Receiver<Infallible>,
+) -> Option<T> {
+    let deadline = deadline.map_or_else(never, at);
+    select! {
+        recv(awaited) -> value => value.ok(),
+        recv(cancelled) -> _ => awaited.try_recv().ok(),
+        recv(deadline) -> _ => awaited.try_recv().ok(),
+    }
+}
+
+fn is_disconnected(channel: &Receiver<Infallible>) -> bool {
+    channel.try_recv() == Err(TryRecvError::Disconnected)
+}
+
+/// Returns whether servers refuse the call for its length.
+fn is_too_long(call: &Call, chroot: &Chroot) -> bool {
+    let estimate = match call {
+        Call::Multi(_) => MAX_REQUEST,
+        Call::Create { acl, .. } | Call::CreateAndList { acl, .. } => {
+            let acl = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12);
+            call.bytes() + acl.sum::<usize>()
+        }
+        call => call.bytes(),
+    };
+    if estimate + chroot.prefix().map_or(0, str::len) < MAX_REQUEST / 2 {
+        return false;
+    }
+    let mut frame = Vec::new();
+    call.encode(OpCode::of_call(call), chroot, 1, &mut frame);
+    frame.len() > 4 + MAX_REQUEST
+}

@@ -1,0 +1,562 @@
+//! [`IoThread`]: the I/O thread of a connection. It gives the machine a socket, a clock, and names
+//! resolved to addresses.
+//!
+//! In a loop it sleeps until a socket is ready, a deadline has passed or a caller wakes it, then
+//! lets the machine react, then carries out the machine's actions in order. Events and
+//! continuations run here and only here, without the mutex. They must not block. Their panics are
+//! contained.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use log::Level;
+use mio::{Events, Poll, Token};
+
+use super::chroot::Chroot;
+use super::machine::{Action, Event, SessionLoss};
+use super::probe::{Probe, Progress};
+use super::resolver::Resolver;
+use super::servers::{Destination, NextServer};
+use super::shared::{Actions, ContactState, Shared};
+#[cfg(feature = "tls")]
+use super::tls::TlsClient;
+use super::transport::{Security, Transport};
+use crate::support::{Outage, Repetition, logging, panics};
+use crate::time::{Clock, MAX_SLEEP, Moment, SystemClock};
+use crate::{ClientEvent, DEFAULT_TICK, EventSink, Granted};
+
+pub(super) const WAKER: Token = Token(0);
+const LINK: Token = Token(1);
+const PROBE: Token = Token(2);
+
+/// New connections are logged at most this often at the level `info`.
+const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A probe after a reconnect is delayed by up to this part of the session timeout, which is little
+/// of what a lease has left, and by no more than the second.
+const PROBE_DELAY_DIVISOR: u32 = 8;
+const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
+
+/// The pause after a probe without an answer is the session timeout, and doubles this often.
+const MAX_PROBE_DOUBLINGS: u32 = 8;
+
+/// So many probes in a row without an answer are logged.
+const PROBES_BEFORE_WARNING: u32 = 2;
+
+/// A round trip longer than this part of the session timeout is too long. It is logged when so many in a row
+/// were: a single one may only show a pause.
+const MAX_ROUND_TRIP_DIVISOR: u32 = 6;
+const SLOW_PINGS_BEFORE_WARNING: u32 = 3;
+
+const BUFFER: usize = 64 * 1024;
+
+/// The memory of a longer queue of actions is freed.
+const MAX_KEPT_ACTIONS: usize = 64;
+
+thread_local! {
+    static IS_IO_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the calling thread is the I/O thread of any connection, which must not block.
+pub(super) fn is_io_thread() -> bool {
+    IS_IO_THREAD.get()
+}
+
+/// See the [module](self).
+pub(super) struct IoThread {
+    pub(super) shared: Arc<Shared>,
+    pub(super) poll: Poll,
+    pub(super) resolver: Resolver,
+    pub(super) chroot: Chroot,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<TlsClient>,
+    /// The servers' longest tick, if the application has stated it.
+    pub(super) max_tick: Option<Duration>,
+    pub(super) mentions_first_outage: bool,
+    pub(super) log_target: &'static str,
+    /// Receives the first contact, or why there will be none. The first contact is the answer to the first
+    /// ping, because a server that demands an authentication accepts the session and refuses its requests.
+    /// Dropped if the thread fails before.
+    pub(super) first_contact: Option<Sender<Result<(), SessionLoss>>>,
+    /// Disconnects its receivers when the thread ends.
+    pub(super) ended: Sender<Infallible>,
+    pub(super) notes: ServerNotes,
+    pub(super) random: fastrand::Rng,
+}
+
+/// The I/O thread's notes about the servers.
+#[derive(Default)]
+pub(super) struct ServerNotes {
+    outage: Outage,
+    probe: Option<Probe>,
+    /// The server to ask for its tick, and when.
+    to_probe: Option<(Moment, Destination)>,
+    /// The grant of the present connection, before the tick was known.
+    fresh: Option<Granted>,
+    /// The log says that probes are not answered.
+    has_warned: bool,
+    /// The pings in a row whose answers took too long, up to the one that is logged.
+    slow_pings: u32,
+    /// The number of unanswered probes of the present connection's server.
+    unanswered: u32,
+    /// The servers whose tick is known, with their grants at that time.
+    probed: HashMap<SocketAddr, Granted>,
+    /// The longest tick of the servers, as far as it is known.
+    longest_tick: Option<Duration>,
+    contact: Repetition,
+}
+
+impl ServerNotes {
+    /// Returns whether the tick is known of the server that has granted this. One that grants another session
+    /// timeout than before was configured anew.
+    fn knows(&self, target: Destination, fresh: Granted) -> bool {
+        self.probed.get(&target.address) == Some(&fresh)
+    }
+
+    /// A server's grant on a new connection, with its tick if that is known.
+    fn granted(&self, target: Destination, fresh: Granted) -> Granted {
+        let known = self.longest_tick.filter(|_| self.knows(target, fresh));
+        known.map_or(fresh, |tick| fresh.with_tick(tick))
+    }
+}
+
+impl IoThread {
+    /// Runs until the session has ended.
+    pub(super) fn run(mut self) {
+        IS_IO_THREAD.set(true);
+        logging::defer_on_this_thread();
+        if let Err(message) = panics::contain(|| self.run_to_the_end()) {
+            logging::log!(
+                self.log_target,
+                Level::Error,
+                "the thread of a ZooKeeper connection panicked: {message}"
+            );
+        }
+        self.drop_probe();
+        self.first_contact = None;
+        // Not reported yet if the thread ends by an error.
+        let is_reported =
+            matches!(self.shared.lock().status.contact, ContactState::Lost | ContactState::Closed);
+        if !is_reported {
+            self.report(ContactState::Lost, ClientEvent::SessionLost);
+        }
+        let rest = self.shared.lock().take_rest();
+        drop(rest);
+        drop(self.ended);
+    }
+
+    fn run_to_the_end(&mut self) {
+        if self.mentions_first_outage {
+            self.notes.outage.begin(SystemClock.now());
+        }
+        let mut events = Events::with_capacity(16);
+        let mut buffer = vec![0; BUFFER];
+        let mut actions = Actions::new();
+        while self.run_actions(&mut actions) {
+            if let Err(error) = self.sleep(&mut events) {
+                logging::log!(
+                    self.log_target,
+                    Level::Error,
+                    "a ZooKeeper connection has ended: its sockets cannot be polled: {error}"
+                );
+                return;
+            }
+            let is_ready = |token| events.iter().any(|event| event.token() == token);
+            self.wake_up(is_ready(LINK), &mut buffer);
+            self.advance_probe(is_ready(PROBE));
+            self.mention_outage();
+        }
+    }
+
+    fn sleep(&mut self, events: &mut Events) -> io::Result<()> {
+        let to_probe = self.notes.to_probe.map(|(at, _)| at);
+        let of_probe = self.notes.probe.as_ref().map(Probe::deadline).or(to_probe);
+        let others = [of_probe, self.notes.outage.deadline()].into_iter().flatten().min();
+        let until = self.shared.lock().fall_asleep(others);
+        let time = until.map_or(Duration::ZERO, |until| until.since(SystemClock.now()));
+        match self.poll.poll(events, Some(time.min(MAX_SLEEP))) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn wake_up(&mut self, link_is_ready: bool, buffer: &mut [u8]) {
+        let mut io = self.shared.lock();
+        while let Some((server, answer)) = self.resolver.next_answer() {
+            io.resolved(server, answer);
+        }
+        io.wake_up(link_is_ready, buffer);
+    }
+
+    // ---- actions
+
+    /// Carries out all actions. Returns `false` at the end of the session.
+    fn run_actions(&mut self, actions: &mut Actions) -> bool {
+        loop {
+            self.shared.lock().take_actions(actions);
+            if actions.is_empty() {
+                return true;
+            }
+            while let Some((number, action)) = actions.pop_front() {
+                match action {
+                    Action::Open => self.open(number),
+                    // Done when the action was taken.
+                    Action::Drop => {}
+                    Action::Event(event) => self.on_event(event, number),
+                    Action::Reply(continuation, result) => {
+                        self.contain("a continuation", || continuation.answered(result));
+                    }
+                    Action::Ended => return false,
+                }
+            }
+            actions.shrink_to(MAX_KEPT_ACTIONS);
+        }
+    }
+
+    fn contain(&self, what: &str, code: impl FnOnce()) {
+        if let Err(message) = panics::contain(code) {
+            logging::log!(
+                self.log_target,
+                Level::Error,
+                "{what} of a ZooKeeper connection panicked: {message}"
+            );
+        }
+    }
+
+    /// Opens a transport to the next server, beside those that are being opened, unless the machine has given
+    /// up this attempt or one of them is open.
+    fn open(&mut self, number: u64) {
+        let mut lookups = Vec::new();
+        let target = {
+            let mut io = self.shared.lock();
+            if io.link_number != number || io.target().is_some() {
+                return;
+            }
+            let is_first = !io.is_opening();
+            let next = io.next_server();
+            while let Some(lookup) = io.servers.next_lookup() {
+                lookups.push(lookup);
+            }
+            match next {
+                NextServer::Try(target) => Some(target),
+                NextServer::Wait(until) => {
+                    io.waits_for_name = Some(until);
+                    None
+                }
+                NextServer::Nothing => {
+                    if is_first {
+                        io.fail();
+                    }
+                    None
+                }
+            }
+        };
+        for lookup in lookups {
+            self.resolver.resolve(lookup);
+        }
+        if let Some(target) = target {
+            self.open_to(target, number);
+        }
+    }
+
+    fn open_to(&mut self, target: Destination, number: u64) {
+        // Without the mutex, as this may read files.
+        let opened = self.connect(target, LINK);
+        let late = {
+            let mut io = self.shared.lock();
+            match opened {
+                Ok(transport) if io.link_number == number => {
+                    io.add_opening(transport, target);
+                    None
+                }
+                Err(why) if io.link_number == number => {
+                    io.opening_failed(target, why);
+                    None
+                }
+                late => late.ok(),
+            }
+        };
+        if let Some(late) = late {
+            late.close(self.poll.registry());
+        }
+    }
+
+    /// Begins to connect to an address.
+    fn connect(&mut self, target: Destination, token: Token) -> Result<Transport, String> {
+        let security = self.security(target)?;
+        let registry = self.poll.registry();
+        Transport::connect(target.address, security, registry, token).map_err(|error| error.to_string())
+    }
+
+    #[cfg(feature = "tls")]
+    fn security(&mut self, target: Destination) -> Result<Security, String> {
+        let Some(tls) = &mut self.tls else { return Ok(None) };
+        let host = self.shared.lock().servers.host(target).to_owned();
+        tls.target(&host).map(Some).map_err(|error| error.to_string())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn security(&mut self, _target: Destination) -> Result<Security, String> {
+        Ok(Security)
+    }
+
+    // ---- events
+
+    fn on_event(&mut self, event: Event, number: u64) {
+        match event {
+            Event::Connected { granted, session_id } => self.on_connect(granted, session_id, number),
+            Event::Disconnected => {
+                self.drop_probe();
+                self.notes.outage.begin(SystemClock.now());
+                self.report(ContactState::Disconnected, ClientEvent::Disconnected);
+                let outcomes = self.shared.lock().servers.outcomes();
+                logging::log!(self.log_target, Level::Debug, "ZooKeeper connection lost: {outcomes}");
+            }
+            Event::SessionLost(loss) => self.on_loss(loss),
+            Event::NodeChanged { path, is_deleted } => {
+                if let Some(path) = self.chroot.take_from(path) {
+                    self.send(ClientEvent::NodeChanged { path, is_deleted });
+                }
+            }
+            Event::TakenUp { session_timeout } => self.send(ClientEvent::TakenUp { session_timeout }),
+            Event::PingAnswered { sent } => {
+                self.note_round_trip(SystemClock.now().since(sent));
+                self.send(ClientEvent::PingAnswered { sent });
+                if let Some(first_contact) = self.first_contact.take() {
+                    let _ = first_contact.send(Ok(()));
+                }
+            }
+        }
+    }
+
+    fn on_connect(&mut self, fresh: Granted, session_id: i64, number: u64) {
+        let mut granted = fresh;
+        let (target, server) = {
+            let mut io = self.shared.lock();
+            // Otherwise that transport is lost already.
+            let target = io.target().filter(|_| io.link_number == number);
+            if let Some(target) = target {
+                io.status.server = io.servers.describe(target);
+                granted = self.notes.granted(target, fresh);
+            }
+            io.status.granted = granted;
+            io.status.session_id = session_id;
+            (target, io.status.server.clone())
+        };
+        self.report(ContactState::Connected, ClientEvent::Connected(granted));
+        self.log_contact(granted.session_timeout, session_id, &server);
+        self.drop_probe();
+        self.notes.fresh = Some(fresh);
+        self.notes.unanswered = 0;
+        if let Some(target) = target.filter(|target| !self.notes.knows(*target, fresh)) {
+            let delay = self.probe_delay(fresh.session_timeout);
+            self.notes.to_probe = Some((SystemClock.now().after(delay), target));
+        }
+    }
+
+    /// A session that has just begun asks at once. Those of a server that has gone come to the next
+    /// one together, and each question is two transactions.
+    fn probe_delay(&mut self, session_timeout: Duration) -> Duration {
+        if self.notes.probed.is_empty() {
+            return Duration::ZERO;
+        }
+        let longest = (session_timeout / PROBE_DELAY_DIVISOR).min(MAX_PROBE_DELAY);
+        longest.mul_f64(self.random.f64())
+    }
+
+    fn log_contact(&mut self, session_timeout: Duration, session_id: i64, server: &str) {
+        let now = SystemClock.now();
+        let after = match self.notes.outage.end(now) {
+            Some(outage) => format!(" after {outage:.1?} without contact"),
+            None => String::new(),
+        };
+        let is_repeated = self.notes.contact.is_repeated(now, MIN_LOG_INTERVAL);
+        let level = if is_repeated { Level::Debug } else { Level::Info };
+        logging::log!(
+            self.log_target,
+            level,
+            "ZooKeeper session {session_id:#x} connected to {server}{after}, session timeout {session_timeout:?}"
+        );
+    }
+
+    /// Warns once if the server is too far away for the session timeout.
+    fn note_round_trip(&mut self, time: Duration) {
+        let session_timeout = self.shared.lock().status.granted.session_timeout;
+        if self.notes.slow_pings == SLOW_PINGS_BEFORE_WARNING {
+            return;
+        }
+        self.notes.slow_pings = match time > session_timeout / MAX_ROUND_TRIP_DIVISOR {
+            true => self.notes.slow_pings + 1,
+            false => 0,
+        };
+        if self.notes.slow_pings == SLOW_PINGS_BEFORE_WARNING {
+            logging::log!(
+                self.log_target,
+                Level::Warn,
+                "the round trip of {time:.1?} to the ZooKeeper server is too long for a session timeout of \
+                 {session_timeout:?}: locks may be lost without a fault, or never acquired"
+            );
+        }
+    }
+
+    fn on_loss(&mut self, loss: SessionLoss) {
+        let (session_id, why) = (self.shared.lock().status.session_id, loss.reason());
+        self.report(ContactState::Lost, ClientEvent::SessionLost);
+        match self.first_contact.take() {
+            // The caller gets the reason as an error.
+            Some(first_contact) => drop(first_contact.send(Err(loss))),
+            None => {
+                logging::log!(self.log_target, Level::Warn, "ZooKeeper session {session_id:#x} lost: {why}")
+            }
+        }
+    }
+
+    /// Changes the state that the application sees, and reports the event.
+    fn report(&self, contact: ContactState, event: ClientEvent) {
+        let sink = {
+            let mut io = self.shared.lock();
+            if io.status.contact == ContactState::Closed {
+                return;
+            }
+            io.status.contact = contact;
+            io.status.sink.clone()
+        };
+        self.send_to(sink, event);
+    }
+
+    fn send(&self, event: ClientEvent) {
+        let sink = self.shared.lock().status.sink.clone();
+        self.send_to(sink, event);
+    }
+
+    fn send_to(&self, sink: Option<EventSink>, event: ClientEvent) {
+        if let Some(sink) = sink {
+            self.contain("the receiver of the events", || sink(event));
+        }
+    }
+
+    // ---- the probe, and outages
+
+    fn advance_probe(&mut self, is_ready: bool) {
+        let now = SystemClock.now();
+        if let Some((_, target)) = self.notes.to_probe.take_if(|(at, _)| *at <= now) {
+            self.begin_probe(target, now);
+        }
+        let Some(probe) = &mut self.notes.probe else { return };
+        let mut progress = if is_ready { probe.advance() } else { Progress::Pending };
+        if let Progress::Answered(shortest_timeout) = progress {
+            progress = probe.advance();
+            // Two ticks, unless the server is configured otherwise. Perhaps to less: so a short time
+            // is not believed.
+            let tick = (shortest_timeout / 2).max(self.max_tick.unwrap_or(DEFAULT_TICK));
+            let longest = self.notes.longest_tick.map_or(tick, |longest| longest.max(tick));
+            self.notes.longest_tick = Some(longest);
+            self.note_probed();
+            self.report_tick(longest);
+            self.notes.unanswered = 0;
+        }
+        let is_late = self.notes.probe.as_ref().is_some_and(|probe| probe.deadline() <= now);
+        if progress == Progress::Over || is_late {
+            self.drop_probe();
+            self.probe_again(now);
+        }
+    }
+
+    /// The server has refused a second connection, or does not answer there. What the application has stated
+    /// counts until it does.
+    fn note_unanswered(&mut self) {
+        let stated =
+            self.max_tick.map(|stated| self.notes.longest_tick.map_or(stated, |known| known.max(stated)));
+        if let Some(tick) = stated {
+            self.report_tick(tick);
+        }
+        if self.notes.unanswered == PROBES_BEFORE_WARNING
+            && !std::mem::replace(&mut self.notes.has_warned, true)
+        {
+            let server = self.shared.lock().status.server.clone();
+            let counted = match stated {
+                Some(tick) => format!("max_tick counts, {tick:?}"),
+                None => "the longest possible one counts, so locks survive shorter outages".to_owned(),
+            };
+            logging::log!(
+                self.log_target,
+                Level::Warn,
+                "ZooKeeper server {server} does not answer on a second connection, so its tick is not known: {counted}; \
+                 check its limit of connections (maxClientCnxns), and set max_tick"
+            );
+        }
+    }
+
+    /// Has a probe without an answer repeated, less and less often.
+    fn probe_again(&mut self, now: Moment) {
+        let doublings = self.notes.unanswered.min(MAX_PROBE_DOUBLINGS);
+        if doublings == 0 {
+            return;
+        }
+        self.note_unanswered();
+        let io = self.shared.lock();
+        let pause = io.status.granted.session_timeout * 2_u32.pow(doublings - 1);
+        self.notes.to_probe = io.target().map(|target| (now.after(pause), target));
+    }
+
+    fn begin_probe(&mut self, target: Destination, now: Moment) {
+        let session_timeout = self.shared.lock().status.granted.session_timeout;
+        self.notes.unanswered += 1;
+        let deadline = now.after(session_timeout / 4);
+        match self.connect(target, PROBE) {
+            Ok(transport) => self.notes.probe = Some(Probe::new(transport, deadline)),
+            Err(_) => self.probe_again(now),
+        }
+    }
+
+    /// The server of the present connection has answered the probe.
+    fn note_probed(&mut self) {
+        let io = self.shared.lock();
+        if let Some(target) = io.target().filter(|_| io.status.contact == ContactState::Connected) {
+            self.notes.probed.insert(target.address, io.status.granted);
+        }
+    }
+
+    /// Reports the report delay that follows from a tick.
+    fn report_tick(&mut self, tick: Duration) {
+        let Some(fresh) = self.notes.fresh else { return };
+        let (sink, granted) = {
+            let mut io = self.shared.lock();
+            let status = &mut io.status;
+            let granted = fresh.with_tick(tick);
+            if status.contact != ContactState::Connected || granted == status.granted {
+                return;
+            }
+            status.granted = granted;
+            (status.sink.clone(), granted)
+        };
+        self.send_to(sink, ClientEvent::ReportDelay(granted.report_delay));
+    }
+
+    fn drop_probe(&mut self) {
+        self.notes.to_probe = None;
+        if let Some(probe) = self.notes.probe.take() {
+            probe.close(self.poll.registry());
+        }
+    }
+
+    fn mention_outage(&mut self) {
+        if let Some(outage) = self.notes.outage.mention(SystemClock.now()) {
+            let outcomes = self.shared.lock().servers.outcomes();
+            logging::log!(
+                self.log_target,
+                Level::Warn,
+                "no ZooKeeper server was reached for {outage:.0?}; tried {outcomes}"
+            );
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! [`ClientEvent`] and [`Granted`]: what a connection reports.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::time::Moment;
+
+/// Receives a client's [`ClientEvent`]s.
+///
+/// It never blocks and never panics. So a client may call it on any of its threads, including the one
+/// that does its I/O. It may submit calls to the client.
+pub type EventSink = Arc<dyn Fn(ClientEvent) + Send + Sync>;
+
+/// An event that a client reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// Contact with a server, on the session that this client was made for, and that server's
+    /// grant. Every connection has a new grant, which may be less than before.
+    Connected(Granted),
+    /// The [report delay](Granted::report_delay) on the present connection, if it is known only after
+    /// [`Connected`](ClientEvent::Connected).
+    ReportDelay(Duration),
+    /// The session timeout of a server that has taken up the session again, if it is known before
+    /// [`Connected`](ClientEvent::Connected). A connection may end in between, for example while
+    /// credentials are presented, and that server may have granted less than the one before. If nothing reports the
+    /// grant of the session's creation, the reported ones must not exceed it.
+    TakenUp {
+        /// See [`Granted::session_timeout`].
+        session_timeout: Duration,
+    },
+    /// The server has answered a ping that was sent at that moment or later, on the present
+    /// connection. A [`Connection`](crate::Connection) sends one at least in each third of the session timeout.
+    PingAnswered {
+        /// Read from the clock before the ping was sent.
+        sent: Moment,
+    },
+    /// No contact; the session may live. Watches are lost unless the client sets them again. So
+    /// every waiter must read again after the next [`Connected`](ClientEvent::Connected).
+    Disconnected,
+    /// The session cannot come back. Every later call fails with
+    /// [`ZkError::SessionExpired`](crate::ZkError).
+    SessionLost,
+    /// A watch fired on the znode at this path (as spelled by the caller, without a chroot). Such
+    /// events come in the order of the changes, on the connection between whose
+    /// [`Connected`](ClientEvent::Connected) and [`Disconnected`](ClientEvent::Disconnected) they
+    /// were received.
+    NodeChanged {
+        /// The full path of the znode.
+        path: String,
+        /// `true` if the znode was deleted; `false` also if the client does not know, and waiters may
+        /// then need more calls.
+        is_deleted: bool,
+    },
+}
+
+/// A server's grant to a session on one connection.
+///
+/// How long a session lives without contact is the shortest session timeout of all grants since its creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Granted {
+    /// The time for which the server keeps the session without contact, or a shorter one.
+    pub session_timeout: Duration,
+    /// The time after which the ensemble's leader is certain to know of a request's session, or a longer one.
+    ///
+    /// A follower reports its active clients to the leader once every half tick of the servers' clock (a tick is 2 s
+    /// by default). An observer may report to a follower, just as often. A full tick covers both.
+    pub report_delay: Duration,
+}
+
+/// The ticks that servers are assumed to have if nobody knows better: those of their sample
+/// configuration.
+pub const DEFAULT_TICK: Duration = Duration::from_secs(2);
+
+impl Granted {
+    /// Creates a grant with this session timeout. The report delay is that of the longest ticks
+    /// which servers with such a grant may have.
+    #[must_use]
+    pub fn new(session_timeout: Duration) -> Granted {
+        // Servers grant no session timeout below two ticks.
+        Granted { session_timeout, report_delay: session_timeout / 20 * 11 }
+    }
+
+    /// Shortens the report delay to that of servers with ticks of this length: a full tick, and a
+    /// tenth of one for late timers.
+    #[must_use]
+    pub fn with_tick(self, tick: Duration) -> Granted {
+        self.with_report_delay((tick.saturating_mul(11) / 10).min(self.report_delay))
+    }
+
+    /// The same grant where no more than this session timeout counts. The report delay stays: it
+    /// depends on the server.
+    #[must_use]
+    pub fn at_most(self, session_timeout: Duration) -> Granted {
+        Granted { session_timeout: self.session_timeout.min(session_timeout), ..self }
+    }
+
+    /// Sets the report delay.
+    #[must_use]
+    pub fn with_report_delay(self, report_delay: Duration) -> Granted {
+        Granted { report_delay, ..self }
+    }
+}

@@ -1,0 +1,177 @@
+//! The attempts to find a server that serves the session.
+
+use std::time::Duration;
+
+use super::{Action, Event, Identity, Machine, Phase, Serving, SessionLoss};
+use crate::Granted;
+use crate::codec::{
+    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Control, Frames, ReplyHeader,
+    XID_AUTH, decode_connect_answer,
+};
+use crate::error::ZkError;
+use crate::time::Moment;
+
+/// A server has sent something that the protocol does not allow here.
+pub(super) struct Malformed;
+
+impl<C> Machine<C> {
+    pub(super) fn open(&mut self, now: Moment) {
+        self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
+        self.frames = Frames::new(self.config.max_frame);
+        self.actions.push_back(Action::Open);
+    }
+
+    /// Sends the connect request, alone: a server that closes the connection with unread bytes
+    /// before it may reset it, and its answer would be lost.
+    ///
+    /// From now on the server may count on a shorter session timeout than before, which is not known until its
+    /// answer comes: docs/guarantees.md names that gap.
+    pub(super) fn greet(&mut self, now: Moment) {
+        let Identity { id, password, seen_zxid, .. } = &self.identity;
+        let request = ConnectRequest {
+            last_zxid: *seen_zxid,
+            timeout_ms: i32::try_from(self.pacing.session_timeout.as_millis()).unwrap_or(i32::MAX),
+            session_id: *id,
+            password: password.clone(),
+            read_only: false,
+        };
+        self.outgoing.clear();
+        request.encode(&mut self.outgoing);
+        self.phase = Phase::Greeting { give_up_at: now.after(self.pacing.greeting_time()) };
+    }
+
+    pub(super) fn read_greeting(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
+        match decode_connect_answer(frame).map_err(|_| Malformed)? {
+            ConnectAnswer::Accepted(ConnectResponse { read_only: true, .. })
+            | ConnectAnswer::ReadOnlyServer => Err(Malformed),
+            // Zero asks for a new session: this one could never be taken up again. No server opens -1.
+            ConnectAnswer::Accepted(ConnectResponse { session_id: 0 | -1, .. }) => Err(Malformed),
+            ConnectAnswer::ClickHouseKeeper => {
+                self.mismatched(SessionLoss::ClickHouseKeeper);
+                Err(Malformed)
+            }
+            ConnectAnswer::Accepted(response) => {
+                self.accepted(response, now);
+                Ok(())
+            }
+            ConnectAnswer::Refused if self.identity.id == 0 => Err(Malformed),
+            ConnectAnswer::Refused => {
+                self.lose_session(SessionLoss::Expired);
+                Ok(())
+            }
+        }
+    }
+
+    fn accepted(&mut self, response: ConnectResponse, now: Moment) {
+        // A server that opens another session does not know the one that was asked for.
+        if self.identity.id != 0 && response.session_id != self.identity.id {
+            return self.lose_session(SessionLoss::Expired);
+        }
+        let is_new = std::mem::replace(&mut self.identity.id, response.session_id) == 0;
+        self.identity.password = response.password;
+        let millis = u64::from(response.timeout_ms.unsigned_abs());
+        let mut granted = Granted::new(Duration::from_millis(millis));
+        if !is_new {
+            // A new leader goes by the grant of the creation, so a longer one never counts.
+            granted = granted.at_most(self.pacing.session_timeout);
+        }
+        self.pacing.session_timeout = granted.session_timeout;
+        self.last_heard = self.last_heard.max(now);
+        if self.config.credentials.is_empty() {
+            return self.serve(granted, now);
+        }
+        if !is_new {
+            self.post(Event::TakenUp { session_timeout: granted.session_timeout });
+        }
+        for credential in &self.config.credentials {
+            let scheme = credential.scheme.as_str().into();
+            let auth = credential.auth.as_slice().into();
+            Control::Auth { scheme, auth }.encode(XID_AUTH, &mut self.outgoing);
+        }
+        let (unanswered, give_up_at) =
+            (self.config.credentials.len(), now.after(self.pacing.greeting_time()));
+        self.phase = Phase::Authenticating { granted, unanswered, give_up_at };
+    }
+
+    pub(super) fn read_authentication(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
+        let (header, _body) = ReplyHeader::decode(frame).map_err(|_| Malformed)?;
+        let Phase::Authenticating { granted, unanswered, .. } = &mut self.phase else {
+            return Err(Malformed);
+        };
+        if header.error == AUTHENTICATION_REQUIRED {
+            self.mismatched(SessionLoss::AuthenticationRequired);
+            return Err(Malformed);
+        }
+        if header.xid != XID_AUTH {
+            return Err(Malformed);
+        }
+        if header.error != 0 {
+            if ZkError::from_code(header.error) == ZkError::AuthFailed {
+                self.credentials_refused(now);
+            }
+            // After a refusal the server closes the connection, too.
+            return Err(Malformed);
+        }
+        *unanswered -= 1;
+        if *unanswered == 0 {
+            let granted = *granted;
+            self.serve(granted, now);
+        }
+        Ok(())
+    }
+
+    /// Reports the connection, sets the watches again, and sends what has waited.
+    fn serve(&mut self, granted: Granted, now: Moment) {
+        let next_ping = if self.is_admitted { now.after(self.pacing.ping_interval()) } else { now };
+        self.phase = Phase::Serving(Serving { since: now, last_progress: now, unread: 0, next_ping });
+        if self.closing_until.is_some() {
+            return self.traffic.send_close(&mut self.outgoing);
+        }
+        self.post(Event::Connected { granted, session_id: self.identity.id });
+        for request in self.watches.to_set_again(self.identity.replied_zxid) {
+            self.traffic.send_watches(&request, &mut self.outgoing);
+        }
+        if self.identity.has_seen_more {
+            self.traffic.send_barrier(self.config.touch_paths, &mut self.outgoing);
+        }
+        self.traffic.send_unsent(&mut self.outgoing);
+    }
+
+    /// Leaves the server.
+    pub(super) fn drop_transport(&mut self, now: Moment) {
+        if self.has_transport() {
+            self.traffic.connection_left();
+            self.actions.push_back(Action::Drop);
+            self.transport_gone(now);
+        }
+    }
+
+    /// The transport has ended, by whatever cause.
+    pub(super) fn transport_gone(&mut self, now: Moment) {
+        let next = match &self.phase {
+            Phase::Pausing { .. } | Phase::Ended => return,
+            Phase::Opening { .. } | Phase::Greeting { .. } | Phase::Authenticating { .. } => {
+                self.pacing.attempt_failed(now)
+            }
+            Phase::Serving(serving) => self.pacing.connection_lost(now.since(serving.since), now),
+        };
+        let was_serving = matches!(self.phase, Phase::Serving(_));
+        self.outgoing.clear();
+        self.phase = Phase::Pausing { until: next };
+        if was_serving {
+            self.post(Event::Disconnected);
+            for continuation in self.traffic.take_sent() {
+                self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
+            }
+        }
+        if let Some(loss) = self.count_refusal() {
+            return self.lose_session(loss);
+        }
+        if self.closing_until.is_some() && self.identity.id == 0 {
+            return self.end();
+        }
+        if next <= now {
+            self.open(now);
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! The session: finding servers, credentials, its loss and its close.
+
+use std::time::Duration;
+
+use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, granted, read};
+use crate::Granted;
+use crate::Reply;
+use crate::chroot::Chroot;
+use crate::codec::{ConnectAnswer, OpCode, XID_AUTH, XID_PING};
+use crate::error::ZkError;
+use crate::machine::{Action, Event, SessionLoss};
+
+#[test]
+fn first_connection_asks_for_a_new_session() {
+    let mut scripted = Scripted::new(config());
+    let request = scripted.connect();
+    assert_eq!((request.session_id, request.last_zxid), (0, 0));
+    assert_eq!(request.timeout_ms, 12_000);
+    assert!(!request.read_only);
+}
+
+#[test]
+fn session_is_taken_up_again_with_its_password_and_last_transaction() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.reply(1, 77, &super::scripted::data());
+    assert_eq!(scripted.replies().len(), 1);
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    let actions = scripted.actions();
+    assert!(matches!(actions.as_slice(), [Action::Event(Event::Disconnected), Action::Open]), "{actions:?}");
+    let request = scripted.open();
+    assert_eq!((request.session_id, request.last_zxid), (ID, 77));
+    assert_eq!(request.password.as_bytes(), b"0123456789abcdef");
+}
+
+#[test]
+fn every_reconnect_asks_for_no_more_than_was_granted_before() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    assert_eq!(scripted.open().timeout_ms, 12_000);
+    scripted.answer(&granted(ID, TIMEOUT / 2));
+    for (asked, grant) in [(6_000, TIMEOUT / 2), (6_000, TIMEOUT), (6_000, TIMEOUT / 4), (3_000, TIMEOUT)] {
+        scripted.advance(TIMEOUT);
+        scripted.machine.failed(scripted.now);
+        scripted.actions();
+        assert_eq!(scripted.open().timeout_ms, asked);
+        scripted.answer(&granted(ID, grant));
+    }
+}
+
+#[test]
+fn grant_of_a_creation_counts_although_its_connection_never_serves() {
+    let mut scripted = Scripted::with_credentials(1);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&granted(ID, TIMEOUT / 2));
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.run_to_deadline();
+    scripted.actions();
+    assert_eq!(scripted.open().timeout_ms, 6_000);
+    // The least that this server grants is more.
+    scripted.answer(&granted(ID, TIMEOUT));
+    scripted.authenticated();
+    let granted = Granted::new(TIMEOUT).at_most(TIMEOUT / 2);
+    assert!(scripted.events().contains(&Event::Connected { granted, session_id: ID }));
+    assert_eq!(granted.report_delay, Granted::new(TIMEOUT).report_delay, "its ticks may be as long");
+}
+
+#[test]
+fn shortest_grant_of_a_session_is_reported_and_paces_its_connections() {
+    let mut scripted = Scripted::serving();
+    for (grant, shortest) in [(TIMEOUT / 2, TIMEOUT / 2), (2 * TIMEOUT, TIMEOUT / 2)] {
+        scripted.advance(TIMEOUT);
+        scripted.machine.failed(scripted.now);
+        scripted.actions();
+        scripted.open();
+        scripted.answer(&granted(ID, grant));
+        let granted = Granted::new(grant).at_most(shortest);
+        assert_eq!(scripted.events(), [Event::Connected { granted, session_id: ID }]);
+        assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(shortest / 6)), "the next ping");
+    }
+}
+
+#[test]
+fn refused_session_is_lost() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.submit(1, &read("/a"));
+    scripted.open();
+    scripted.answer(&ConnectAnswer::Refused);
+    let actions = scripted.actions();
+    let [
+        Action::Event(Event::SessionLost(SessionLoss::Expired)),
+        Action::Reply(1, Err(ZkError::SessionExpired)),
+        Action::Drop,
+        Action::Ended,
+    ] = actions.as_slice()
+    else {
+        panic!("{actions:?}");
+    };
+    assert_eq!(scripted.machine.submit(scripted.now, read("/a"), &Chroot::default(), 2), Err(2));
+    assert_eq!(scripted.machine.deadline(), None);
+}
+
+#[test]
+fn another_session_id_than_the_one_asked_for_is_a_loss() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID + 1));
+    let actions = scripted.actions();
+    assert!(
+        matches!(actions.first(), Some(Action::Event(Event::SessionLost(SessionLoss::Expired)))),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn refused_new_session_and_read_only_server_are_failed_attempts() {
+    for answer in [ConnectAnswer::Refused, ConnectAnswer::ReadOnlyServer] {
+        let mut scripted = Scripted::new(config());
+        scripted.machine.set_addresses(2);
+        scripted.actions();
+        scripted.open();
+        scripted.answer(&answer);
+        let actions = scripted.actions();
+        assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{answer:?}: {actions:?}");
+    }
+}
+
+#[test]
+fn answer_with_another_version_or_with_the_session_minus_one_is_a_failed_attempt() {
+    for (at, value) in [(4, 42_i32), (12, -1)] {
+        let mut scripted = Scripted::new(config());
+        scripted.machine.set_addresses(2);
+        scripted.actions();
+        scripted.open();
+        let mut bytes = Vec::new();
+        accepted(i64::from(u32::MAX)).encode(&mut bytes);
+        bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        scripted.machine.received(scripted.now, &bytes);
+        let actions = scripted.actions();
+        assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{value}: {actions:?}");
+        assert_eq!(scripted.open().session_id, 0);
+    }
+}
+
+#[test]
+fn session_is_lost_after_a_lap_of_servers_of_clickhouse_keeper() {
+    for mut scripted in [Scripted::new(config()), Scripted::serving()] {
+        scripted.machine.set_addresses(2);
+        scripted.machine.failed(scripted.now);
+        for attempt in 0..2 {
+            if attempt == 1 {
+                scripted.run_to_deadline();
+            }
+            scripted.open();
+            scripted.actions();
+            scripted.answer(&ConnectAnswer::ClickHouseKeeper);
+            let actions = scripted.actions();
+            let is_lost = actions.iter().any(|action| {
+                matches!(action, Action::Event(Event::SessionLost(SessionLoss::ClickHouseKeeper)))
+            });
+            assert_eq!(is_lost, attempt == 1, "{actions:?}");
+        }
+        assert_eq!(scripted.machine.deadline(), None);
+    }
+}
+
+#[test]
+fn negative_session_timeout_is_a_failed_attempt() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.set_addresses(2);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    let mut bytes = Vec::new();
+    granted(ID, TIMEOUT).encode(&mut bytes);
+    bytes[8..12].copy_from_slice(&(-1_i32).to_be_bytes());
+    scripted.machine.received(scripted.now, &bytes);
+    // Zero refuses the session, which is then lost. This is none of the protocol.
+    let actions = scripted.actions();
+    assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{actions:?}");
+}
+
+#[test]
+fn longer_session_timeout_than_was_asked_for_is_accepted() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&granted(ID, 3 * TIMEOUT));
+    let connected = Event::Connected { granted: Granted::new(3 * TIMEOUT), session_id: ID };
+    assert_eq!(scripted.events(), [connected]);
+    scripted.admit();
+    assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(TIMEOUT / 2)), "the next ping");
+}
+
+#[test]
+fn read_only_server_does_not_end_an_existing_session() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&ConnectAnswer::ReadOnlyServer);
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop]));
+    scripted.run_to_deadline();
+    scripted.connect();
+}
+
+#[test]
+fn attempts_go_on_while_no_server_answers_and_are_limited_in_time() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.set_addresses(3);
+    scripted.machine.failed(scripted.now);
+    let mut attempts = 0;
+    let begun = scripted.now;
+    while scripted.now < begun.after(TIMEOUT / 2) {
+        attempts += scripted.actions().iter().filter(|action| matches!(action, Action::Open)).count();
+        scripted.run_to_deadline();
+    }
+    // The first lap takes an eighth of a second each (at most 1 s), the second twice as long.
+    assert!((4..=12).contains(&attempts), "{attempts}");
+}
+
+#[test]
+fn handshake_that_is_not_answered_ends_the_attempt() {
+    let mut scripted = Scripted::new(config());
+    scripted.machine.set_addresses(2);
+    scripted.actions();
+    scripted.open();
+    scripted.run_to_deadline();
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Open]));
+    assert!(scripted.machine.outgoing().is_empty());
+}
+
+/// A server that starts refuses connections, then it may accept one and forget it: it fails to close a
+/// connection whose request came before it was ready.
+#[test]
+fn handshake_that_is_not_answered_after_many_refusals_leaves_time_for_others() {
+    let mut scripted = Scripted::serving();
+    scripted.lose_connection();
+    let lost = scripted.now;
+    while scripted.now < lost.after(TIMEOUT / 4) {
+        scripted.machine.failed(scripted.now);
+        scripted.run_to_deadline();
+    }
+    scripted.open();
+    let asked = scripted.now;
+    scripted.actions();
+    scripted.run_to_deadline();
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, ..]));
+    assert_eq!(scripted.now.since(asked), TIMEOUT / 6);
+}
+
+#[test]
+fn credentials_are_presented_on_every_connection_before_anything_else() {
+    let mut scripted = Scripted::with_credentials(2);
+    for _ in 0..2 {
+        scripted.actions();
+        scripted.submit(1, &read("/a"));
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        let sent = scripted.sent();
+        assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Auth; 2]);
+        let is_connected = |event: &Event| matches!(event, Event::Connected { .. });
+        assert!(!scripted.events().iter().any(is_connected), "not connected before the answers");
+        scripted.authenticated();
+        assert!(scripted.actions().is_empty());
+        scripted.authenticated();
+        assert!(matches!(scripted.actions().as_slice(), [Action::Event(Event::Connected { .. })]));
+        assert_eq!(scripted.sent()[0].operation, OpCode::GetData);
+        scripted.advance(TIMEOUT / 4);
+        scripted.machine.failed(scripted.now);
+    }
+}
+
+#[test]
+fn grant_of_a_reconnect_is_reported_before_the_credentials_are_answered() {
+    let mut scripted = Scripted::with_credentials(1);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.authenticated();
+    assert_eq!(scripted.events(), [Event::Connected { granted: Granted::new(TIMEOUT), session_id: ID }]);
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&granted(ID, TIMEOUT / 2));
+    assert_eq!(scripted.events(), [Event::TakenUp { session_timeout: TIMEOUT / 2 }]);
+}
+
+#[test]
+fn session_with_refused_credentials_is_lost_and_closed_on_the_next_connection() {
+    let mut scripted = Scripted::with_credentials(2);
+    scripted.machine.set_addresses(2);
+    scripted.actions();
+    scripted.open();
+    scripted.submit(1, &read("/a"));
+    scripted.answer(&accepted(ID));
+    scripted.authenticated();
+    scripted.reply_error(XID_AUTH, -115);
+    let actions = scripted.actions();
+    let [
+        Action::Event(Event::SessionLost(SessionLoss::CredentialsRefused)),
+        Action::Reply(1, Err(ZkError::SessionExpired)),
+        Action::Drop,
+        Action::Open,
+    ] = actions.as_slice()
+    else {
+        panic!("{actions:?}");
+    };
+    assert_eq!(scripted.machine.submit(scripted.now, read("/a"), &Chroot::default(), 2), Err(2));
+    assert_eq!(scripted.open().session_id, ID);
+    scripted.answer(&accepted(ID));
+    let sent = scripted.sent();
+    assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Close]);
+    scripted.reply(sent[0].xid, 2, &Reply::Done);
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Ended]));
+}
+
+#[test]
+fn session_with_refused_credentials_ends_by_itself_where_no_server_closes_it() {
+    let mut scripted = Scripted::with_credentials(1);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.reply_error(XID_AUTH, -115);
+    let heard = scripted.now;
+    while scripted.machine.deadline().is_some() {
+        scripted.run_to_deadline();
+    }
+    assert_eq!(scripted.now, heard.after(TIMEOUT));
+    let events = |action: &&Action<u32>| matches!(action, Action::Event(_));
+    assert_eq!(scripted.actions().iter().filter(events).count(), 1);
+}
+
+#[test]
+fn credentials_refused_during_a_close_do_not_prevent_it() {
+    let mut scripted = Scripted::with_credentials(1);
+    scripted.machine.set_addresses(2);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.machine.close(scripted.now);
+    scripted.sent();
+    scripted.reply_error(XID_AUTH, -115);
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Open]));
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    assert_eq!(scripted.sent()[0].operation, OpCode::Close);
+}
+
+#[test]
+fn close_is_sent_and_its_reply_ends_the_machine_without_an_event() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.machine.close(scripted.now);
+    let sent = scripted.sent();
+    assert_eq!(sent[1].operation, OpCode::Close);
+    scripted.reply(1, 1, &super::scripted::data());
+    scripted.reply(sent[1].xid, 2, &Reply::Done);
+    let actions = scripted.actions();
+    assert!(
+        matches!(actions.as_slice(), [Action::Reply(1, Ok(_)), Action::Drop, Action::Ended]),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn close_without_contact_is_sent_on_the_next_connection() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.submit(1, &read("/a"));
+    scripted.machine.close(scripted.now);
+    assert!(matches!(scripted.replies().as_slice(), [(1, Err(ZkError::SessionExpired))]));
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    assert_eq!(scripted.sent()[0].operation, OpCode::Close);
+    assert!(scripted.actions().is_empty());
+}
+
+#[test]
+fn close_without_contact_gives_up_when_the_server_has_ended_the_session() {
+    let mut scripted = Scripted::serving();
+    let last_heard = scripted.now;
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.machine.close(scripted.now);
+    while scripted.machine.deadline().is_some() {
+        scripted.run_to_deadline();
+    }
+    assert_eq!(scripted.now, last_heard.after(TIMEOUT));
+    let actions = scripted.actions();
+    assert!(matches!(actions.last(), Some(Action::Ended)), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::Event(_))), "{actions:?}");
+}
+
+#[test]
+fn close_during_the_first_handshake_closes_the_session_that_it_opens() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    scripted.open();
+    scripted.machine.close(scripted.now);
+    assert!(scripted.actions().is_empty());
+    scripted.answer(&accepted(ID));
+    assert_eq!(scripted.sent()[0].operation, OpCode::Close);
+}
+
+#[test]
+fn close_before_any_handshake_ends_at_once() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    scripted.machine.close(scripted.now);
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Ended]));
+}
+
+#[test]
+fn servers_that_end_each_connection_at_once_are_not_tried_in_a_loop_without_pauses() {
+    let mut scripted = Scripted::new(config());
+    let mut connections = 0;
+    let begun = scripted.now;
+    while scripted.now < begun.after(Duration::from_secs(5)) {
+        if scripted.actions().iter().any(|action| matches!(action, Action::Open)) {
+            scripted.open();
+            scripted.answer(&accepted(ID));
+            connections += 1;
+            scripted.machine.failed(scripted.now);
+        }
+        scripted.run_to_deadline();
+    }
+    assert!(connections < 40, "{connections}");
+}
+
+/// The error of a server that demands an authentication.
+const DEMANDED: i32 = crate::codec::AUTHENTICATION_REQUIRED;
+
+/// Answers the first request on a new connection with the demand for an authentication.
+fn demand(scripted: &mut Scripted) {
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.run_to_deadline();
+    assert_eq!(scripted.sent()[0].operation, OpCode::Ping, "asked at once");
+    scripted.reply_error(XID_PING, DEMANDED);
+}
+
+fn opens(actions: &[Action<u32>]) -> usize {
+    actions.iter().filter(|action| matches!(action, Action::Open)).count()
+}
+
+fn ends_for_want_of_authentication(actions: &[Action<u32>]) -> bool {
+    let lost = |action: &Action<u32>| {
+        matches!(action, Action::Event(Event::SessionLost(SessionLoss::AuthenticationRequired)))
+    };
+    actions.iter().any(lost) && matches!(actions.last(), Some(Action::Ended))
+}
+
+#[test]
+fn session_is_lost_after_a_lap_of_servers_that_demand_an_authentication() {
+    let mut scripted = Scripted::new(config());
+    scripted.machine.set_addresses(3);
+    assert_eq!(opens(&scripted.actions()), 1);
+    for _ in 0..2 {
+        demand(&mut scripted);
+        assert_eq!(opens(&scripted.actions()), 1, "another server may not demand it");
+    }
+    demand(&mut scripted);
+    let actions = scripted.actions();
+    assert!(ends_for_want_of_authentication(&actions), "{actions:?}");
+    assert_eq!((opens(&actions), scripted.machine.deadline()), (0, None), "it is not presented again");
+}
+
+/// Each connect request renews a session, so one that is presented for ever blocks others with its znodes.
+#[test]
+fn living_session_is_not_renewed_for_ever_at_servers_that_begin_to_demand_an_authentication() {
+    let mut scripted = Scripted::serving();
+    scripted.machine.set_addresses(2);
+    scripted.submit(1, &read("/a"));
+    scripted.submit(2, &read("/b"));
+    // The error comes ahead of the replies that are owed.
+    scripted.reply_error(2, DEMANDED);
+    let actions = scripted.actions();
+    assert_eq!(opens(&actions), 1, "{actions:?}");
+    assert!(matches!(actions[0], Action::Drop), "{actions:?}");
+    scripted.machine.failed(scripted.now);
+    let actions = scripted.actions();
+    assert!(
+        ends_for_want_of_authentication(&actions),
+        "a server that is not reached does not help: {actions:?}"
+    );
+}
+
+#[test]
+fn server_that_answers_makes_up_for_one_that_demands_an_authentication() {
+    let mut scripted = Scripted::new(config());
+    scripted.machine.set_addresses(2);
+    for _ in 0..3 {
+        scripted.actions();
+        demand(&mut scripted);
+        scripted.actions();
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        scripted.actions();
+        scripted.admit();
+        scripted.lose_connection();
+    }
+    assert!(scripted.machine.deadline().is_some());
+}
+
+#[test]
+fn refusal_to_close_a_session_for_want_of_authentication_ends_the_close() {
+    let mut scripted = Scripted::serving();
+    scripted.machine.close(scripted.now);
+    let close = scripted.sent().pop().unwrap();
+    scripted.reply_error(close.xid, DEMANDED);
+    let actions = scripted.actions();
+    assert!(matches!(actions.as_slice(), [Action::Drop, Action::Ended]), "{actions:?}");
+}

@@ -1,0 +1,471 @@
+//! [`Traffic`]: the requests of a connection, and what its frames mean.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::attempts::Malformed;
+use super::watches::Table;
+use super::{Action, Event, Machine, Phase, SessionLoss};
+use crate::chroot::Chroot;
+use crate::codec::{
+    AUTHENTICATION_REQUIRED, Control, DecodeError, EventKind, OpCode, ReplyHeader, WatchEvent, XID_EVENT,
+    XID_PING, XID_SET_WATCHES,
+};
+use crate::error::{ZkError, ZkResult};
+use crate::time::Moment;
+use crate::{Call, Reply};
+
+/// A request that ends so many connections in a row is not sent any more.
+const MAX_ENDED_CONNECTIONS: u32 = 3;
+
+/// Every server takes requests of this length. That of a proof of life is far less.
+const ALWAYS_TAKEN: usize = 4 << 10;
+
+/// The requests that are under way, and those that wait for a connection.
+pub(super) struct Traffic<C> {
+    pub(super) last_xid: i32,
+    /// In the order in which their replies come.
+    sent: VecDeque<Sent<C>>,
+    pub(super) unsent: VecDeque<Unsent<C>>,
+    /// A server, of a version before 3.5, knows neither `Create2` nor `RemoveWatches`.
+    is_before_3_5: bool,
+    /// A server, of a version before 3.5.3, does not know `CreateContainer`.
+    lacks_containers: bool,
+    /// The server of a connection has denied the barrier by itself: the znode exists.
+    is_barrier_denied: bool,
+    /// The length of the longest request of each operation that a server has answered.
+    answered: Vec<(OpCode, usize)>,
+    /// The request at which the last connections have ended, and their number.
+    suspect: Option<(Suspect, u32)>,
+    /// Such a request ends every connection.
+    ends_connections: Option<Suspect>,
+}
+
+/// A request that may be the reason why a server closes the connection: its operation and length.
+type Suspect = (OpCode, usize);
+
+#[derive(Debug)]
+struct Sent<C> {
+    xid: i32,
+    operation: OpCode,
+    /// The length of the frame.
+    bytes: usize,
+    purpose: SentFor<C>,
+}
+
+#[derive(Debug)]
+enum SentFor<C> {
+    Caller(Submitted<C>),
+    /// Sent at that moment.
+    Ping(Moment),
+    SetWatches,
+    Barrier,
+    /// The outcome makes no difference.
+    Internal,
+    Close,
+}
+
+/// A call, with what its maker gets back with the outcome.
+#[derive(Debug)]
+pub(super) struct Submitted<C> {
+    pub(super) call: Call,
+    pub(super) chroot: Chroot,
+    pub(super) continuation: C,
+}
+
+pub(super) struct Unsent<C> {
+    kept_at: Moment,
+    pub(super) submitted: Submitted<C>,
+}
+
+impl<C> Sent<C> {
+    /// Decodes the reply.
+    fn decode(&self, header: ReplyHeader, body: &[u8]) -> Result<ZkResult<Reply>, DecodeError> {
+        match &self.purpose {
+            SentFor::Caller(Submitted { call: Call::Multi(steps), chroot, .. }) => {
+                Reply::decode(self.operation, steps, chroot, header, body)
+            }
+            SentFor::Caller(Submitted { chroot, .. }) => {
+                Reply::decode(self.operation, &[], chroot, header, body)
+            }
+            _ => Reply::decode(self.operation, &[], &Chroot::default(), header, body),
+        }
+    }
+}
+
+impl<C> Default for Traffic<C> {
+    fn default() -> Traffic<C> {
+        Traffic {
+            last_xid: 0,
+            sent: VecDeque::new(),
+            unsent: VecDeque::new(),
+            is_before_3_5: false,
+            lacks_containers: false,
+            is_barrier_denied: false,
+            answered: Vec::new(),
+            suspect: None,
+            ends_connections: None,
+        }
+    }
+}
+
+impl<C> Traffic<C> {
+    /// Numbers run from 1 to the largest: the protocol has uses for those below.
+    fn next_xid(&mut self) -> i32 {
+        self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
+        self.last_xid
+    }
+
+    pub(super) fn send(&mut self, submitted: Submitted<C>, outgoing: &mut Vec<u8>) {
+        let (xid, operation) = (self.next_xid(), self.operation(&submitted.call));
+        let before = outgoing.len();
+        submitted.call.encode(operation, &submitted.chroot, xid, outgoing);
+        let bytes = outgoing.len() - before;
+        self.sent.push_back(Sent { xid, operation, bytes, purpose: SentFor::Caller(submitted) });
+    }
+
+    fn send_control(&mut self, purpose: SentFor<C>, control: &Control<'_>, outgoing: &mut Vec<u8>) {
+        let xid = match purpose {
+            SentFor::Ping(_) => XID_PING,
+            SentFor::SetWatches => XID_SET_WATCHES,
+            _ => self.next_xid(),
+        };
+        let before = outgoing.len();
+        control.encode(xid, outgoing);
+        let (operation, bytes) = (control.operation(), outgoing.len() - before);
+        self.sent.push_back(Sent { xid, operation, bytes, purpose });
+    }
+
+    /// Returns whether a server has refused such a call as unknown, and closed the connection.
+    pub(super) fn is_unknown(&self, call: &Call) -> bool {
+        self.lacks_containers && OpCode::of_call(call) == OpCode::CreateContainer
+    }
+
+    /// Returns the error of a call that ends every connection, instead of sending it.
+    pub(super) fn ends_connection(&self, call: &Call, chroot: &Chroot) -> Option<ZkError> {
+        let (operation, least) = self.ends_connections?;
+        if self.operation(call) != operation {
+            return None;
+        }
+        let mut frame = Vec::new();
+        call.encode(operation, chroot, 1, &mut frame);
+        (frame.len() >= least).then_some(ZkError::EndsConnection { bytes: frame.len() })
+    }
+
+    /// The server has closed the connection. A request that no server has answered may be the reason, if each
+    /// connection ends before it is answered.
+    pub(super) fn connection_closed(&mut self) {
+        let suspect = self.sent.iter().find(|sent| self.may_end_connections(sent));
+        let suspect = suspect.map(|sent| (sent.operation, sent.bytes));
+        self.suspect = suspect.map(|suspect| match self.suspect {
+            Some((former, count)) if former == suspect => (suspect, count + 1),
+            _ => (suspect, 1),
+        });
+        if let Some((suspect, MAX_ENDED_CONNECTIONS..)) = self.suspect {
+            self.ends_connections = Some(suspect);
+        }
+    }
+
+    /// The connection has ended, but the server did not close it.
+    pub(super) fn connection_left(&mut self) {
+        self.suspect = None;
+    }
+
+    /// A call whose operation a server may not know, or whose length it may not take, and that is longer than
+    /// any that was answered. The others must always be tried: deletions release locks, and a proof of life is
+    /// the first call on each connection, however that ends.
+    fn may_end_connections(&self, sent: &Sent<C>) -> bool {
+        let Sent { operation, bytes, .. } = sent;
+        let is_suspicious = match operation {
+            OpCode::Create2 | OpCode::CreateContainer | OpCode::Multi => true,
+            OpCode::Create | OpCode::SetData => *bytes > ALWAYS_TAKEN,
+            _ => false,
+        };
+        let is_known = self.answered.iter().any(|(known, longest)| known == operation && longest >= bytes);
+        matches!(sent.purpose, SentFor::Caller(_)) && is_suspicious && !is_known
+    }
+
+    /// Notes that a server knows the operation, and takes requests of this length.
+    fn note_answered(&mut self, operation: OpCode, bytes: usize) {
+        match self.answered.iter_mut().find(|(known, _)| *known == operation) {
+            Some((_, longest)) => *longest = bytes.max(*longest),
+            None => self.answered.push((operation, bytes)),
+        }
+    }
+
+    fn operation(&self, call: &Call) -> OpCode {
+        match OpCode::of_call(call) {
+            OpCode::Create2 if self.is_before_3_5 => OpCode::Create,
+            operation => operation,
+        }
+    }
+
+    pub(super) fn send_watches(&mut self, request: &Control<'_>, outgoing: &mut Vec<u8>) {
+        self.send_control(SentFor::SetWatches, request, outgoing);
+    }
+
+    pub(super) fn send_removal(&mut self, path: &str, outgoing: &mut Vec<u8>) {
+        if !self.is_before_3_5 {
+            let removal = Control::RemoveWatches { path: path.into() };
+            self.send_control(SentFor::Internal, &removal, outgoing);
+        }
+    }
+
+    /// Sends a write that changes nothing. A `sync` would not do: a deposed leader answers it.
+    pub(super) fn send_barrier(&mut self, [path, other]: [&str; 2], outgoing: &mut Vec<u8>) {
+        let path = if self.is_barrier_denied { other } else { path };
+        self.send_control(SentFor::Barrier, &Control::Touch { path }, outgoing);
+    }
+
+    pub(super) fn send_close(&mut self, outgoing: &mut Vec<u8>) {
+        self.send_control(SentFor::Close, &Control::Close, outgoing);
+    }
+
+    /// Keeps a call for the next connection.
+    pub(super) fn keep(&mut self, submitted: Submitted<C>, now: Moment) {
+        self.unsent.push_back(Unsent { kept_at: now, submitted });
+    }
+
+    pub(super) fn send_unsent(&mut self, outgoing: &mut Vec<u8>) {
+        while let Some(Unsent { submitted, .. }) = self.unsent.pop_front() {
+            self.send(submitted, outgoing);
+        }
+    }
+
+    /// The position and the outcome of a write that the server of the connection has denied by
+    /// itself (`enableEagerACLCheck`): it replies at once, ahead of older requests, and has no
+    /// transaction to name.
+    fn denied_at_once(&self, header: ReplyHeader) -> Option<(usize, ZkError)> {
+        let error = ZkError::from_code(header.error);
+        if header.zxid != 0 || !matches!(error, ZkError::NoAuth | ZkError::InvalidAcl) {
+            return None;
+        }
+        let position =
+            self.sent.iter().position(|sent| sent.xid == header.xid && is_write(sent.operation))?;
+        Some((position, error))
+    }
+
+    /// The number of the next reply, and the operation to which it belongs.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn next_reply(&self) -> Option<(i32, OpCode)> {
+        self.sent.front().map(|sent| (sent.xid, sent.operation))
+    }
+
+    pub(super) fn oldest_unsent(&self) -> Option<Moment> {
+        self.unsent.front().map(|unsent| unsent.kept_at)
+    }
+
+    /// Takes a request that has waited for that long at that time.
+    pub(super) fn take_stale(&mut self, wait: Duration, now: Moment) -> Option<Unsent<C>> {
+        self.oldest_unsent().filter(|kept_at| kept_at.after(wait) <= now)?;
+        self.unsent.pop_front()
+    }
+
+    /// Takes the continuations of all requests under way.
+    pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
+        std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
+            SentFor::Caller(Submitted { continuation, .. }) => Some(continuation),
+            SentFor::Ping(_)
+            | SentFor::SetWatches
+            | SentFor::Barrier
+            | SentFor::Internal
+            | SentFor::Close => None,
+        })
+    }
+}
+
+fn is_write(operation: OpCode) -> bool {
+    matches!(
+        operation,
+        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::Delete | OpCode::SetData
+    )
+}
+
+/// The table in which a reply shows that the server has set a watch.
+fn table_of(operation: OpCode, result: ZkResult<()>) -> Option<Table> {
+    match (operation, result) {
+        (OpCode::Exists | OpCode::GetData, Ok(())) => Some(Table::Data),
+        (OpCode::Exists, Err(ZkError::NoNode)) => Some(Table::Existence),
+        (OpCode::GetChildren, Ok(())) => Some(Table::Children),
+        _ => None,
+    }
+}
+
+impl<C> Machine<C> {
+    pub(super) fn ping(&mut self, now: Moment) {
+        let Phase::Serving(serving) = &mut self.phase else { return };
+        if now < serving.next_ping {
+            return;
+        }
+        // Even if the last one is not answered: a long answer ahead of it may take its time, and the
+        // server ends a session that it does not hear of.
+        serving.next_ping = now.after(self.pacing.ping_interval());
+        self.traffic.send_control(SentFor::Ping(now), &Control::Ping, &mut self.outgoing);
+    }
+
+    /// Reads every frame that has arrived.
+    pub(super) fn read_frames(&mut self, now: Moment) {
+        while self.has_transport() {
+            // Taken out, as a frame borrows the buffer while it changes the rest.
+            let mut frames = std::mem::replace(&mut self.frames, super::Frames::new(0));
+            let read = match frames.next_frame() {
+                Ok(Some(frame)) => self.read_frame(now, frame).map(|()| true),
+                Ok(None) => Ok(false),
+                Err(DecodeError::TooLong) => {
+                    self.fail_oversized();
+                    Err(Malformed)
+                }
+                Err(_) => Err(Malformed),
+            };
+            self.frames = frames;
+            match read {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(Malformed) => return self.drop_transport(now),
+            }
+        }
+    }
+
+    fn read_frame(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
+        match &mut self.phase {
+            Phase::Greeting { .. } => self.read_greeting(now, frame),
+            Phase::Authenticating { .. } => self.read_authentication(now, frame),
+            Phase::Serving(_) => {
+                self.last_heard = self.last_heard.max(now);
+                self.read_served(now, frame)
+            }
+            // A server speaks only when it was greeted.
+            Phase::Pausing { .. } | Phase::Opening { .. } | Phase::Ended => Err(Malformed),
+        }
+    }
+
+    fn read_served(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
+        let (header, body) = ReplyHeader::decode(frame).map_err(|_| Malformed)?;
+        if header.xid == XID_EVENT {
+            return self.read_event(header, body);
+        }
+        if header.error == AUTHENTICATION_REQUIRED {
+            self.mismatched(SessionLoss::AuthenticationRequired);
+            return Err(Malformed);
+        }
+        match self.traffic.denied_at_once(header) {
+            Some((position, error)) => self.finish(now, position, header, Err(error)),
+            None => self.read_reply(now, header, body),
+        }
+    }
+
+    fn read_event(&mut self, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
+        let event = WatchEvent::decode(body).map_err(|_| Malformed)?;
+        self.identity.notified(header.zxid);
+        let tables: &[Table] = match event.kind {
+            EventKind::Created | EventKind::DataChanged => &[Table::Data, Table::Existence],
+            EventKind::Deleted => &[Table::Data, Table::Existence, Table::Children],
+            EventKind::ChildrenChanged => &[Table::Children],
+            EventKind::Other(_) => return Ok(()),
+        };
+        self.watches.fired(tables, event.path);
+        let is_deleted = event.kind == EventKind::Deleted;
+        self.post(Event::NodeChanged { path: event.path.to_owned(), is_deleted });
+        Ok(())
+    }
+
+    fn read_reply(&mut self, now: Moment, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
+        let sent = self.traffic.sent.front().ok_or(Malformed)?;
+        // Servers may answer the setting of watches with another number.
+        let is_next = match sent.purpose {
+            SentFor::SetWatches => header.xid != XID_PING,
+            _ => header.xid == sent.xid,
+        };
+        if !is_next {
+            return Err(Malformed);
+        }
+        match (sent.operation, header.result()) {
+            (OpCode::Create2 | OpCode::RemoveWatches, Err(ZkError::Unimplemented)) => {
+                // The server closes the connection. On the next one it gets what it knows.
+                self.traffic.is_before_3_5 = true;
+                return Err(Malformed);
+            }
+            (OpCode::CreateContainer, Err(ZkError::Unimplemented)) => self.traffic.lacks_containers = true,
+            _ => {}
+        }
+        match sent.decode(header, body) {
+            Ok(outcome) => self.finish(now, 0, header, outcome),
+            Err(_) => {
+                // Once more on the next connection it would end that, too.
+                self.fail_oversized();
+                Err(Malformed)
+            }
+        }
+    }
+
+    /// The reply to the request under way at this position has come. What it shows of the server and of the
+    /// session is in its header.
+    fn finish(
+        &mut self,
+        now: Moment,
+        position: usize,
+        header: ReplyHeader,
+        outcome: ZkResult<Reply>,
+    ) -> Result<(), Malformed> {
+        let result = header.result();
+        let Sent { operation, bytes, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
+        self.traffic.note_answered(operation, bytes);
+        if let Phase::Serving(serving) = &mut self.phase {
+            // A denial at once shows nothing of the replies that are owed.
+            if position == 0 {
+                serving.progressed(now);
+            }
+        }
+        (self.is_admitted, self.refusal) = (true, None);
+        // Until all watches are set again, events from before may be missing. A barrier counts when
+        // its write has passed through the leader.
+        match purpose {
+            SentFor::SetWatches | SentFor::Ping(_) => {}
+            SentFor::Barrier if !is_leaders_answer(header) => {
+                self.traffic.is_barrier_denied |= result == Err(ZkError::NoAuth);
+                return Err(Malformed);
+            }
+            _ => self.identity.replied(header.zxid),
+        }
+        let is_expired = result == Err(ZkError::SessionExpired);
+        match purpose {
+            SentFor::Caller(Submitted { call, chroot, continuation }) => {
+                if let Some((table, path)) = table_of(operation, result).zip(call.watched_path()) {
+                    self.watches.set(table, chroot.full(path).into_owned());
+                }
+                self.actions.push_back(Action::Reply(continuation, outcome));
+            }
+            SentFor::Ping(sent) if result.is_ok() => self.post(Event::PingAnswered { sent }),
+            SentFor::Ping(_) if !is_expired => return Err(Malformed),
+            SentFor::Ping(_) => {}
+            SentFor::Close => self.end(),
+            // Without its watches, the session would wait for events that never come.
+            SentFor::SetWatches if result.is_err() => return Err(Malformed),
+            SentFor::SetWatches | SentFor::Barrier | SentFor::Internal => {}
+        }
+        if is_expired {
+            self.lose_session(SessionLoss::Expired);
+        }
+        Ok(())
+    }
+
+    /// The reply to the oldest request under way cannot be read.
+    fn fail_oversized(&mut self) {
+        if !matches!(self.phase, Phase::Serving(_)) {
+            return;
+        }
+        let Some(sent) = self.traffic.sent.pop_front() else { return };
+        if let SentFor::Caller(Submitted { continuation, .. }) = sent.purpose {
+            self.actions.push_back(Action::Reply(continuation, Err(ZkError::MarshallingError)));
+        }
+    }
+}
+
+/// Returns whether the reply to a write comes from the leader, or from a server that has followed the leader up
+/// to it. A server that denies or throttles a write by itself may lag behind.
+fn is_leaders_answer(header: ReplyHeader) -> bool {
+    match header.result() {
+        Ok(()) | Err(ZkError::SessionExpired) => true,
+        Err(error) => error.is_leaders_answer() || (error.is_answer() && header.zxid > 0),
+    }
+}

@@ -1,0 +1,138 @@
+//! [`Watches`]: the watches that this session has set, to be set again on the next connection.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use crate::codec::Control;
+
+/// The length of the paths in one message that sets watches again. A server refuses long messages.
+/// The tests have several of them.
+const MAX_PATHS_LENGTH: usize = if cfg!(test) { 128 } else { 128 * 1024 };
+
+/// The table in which a server keeps a watch; in the order of [`Control::SetWatches`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Table {
+    /// On the data and the deletion of a znode.
+    Data,
+    /// On the creation of a znode.
+    Existence,
+    /// On the children of a znode.
+    Children,
+}
+
+const TABLES: usize = 3;
+
+/// The paths of each [`Table`], sorted, so that a seed replays a run exactly.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    tables: [BTreeSet<String>; TABLES],
+}
+
+impl Watches {
+    pub(super) fn set(&mut self, table: Table, path: String) {
+        self.tables[table as usize].insert(path);
+    }
+
+    /// A watch has fired, which used it up.
+    pub(super) fn fired(&mut self, tables: &[Table], path: &str) {
+        for table in tables {
+            self.tables[*table as usize].remove(path);
+        }
+    }
+
+    /// Forgets the watches on a path. Returns whether there were any.
+    pub(super) fn remove(&mut self, path: &str) -> bool {
+        let mut any = false;
+        for paths in &mut self.tables {
+            any |= paths.remove(path);
+        }
+        any
+    }
+
+    /// Makes the requests that set all of them again, with the events since `zxid`.
+    pub(super) fn to_set_again(&self, zxid: i64) -> Vec<Control<'_>> {
+        let tables = self.tables.iter().enumerate();
+        let all = tables.flat_map(|(table, paths)| paths.iter().map(move |path| (table, path)));
+        let mut requests = Vec::new();
+        let mut chunk = Chunk::default();
+        for (table, path) in all {
+            if chunk.length > 0 && chunk.length + path.len() > MAX_PATHS_LENGTH {
+                requests.push(std::mem::take(&mut chunk).into_request(zxid));
+            }
+            chunk.length += path.len() + size_of::<i32>();
+            chunk.tables[table].push(Cow::Borrowed(path));
+        }
+        if chunk.length > 0 {
+            requests.push(chunk.into_request(zxid));
+        }
+        requests
+    }
+}
+
+#[derive(Default)]
+struct Chunk<'a> {
+    length: usize,
+    tables: [Vec<Cow<'a, str>>; TABLES],
+}
+
+impl<'a> Chunk<'a> {
+    fn into_request(self, zxid: i64) -> Control<'a> {
+        let [data, exist, child] = self.tables;
+        Control::SetWatches { relative_zxid: zxid, data, exist, child }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fired_watch_is_not_set_again() {
+        let mut watches = Watches::default();
+        watches.set(Table::Data, "/a".to_owned());
+        watches.set(Table::Children, "/a".to_owned());
+        watches.fired(&[Table::Data, Table::Existence], "/a");
+        let again = watches.to_set_again(5);
+        let [Control::SetWatches { relative_zxid: 5, data, exist, child }] = again.as_slice() else {
+            panic!("{again:?}");
+        };
+        assert!(data.is_empty() && exist.is_empty());
+        assert_eq!(child, &["/a"]);
+    }
+
+    #[test]
+    fn no_watches_take_no_request() {
+        let mut watches = Watches::default();
+        watches.set(Table::Existence, "/a".to_owned());
+        watches.fired(&[Table::Existence], "/a");
+        assert!(watches.to_set_again(1).is_empty());
+    }
+
+    #[test]
+    fn many_watches_are_set_again_in_several_requests() {
+        let mut watches = Watches::default();
+        for number in 0..10_000 {
+            let table = [Table::Data, Table::Existence, Table::Children][number % 3];
+            watches.set(table, format!("/a/long/directory/of/locks/x-lock-{number:010}"));
+        }
+        let mut seen = 0;
+        for request in watches.to_set_again(1) {
+            let Control::SetWatches { data, exist, child, .. } = &request else { panic!("{request:?}") };
+            seen += data.len() + exist.len() + child.len();
+            let mut frame = Vec::new();
+            request.encode(-8, &mut frame);
+            assert!(frame.len() <= MAX_PATHS_LENGTH + 100, "{}", frame.len());
+        }
+        assert_eq!(seen, 10_000);
+    }
+
+    #[test]
+    fn requests_that_set_watches_again_are_filled() {
+        let mut watches = Watches::default();
+        // Each takes eight bytes.
+        (0..MAX_PATHS_LENGTH / 8).for_each(|number| watches.set(Table::Data, format!("/{number:03}")));
+        assert_eq!(watches.to_set_again(1).len(), 1);
+        watches.set(Table::Data, "/b".to_owned());
+        assert_eq!(watches.to_set_again(1).len(), 2);
+    }
+}

@@ -1,0 +1,50 @@
+//! The servers' rules for a path, checked before anything is sent.
+
+/// The maximum length of a path. The server sets no limit itself, but drops a connection whose
+/// packet exceeds its buffer, a symptom that is hard to trace to a long path.
+const MAX_LENGTH: usize = 4096;
+
+/// Returns the rule of ZooKeeper's data model that a path breaks.
+pub fn broken_rule(path: &str) -> Option<&'static str> {
+    if path.is_empty() {
+        return Some("a path must not be empty");
+    }
+    if !path.starts_with('/') {
+        return Some("a path must be absolute, starting with a slash");
+    }
+    if path == "/" {
+        return None;
+    }
+    if path.ends_with('/') {
+        return Some("a path must not end with a slash");
+    }
+    if path.len() > MAX_LENGTH {
+        return Some("a path must not be longer than 4096 bytes");
+    }
+    if path.chars().any(is_forbidden) {
+        return Some("a path must not contain NUL, control or private-use characters, nor any beyond U+FFFF");
+    }
+    path[1..].split('/').find_map(|name| match name {
+        "" => Some("a path must not contain an empty name (a doubled slash)"),
+        "." | ".." => Some("a path must not contain the names '.' and '..'"),
+        _ => None,
+    })
+}
+
+/// The characters that the server refuses in a path.
+pub fn is_forbidden(character: char) -> bool {
+    character.is_control()
+        || ('\u{e000}'..='\u{f8ff}').contains(&character)
+        // In the server's Java, characters beyond U+FFFF are surrogates.
+        || character >= '\u{fff0}'
+}
+
+/// A refused path for an error message: escaped, and truncated if it is long.
+pub fn printable(path: &str) -> String {
+    const SHOWN: usize = 128;
+    let mut shown: String = path.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if path.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}

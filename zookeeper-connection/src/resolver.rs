@@ -1,0 +1,64 @@
+//! [`Resolver`]: resolves names on short-lived threads, as name resolution blocks.
+//!
+//! A name has at most one thread, because [`Servers`](super::servers::Servers) does not ask for it
+//! again before it is answered. A thread that the name service keeps waiting stops nothing else, and
+//! ends with its answer, even after the connection.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use mio::Waker;
+
+use super::servers::Lookup;
+use crate::support::panics;
+
+/// Resolves a host and a port to addresses. May block for any time.
+pub(super) type NameService = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+
+/// The name service of the system.
+pub(super) fn system() -> NameService {
+    Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
+}
+
+/// The answer for the server at this position.
+pub(super) type Answer = (usize, io::Result<Vec<SocketAddr>>);
+
+pub(super) struct Resolver {
+    names: NameService,
+    answer: Sender<Answer>,
+    answers: Receiver<Answer>,
+    waker: Arc<Waker>,
+}
+
+impl Resolver {
+    /// `waker` is woken at each answer.
+    pub(super) fn new(names: NameService, waker: Arc<Waker>) -> Resolver {
+        let (answer, answers) = unbounded();
+        Resolver { names, answer, answers, waker }
+    }
+
+    pub(super) fn resolve(&self, lookup: Lookup) {
+        let server = lookup.server;
+        let (names, answer, waker) = (Arc::clone(&self.names), self.answer.clone(), Arc::clone(&self.waker));
+        let thread = thread::Builder::new().name("zk-resolve".to_owned());
+        let spawned = thread.spawn(move || {
+            let resolved = panics::contain(|| names(&lookup.host, lookup.port));
+            let resolved = resolved.unwrap_or_else(|message| Err(io::Error::other(message)));
+            // Fails once the connection has ended.
+            if answer.send((server, resolved)).is_ok() {
+                let _ = waker.wake();
+            }
+        });
+        if let Err(error) = spawned {
+            let _ = self.answer.send((server, Err(error)));
+            let _ = self.waker.wake();
+        }
+    }
+
+    pub(super) fn next_answer(&self) -> Option<Answer> {
+        self.answers.try_recv().ok()
+    }
+}

@@ -1,0 +1,573 @@
+//! [`Shared`]: the machine and its transport, which the callers and the I/O thread share.
+//!
+//! One mutex guards all of it. A caller's request goes from the machine straight to the socket, as
+//! long as the socket takes it. Whatever else may follow from a call is left to the I/O thread,
+//! which is woken if it sleeps: actions, errors of the socket, an earlier deadline.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use mio::{Registry, Waker};
+
+use super::chroot::Chroot;
+use super::exchange::Continuation;
+use super::machine::{Action, Event, Machine};
+use super::servers::{Destination, NextServer, Servers};
+use super::transport::Transport;
+use crate::error::ZkError;
+use crate::support::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
+use crate::support::process::Process;
+use crate::time::{Clock, Moment, SystemClock};
+use crate::{Call, EventSink, Granted};
+
+/// The actions for the I/O thread, each with the number of the link at its time.
+pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;
+
+/// The largest number of reads of a transport in sequence. Then the callers get the mutex.
+const MAX_READS: usize = 16;
+
+/// The next address is tried beside one that does not answer after this part of the session timeout. The
+/// longest time is that of RFC 8305.
+const OVERLAP_DIVISOR: u32 = 40;
+const MAX_OVERLAP: Duration = Duration::from_millis(250);
+
+/// The likely reasons why a server has closed a connection: if it served before, and if none has served yet.
+const CLOSED: &str = "the server closed the connection, it may not be serving, or have too many connections from this \
+     machine (maxClientCnxns)";
+const CLOSED_AT_FIRST: &str = "the server closed the connection, it may not be serving, expect TLS, or have too many \
+     connections from this machine (maxClientCnxns)";
+
+pub(super) struct Shared {
+    io: Mutex<CONNECTION, Io>,
+    /// The process that opened the connection. One that it forks has no I/O thread, and must not
+    /// use the socket.
+    process: Process,
+    /// Disconnected when the I/O thread has ended.
+    pub(super) ended: Receiver<Infallible>,
+}
+
+/// See the [module](self).
+pub(super) struct Io {
+    /// `None` once the I/O thread has ended.
+    pub(super) machine: Option<Machine<Continuation>>,
+    pub(super) servers: Servers,
+    link: Option<Link>,
+    /// The transports that are being opened beside each other. The first that is open becomes the link,
+    /// and the others are closed: only one server at a time is asked to serve the session.
+    opening: Vec<Link>,
+    /// The time at which another address is tried beside those.
+    opens_another: Option<Moment>,
+    /// Counts the transports that the machine has asked for or given up.
+    pub(super) link_number: u64,
+    actions: Actions,
+    /// `None` once the I/O thread has ended: handles that are left must not keep its descriptors open.
+    poll: Option<PollHandle>,
+    /// The transport may have more to read.
+    has_more: bool,
+    /// An attempt waits for a name to be resolved, until this moment if there is one.
+    pub(super) waits_for_name: Option<Option<Moment>>,
+    /// The I/O thread sleeps until then.
+    asleep_until: Option<Moment>,
+    pub(super) status: Status,
+}
+
+/// What a connection needs of the I/O thread's poll. Each has a descriptor.
+pub(super) struct PollHandle {
+    pub(super) registry: Registry,
+    pub(super) waker: Arc<Waker>,
+}
+
+/// A transport that is in use, or is being opened.
+struct Link {
+    transport: Transport,
+    target: Destination,
+    /// The server serves the session on it.
+    is_serving: bool,
+    write_error: Option<io::Error>,
+}
+
+/// The application's view of the connection. Follows the events that it receives.
+pub(super) struct Status {
+    pub(super) sink: Option<EventSink>,
+    pub(super) contact: ContactState,
+    pub(super) granted: Granted,
+    pub(super) session_id: i64,
+    /// The server of the last contact.
+    pub(super) server: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ContactState {
+    Disconnected,
+    Connected,
+    /// The session cannot come back.
+    Lost,
+    /// By this process.
+    Closed,
+}
+
+impl Shared {
+    pub(super) fn new(io: Io, ended: Receiver<Infallible>) -> Shared {
+        Shared { io: Mutex::new(io), process: Process::current(), ended }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, CONNECTION, Io> {
+        self.io.lock()
+    }
+
+    /// Submits calls, which leave in one write if the socket takes them. Their outcomes come in
+    /// the same order. Once the session has ended, they fail here with `SessionExpired`.
+    pub(super) fn submit<const N: usize>(&self, calls: [(Call, Continuation); N], chroot: &Chroot) {
+        // Called without the mutex: a continuation may do and own anything.
+        let mut refused = Vec::new();
+        if self.is_in_its_process() {
+            self.call(|io| {
+                let now = SystemClock.now();
+                for (call, continuation) in calls {
+                    match &mut io.machine {
+                        Some(machine) => {
+                            refused.extend(machine.submit(now, call, chroot, continuation).err());
+                        }
+                        None => refused.push(continuation),
+                    }
+                }
+            });
+        } else {
+            refused.extend(calls.into_iter().map(|(_, continuation)| continuation));
+        }
+        for continuation in refused {
+            continuation.answered(Err(ZkError::SessionExpired));
+        }
+    }
+
+    /// See [`Machine::remove_watches`].
+    pub(super) fn remove_watches(&self, path: &str) {
+        if self.is_in_its_process() {
+            self.call(|io| {
+                if let Some(machine) = &mut io.machine {
+                    machine.remove_watches(path);
+                }
+            });
+        }
+    }
+
+    /// Begins to close the session. No event is reported any more.
+    pub(super) fn close(&self) {
+        if !self.is_in_its_process() {
+            return;
+        }
+        let sink = self.call(|io| {
+            io.status.contact = ContactState::Closed;
+            if let Some(machine) = &mut io.machine {
+                machine.close(SystemClock.now());
+            }
+            io.status.sink.take()
+        });
+        // Without the mutex: it may be the last handle of anything.
+        drop(sink);
+    }
+
+    pub(super) fn is_in_its_process(&self) -> bool {
+        self.process.is_current()
+    }
+
+    /// Makes a caller's call, writes what it has left to write, and wakes the I/O thread if need be.
+    fn call<T>(&self, code: impl FnOnce(&mut Io) -> T) -> T {
+        let (result, waker) = {
+            let mut io = self.lock();
+            let was_blocked = io.is_write_blocked();
+            let result = code(&mut io);
+            let wakes = io.after_call(was_blocked);
+            (result, io.poll.as_ref().filter(|_| wakes).map(|poll| Arc::clone(&poll.waker)))
+        };
+        if let Some(waker) = waker {
+            // Fails only if the process has no memory for it. The I/O thread wakes every second.
+            let _ = waker.wake();
+        }
+        result
+    }
+}
+
+impl Io {
+    pub(super) fn new(
+        machine: Machine<Continuation>,
+        servers: Servers,
+        poll: PollHandle,
+        granted: Granted,
+    ) -> Io {
+        let status = Status {
+            sink: None,
+            contact: ContactState::Disconnected,
+            granted,
+            session_id: 0,
+            server: String::new(),
+        };
+        let mut io = Io {
+            machine: Some(machine),
+            servers,
+            link: None,
+            opening: Vec::new(),
+            opens_another: None,
+            link_number: 0,
+            actions: Actions::new(),
+            poll: Some(poll),
+            has_more: false,
+            waits_for_name: None,
+            asleep_until: None,
+            status,
+        };
+        io.count_addresses();
+        io
+    }
+
+    /// Returns whether a write has failed, which the next read reports.
+    fn has_failed(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.write_error.is_some())
+    }
+
+    // ---- the callers
+
+    /// Returns whether an earlier write waits for the socket. Then the I/O thread continues it.
+    fn is_write_blocked(&mut self) -> bool {
+        self.machine.as_mut().is_some_and(|machine| !machine.outgoing().is_empty())
+    }
+
+    /// Writes what a call has left to write. Returns whether the I/O thread is to be woken.
+    fn after_call(&mut self, was_blocked: bool) -> bool {
+        if !was_blocked {
+            self.flush();
+        }
+        let Some(asleep_until) = self.asleep_until else { return false };
+        let Some(machine) = &self.machine else { return false };
+        let wakes = self.has_failed()
+            || machine.has_actions()
+            || machine.deadline().is_some_and(|deadline| deadline < asleep_until);
+        if wakes {
+            self.asleep_until = None;
+        }
+        wakes
+    }
+
+    // ---- the I/O thread
+
+    /// The address of the present connection.
+    pub(super) fn target(&self) -> Option<Destination> {
+        self.link.as_ref().map(|link| link.target)
+    }
+
+    /// Exchanges the actions to carry out for an empty queue, whose memory is used again.
+    pub(super) fn take_actions(&mut self, empty: &mut Actions) {
+        self.collect("the connection was given up");
+        std::mem::swap(&mut self.actions, empty);
+    }
+
+    /// Takes what the end of the I/O thread leaves behind, to be dropped without the mutex: it owns
+    /// continuations.
+    pub(super) fn take_rest(&mut self) -> impl Sized + use<> {
+        self.drop_link("the connection has ended");
+        (self.machine.take(), std::mem::take(&mut self.actions), self.poll.take())
+    }
+
+    /// Prepares for sleep and returns when it ends, or `None` if there is work.
+    pub(super) fn fall_asleep(&mut self, others: Option<Moment>) -> Option<Moment> {
+        let machine = self.machine.as_ref()?;
+        if self.has_more || self.has_failed() || machine.has_actions() || !self.actions.is_empty() {
+            return None;
+        }
+        let deadlines = [machine.deadline(), self.waits_for_name.flatten(), self.opens_another, others];
+        let until = deadlines.into_iter().flatten().min().unwrap_or(Moment::from_nanos(u64::MAX));
+        self.asleep_until = Some(until);
+        Some(until)
+    }
+
+    /// Handles what has happened during the sleep.
+    pub(super) fn wake_up(&mut self, link_is_ready: bool, buffer: &mut [u8]) {
+        self.asleep_until = None;
+        if link_is_ready || self.has_more || self.has_failed() {
+            self.exchange(buffer);
+        }
+        let now = SystemClock.now();
+        if let Some(machine) = &mut self.machine {
+            if machine.deadline().is_some_and(|deadline| deadline <= now) {
+                machine.timer(now);
+            }
+        }
+        self.collect("no answer");
+        self.flush();
+        if self.waits_for_name.flatten().is_some_and(|until| until <= now) {
+            self.open_again();
+        }
+        if self.opens_another.is_some_and(|at| at <= now) {
+            self.opens_another = None;
+            self.open_again();
+        }
+    }
+
+    /// Takes the answer of the name service.
+    pub(super) fn resolved(&mut self, server: usize, answer: io::Result<Vec<std::net::SocketAddr>>) {
+        self.servers.resolved(server, answer);
+        self.count_addresses();
+        if self.waits_for_name.is_some() {
+            self.open_again();
+        } else if !self.opening.is_empty() && self.opens_another.is_none() {
+            self.open_another_after(self.overlap());
+        }
+    }
+
+    /// The machine makes a pause after as many attempts as there are addresses.
+    fn count_addresses(&mut self) {
+        if let Some(machine) = &mut self.machine {
+            machine.set_addresses(self.servers.address_count());
+        }
+    }
+
+    fn open_again(&mut self) {
+        self.waits_for_name = None;
+        self.actions.push_back((self.link_number, Action::Open));
+    }
+
+    /// Returns whether a transport is being opened.
+    pub(super) fn is_opening(&self) -> bool {
+        !self.opening.is_empty()
+    }
+
+    /// Returns the next server to try.
+    pub(super) fn next_server(&mut self) -> NextServer {
+        if self.opening.is_empty() {
+            return self.servers.next(SystemClock.now());
+        }
+        // A new lap would try the same addresses a second time.
+        self.servers.next_beside().map_or(NextServer::Nothing, NextServer::Try)
+    }
+
+    /// Takes a transport that is being opened.
+    pub(super) fn add_opening(&mut self, transport: Transport, target: Destination) {
+        if let Some(machine) = self.machine.as_mut().filter(|_| !self.opening.is_empty()) {
+            machine.opening_another(SystemClock.now());
+        }
+        self.opening.push(Link { transport, target, is_serving: false, write_error: None });
+        self.open_another_after(self.overlap());
+    }
+
+    fn overlap(&self) -> Duration {
+        (self.status.granted.session_timeout / OVERLAP_DIVISOR).min(MAX_OVERLAP)
+    }
+
+    fn open_another_after(&mut self, pause: Duration) {
+        self.opens_another = self.servers.has_more().then(|| SystemClock.now().after(pause));
+    }
+
+    /// An address could not be reached. The machine learns of it when no other one is being tried.
+    pub(super) fn opening_failed(&mut self, target: Destination, why: String) {
+        self.servers.failed(target, why);
+        match self.opening.is_empty() {
+            true => self.fail(),
+            false => self.open_another_after(Duration::ZERO),
+        }
+    }
+
+    /// Opens the transports further. The first that is open becomes the link.
+    fn advance_opening(&mut self) {
+        let mut position = 0;
+        while let Some(link) = self.opening.get_mut(position) {
+            match link.transport.progress() {
+                Ok(false) => position += 1,
+                Ok(true) => {
+                    self.link = Some(self.opening.swap_remove(position));
+                    self.close_opening(None);
+                    if let Some(machine) = &mut self.machine {
+                        machine.opened(SystemClock.now());
+                    }
+                    return self.flush();
+                }
+                Err(error) => {
+                    let Link { transport, target, .. } = self.opening.remove(position);
+                    close(transport, self.poll.as_ref());
+                    self.opening_failed(target, error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Closes the transports that are being opened: because of this failure, or for the first of them.
+    fn close_opening(&mut self, failure: Option<&str>) {
+        self.opens_another = None;
+        for Link { transport, target, .. } in self.opening.drain(..) {
+            close(transport, self.poll.as_ref());
+            match failure {
+                Some(why) => self.servers.failed(target, why.to_owned()),
+                None => self.servers.put_back(target),
+            }
+        }
+    }
+
+    /// Reports to the machine that there is no transport, or no longer.
+    pub(super) fn fail(&mut self) {
+        if let Some(machine) = &mut self.machine {
+            machine.failed(SystemClock.now());
+        }
+    }
+
+    /// Opens the transport further, reads what has arrived and writes what waits.
+    fn exchange(&mut self, buffer: &mut [u8]) {
+        self.has_more = false;
+        if self.link.is_none() {
+            self.advance_opening();
+        }
+        for _ in 0..MAX_READS {
+            let (Some(link), Some(machine)) = (&mut self.link, &mut self.machine) else { return };
+            match link.transport.read(buffer) {
+                Ok(0) => {
+                    let may_expect_tls = self.status.session_id == 0 && !link.transport.is_encrypted();
+                    return self.lose_link(if may_expect_tls { CLOSED_AT_FIRST } else { CLOSED });
+                }
+                Ok(count) => {
+                    machine.received(SystemClock.now(), &buffer[..count]);
+                    self.flush();
+                    self.collect("it refused the connection, or is no ZooKeeper server");
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if let Some(error) = link.write_error.take() {
+                        self.lose_link(&error.to_string());
+                    }
+                    return;
+                }
+                Err(error) => return self.lose_link(&error.to_string()),
+            }
+        }
+        self.has_more = true;
+    }
+
+    /// Writes what the socket takes now. An error is handled after the last reads, as they may
+    /// explain it.
+    fn flush(&mut self) {
+        let (Some(link), Some(machine)) = (&mut self.link, &mut self.machine) else { return };
+        if link.write_error.is_none() {
+            link.write_error = link.transport.write(machine.outgoing()).err();
+        }
+    }
+
+    /// The server has closed the connection, or the network has.
+    fn lose_link(&mut self, why: &str) {
+        self.note_end(false);
+        self.drop_link(why);
+        self.fail();
+    }
+
+    fn note_end(&mut self, was_silent: bool) {
+        if let Some(link) = self.link.as_ref().filter(|link| link.is_serving) {
+            let was_refused = self.machine.as_ref().is_some_and(Machine::is_refused);
+            self.servers.ended(link.target, was_silent, was_refused);
+        }
+    }
+
+    fn drop_link(&mut self, why: &str) {
+        self.link_number += 1;
+        self.waits_for_name = None;
+        self.has_more = false;
+        self.close_opening(Some(why));
+        if let Some(link) = self.link.take() {
+            self.servers.failed(link.target, why.to_owned());
+            close(link.transport, self.poll.as_ref());
+        }
+    }
+
+    /// Takes the machine's actions for the I/O thread. Transports that it gives up are closed at
+    /// once, so that nothing more is written to them; `why` is logged.
+    fn collect(&mut self, why: &str) {
+        while let Some(action) = self.machine.as_mut().and_then(Machine::next_action) {
+            match action {
+                Action::Drop => {
+                    self.note_end(true);
+                    self.drop_link(why);
+                }
+                Action::Open | Action::Ended => self.drop_link(why),
+                Action::Event(Event::Connected { .. }) => {
+                    if let Some(link) = &mut self.link {
+                        link.is_serving = true;
+                        self.servers.succeeded(link.target);
+                    }
+                }
+                Action::Event(_) | Action::Reply(..) => {}
+            }
+            self.actions.push_back((self.link_number, action));
+        }
+    }
+}
+
+/// Closes a transport. Without a poll, dropping it does so.
+fn close(transport: Transport, poll: Option<&PollHandle>) {
+    if let Some(poll) = poll {
+        transport.close(&poll.registry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Config;
+    use crate::tests::eventually;
+    use mio::{Poll, Token};
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    fn io(servers: &[String], session_timeout: Duration) -> (Poll, Io) {
+        let touch_paths = ["/touch", "/touch/none"];
+        let config =
+            Config { session_timeout, credentials: Vec::new(), max_frame: 1 << 20, touch_paths, seed: 1 };
+        let machine = Machine::new(config, SystemClock.now());
+        let poll = Poll::new().unwrap();
+        let waker = Arc::new(Waker::new(poll.registry(), Token(0)).unwrap());
+        let handle = PollHandle { registry: poll.registry().try_clone().unwrap(), waker };
+        let servers = Servers::new(servers, Duration::ZERO, 1);
+        let mut io = Io::new(machine, servers, handle, Granted::new(session_timeout));
+        io.take_actions(&mut Actions::new());
+        (poll, io)
+    }
+
+    /// Two connect requests at once would be two sessions, or one session that two servers serve.
+    #[test]
+    fn of_two_transports_that_open_one_is_greeted_and_the_other_closed() {
+        let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+        let (poll, mut io) = io(&addresses, Duration::from_secs(30));
+        for _ in 0..2 {
+            let NextServer::Try(target) = io.next_server() else { panic!("two addresses are known") };
+            let transport =
+                Transport::connect(target.address, Default::default(), poll.registry(), Token(1)).unwrap();
+            io.add_opening(transport, target);
+        }
+        assert_eq!(io.next_server(), NextServer::Nothing, "no second lap beside the first");
+        eventually("one is open", || {
+            io.wake_up(true, &mut [0; 64]);
+            io.target().is_some()
+        });
+        assert!(!io.is_opening());
+        let received = listeners.map(|listener| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            let mut bytes = Vec::new();
+            let has_ended = stream.read_to_end(&mut bytes).is_ok();
+            (bytes.len(), has_ended)
+        });
+        let mut received = received;
+        received.sort_unstable();
+        assert_eq!(received, [(0, true), (4 + 45, false)]);
+    }
+
+    #[test]
+    fn call_wakes_the_io_thread_only_for_an_earlier_deadline() {
+        let (_poll, mut io) = io(&["127.0.0.1:1".to_owned()], Duration::from_secs(30));
+        let deadline = io.machine.as_ref().and_then(Machine::deadline).unwrap();
+        io.asleep_until = Some(deadline);
+        assert!(!io.after_call(false));
+        assert_eq!(io.asleep_until, Some(deadline));
+        io.asleep_until = Some(deadline.after(Duration::from_millis(1)));
+        assert!(io.after_call(false));
+        assert_eq!(io.asleep_until, None, "it is woken once");
+    }
+}

@@ -1,0 +1,90 @@
+//! Tests of the connection against small servers on the loopback interface.
+
+mod calls;
+#[cfg(feature = "tls")]
+#[allow(dead_code, unreachable_pub, reason = "shared with other crates, of which each uses a part")]
+#[path = "../../src/tests/certificates.rs"]
+pub(crate) mod certificates;
+mod connecting;
+mod ending;
+#[allow(dead_code, reason = "shared with other crates, of which each uses a part")]
+#[path = "../../src/tests/log.rs"]
+mod log;
+mod outages;
+#[allow(unreachable_pub, reason = "shared with other crates")]
+#[path = "../../src/tests/panics.rs"]
+mod panics;
+mod probing;
+mod server;
+#[cfg(feature = "tls")]
+mod tls;
+#[allow(dead_code, unreachable_pub, reason = "shared with other crates, of which each uses a part")]
+#[path = "../../src/tests/wait.rs"]
+pub(crate) mod wait;
+#[path = "../../src/tests/watchdog.rs"]
+mod watchdog;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded, never, unbounded};
+
+#[cfg(feature = "tls")]
+pub(crate) use self::log::logged_down_to;
+pub(crate) use self::wait::{deadline, eventually};
+use crate::connection::{Connection, ConnectionOptions};
+use crate::{ClientEvent, ConnectError, ConnectString};
+
+type Result<T> = std::result::Result<T, ConnectError>;
+
+/// Long enough for nothing to happen by itself within a test.
+const LONG: Duration = Duration::from_secs(300);
+
+/// Must be called before a connection is opened. Ends the run where a test cannot fail itself.
+fn begin() {
+    panics::watch();
+    watchdog::watch_this_test(4 * deadline());
+}
+
+/// Makes a call that may block forever on another thread, and returns a channel for its outcome.
+pub(crate) fn in_background<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    let (outcome, returned) = bounded(1);
+    thread::spawn(move || drop(outcome.send(call())));
+    returned
+}
+
+/// The next message on a channel, which must arrive before the deadline.
+#[track_caller]
+pub(crate) fn next<T>(channel: &Receiver<T>) -> T {
+    match channel.recv_timeout(deadline()) {
+        Ok(message) => message,
+        Err(error) => panic!("no message within {:?}: {error}", deadline()),
+    }
+}
+
+fn connect_with(servers: &str, options: &ConnectionOptions) -> Result<Arc<Connection>> {
+    begin();
+    let deadline = Instant::now().checked_add(options.session_timeout);
+    Connection::connect(&ConnectString::parse(servers)?, options, deadline, &never())
+}
+
+fn connect(servers: &str) -> Arc<Connection> {
+    connect_with(servers, &ConnectionOptions::new(LONG)).unwrap()
+}
+
+/// The message of the error of connecting within this time.
+fn connect_error(servers: &str, session_timeout: Duration) -> String {
+    connect_with(servers, &ConnectionOptions::new(session_timeout)).unwrap_err().to_string()
+}
+
+fn events_of(connection: &Connection) -> Receiver<ClientEvent> {
+    let (sender, events) = unbounded();
+    assert!(connection.subscribe(Arc::new(move |event| drop(sender.send(event)))), "there is contact");
+    events
+}
+
+/// Returns whether it reports a connection, or what the probe has found out on it at any time later.
+fn is_connected(event: &ClientEvent) -> bool {
+    matches!(event, ClientEvent::Connected(_) | ClientEvent::ReportDelay(_))
+}

@@ -1,0 +1,240 @@
+//! Requests and their replies.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::thread;
+
+use crossbeam_channel::bounded;
+
+use super::server::{Client, Server, answer, refused, replied};
+use super::*;
+use crate::Names;
+use crate::codec::{EventKind, MAX_REQUEST, OpCode, Request, WatchEvent};
+use crate::error::ZkError;
+use crate::tests::{eventually, next};
+use crate::{Acl, CreateMode, Done, Enqueued, Op, OpOutcome, Reply, Transacted};
+use crate::{Call, Verbs};
+
+#[test]
+fn each_call_returns_its_reply() {
+    let server = Server::start();
+    let connection = connect(&server.address());
+    let acl = Acl::open_unsafe();
+    assert_eq!(connection.create("/a", b"x", &acl, CreateMode::Persistent).unwrap(), "/a");
+    let sequential = connection.create("/a-", b"", &acl, CreateMode::EphemeralSequential).unwrap();
+    assert_eq!(sequential, "/a-0000000003");
+    assert_eq!(connection.exists("/a", true).unwrap().unwrap().czxid, 5);
+    assert_eq!(connection.get_children("/a", true).unwrap(), Names::from_iter(["child of /a"]));
+    assert_eq!(connection.get_data("/a", true).unwrap().0, b"data");
+    assert_eq!(connection.set_data("/a", b"y", Some(3)).unwrap().czxid, 5);
+    connection.delete("/a", None).unwrap();
+}
+
+#[test]
+fn error_of_the_server_is_that_of_the_call() {
+    let server = Server::with(|mut client| client.serve_by(|xid, _| refused(xid, ZkError::NoNode)));
+    let connection = connect(&server.address());
+    assert_eq!(connection.exists("/a", false), Ok(None));
+    assert_eq!(connection.delete("/a", None), Err(ZkError::NoNode));
+    assert_eq!(connection.create_and_list("/a", "x-", b"", &[]), Err(ZkError::NoNode));
+}
+
+/// A server before 3.5, which answers an unknown operation with an error and closes the connection.
+fn serve_as_before_3_5(client: &mut Client) {
+    if client.accept().is_none() {
+        return;
+    }
+    while let Some(frame) = client.read() {
+        let (xid, request) = Request::decode(&frame).unwrap();
+        let number = i32::from_be_bytes(frame[4..8].try_into().unwrap());
+        if [OpCode::Create2.number(), OpCode::CreateContainer.number()].contains(&number) {
+            client.write(&refused(xid, ZkError::Unimplemented));
+            return;
+        }
+        let bytes = match request {
+            Request::Call(Call::Create { path, .. }) => {
+                replied(xid, &Reply::Created { path: format!("{path}0000000003"), stat: None })
+            }
+            request => answer(xid, &request),
+        };
+        client.write(&bytes);
+    }
+}
+
+#[test]
+fn znodes_are_created_on_servers_before_3_5_after_one_lost_connection() {
+    let server = Server::with(|mut client| serve_as_before_3_5(&mut client));
+    let connection = connect(&server.address());
+    let acl = Acl::open_unsafe();
+    let sequential = || connection.create("/a-", b"", &acl, CreateMode::EphemeralSequential);
+    assert_eq!(sequential(), Err(ZkError::ConnectionLoss));
+    assert_eq!(sequential().unwrap(), "/a-0000000003");
+    let enqueued = connection.create_and_list("/dir", "x-", b"", &acl).unwrap();
+    let expected = Enqueued::new("/dir/x-0000000003".to_owned(), Ok(Names::from_iter(["child of /dir"])));
+    assert_eq!(enqueued, expected, "without metadata");
+    let container = connection.create("/c", b"", &acl, CreateMode::Container);
+    assert_eq!(container, Err(ZkError::Unimplemented));
+}
+
+#[test]
+fn create_and_list_leave_in_one_write() {
+    let (lengths, reads) = bounded(10);
+    let server = Server::with(move |mut client| {
+        if client.accept().is_none() {
+            return;
+        }
+        let mut buffer = vec![0; 4096];
+        while let Ok(count @ 1..) = client.stream.read(&mut buffer) {
+            lengths.send(count).unwrap();
+            let mut frames = crate::codec::Frames::new(4096);
+            frames.push(&buffer[..count]);
+            while let Some(frame) = frames.next_frame().unwrap() {
+                let (xid, request) = Request::decode(frame).unwrap();
+                let bytes = answer(xid, &request);
+                client.write(&bytes);
+            }
+        }
+    });
+    let connection = connect(&server.address());
+    let Enqueued { path, children: listed, .. } =
+        connection.create_and_list("/dir", "x-", b"me", &Acl::open_unsafe()).unwrap();
+    assert_eq!((path.as_str(), listed.unwrap()), ("/dir/x-0000000003", Names::from_iter(["child of /dir"])));
+    next(&reads);
+    assert!(reads.try_recv().is_err(), "there was one read");
+}
+
+#[test]
+fn chroot_is_added_to_requests_and_removed_from_replies_and_events() {
+    let server = Server::with(|mut client| {
+        client.serve_by(|xid, request| {
+            let mut bytes = answer(xid, request);
+            if matches!(request, Request::Call(Call::Exists { .. })) {
+                for path in ["/zookeeper/x", "/zoo", "/other", "/zoo/dir/x"] {
+                    WatchEvent { kind: EventKind::Deleted, path }.encode(9, &mut bytes);
+                }
+            }
+            bytes
+        });
+    });
+    let connection = connect(&format!("{}/zoo", server.address()));
+    let events = events_of(&connection);
+    let acl = Acl::open_unsafe();
+    assert_eq!(connection.get_children("/", false).unwrap(), Names::from_iter(["child of /zoo"]));
+    assert_eq!(
+        connection.create("/a-", b"", &acl, CreateMode::PersistentSequential).unwrap(),
+        "/a-0000000003"
+    );
+    let Enqueued { path, children: listed, .. } =
+        connection.create_and_list("/dir", "x-", b"", &acl).unwrap();
+    assert_eq!(
+        (path.as_str(), listed.unwrap()),
+        ("/dir/x-0000000003", Names::from_iter(["child of /zoo/dir"]))
+    );
+    connection.exists("/dir/x", true).unwrap();
+    let deleted = |path: &str| ClientEvent::NodeChanged { path: path.to_owned(), is_deleted: true };
+    let mut changes = events.iter().filter(|event| !is_connected(event));
+    assert_eq!([changes.next(), changes.next()], [Some(deleted("/")), Some(deleted("/dir/x"))]);
+}
+
+#[test]
+fn request_longer_than_servers_accept_is_refused_before_it_is_sent() {
+    let server = Server::start();
+    let connection = connect(&server.address());
+    // The path, the lengths, the header and the version.
+    let overhead = 2 + 4 + 4 + 8 + 4;
+    let longest = vec![0; MAX_REQUEST - overhead];
+    connection.set_data("/a", &longest, None).unwrap();
+    let longer = vec![0; MAX_REQUEST - overhead + 1];
+    assert_eq!(connection.set_data("/a", &longer, None).unwrap_err(), ZkError::BadArguments);
+    let acl = [Acl::new(crate::Permissions::ALL, "digest", "x".repeat(MAX_REQUEST))];
+    let created = connection.create("/a", b"", &acl, CreateMode::Persistent);
+    assert_eq!(created, Err(ZkError::BadArguments));
+    connection.get_data("/a", false).unwrap();
+}
+
+#[test]
+fn requests_of_many_threads_are_answered_while_the_socket_is_full() {
+    let server = Server::with(|mut client| {
+        client.serve_by(|xid, request| match request {
+            // As long as the request.
+            Request::Call(Call::SetData { data, .. }) => {
+                let path = "x".repeat(data.len());
+                let mut bytes = answer(xid, request);
+                WatchEvent { kind: EventKind::Created, path: &path }.encode(9, &mut bytes);
+                bytes
+            }
+            request => answer(xid, request),
+        });
+    });
+    let connection = connect(&server.address());
+    let events = events_of(&connection);
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let connection = Arc::clone(&connection);
+            thread::spawn(move || {
+                for _ in 0..5 {
+                    connection.set_data("/a", &vec![0; 900_000], None).unwrap();
+                    connection.get_data("/a", false).unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let large =
+        |event: ClientEvent| matches!(event, ClientEvent::NodeChanged { path, .. } if path.len() == 900_000);
+    let mut count = 0;
+    eventually("all events come", || {
+        count += events.try_iter().filter(|event| large(event.clone())).count();
+        count == 40
+    });
+}
+
+#[test]
+fn long_listing_is_read() {
+    let names: Names = (0..200_000).map(|number| format!("x-{number:032}")).collect();
+    let listed = names.clone();
+    let server = Server::with(move |mut client| {
+        let names = names.clone();
+        client.serve_by(move |xid, _| replied(xid, &Reply::Children(names.clone())));
+    });
+    let connection = connect(&server.address());
+    assert_eq!(connection.get_children("/a", false).unwrap(), listed);
+}
+
+#[test]
+fn panics_of_continuations_and_of_the_event_sink_end_nothing() {
+    let server = Server::with(|mut client| {
+        client.serve_by(|xid, request| {
+            let mut bytes = answer(xid, request);
+            WatchEvent { kind: EventKind::Created, path: "/a" }.encode(9, &mut bytes);
+            bytes
+        });
+    });
+    let connection = connect(&server.address());
+    connection.subscribe(Arc::new(|_| panic!("on purpose")));
+    for _ in 0..3 {
+        let done = Done::new(|_| panic!("on purpose"));
+        connection.submit(Call::exists("/a", false).call, done);
+        connection.exists("/a", true).unwrap();
+    }
+}
+
+#[test]
+fn transaction_that_a_lost_session_ends_is_no_failed_operation() {
+    let failed = |error| Transacted::Failed { position: 0, error };
+    let committed = |count| Transacted::Committed(vec![OpOutcome::Checked; count]);
+    let answers = [
+        (failed(ZkError::SessionExpired), Err(ZkError::SessionExpired)),
+        (failed(ZkError::SessionMoved), Err(ZkError::SessionMoved)),
+        (failed(ZkError::NoNode), Ok(failed(ZkError::NoNode))),
+        (committed(1), Ok(committed(1))),
+        (committed(2), Err(ZkError::MarshallingError)),
+    ];
+    for (transacted, expected) in answers {
+        let reply = Reply::Multi(transacted);
+        let server = Server::with(move |mut client| client.serve_by(|xid, _| replied(xid, &reply)));
+        let connection = connect(&server.address());
+        let check = Op::Check { path: "/a".to_owned(), version: None };
+        assert_eq!(connection.transact(&[check]), expected);
+    }
+}

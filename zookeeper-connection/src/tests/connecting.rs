@@ -1,0 +1,286 @@
+//! What connecting does on good and bad servers.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::server::{Client, SESSION, Seen, Server, accepted, answer, refused};
+use super::*;
+use crate::Credential;
+use crate::Names;
+use crate::Verbs;
+use crate::codec::{AUTHENTICATION_REQUIRED, ConnectAnswer, Control, ReplyHeader, Request};
+use crate::error::ZkError;
+use crate::resolver::NameService;
+use crate::tests::{deadline, eventually, next, wait::scaled};
+
+/// Returns how long connecting to bad servers may take.
+fn short() -> Duration {
+    scaled(Duration::from_millis(800))
+}
+
+/// The address of a port on which nobody listens.
+fn unused_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// An address to which connections are made, but never accepted.
+fn silent_server() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+fn names(resolve: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> NameService {
+    Arc::new(move |host, _port| resolve(host))
+}
+
+#[test]
+fn connecting_returns_an_established_session() {
+    let server = Server::start();
+    let connection = connect(&server.address());
+    assert_eq!(connection.session_id(), SESSION);
+    assert_eq!(connection.server(), server.address());
+    assert_eq!(connection.granted().session_timeout, LONG);
+    assert!(matches!(next(&server.seen), Seen::Connected(request) if request.session_id == 0));
+    assert_eq!(connection.get_data("/a", false).unwrap().0, b"data");
+}
+
+#[test]
+fn error_has_the_outcome_of_every_server() {
+    let closing = Server::with(drop);
+    let garbage = Server::with(|mut client| client.write(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
+    let refusing = Server::with(|mut client| {
+        client.read_connect();
+        let mut frame = Vec::new();
+        ConnectAnswer::ReadOnlyServer.encode(&mut frame);
+        client.write(&frame);
+        while client.read().is_some() {}
+    });
+    let half = Server::with(|mut client| {
+        client.write(&accepted(10_000, SESSION)[..20]);
+        while client.read().is_some() {}
+    });
+    let (_silent, silent) = silent_server();
+    let unused = unused_address();
+    let servers = [
+        (closing.address(), "the server closed the connection, it may not be serving, expect TLS, or have"),
+        (garbage.address(), "it refused the connection, or is no ZooKeeper server"),
+        (refusing.address(), "it refused the connection, or is no ZooKeeper server"),
+        (half.address(), "no answer"),
+        (silent, "no answer"),
+        (unused, "Connection refused"),
+    ];
+    let list: Vec<_> = servers.iter().map(|(address, _)| address.as_str()).collect();
+    let error = connect_error(&list.join(","), 3 * short());
+    for (address, outcome) in servers {
+        assert!(error.contains(&format!("{address} ({outcome}")), "{outcome}: {error}");
+    }
+}
+
+#[test]
+fn connecting_takes_no_longer_than_the_session_timeout() {
+    let (_silent, silent) = silent_server();
+    for servers in [silent, unused_address()] {
+        let begun = Instant::now();
+        let error = connect_error(&servers, short());
+        assert!(error.contains(&servers), "{error}");
+        assert!(begun.elapsed() >= short());
+        assert!(begun.elapsed() < short() + deadline() / 10);
+    }
+}
+
+#[test]
+fn one_good_server_suffices() {
+    let bad = Server::with(drop);
+    let (_silent, silent) = silent_server();
+    let good = Server::start();
+    let servers = format!("{},{},{silent},{}", unused_address(), bad.address(), good.address());
+    for _ in 0..5 {
+        let connection = connect_with(&servers, &ConnectionOptions::new(4 * short())).unwrap();
+        assert_eq!(connection.server(), good.address());
+        connection.close();
+    }
+}
+
+#[test]
+fn answer_may_come_byte_by_byte() {
+    let server = Server::with(|mut client| {
+        let Some(request) = client.read_connect() else { return };
+        for byte in accepted(request.timeout_ms, SESSION) {
+            client.write(&[byte]);
+            thread::yield_now();
+        }
+        while let Some(frame) = client.read() {
+            let (xid, request) = Request::decode(&frame).unwrap();
+            answer(xid, &request).iter().for_each(|byte| client.write(&[*byte]));
+        }
+    });
+    let connection = connect(&server.address());
+    assert_eq!(connection.get_children("/a", false).unwrap(), Names::from_iter(["child of /a"]));
+}
+
+#[test]
+fn credentials_are_sent_first_and_refused_ones_are_an_error() {
+    let secret = || Credential { scheme: "digest".to_owned(), auth: b"user:secret".to_vec() };
+    let mut options = ConnectionOptions::new(LONG);
+    options.credentials = vec![secret(), secret()];
+    let server = Server::start();
+    let connection = connect_with(&server.address(), &options).unwrap();
+    connection.exists("/a", false).unwrap();
+    next(&server.seen);
+    let seen: Vec<_> = (0..3).map(|_| next(&server.seen)).collect();
+    let expected = ["Auth", "Auth", "Exists(\"/a\")"].map(|request| Seen::Request(request.to_owned()));
+    assert_eq!(seen, expected);
+
+    let refusing = Server::with(|mut client| {
+        client.serve_by(|xid, request| match request {
+            Request::Control(Control::Auth { .. }) => refused(xid, ZkError::AuthFailed),
+            request => answer(xid, request),
+        });
+    });
+    let error = connect_with(&refusing.address(), &options).unwrap_err();
+    assert!(matches!(error, ConnectError::CredentialsRefused { .. }), "{error}");
+    assert!(error.to_string().contains(&refusing.address()), "{error}");
+    for text in [format!("{options:?}"), format!("{connection:?}"), error.to_string(), format!("{error:?}")] {
+        assert!(!text.contains("secret"), "{text}");
+    }
+}
+
+#[test]
+fn name_with_several_addresses_is_tried_at_each() {
+    let good = Server::start();
+    let addresses: Vec<SocketAddr> =
+        [unused_address(), good.address()].iter().map(|address| address.parse().unwrap()).collect();
+    let mut options = ConnectionOptions::new(LONG);
+    options.names = names(move |_| Ok(addresses.clone()));
+    for _ in 0..5 {
+        let connection = connect_with("zk:2181", &options).unwrap();
+        assert_eq!(connection.server(), format!("zk:2181 ({})", good.address()));
+    }
+}
+
+#[test]
+fn name_service_that_hangs_or_fails_for_one_name_stops_no_other() {
+    let good = Server::start();
+    let address: SocketAddr = good.address().parse().unwrap();
+    let (hold, held) = crossbeam_channel::bounded::<()>(0);
+    let mut options = ConnectionOptions::new(LONG);
+    options.names = names(move |host| match host {
+        "stuck" => {
+            let _ = held.recv();
+            Err(io::Error::other("too late"))
+        }
+        "bad" => Err(io::Error::other("no such name")),
+        "broken" => panic!("on purpose"),
+        _ => Ok(vec![address]),
+    });
+    let connection = connect_with("stuck,bad,broken,good", &options).unwrap();
+    assert!(connection.exists("/a", false).is_ok());
+    options.session_timeout = short();
+    let error = connect_with("stuck,bad,broken", &options).unwrap_err().to_string();
+    for outcome in ["stuck:2181 (its name was not", "bad:2181 (no such name)", "broken:2181 (on purpose)"] {
+        assert!(error.contains(outcome), "{outcome}: {error}");
+    }
+    drop(hold);
+}
+
+#[test]
+fn server_that_accepts_and_closes_is_not_asked_without_a_pause() {
+    let closing = Server::with(drop);
+    connect_error(&closing.address(), short());
+    // Pauses grow from 20 ms to a twentieth of the session timeout.
+    assert!(closing.connections.load(Ordering::SeqCst) < 60);
+}
+
+/// Serves sessions, and answers every request of theirs by demanding an authentication, as a server with
+/// `enforce.auth.enabled` does.
+fn serve_none_without_authentication(client: &mut Client) {
+    let Some(request) = client.read_connect() else { return };
+    client.write(&accepted(request.timeout_ms, SESSION));
+    if let Some(frame) = client.read() {
+        let (xid, _) = Request::decode(&frame).unwrap();
+        let mut reply = Vec::new();
+        ReplyHeader { xid, zxid: 0, error: AUTHENTICATION_REQUIRED }.encode(&mut reply);
+        client.write(&reply);
+    }
+}
+
+#[test]
+fn server_that_demands_an_authentication_refuses_a_session_at_once() {
+    let demanding = Server::with(|mut client| serve_none_without_authentication(&mut client));
+    begin();
+    let servers = ConnectString::parse(&demanding.address()).unwrap();
+    let error = Connection::connect(&servers, &ConnectionOptions::new(LONG), None, &never()).unwrap_err();
+    assert!(matches!(error, ConnectError::CredentialsRefused { .. }), "{error:?}");
+    assert!(error.to_string().contains("requires SASL authentication"), "{error}");
+}
+
+#[test]
+fn session_without_an_authentication_that_servers_begin_to_demand_is_lost() {
+    let demands = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&demands);
+    let server = Server::with(move |mut client| match begun.load(Ordering::SeqCst) {
+        true => serve_none_without_authentication(&mut client),
+        false => client.serve(),
+    });
+    let options = ConnectionOptions::new(scaled(Duration::from_millis(1000)));
+    let connection = connect_with(&server.address(), &options).unwrap();
+    demands.store(true, Ordering::SeqCst);
+    server.disconnect();
+    eventually("the session is lost", || connection.exists("/a", false) == Err(ZkError::SessionExpired));
+    let before = server.connections.load(Ordering::SeqCst);
+    thread::sleep(options.session_timeout);
+    assert_eq!(server.connections.load(Ordering::SeqCst), before, "it is not presented again");
+}
+
+#[test]
+fn clickhouse_keeper_is_refused_by_name() {
+    let keeper = Server::with(|mut client| {
+        if client.read_connect().is_some() {
+            let mut frame = Vec::new();
+            ConnectAnswer::ClickHouseKeeper.encode(&mut frame);
+            client.write(&frame);
+            while client.read().is_some() {}
+        }
+    });
+    let error = connect_with(&keeper.address(), &ConnectionOptions::new(LONG)).unwrap_err();
+    assert!(matches!(error, ConnectError::NotZooKeeper { .. }), "{error:?}");
+    assert!(error.to_string().contains("ClickHouse Keeper"), "{error}");
+}
+
+/// An address that swallows what is sent to it, as that of a host that is down.
+fn black_hole() -> (TcpListener, Vec<mio::net::TcpStream>, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    // They fill its queue.
+    let streams = (0..3).map(|_| mio::net::TcpStream::connect(address).unwrap()).collect();
+    (listener, streams, address.to_string())
+}
+
+#[test]
+fn healthy_server_is_found_beside_ten_addresses_that_swallow_everything() {
+    let holes: Vec<_> = (0..10).map(|_| black_hole()).collect();
+    let server = Server::start();
+    let mut list: Vec<_> = holes.iter().map(|(_, _, address)| address.clone()).collect();
+    list.push(server.address());
+    let options = ConnectionOptions::new(scaled(Duration::from_secs(4)));
+    let begun = Instant::now();
+    let connection = connect_with(&list.join(","), &options).unwrap();
+    // A tenth of a second each.
+    assert!(begun.elapsed() < options.session_timeout / 2, "{:?}", begun.elapsed());
+    let events = events_of(&connection);
+    for _ in 0..3 {
+        let begun = Instant::now();
+        server.disconnect();
+        eventually("the disconnect is reported", || {
+            events.try_iter().any(|event| event == ClientEvent::Disconnected)
+        });
+        while !is_connected(&next(&events)) {}
+        assert!(begun.elapsed() < options.session_timeout / 8, "{:?}", begun.elapsed());
+    }
+}

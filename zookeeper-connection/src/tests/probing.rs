@@ -1,0 +1,185 @@
+//! What a connection finds out about the servers' ticks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::server::{MIN_TIMEOUT_MS, SESSION, Server, accepted, answer};
+use super::*;
+use crate::Granted;
+use crate::Verbs;
+use crate::codec::{ConnectRequest, Control, Request};
+use crate::tests::{eventually, next};
+
+/// Two of a server's ticks are its minimum session timeout.
+fn report_delay(shortest_timeout_ms: i32) -> Duration {
+    let tick = Duration::from_millis(u64::from(shortest_timeout_ms.unsigned_abs())) / 2;
+    Granted::new(LONG).with_tick(tick).report_delay
+}
+
+/// Connects with a session timeout in which nothing happens, and believes ticks of any length.
+fn connect(servers: &str) -> Arc<Connection> {
+    connect_with_max_tick(servers, Duration::ZERO)
+}
+
+fn connect_with_max_tick(servers: &str, max_tick: Duration) -> Arc<Connection> {
+    let options = ConnectionOptions { max_tick: Some(max_tick), ..ConnectionOptions::new(LONG) };
+    connect_with(servers, &options).unwrap()
+}
+
+/// The minimum session timeout may be less than two ticks.
+#[test]
+fn tick_is_not_taken_for_less_than_the_application_states() {
+    let server = Server::start();
+    let stated = Duration::from_secs(1);
+    let connection = connect_with_max_tick(&server.address(), stated);
+    let delay = Granted::new(LONG).with_tick(stated).report_delay;
+    eventually("the answer comes", || connection.granted().report_delay == delay);
+    let connection = super::connect(&server.address());
+    let delay = Granted::new(LONG).with_tick(crate::DEFAULT_TICK).report_delay;
+    eventually("the answer comes", || connection.granted().report_delay == delay);
+}
+
+#[test]
+fn report_delay_follows_from_the_servers_minimum_session_timeout() {
+    let server = Server::start();
+    let connection = connect(&server.address());
+    let events = events_of(&connection);
+    eventually("the answer comes", || connection.granted().report_delay == report_delay(MIN_TIMEOUT_MS));
+    assert_eq!(connection.granted().session_timeout, LONG);
+    // Unless the answer came before the subscription.
+    for event in events.try_iter() {
+        assert_eq!(event, ClientEvent::ReportDelay(report_delay(MIN_TIMEOUT_MS)));
+    }
+}
+
+#[test]
+fn session_of_the_probe_is_closed() {
+    let (sender, closed) = unbounded();
+    let server = Server::with(move |mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        client.write(&accepted(request.timeout_ms.max(MIN_TIMEOUT_MS), SESSION));
+        if request.timeout_ms == 1 {
+            let frame = client.read().unwrap();
+            sender.send(Request::decode(&frame).unwrap().1 == Request::Control(Control::Close)).unwrap();
+        } else {
+            client.answer_first_ping();
+        }
+        while client.read().is_some() {}
+    });
+    let _connection = connect(&server.address());
+    assert!(next(&closed));
+}
+
+#[test]
+fn probe_without_an_answer_changes_nothing() {
+    let server = Server::with(|mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        if request.timeout_ms != 1 {
+            client.write(&accepted(request.timeout_ms, SESSION));
+            client.answer_first_ping();
+            while client.read().is_some() {}
+        }
+    });
+    let connection = super::connect(&server.address());
+    eventually("the probe comes", || server.connections.load(Ordering::SeqCst) == 2);
+    assert_eq!(connection.granted().report_delay, Granted::new(LONG).report_delay);
+}
+
+#[test]
+fn stated_tick_counts_while_no_probe_is_answered_and_a_longer_one_when_one_is() {
+    let probes = AtomicUsize::new(0);
+    let server = Server::with(move |mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        if request.timeout_ms == 1 && probes.fetch_add(1, Ordering::SeqCst) < 2 {
+            return;
+        }
+        client.write(&accepted(request.timeout_ms.clamp(MIN_TIMEOUT_MS, 500), SESSION));
+        client.serve_accepted(|xid, request| (answer(xid, request), true));
+    });
+    let stated = Duration::from_millis(50);
+    let connection = connect_with_max_tick(&server.address(), stated);
+    let granted = Granted::new(connection.granted().session_timeout);
+    // The second probe comes after the session timeout of half a second.
+    let delay = granted.with_tick(stated).report_delay;
+    eventually("what is stated counts", || connection.granted().report_delay == delay);
+    let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
+    eventually("the answer counts", || {
+        connection.granted().report_delay == granted.with_tick(tick).report_delay
+    });
+}
+
+#[test]
+fn probe_without_an_answer_is_repeated() {
+    let probes = AtomicUsize::new(0);
+    let server = Server::with(move |mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        if request.timeout_ms == 1 && probes.fetch_add(1, Ordering::SeqCst) < 2 {
+            return;
+        }
+        client.write(&accepted(request.timeout_ms.clamp(MIN_TIMEOUT_MS, 500), SESSION));
+        client.serve_accepted(|xid, request| (answer(xid, request), true));
+    });
+    let connection = connect(&server.address());
+    let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
+    let delay = Granted::new(connection.granted().session_timeout).with_tick(tick).report_delay;
+    eventually("it is answered", || connection.granted().report_delay == delay);
+}
+
+#[test]
+fn server_that_never_stops_answering_the_probe_keeps_no_thread() {
+    let server = Server::with(|mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        client.write(&accepted(request.timeout_ms.max(MIN_TIMEOUT_MS), SESSION));
+        if request.timeout_ms != 1 {
+            client.serve_accepted(|xid, request| (answer(xid, request), true));
+            return;
+        }
+        let flood = vec![0; 1 << 16];
+        while client.stream.write_all(&flood).is_ok() {}
+    });
+    let connection = connect(&server.address());
+    for _ in 0..100 {
+        connection.exists("/a", false).unwrap();
+    }
+}
+
+#[test]
+fn server_is_asked_again_only_if_it_grants_another_session_timeout() {
+    let long_ms = i32::try_from(LONG.as_millis()).unwrap();
+    let [shortest, granted, probes] = [8000, long_ms, 0].map(|value| Arc::new(AtomicI32::new(value)));
+    let (min, max, asked) = (Arc::clone(&shortest), Arc::clone(&granted), Arc::clone(&probes));
+    let server = Server::with(move |mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        let is_probe = request.timeout_ms == 1;
+        asked.fetch_add(i32::from(is_probe), Ordering::SeqCst);
+        let timeout = if is_probe { &min } else { &max };
+        client.write(&accepted(timeout.load(Ordering::SeqCst), SESSION));
+        if !is_probe && request.session_id == 0 {
+            client.answer_first_ping();
+        }
+        while client.read().is_some() {}
+    });
+    let connection = connect(&server.address());
+    eventually("the answer comes", || connection.granted().report_delay == report_delay(8000));
+    // The tick, the grant, and the longest tick by then. The first change is not noticed.
+    let changes = [(20_000, 0, 8000), (2000, 1000, 8000), (10_000, 0, 10_000), (30_000, 0, 10_000)];
+    for ((tick, less, longest), questions) in changes.into_iter().zip([1, 2, 3, 3]) {
+        let is_known = questions == probes.load(Ordering::SeqCst);
+        shortest.store(tick, Ordering::SeqCst);
+        granted.store(long_ms - less, Ordering::SeqCst);
+        let events = events_of(&connection);
+        server.disconnect();
+        let mut delays = events.iter().filter_map(|event| match event {
+            ClientEvent::Connected(granted) => Some(granted.report_delay),
+            ClientEvent::ReportDelay(report_delay) => Some(report_delay),
+            _ => None,
+        });
+        if !is_known {
+            let timeout = Duration::from_millis(u64::from((long_ms - less).unsigned_abs()));
+            assert_eq!(delays.next(), Some(Granted::new(timeout).report_delay), "before the answer");
+        }
+        assert_eq!(delays.next(), Some(report_delay(longest)), "tick {tick}");
+        assert_eq!(probes.load(Ordering::SeqCst), questions, "tick {tick}");
+    }
+}

@@ -1,0 +1,134 @@
+//! The clock of the lease: monotonic, and running on while the process is stopped or the machine
+//! sleeps.
+//!
+//! `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads on Linux, stands still while a machine is
+//! suspended: a lease measured by it would outlive the session. `CLOCK_BOOTTIME` counts that time.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The longest time that a thread sleeps before it reads this clock again. A sleep does not count
+/// the time in which the machine is suspended, so a deadline that passes meanwhile is noticed this
+/// late. Waking up once a second costs next to nothing.
+pub const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// A point in time on the clock of the lease.
+///
+/// The clock is monotonic. On Linux and Android it counts the time during which the machine is
+/// suspended; elsewhere it may not. Moments of different processes cannot be compared.
+// In nanoseconds since an origin that the process does not choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// Returns the present moment.
+    #[must_use]
+    pub fn now() -> Moment {
+        SystemClock.now()
+    }
+
+    /// Returns whether the clock counts the time during which the machine is suspended.
+    ///
+    /// Where it does not, a machine that wakes up may believe for too long that it owns a lock.
+    #[must_use]
+    pub const fn counts_suspended_time() -> bool {
+        cfg!(any(target_os = "linux", target_os = "android"))
+    }
+
+    /// Creates a moment that is so many nanoseconds after the origin, for tests.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Moment {
+        Moment(nanos)
+    }
+
+    /// Returns the nanoseconds since the origin.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the moment so much later, or the end of time.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Moment {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Moment(self.0.saturating_add(nanos))
+    }
+
+    /// Returns the moment so much earlier, or the origin.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Moment {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Moment(self.0.saturating_sub(nanos))
+    }
+
+    /// Returns the last moment up to this one that is a multiple of the step.
+    #[must_use]
+    pub fn rounded_down(self, step: Duration) -> Moment {
+        let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX);
+        Moment(self.0 - self.0.checked_rem(step).unwrap_or(0))
+    }
+
+    /// Returns how long after `earlier` this is; zero when it is not.
+    #[must_use]
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The source of the time; tests have one that they set themselves.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// Returns the present moment.
+    fn now(&self) -> Moment;
+}
+
+/// The system's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn now(&self) -> Moment {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+        Moment(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn now(&self) -> Moment {
+        use std::sync::OnceLock;
+        use std::time::Instant;
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        // One nanosecond in, so that the origin itself is not the "never" of a lease.
+        Moment(1).after(ORIGIN.get_or_init(Instant::now).elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_forward() {
+        let before = SystemClock.now();
+        let after = SystemClock.now();
+        assert!(after >= before);
+        assert!(before > Moment::from_nanos(0));
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        let early = Moment::from_nanos(5);
+        assert_eq!(early.since(Moment::from_nanos(9)), Duration::ZERO);
+        assert_eq!(early.after(Duration::MAX), Moment::from_nanos(u64::MAX));
+        assert_eq!(Moment::from_nanos(9).since(early), Duration::from_nanos(4));
+    }
+
+    #[test]
+    fn rounding_goes_down_to_a_multiple_of_the_step() {
+        let step = Duration::from_nanos(10);
+        let rounded = [0, 9, 10, 19].map(|nanos| Moment::from_nanos(nanos).rounded_down(step).as_nanos());
+        assert_eq!(rounded, [0, 0, 10, 10]);
+        assert_eq!(Moment::from_nanos(9).rounded_down(Duration::ZERO), Moment::from_nanos(9));
+    }
+}
