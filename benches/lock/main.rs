@@ -2,9 +2,9 @@
 //! bare sockets without any client (`floor`), on a dedicated server.
 //!
 //! ```text
-//! cargo bench --features test-util --bench lock                  everything, in less than five minutes
-//! cargo bench --features test-util --bench lock -- --quick       fewer and shorter rounds, in less than 40 s
-//! cargo bench --features test-util --bench lock -- handover      only these sections: uncontended, cohort,
+//! cargo bench --bench lock                  everything, in less than five minutes
+//! cargo bench --bench lock -- --quick       fewer and shorter rounds, in less than 40 s
+//! cargo bench --bench lock -- handover      only these sections: uncontended, cohort,
 //!                                                                handover, distance, readers, contenders,
 //!                                                                queue, is_owner, footprint
 //! ```

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use super::border::{CallId, Effect, ParticipantId, Settings};
 use super::budget::Budget;
 use super::commons::Commons;
+use super::contender::Asked;
 use super::lease::{ConnectionNumber, Sending};
+use super::proof::ProofCall;
+use super::sweep::SweepCall;
 use super::window::Window;
-use super::{contender, proof, sweep};
 use crate::client::{Ask, Call, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
@@ -38,10 +40,10 @@ pub(super) struct UnderWay {
 pub(super) enum Pending {
     /// The lease takes up the answer, and nobody else.
     Nobody,
-    Proof(proof::Asked),
-    Request(ParticipantId, contender::Asked),
+    Proof(ProofCall),
+    Request(ParticipantId, Asked),
     Removal(ParticipantId),
-    Sweep(ParticipantId, sweep::Asked),
+    Sweep(ParticipantId, SweepCall),
     /// A listing of this directory for these requests.
     Listing {
         dir: ZNodePath,

@@ -29,7 +29,7 @@ pub(super) enum Proof {
 
 /// The requests of a proof: one of the first two, and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Asked {
+pub(super) enum ProofCall {
     FirstRead,
     FirstWrite,
     LastWrite,
@@ -69,12 +69,12 @@ impl Commons {
         // One write is enough: no pair is needed, or a pair or the reconnect waits to be confirmed, and then
         // admits owners.
         if !self.lease.needs_pairs() || self.lease.needs_proof(self.now) {
-            self.write_nothing(Priority::Session, Pending::Proof(Asked::LastWrite));
+            self.write_nothing(Priority::Session, Pending::Proof(ProofCall::LastWrite));
         } else if self.lease.has_owners() {
-            self.write_nothing(Priority::Session, Pending::Proof(Asked::FirstWrite));
+            self.write_nothing(Priority::Session, Pending::Proof(ProofCall::FirstWrite));
         } else {
             let exists = Call::exists(KEEP_ALIVE_PATH, false);
-            self.submit(exists, Priority::Session, Pending::Proof(Asked::FirstRead));
+            self.submit(exists, Priority::Session, Pending::Proof(ProofCall::FirstRead));
         }
     }
 
@@ -82,16 +82,16 @@ impl Commons {
     /// result for them.
     pub(super) fn on_proof_reply(
         &mut self,
-        asked: Asked,
+        asked: ProofCall,
         outcome: &ZkResult<Reply>,
     ) -> Option<(Vec<ParticipantId>, ZkResult<()>)> {
         let result = match asked {
             // Any answer shows a server; the ACL of the znode is no concern of this.
-            Asked::FirstRead if was_answered(outcome) => Ok(()),
+            ProofCall::FirstRead if was_answered(outcome) => Ok(()),
             _ => outcome.as_ref().map(drop).map_err(|error| *error),
         };
-        if asked != Asked::LastWrite && result.is_ok() && !self.is_one_write_enough() {
-            self.write_nothing(Priority::Session, Pending::Proof(Asked::LastWrite));
+        if asked != ProofCall::LastWrite && result.is_ok() && !self.is_one_write_enough() {
+            self.write_nothing(Priority::Session, Pending::Proof(ProofCall::LastWrite));
             return None;
         }
         Some((self.end_proof(result)?, result))

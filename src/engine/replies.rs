@@ -8,7 +8,7 @@ use super::calls::{Pending, is_keep_alive, was_answered, was_answered_by_leader}
 use super::lease::{ConnectionNumber, Sending};
 use super::life::Contact;
 use super::listing::Listing;
-use super::proof;
+use super::proof::ProofCall;
 use crate::client::{Ask, Call, Reply};
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
@@ -113,7 +113,7 @@ impl Engine {
         }
     }
 
-    fn proof_goes_on(&mut self, asked: proof::Asked, outcome: ZkResult<Reply>) {
+    fn proof_goes_on(&mut self, asked: ProofCall, outcome: ZkResult<Reply>) {
         let Some((waiting, result)) = self.commons.on_proof_reply(asked, &outcome) else { return };
         for id in waiting {
             self.with_request(id, |request, commons| request.on_proof_ended(commons, result));

@@ -8,7 +8,7 @@ use super::Engine;
 use super::border::{Event, ParticipantId, RequestSpec, Target};
 use super::lease::ConnectionNumber;
 use super::listing::Listing;
-use super::sweep::Asked;
+use super::sweep::SweepCall;
 use crate::client::Names;
 use crate::client::Reply;
 use crate::error::{Operation, ZkError, ZkResult};
@@ -34,13 +34,13 @@ impl Engine {
     }
 
     /// Takes up the outcome of a call of a round.
-    pub(super) fn sweep_goes_on(&mut self, id: ParticipantId, asked: Asked, outcome: ZkResult<Reply>) {
+    pub(super) fn sweep_goes_on(&mut self, id: ParticipantId, asked: SweepCall, outcome: ZkResult<Reply>) {
         match (asked, outcome) {
-            (Asked::Write(connection), Ok(_)) => self.commons.list_for_sweep(id, connection),
-            (Asked::List(connection), Ok(Reply::Children(children))) => self.swept(id, connection, children),
-            (Asked::List(connection), Err(ZkError::NoNode)) => self.swept(id, connection, Names::default()),
+            (SweepCall::Write(connection), Ok(_)) => self.commons.list_for_sweep(id, connection),
+            (SweepCall::List(connection), Ok(Reply::Children(children))) => self.swept(id, connection, children),
+            (SweepCall::List(connection), Err(ZkError::NoNode)) => self.swept(id, connection, Names::default()),
             (_, Err(error)) => self.sweep_failed(id, error),
-            (Asked::List(_), Ok(_)) => self.sweep_failed(id, ZkError::MarshallingError),
+            (SweepCall::List(_), Ok(_)) => self.sweep_failed(id, ZkError::MarshallingError),
         }
     }
 

@@ -87,7 +87,7 @@ impl Sweep {
 
 /// The calls of a round, with the connection on which it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Asked {
+pub(super) enum SweepCall {
     Write(ConnectionNumber),
     List(ConnectionNumber),
 }
@@ -163,14 +163,14 @@ impl Commons {
         sweep.activity = Activity::UnderWay;
         sweep.searching = std::mem::take(&mut sweep.waiting).into_iter().collect();
         self.calls.budget.search(sweep.dir.as_str());
-        let asked = Asked::Write(self.lease.connection());
+        let asked = SweepCall::Write(self.lease.connection());
         self.write_nothing(Priority::Owner, Pending::Sweep(id, asked));
     }
 
     pub(super) fn list_for_sweep(&mut self, id: ParticipantId, connection: ConnectionNumber) {
         let Some(sweep) = self.sweeps.by_id.get(&id) else { return };
         let list = Call::get_children(&sweep.dir, false);
-        self.submit(list, Priority::Owner, Pending::Sweep(id, Asked::List(connection)));
+        self.submit(list, Priority::Owner, Pending::Sweep(id, SweepCall::List(connection)));
     }
 
     /// Ends a round that has failed.

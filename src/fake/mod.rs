@@ -71,7 +71,7 @@ pub use faults::{Effect, SimOperation};
 pub use leadership::SimulatedLeadership;
 pub use log::Call;
 #[cfg(test)]
-pub(crate) use served::{Connection, Fired, View};
+pub(crate) use served::{Fired, ServedConnection, View};
 pub use tree::SequenceEnd;
 
 /// A ZooKeeper in memory. A clone is another handle to the same server.
@@ -88,6 +88,8 @@ impl SimulatedZooKeeper {
     /// Creates a server with only the root znode.
     #[must_use]
     pub fn new() -> SimulatedZooKeeper {
+        #[cfg(test)]
+        crate::tests::begin();
         SimulatedZooKeeper { shared: Arc::new(Shared::new()) }
     }
 

@@ -1,4 +1,4 @@
-//! [`Connection`]: a server's view of one connection of a client that speaks the wire protocol, for
+//! [`ServedConnection`]: a server's view of one connection of a client that speaks the wire protocol, for
 //! the crate's own simulation. Handshakes, frames and the network are the simulation's.
 //!
 //! A server may lag behind the ensemble. Its [`View`] is the tree that it has applied. What it reads
@@ -25,7 +25,7 @@ pub(crate) struct Fired {
     pub(crate) path: String,
 }
 
-/// What the state keeps of a [`Connection`].
+/// What the state keeps of a [`ServedConnection`].
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) session: i64,
@@ -68,17 +68,17 @@ impl SimulatedZooKeeper {
 }
 
 /// See the [module](self). Its watches are dropped with it.
-pub(crate) struct Connection {
+pub(crate) struct ServedConnection {
     shared: Arc<Shared>,
     number: i64,
 }
 
-impl Connection {
+impl ServedConnection {
     /// A connection with this number, which no other has, of a session.
-    pub(crate) fn open(zookeeper: &SimulatedZooKeeper, number: i64, session: i64) -> Connection {
+    pub(crate) fn open(zookeeper: &SimulatedZooKeeper, number: i64, session: i64) -> ServedConnection {
         let served = Served { session, identities: Vec::new(), events: VecDeque::new() };
         zookeeper.shared.lock().served.insert(number, served);
-        Connection { shared: Arc::clone(&zookeeper.shared), number }
+        ServedConnection { shared: Arc::clone(&zookeeper.shared), number }
     }
 
     pub(crate) fn authenticate(&self, scheme: &str, id: &str) {
@@ -211,7 +211,7 @@ fn missed(applied: &Tree, present: &Tree, path: &str, is_on_data: bool) -> Optio
     }
 }
 
-impl Drop for Connection {
+impl Drop for ServedConnection {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.watches.drop_session(self.number);

@@ -207,7 +207,8 @@ impl Drop for LastHandle {
 
 impl fmt::Debug for CohortLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CohortLock").field("dir", &self.dir()).finish_non_exhaustive()
+        let tally = self.cohort().tally();
+        f.debug_struct("CohortLock").field("dir", &self.dir()).field("tally", &tally).finish_non_exhaustive()
     }
 }
 

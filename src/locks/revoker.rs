@@ -67,7 +67,7 @@ pub enum Revocation {
 }
 
 /// The outcome of asking.
-enum Answer {
+enum AskOutcome {
     /// Asked. The transaction that created the znode distinguishes it from a later one of the same
     /// name.
     Asked {
@@ -152,12 +152,14 @@ impl Revoker {
         let answer = self.support.retry(Operation::REVOKE.name, znode, ask)?;
         let path = znode.to_string();
         match answer {
-            Answer::Asked { czxid } => {
+            AskOutcome::Asked { czxid } => {
                 logging::info!("asked the holder of {znode} to release");
                 Ok(czxid)
             }
-            Answer::Gone => Err(LockError::NoSuchRequest { path }),
-            Answer::NoRequest => Err(LockError::NotALockRequest { path, rule: "it belongs to no session" }),
+            AskOutcome::Gone => Err(LockError::NoSuchRequest { path }),
+            AskOutcome::NoRequest => {
+                Err(LockError::NotALockRequest { path, rule: "it belongs to no session" })
+            }
         }
     }
 
@@ -199,18 +201,18 @@ fn request_path(path: &str) -> Result<ZNodePath> {
     }
 }
 
-fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<Answer> {
+fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<AskOutcome> {
     // A server that lags behind may not know yet of a request that exists. A write makes it catch up.
     core.begin_to_write_nothing().wait(core)?;
     match core.ask(Call::exists(znode, false))? {
-        None => return Ok(Answer::Gone),
+        None => return Ok(AskOutcome::Gone),
         // A directory, which may be a container: Curator makes those.
-        Some(stat) if stat.session().is_none() => return Ok(Answer::NoRequest),
+        Some(stat) if stat.session().is_none() => return Ok(AskOutcome::NoRequest),
         Some(_) => {}
     }
     match core.ask(Call::set_data(znode, revocation::MESSAGE, None)) {
-        Ok(stat) => Ok(Answer::Asked { czxid: stat.czxid }),
-        Err(ZkError::NoNode) => Ok(Answer::Gone),
+        Ok(stat) => Ok(AskOutcome::Asked { czxid: stat.czxid }),
+        Err(ZkError::NoNode) => Ok(AskOutcome::Gone),
         Err(error) => Err(error),
     }
 }

@@ -67,7 +67,7 @@ impl Seen {
 }
 
 /// The bytes that a call writes.
-pub(super) struct Written {
+pub(super) struct Payload {
     pub(super) data: Vec<u8>,
     /// They contain a mark, so that no other call writes the same.
     pub(super) is_marked: bool,
@@ -87,7 +87,7 @@ type Created = (String, Option<Stat>);
 /// Creates a znode. Never repeated: the znode of the first attempt may be deleted before the second one
 /// comes.
 pub(super) struct Create {
-    pub(super) written: Written,
+    pub(super) written: Payload,
     pub(super) acl: Vec<Acl>,
     pub(super) mode: CreateMode,
 }
@@ -213,7 +213,7 @@ impl Change for Delete {
 /// Replaces a znode's data. Each attempt requires a version, so of any number at the same version one
 /// takes effect at most.
 pub(super) struct SetData {
-    pub(super) written: Written,
+    pub(super) written: Payload,
     /// The version that the caller requires. Not -1, which the server takes for any version.
     pub(super) version: Option<i32>,
 }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use self::attempt::Attempts;
-use self::call::{Change, Create, CreateSequential, Delete, SetData, Written};
+use self::call::{Change, Create, CreateSequential, Delete, Payload, SetData};
 pub(crate) use self::mark::unmarked;
 use crate::client::{Acl, Ask, Call, CreateMode, Stat};
 use crate::error::{Operation, Result};
@@ -230,14 +230,14 @@ impl RecoverableZooKeeper {
         self.read(Operation::LIST, path, |path| Call::get_children(path, false)).map(Vec::from)
     }
 
-    fn written(&self, data: &[u8]) -> Result<Written> {
+    fn written(&self, data: &[u8]) -> Result<Payload> {
         let is_marked = self.form == Form::Marked;
         let data = match self.form {
             Form::Marked => mark::marked(self.session().core().new_guid(), data),
             Form::Plain => data.to_vec(),
         };
         check_data(&data)?;
-        Ok(Written { data, is_marked })
+        Ok(Payload { data, is_marked })
     }
 
     fn write<C: Change>(&self, operation: Operation, path: ZNodePath, call: C) -> Result<C::Output> {

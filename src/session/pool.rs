@@ -65,8 +65,6 @@ impl Pool {
     }
 
     fn with_start(timer: Timer, start: Start) -> Pool {
-        #[cfg(test)]
-        crate::tests::begin();
         let shared = Crew { queue: Mutex::default(), work: Condvar::new(), timer, start };
         Pool { shared: Arc::new(shared) }
     }
@@ -199,14 +197,16 @@ mod tests {
 
     use crossbeam_channel::{Sender, bounded, unbounded};
 
-    use crate::tests::{deadline, eventually, next};
+    use crate::tests::{begin, deadline, eventually, next};
 
     fn pool() -> Pool {
+        begin();
         Pool::new(Timer::start().unwrap())
     }
 
     /// A pool for which so many threads cannot be started.
     fn pool_with_failures(count: usize) -> (Pool, Arc<AtomicUsize>) {
+        begin();
         let failures = Arc::new(AtomicUsize::new(count));
         let left = Arc::clone(&failures);
         let start = move |body| {

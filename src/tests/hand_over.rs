@@ -69,6 +69,7 @@ fn serve(client: &mut Client, mut applied: i64, own: &Mutex<String>, event_zxid:
 
 #[test]
 fn owner_by_an_event_reads_what_its_predecessor_wrote_after_losing_its_server() {
+    super::begin();
     for numbers_events in [true, false] {
         let (count, own) = (AtomicUsize::new(0), Mutex::new(String::new()));
         let server = Server::with(move |mut client| {

@@ -23,7 +23,7 @@ pub(crate) mod view;
 use std::sync::{Arc, Weak};
 
 use self::request::{CohortObserver, CohortRequest};
-use self::state::CohortShared;
+use self::state::{CohortShared, Tally};
 pub(crate) use self::turns::Grant;
 use self::turns::{Departure, Entry, KeepTimer, Left, Turn, Work};
 use crate::error::{LockError, LossReason, Operation, Result};
@@ -62,6 +62,11 @@ impl Cohort {
     /// Returns whether this is no copy in a forked child, where a mutex may stay held for ever.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.process.is_current()
+    }
+
+    /// Returns what has happened so far; `None` in a forked child.
+    pub(crate) fn tally(&self) -> Option<Tally> {
+        self.is_of_this_process().then(|| self.shared.lock().tally)
     }
 
     // ---- threads

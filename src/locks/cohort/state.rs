@@ -41,14 +41,18 @@ pub(super) struct CohortState {
     is_closed: bool,
     /// Requests to withdraw, and watches to drop, after unlocking.
     retired: Vec<Retired>,
-    /// The last waiter that was granted the lock.
-    #[cfg(test)]
-    pub(super) last_granted: u64,
-    #[cfg(test)]
-    pub(super) handovers: u64,
-    /// Begun tenures.
-    #[cfg(test)]
-    pub(super) grants: u64,
+    pub(super) tally: Tally,
+}
+
+/// What has happened so far, for `Debug`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Threads that were granted the lock.
+    pub(crate) grants: u64,
+    /// Grants by a thread that left.
+    pub(crate) handovers: u64,
+    /// The number of the last thread that was granted the lock when it had waited.
+    pub(crate) last_granted: u64,
 }
 
 pub(super) enum CohortPhase {
@@ -77,12 +81,7 @@ impl CohortShared {
             last_number: 0,
             is_closed: false,
             retired: Vec::new(),
-            #[cfg(test)]
-            last_granted: 0,
-            #[cfg(test)]
-            handovers: 0,
-            #[cfg(test)]
-            grants: 0,
+            tally: Tally::default(),
         };
         Arc::new(CohortShared { options, state: Mutex::new(state) })
     }
@@ -103,10 +102,7 @@ impl CohortShared {
             if matches!(ownership.usage, Usage::Kept { .. }) {
                 if ownership.request.holds_lease() {
                     let grant = ownership.begin_tenure();
-                    #[cfg(test)]
-                    {
-                        state.grants += 1;
-                    }
+                    state.tally.grants += 1;
                     return Entry::Granted(grant);
                 }
                 // Nobody has noticed the loss yet.
@@ -163,10 +159,7 @@ impl CohortShared {
                 if let Some(behind) = &mut ownership.behind {
                     behind.handovers += 1;
                 }
-                #[cfg(test)]
-                {
-                    state.handovers += 1;
-                }
+                state.tally.handovers += 1;
                 state.grant(next);
                 Departure::Stays(None)
             }
@@ -373,11 +366,8 @@ impl CohortState {
 
     fn grant(&mut self, waiter: Waiter) {
         let CohortPhase::Owned(ownership) = &mut self.phase else { return };
-        #[cfg(test)]
-        {
-            self.last_granted = waiter.number;
-            self.grants += 1;
-        }
+        self.tally.last_granted = waiter.number;
+        self.tally.grants += 1;
         waiter.outcome.fill(Ok(ownership.begin_tenure()));
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::state::{CohortPhase, CohortShared};
+use super::state::{CohortPhase, CohortShared, Tally};
 
 /// The state while the process owns the lock.
 #[derive(Clone, Debug)]
@@ -13,11 +13,7 @@ pub(crate) struct CohortView {
     pub(crate) is_owner: bool,
     /// A request behind is known.
     pub(crate) waiter_is_known: bool,
-    pub(crate) last_granted: u64,
-    /// The number of hand-overs so far.
-    pub(crate) handovers: u64,
-    /// The number of grants to threads so far.
-    pub(crate) grants: u64,
+    pub(crate) tally: Tally,
 }
 
 impl CohortShared {
@@ -32,9 +28,7 @@ impl CohortShared {
                 is_kept: state.is_kept(),
                 is_owner: ownership.request.holds_lease(),
                 waiter_is_known: ownership.behind.is_some(),
-                last_granted: state.last_granted,
-                handovers: state.handovers,
-                grants: state.grants,
+                tally: state.tally,
             };
             (Arc::clone(&ownership.request), view)
         };

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use super::seen::Seen;
 use crate::client::Reply;
 use crate::error::ZkResult;
-use crate::fake::{Connection, SimulatedZooKeeper};
+use crate::fake::{ServedConnection, SimulatedZooKeeper};
 use zookeeper_connection::codec::{Control, Request};
 
 static LAST_NUMBER: AtomicI64 = AtomicI64::new(0);
 
 pub(super) struct ModelConnection {
     zookeeper: SimulatedZooKeeper,
-    connection: Connection,
+    connection: ServedConnection,
     session: i64,
 }
 
@@ -23,7 +23,7 @@ impl ModelConnection {
             return None;
         }
         let number = LAST_NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
-        let connection = Connection::open(zookeeper, number, session);
+        let connection = ServedConnection::open(zookeeper, number, session);
         Some(ModelConnection { zookeeper: zookeeper.clone(), connection, session })
     }
 

@@ -50,10 +50,11 @@ impl CohortRecord {
         if seen.request.replace(view.number) != Some(view.number) {
             seen.waiter_known = None;
         }
-        let has_handed_over = std::mem::replace(&mut seen.handovers, view.handovers) != view.handovers;
-        let has_granted = std::mem::replace(&mut seen.grants, view.grants) != view.grants;
-        let last_granted = std::mem::replace(&mut seen.last_granted, view.last_granted);
-        if view.last_granted < last_granted {
+        let has_handed_over =
+            std::mem::replace(&mut seen.handovers, view.tally.handovers) != view.tally.handovers;
+        let has_granted = std::mem::replace(&mut seen.grants, view.tally.grants) != view.tally.grants;
+        let last_granted = std::mem::replace(&mut seen.last_granted, view.tally.last_granted);
+        if view.tally.last_granted < last_granted {
             return Some("a thread overtakes an earlier one".to_owned());
         }
         if has_granted && !view.is_owner && !view.is_kept {
@@ -62,11 +63,11 @@ impl CohortRecord {
         if !view.waiter_is_known {
             return None;
         }
-        let (since, before) = *seen.waiter_known.get_or_insert((now, view.handovers));
-        if view.handovers - before > u64::from(self.options.max_handovers) {
+        let (since, before) = *seen.waiter_known.get_or_insert((now, view.tally.handovers));
+        if view.tally.handovers - before > u64::from(self.options.max_handovers) {
             return Some("the lock is handed over too often while another process waits".to_owned());
         }
-        if has_handed_over && view.handovers > before && now.since(since) >= self.options.max_hold {
+        if has_handed_over && view.tally.handovers > before && now.since(since) >= self.options.max_hold {
             return Some("the lock is handed over for too long while another process waits".to_owned());
         }
         None

@@ -9,7 +9,7 @@ use super::server::{Answer, DIR, Item, Sent, Server, Watch, Wire, watch_at};
 use crate::client::{Acl, Call, CreateMode, KEEP_ALIVE_PATH, Reply, Stat};
 use crate::engine::CallId;
 use crate::error::{ZkError, ZkResult};
-use crate::fake::{Connection, Fired, SimulatedZooKeeper};
+use crate::fake::{Fired, ServedConnection, SimulatedZooKeeper};
 use crate::tests::simulation::random::Random;
 use zookeeper_connection::codec::EventKind;
 
@@ -52,7 +52,7 @@ struct Beside {
     zookeeper: SimulatedZooKeeper,
     sessions: Vec<i64>,
     /// `None` for a session that has ended.
-    connections: Vec<Option<Connection>>,
+    connections: Vec<Option<ServedConnection>>,
     last_number: i64,
     /// Those of the simulated server, with what they are in the small model.
     transactions: BTreeMap<i64, i64>,
@@ -94,9 +94,9 @@ impl Beside {
         beside
     }
 
-    fn open(&mut self, session: usize) -> Connection {
+    fn open(&mut self, session: usize) -> ServedConnection {
         self.last_number += 1;
-        Connection::open(&self.zookeeper, self.last_number, self.sessions[session])
+        ServedConnection::open(&self.zookeeper, self.last_number, self.sessions[session])
     }
 
     /// The next step, unless it is that of a session that has ended.
@@ -201,7 +201,7 @@ impl Beside {
         let shown = self.do_simulated(session, step, again);
         let mut by_them = ByThem::new();
         for (number, connection) in self.connections.iter().enumerate() {
-            while let Some(event) = connection.as_ref().and_then(Connection::take_event) {
+            while let Some(event) = connection.as_ref().and_then(ServedConnection::take_event) {
                 by_them.entry(number).or_default().push(event_of(&event));
             }
         }
@@ -259,7 +259,7 @@ impl Beside {
         }
     }
 
-    fn connection(&self, session: usize) -> &Connection {
+    fn connection(&self, session: usize) -> &ServedConnection {
         self.connections[session].as_ref().unwrap()
     }
 
@@ -311,7 +311,7 @@ struct Again {
 }
 
 impl Again {
-    fn set(&self, connection: &Connection) -> Vec<Shown> {
+    fn set(&self, connection: &ServedConnection) -> Vec<Shown> {
         let data = |watch: &Watch| matches!(watch, Watch::Data(_));
         let (data, children): (Vec<&Watch>, Vec<&Watch>) = self.watches.iter().partition(|watch| data(watch));
         let paths =

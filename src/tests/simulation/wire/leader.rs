@@ -7,7 +7,7 @@ use super::faults;
 use super::server::Front;
 use crate::client::{Call, KEEP_ALIVE_PATH, Reply};
 use crate::error::{ZkError, ZkResult};
-use crate::fake::Connection;
+use crate::fake::ServedConnection;
 use crate::tests::simulation::world::{World, short};
 use zookeeper_connection::codec::OpCode;
 
@@ -17,7 +17,7 @@ pub(super) struct Proposal {
     /// The number of its connection.
     pub(super) number: i64,
     pub(super) server: usize,
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<ServedConnection>,
     pub(super) xid: i32,
     pub(super) call: Call,
 }

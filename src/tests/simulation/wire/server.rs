@@ -18,7 +18,7 @@ use super::ledger::{Ledger, Meaning, Table, Watched};
 use super::stream::Transport;
 use crate::client::{Call, Reply};
 use crate::error::{ZkError, ZkResult};
-use crate::fake::{Connection, View};
+use crate::fake::{ServedConnection, View};
 use crate::tests::simulation::world::{World, short};
 use zookeeper_connection::codec::{
     AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Control, EventKind, Frames,
@@ -51,7 +51,7 @@ pub(super) struct Peer {
 
 enum Stage {
     Greeting,
-    Serving(Arc<Connection>),
+    Serving(Arc<ServedConnection>),
     Closed,
 }
 
@@ -83,7 +83,7 @@ impl Peer {
         self.stage = Stage::Closed;
     }
 
-    fn connection(&self) -> Option<&Arc<Connection>> {
+    fn connection(&self) -> Option<&Arc<ServedConnection>> {
         match &self.stage {
             Stage::Serving(connection) => Some(connection),
             Stage::Greeting | Stage::Closed => None,
@@ -249,7 +249,7 @@ impl Front<'_> {
         let mut frame = Vec::new();
         ConnectAnswer::Accepted(response).encode(&mut frame);
         self.send(&frame, Some(Meaning::Served { session, granted }));
-        let connection = Connection::open(&self.world.zookeeper, self.transport.peer.number, session);
+        let connection = ServedConnection::open(&self.world.zookeeper, self.transport.peer.number, session);
         self.transport.peer.session = session;
         self.transport.peer.stage = Stage::Serving(Arc::new(connection));
         let server = self.transport.server;
@@ -280,7 +280,7 @@ impl Front<'_> {
         true
     }
 
-    fn serve(&mut self, connection: &Arc<Connection>, frame: &[u8]) {
+    fn serve(&mut self, connection: &Arc<ServedConnection>, frame: &[u8]) {
         let (xid, request) = match Request::decode(frame) {
             Ok(decoded) => decoded,
             Err(error) => return self.fail(&format!("sends a malformed request: {error}")),
@@ -309,7 +309,7 @@ impl Front<'_> {
         }
     }
 
-    fn serve_control(&mut self, connection: &Connection, xid: i32, control: &Control<'_>) {
+    fn serve_control(&mut self, connection: &ServedConnection, xid: i32, control: &Control<'_>) {
         match control {
             Control::Auth { scheme, auth } => {
                 self.transport.peer.is_authenticated = true;
@@ -397,7 +397,7 @@ impl Front<'_> {
 
     fn set_watches(
         &mut self,
-        connection: &Connection,
+        connection: &ServedConnection,
         xid: i32,
         since: i64,
         lists: [&[std::borrow::Cow<'_, str>]; 3],
@@ -417,7 +417,7 @@ impl Front<'_> {
         self.reply(xid, Ok(Reply::Done), None);
     }
 
-    fn read(&mut self, connection: &Connection, xid: i32, call: &Call) {
+    fn read(&mut self, connection: &ServedConnection, xid: i32, call: &Call) {
         let is_denied = self.is_denied(call.path());
         let result = match is_denied {
             true => Err(ZkError::NoAuth),
@@ -428,7 +428,7 @@ impl Front<'_> {
         self.reply(xid, result, Some(watch));
     }
 
-    fn propose(&mut self, connection: &Arc<Connection>, xid: i32, call: Call) {
+    fn propose(&mut self, connection: &Arc<ServedConnection>, xid: i32, call: Call) {
         self.transport.peer.is_waiting = true;
         if self.mode() == Mode::Deposed {
             return;
