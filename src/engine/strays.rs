@@ -37,8 +37,12 @@ impl Engine {
     pub(super) fn sweep_goes_on(&mut self, id: ParticipantId, asked: SweepCall, outcome: ZkResult<Reply>) {
         match (asked, outcome) {
             (SweepCall::Write(connection), Ok(_)) => self.commons.list_for_sweep(id, connection),
-            (SweepCall::List(connection), Ok(Reply::Children(children))) => self.swept(id, connection, children),
-            (SweepCall::List(connection), Err(ZkError::NoNode)) => self.swept(id, connection, Names::default()),
+            (SweepCall::List(connection), Ok(Reply::Children(children))) => {
+                self.swept(id, connection, children)
+            }
+            (SweepCall::List(connection), Err(ZkError::NoNode)) => {
+                self.swept(id, connection, Names::default())
+            }
             (_, Err(error)) => self.sweep_failed(id, error),
             (SweepCall::List(_), Ok(_)) => self.sweep_failed(id, ZkError::MarshallingError),
         }

@@ -5,8 +5,7 @@
 
 use super::reader::Reader;
 use super::{
-    ConnectRequest, DEFAULT_MAX_FRAME, DecodeError, Frames, MAX_REQUEST, OpCode, ReplyHeader, Request,
-    WatchEvent, decode_connect_answer,
+    ConnectRequest, DecodeError, Frames, OpCode, ReplyHeader, Request, WatchEvent, decode_connect_answer,
 };
 use crate::chroot::Chroot;
 use crate::error::ZkResult;
@@ -179,49 +178,6 @@ fn check_prefixes(bytes: &[u8], fails: impl Fn(&[u8]) -> bool) {
             assert!(fails(&bytes[..end]), "{end} of {} bytes can be decoded", bytes.len());
         }
     }
-}
-
-/// A decoder: its name, how many bytes it may allocate for each byte of the frame, and a function
-/// that decodes a frame and drops the outcome.
-pub type Decoder = (String, usize, Box<dyn Fn(&[u8])>);
-
-/// Returns what decodes the bytes of a server, and of a client.
-#[must_use]
-pub fn decoders() -> Vec<Decoder> {
-    let mut decoders: Vec<Decoder> = OpCode::ALL.into_iter().map(reply_decoder).collect();
-    // A vector that grows is at most twice as long as its content.
-    decoders.push(("stream".to_owned(), 4, Box::new(|stream| _ = read_stream(stream))));
-    decoders.push(("handshake".to_owned(), 1, Box::new(|frame| _ = decode_connect_answer(frame))));
-    decoders.push(("event".to_owned(), 0, Box::new(|frame| _ = WatchEvent::decode(frame))));
-    decoders.push(("request".to_owned(), 16, Box::new(|frame| _ = Request::decode(frame))));
-    decoders
-}
-
-fn reply_decoder(operation: OpCode) -> Decoder {
-    let max_growth = match operation {
-        // A result of nine bytes is an enum of a hundred.
-        OpCode::Multi => 16,
-        // A string of four bytes is a struct of 24.
-        _ => 8,
-    };
-    let steps = match operation {
-        OpCode::Multi => vec![delete(); MAX_REQUEST / 17],
-        _ => Vec::new(),
-    };
-    let decode = move |frame: &[u8]| _ = decode_reply(operation, &steps, frame);
-    (format!("reply to {operation:?}"), max_growth, Box::new(decode))
-}
-
-fn read_stream(stream: &[u8]) -> Result<usize, DecodeError> {
-    let mut frames = Frames::new(DEFAULT_MAX_FRAME);
-    let mut count = 0;
-    for chunk in stream.chunks(1 << 10) {
-        frames.push(chunk);
-        while frames.next_frame()?.is_some() {
-            count += 1;
-        }
-    }
-    Ok(count)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 
 mod connect;
 mod frame;
-#[cfg(any(test, feature = "test-util"))]
+#[cfg(any(test, fuzzing))]
 pub mod laws;
 mod op_code;
 mod reader;

@@ -26,7 +26,7 @@ pub enum OpCode {
 }
 
 impl OpCode {
-    pub(super) const ALL: [OpCode; 15] = [
+    pub const ALL: [OpCode; 15] = [
         OpCode::Create,
         OpCode::Delete,
         OpCode::Exists,

@@ -43,7 +43,7 @@
 //! [deadline]: Machine::deadline
 
 mod attempts;
-#[cfg(any(test, feature = "test-util"))]
+#[cfg(any(test, fuzzing))]
 pub mod laws;
 mod pacing;
 #[cfg(test)]
