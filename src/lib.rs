@@ -105,7 +105,7 @@
 //! None is on by default.
 //! - `tls`: encrypted connections, by rustls.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command and a clock that a test
-//!   sets, and [`conformance`], checks for other clients.
+//!   sets.
 //!
 //! The program `zklock` runs commands under a lock and shows queues; it is a package of its name. The
 //! package `zookeeper-test-server` has real servers for tests, and a network that fails on command.
@@ -137,9 +137,6 @@
 // For maintainers: `engine/mod.rs` begins with a walk through the files, `docs/design.md` with a map.
 
 pub mod client;
-#[cfg(any(test, feature = "test-util"))]
-#[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
-pub mod conformance;
 mod directory;
 mod engine;
 mod error;
@@ -189,6 +186,9 @@ pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
 pub use session::events;
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub use session::own_connection;
 pub use session::{Session, SessionBuilder, SessionState};
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]

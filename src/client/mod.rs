@@ -2,8 +2,8 @@
 //!
 //! An application needs none of this: [`Session::connect`](crate::Session::connect) has a client. It is for
 //! those who bring another one, or wrap one, as a [`ZooKeeperClient`]. The package
-//! `zookeeper-recipes-lock-blocking` makes one of a library whose calls block. [`crate::conformance`]
-//! (feature `test-util`) checks it.
+//! `zookeeper-recipes-lock-blocking` makes one of a library whose calls block. The package
+//! `zookeeper-recipes-lock-conformance` checks it.
 //! **What is here may change in any 0.x release.**
 //!
 //! Everything in this crate calls ZooKeeper through [`ZooKeeperClient`], by a [`Call`] that is
@@ -12,21 +12,17 @@
 
 mod contained;
 mod session_runtime;
-#[cfg(any(test, feature = "test-util"))]
 mod verbs;
 
 use std::time::Duration;
 
 pub(crate) use contained::contain_call;
 pub use session_runtime::SessionRuntime;
-pub(crate) use zookeeper_connection::Ask;
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) use zookeeper_connection::Verbs;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use zookeeper_connection::call_in_parts;
 pub use zookeeper_connection::{
-    Acl, Call, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Names, NamesIter, Op, OpOutcome,
-    Permissions, Reply, Stat, Transacted,
+    Acl, Ask, Call, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Names, NamesIter, Op,
+    OpOutcome, Permissions, Reply, Stat, Transacted, Verbs,
 };
 
 /// The path of the write that proves the session alive. It changes nothing: the znode does not
@@ -44,8 +40,8 @@ pub(crate) const DEFAULT_JUTE_MAX_BUFFER: usize = 1024 * 1024;
 ///
 /// The crate's own, which [`Session::connect`](crate::Session::connect) uses, is one. Implement it to
 /// run the recipes on another client through [`Session::from_client`](crate::Session::from_client); the
-/// package `zookeeper-recipes-lock-blocking` does that for a client whose calls wait for their replies. With
-/// the feature `test-util`, the module `conformance` checks a client against the contract.
+/// package `zookeeper-recipes-lock-blocking` does that for a client whose calls wait for their replies. The
+/// package `zookeeper-recipes-lock-conformance` checks a client against the contract.
 ///
 /// # The contract
 /// - A call whose reply was lost fails with [`ZkError::ConnectionLoss`](crate::ZkError): it may or

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::link::Link;
 use super::state::{Client, Contact, Shared, State};
-#[cfg(test)]
 use crate::client::Verbs;
 use crate::client::{Call, Done, EventSink, Reply, SessionRuntime, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
@@ -179,7 +178,6 @@ impl ZooKeeperClient for SimulatedClient {
 }
 
 /// Past the queue.
-#[cfg(test)]
 impl Verbs for SimulatedClient {
     fn make(&self, call: Call) -> ZkResult<Reply> {
         self.call(&call)

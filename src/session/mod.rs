@@ -38,8 +38,8 @@ use self::events::{EventHook, Events};
 use self::happened::Happened;
 pub(crate) use self::mailbox::Mailbox;
 use self::own_client::CONNECT;
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) use self::own_client::{OwnClient, OwnOptions};
+#[cfg(feature = "test-util")]
+pub use self::own_client::own_connection;
 pub(crate) use self::process::check_process;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::seat::{Observer, Seat};

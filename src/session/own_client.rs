@@ -19,17 +19,17 @@ pub(super) const CONNECT: &str = "connect to";
 
 /// Where it connects, and how.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnOptions {
-    pub(crate) servers: ConnectString,
-    pub(crate) connection: ConnectionOptions,
+pub(super) struct OwnOptions {
+    pub(super) servers: ConnectString,
+    pub(super) connection: ConnectionOptions,
     /// See [`ZooKeeperClient::jute_max_buffer`].
-    pub(crate) jute_max_buffer: usize,
+    pub(super) jute_max_buffer: usize,
 }
 
 impl OwnOptions {
     /// # Errors
     /// `InvalidArgument` or `InvalidPath` for a connect string that is malformed.
-    pub(crate) fn new(connect_string: &str, session_timeout: Duration) -> Result<OwnOptions> {
+    pub(super) fn new(connect_string: &str, session_timeout: Duration) -> Result<OwnOptions> {
         let servers =
             ConnectString::parse(connect_string).map_err(|error| of_connecting(error, Duration::ZERO))?;
         let mut connection = ConnectionOptions::new(session_timeout);
@@ -39,7 +39,7 @@ impl OwnOptions {
     }
 }
 
-pub(crate) struct OwnClient {
+pub(super) struct OwnClient {
     connection: Arc<Connection>,
     jute_max_buffer: usize,
 }
@@ -52,7 +52,7 @@ impl OwnClient {
     /// - `CredentialsRefused`, `NotZooKeeper`, `Cancelled`.
     /// - `InvalidArgument` for files of the TLS configuration that are not usable.
     /// - `Thread` if the I/O thread, or what it needs, cannot be made.
-    pub(crate) fn connect(options: &OwnOptions, wait: &Wait) -> Result<Arc<OwnClient>> {
+    pub(super) fn connect(options: &OwnOptions, wait: &Wait) -> Result<Arc<OwnClient>> {
         let begun = Instant::now();
         let OwnOptions { servers, connection, jute_max_buffer } = options;
         let connected = Connection::connect(servers, connection, wait.deadline(), &wait.cancellation());
@@ -89,6 +89,16 @@ fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
         ConnectError::Cancelled { servers } => LockError::Cancelled { operation: CONNECT, path: servers },
         ConnectError::Thread { source } => LockError::Thread { source },
     }
+}
+
+/// Opens a session of the library's own client, for the checks of the port's contract.
+///
+/// # Errors
+/// As [`SessionBuilder::connect`](crate::SessionBuilder::connect).
+#[cfg(feature = "test-util")]
+pub fn own_connection(connect_string: &str, session_timeout: Duration) -> Result<Arc<dyn ZooKeeperClient>> {
+    let options = OwnOptions::new(connect_string, session_timeout)?;
+    Ok(OwnClient::connect(&options, &Wait::timeout(session_timeout))?)
 }
 
 impl ZooKeeperClient for OwnClient {

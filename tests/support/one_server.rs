@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use zookeeper_recipes_lock::client::{Call, Done, ZooKeeperClient};
-use zookeeper_recipes_lock::conformance::{Fixture, Subject};
+use zookeeper_recipes_lock_conformance::{Fixture, Subject};
 
 use crate::fixtures::Observer;
 use crate::support::relay::Relay;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use zookeeper_recipes_lock::conformance::check;
 use zookeeper_recipes_lock_blocking::{adapter, on_workers};
+use zookeeper_recipes_lock_conformance::check;
 
 use crate::handle;
 use crate::one_server::OneServer;

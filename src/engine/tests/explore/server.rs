@@ -2,7 +2,7 @@
 //!
 //! It has one directory, with ephemeral sequential znodes. A session's requests take effect in their
 //! order, and events come among the replies as the changes came among the requests: the tests of
-//! `src/conformance` and `tests/` check that of real servers.
+//! `conformance/` and `tests/` check that of real servers.
 //!
 //! A session's server may lag by one write of others behind the leader. It shows what it has taken up,
 //! and fires a watch when it takes the change up. A write of the session goes through the leader, and is

@@ -2,8 +2,8 @@
 
 use super::scene::{Outcome, Problem, Scene, done, same};
 use super::{Check, ensure, named};
-use crate::client::{Acl, CreateMode, Op, OpOutcome, Transacted, Verbs, ZooKeeperClient};
-use crate::error::ZkError;
+use zookeeper_recipes_lock::ZkError;
+use zookeeper_recipes_lock::client::{Acl, CreateMode, Op, OpOutcome, Transacted, Verbs, ZooKeeperClient};
 
 pub(super) const CHECKS: &[Check] = &[
     named!(transaction_takes_effect_in_order),

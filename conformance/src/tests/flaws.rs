@@ -2,12 +2,12 @@
 
 use parking_lot::Mutex;
 
+use super::blocking::{BlockingClient, port};
 use super::*;
-use crate::client::{
+use zookeeper_recipes_lock::client::{
     Ask, Call, ClientEvent, CreateMode, EventSink, Granted, Op, Reply, Transacted, Verbs, ZooKeeperClient,
 };
-use crate::error::{ZkError, ZkResult};
-use crate::tests::{BlockingClient, port};
+use zookeeper_recipes_lock::{ZkError, ZkResult};
 
 /// A violation, by clients that otherwise are the fake server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,7 +272,6 @@ impl BlockingClient for Flawed {
 
 #[test]
 fn each_flaw_is_noticed() {
-    crate::tests::begin();
     for (flaw, name) in NOTICED {
         let fixture = fake(Duration::from_millis(300), flaw.wrap());
         let check = checks().into_iter().find(|check| check.name() == *name).unwrap();

@@ -1,5 +1,6 @@
 //! The checks against the fake server, and against clients with a flaw each.
 
+mod blocking;
 mod flaws;
 mod submit;
 
@@ -7,11 +8,13 @@ use std::collections::BTreeSet;
 
 use std::sync::Arc;
 
+use self::blocking::BlockingFake;
 use super::*;
-use crate::fake::{SimulatedClient, SimulatedZooKeeper};
-use crate::tests::BlockingFake;
+use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
+/// For what must happen, on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Sessions of the fake server, whose clients are wrapped.
 struct Fake<W> {
@@ -81,7 +84,7 @@ fn fake<W: Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient>>(deadline: Durat
 
 /// A check that the fake as it is made passes, and skips nothing but what it has no notion of.
 fn assert_conforms(wrap: impl Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient>, more_skipped: &[&str]) {
-    let fixture = fake(crate::tests::deadline(), wrap);
+    let fixture = fake(DEADLINE, wrap);
     let report = check(&fixture);
     assert!(report.is_passed(), "{report}");
     let skipped = ["paths_begin_below_the_chroot", "watch_on_the_chroot_itself_fires"];

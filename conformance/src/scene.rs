@@ -11,8 +11,8 @@ use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
 use super::{Fixture, Subject, ensure};
-use crate::client::{Acl, Call, ClientEvent, CreateMode, EventSink, Verbs, ZooKeeperClient};
-use crate::error::{ZkError, ZkResult};
+use zookeeper_recipes_lock::client::{Acl, Call, ClientEvent, CreateMode, EventSink, Verbs, ZooKeeperClient};
+use zookeeper_recipes_lock::{ZkError, ZkResult};
 
 /// Why a check has not passed.
 #[derive(Debug)]

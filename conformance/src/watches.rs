@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
-use crate::client::Verbs;
-use crate::error::ZkError;
+use zookeeper_recipes_lock::ZkError;
+use zookeeper_recipes_lock::client::Verbs;
 
 pub(super) const CHECKS: &[Check] = &[
     named!(data_watch_fires_once_on_a_change),

@@ -1,8 +1,7 @@
 //! The contract of [`ZooKeeperClient`], as checks that run against any client.
 //!
-//! The crate runs them against its own connection and the
-//! [fake server](crate::fake). Run them against a client of yours before you give it to
-//! [`Session::from_client`](crate::Session::from_client): locks rely on every rule that they check.
+//! The library runs them against its own connection and its fake server. Run them against a client of yours before you give it to
+//! [`Session::from_client`](zookeeper_recipes_lock::Session::from_client): locks rely on every rule that they check.
 //!
 //! # Use
 //! Implement [`Fixture`], which opens sessions, and [`Subject`], which is one of them. Everything
@@ -15,7 +14,7 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //! use zookeeper_recipes_lock::client::ZooKeeperClient;
-//! use zookeeper_recipes_lock::conformance::{self, Fixture, Subject};
+//! use zookeeper_recipes_lock_conformance::{Fixture, Subject, check};
 //! use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 //!
 //! struct Fake(SimulatedZooKeeper);
@@ -48,7 +47,7 @@
 //!     }
 //! }
 //!
-//! let report = conformance::check(&Fake(SimulatedZooKeeper::new()));
+//! let report = check(&Fake(SimulatedZooKeeper::new()));
 //! assert!(report.is_passed(), "{report}");
 //! ```
 //!
@@ -59,16 +58,18 @@
 //!
 //! # What no check can show
 //! That a client reports a shorter session timeout than the server grants to it, or too short a
-//! [`report_delay`](crate::client::ZooKeeperClient::report_delay): nothing fails until a server dies at the wrong
+//! [`report_delay`](zookeeper_recipes_lock::client::ZooKeeperClient::report_delay): nothing fails until a server dies at the wrong
 //! moment. Compare both with the configuration of the servers. And that an event never overtakes
 //! the reply of the call that set its watch: a caller cannot see which of the two came first. Nor that
-//! a [`CreateAndList`](crate::client::Call::CreateAndList) whose connection is lost between its two replies
+//! a [`CreateAndList`](zookeeper_recipes_lock::client::Call::CreateAndList) whose connection is lost between its two replies
 //! returns the path of the new znode: no fixture can cut a connection there.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations, unreachable_pub, rust_2018_idioms)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod calls;
 mod contact;
-#[doc(hidden)]
-pub mod own;
 mod scene;
 mod submit;
 #[cfg(test)]
@@ -81,7 +82,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::scene::{Problem, Scene};
-use crate::client::ZooKeeperClient;
+use zookeeper_recipes_lock::client::ZooKeeperClient;
 
 /// Opens the sessions that are checked.
 pub trait Fixture {
@@ -261,7 +262,7 @@ impl fmt::Display for Report {
 /// Names a check after its function.
 macro_rules! named {
     ($function:ident) => {
-        crate::conformance::Check { name: stringify!($function), run: $function }
+        crate::Check { name: stringify!($function), run: $function }
     };
 }
 use named;
@@ -270,7 +271,7 @@ use named;
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
-            return Err(crate::conformance::scene::Problem::Violated(format!($($message)+)));
+            return Err(crate::scene::Problem::Violated(format!($($message)+)));
         }
     };
 }

@@ -4,9 +4,9 @@ use std::thread;
 
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
-use crate::client::Names;
-use crate::client::{Acl, CreateMode, Enqueued, Permissions, Verbs};
-use crate::error::ZkError;
+use zookeeper_recipes_lock::ZkError;
+use zookeeper_recipes_lock::client::Names;
+use zookeeper_recipes_lock::client::{Acl, CreateMode, Enqueued, Permissions, Verbs};
 
 pub(super) const CHECKS: &[Check] = &[
     named!(create_makes_a_znode_and_returns_its_path),
