@@ -33,12 +33,8 @@ ranks! {
     SESSION,
     /// The subscribers to the replacement of a session.
     REPLACEMENT,
-    /// The current watch loop.
+    /// What a tracker has seen, and where it looks.
     TRACKER,
-    /// The continuation of a watch loop's call.
-    WATCH_LOOP,
-    /// The last value of a watch loop.
-    WATCH_CELL,
     /// The engine of a session.
     ENGINE,
     /// The state of a cohort lock. The engine's driver reports events to it under its own mutex.

@@ -62,12 +62,14 @@ pub(crate) struct RequestSpec {
     pub(crate) directory_mode: CreateMode,
 }
 
-/// The outcome of a look for a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Looked {
-    /// It has left a watch on everything that may outdate it.
+/// The next step of a look for a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LookStep {
+    /// Make this call. Its outcome follows.
+    Call(Call),
+    /// The look has ended, and has left a watch on everything that may outdate it.
     Seen,
-    /// Something changed meanwhile, so that no watch was left.
+    /// The look has ended. Something changed meanwhile, so no watch was left.
     Changed,
     Failed(ZkError),
 }
@@ -88,10 +90,9 @@ pub(crate) enum Effect {
     Removed(ParticipantId, ZkResult<()>),
     /// Could not be deleted before the session ended: for a session that follows.
     LeftBehind(ParticipantId, Target),
-    /// Begin a look at what is tracked: [`Engine::read_for`](super::Engine::read_for) or
-    /// [`Engine::end_look`](super::Engine::end_look) follows.
+    /// Begin a look at what is tracked. [`Engine::handle_look`](super::Engine::handle_look) gets its next step.
     BeginLook(ParticipantId),
-    /// The outcome of a call of that look. One of the two follows.
+    /// Go on with that look, with the outcome of its call.
     ReadFor(ParticipantId, ZkResult<Reply>),
     /// The outcome of a call that somebody else has [asked](super::Engine::ask) for.
     Answered(ParticipantId, ZkResult<Reply>),

@@ -109,7 +109,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::border::{
-    CallId, Effect, Ending, Event, Looked, ParticipantId, Place, RequestEvent, RequestSpec, Settings, Target,
+    CallId, Effect, Ending, Event, LookStep, ParticipantId, Place, RequestEvent, RequestSpec, Settings,
+    Target,
 };
 use self::clock::Routine;
 use self::commons::Commons;
@@ -120,7 +121,6 @@ pub(crate) use self::parents::MissingParents;
 use self::removal::Removal;
 pub(crate) use self::sight::Sight;
 use self::tracked::Tracked;
-use crate::client::Call;
 use crate::error::LossReason;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -226,17 +226,10 @@ impl Engine {
         }
     }
 
-    /// Makes the next call of a look.
-    pub(crate) fn read_for(&mut self, id: ParticipantId, call: Call) {
+    /// Takes the next step of a look.
+    pub(crate) fn handle_look(&mut self, id: ParticipantId, step: LookStep) {
         if let Some(tracked) = self.tracked.get_mut(&id) {
-            tracked.read(&mut self.commons, call);
-        }
-    }
-
-    /// Takes up the end of a look.
-    pub(crate) fn end_look(&mut self, id: ParticipantId, how: Looked) {
-        if let Some(tracked) = self.tracked.get_mut(&id) {
-            tracked.end_look(&mut self.commons, how);
+            tracked.handle_look(&mut self.commons, step);
         }
     }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::border::{Effect, Looked, ParticipantId};
+use super::border::{Effect, LookStep, ParticipantId};
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::Activity;
@@ -49,9 +49,31 @@ impl Tracked {
         commons.effects.push_back(Effect::BeginLook(self.id));
     }
 
+    /// Takes the next step of a look.
+    pub(super) fn handle_look(&mut self, commons: &mut Commons, step: LookStep) {
+        let has_changed = step == LookStep::Changed;
+        let pause = match step {
+            LookStep::Call(call) => return self.read(commons, call),
+            LookStep::Seen | LookStep::Changed => None,
+            // The end of the session ends the tracking, and gives the reason.
+            LookStep::Failed(ZkError::SessionExpired) => None,
+            // Without contact there is nothing to see: the reconnect wakes everybody.
+            LookStep::Failed(error) if error.is_transient() => commons.in_contact().then_some(RETRY),
+            LookStep::Failed(_) => Some(REFUSED_LOOK),
+        };
+        if let Some(pause) = pause {
+            commons.alarms.set(self.id, commons.now.after(pause));
+        }
+        self.end_former_watches(commons);
+        let was_woken = std::mem::take(&mut self.activity) == Activity::Woken;
+        if was_woken || has_changed {
+            self.wake(commons);
+        }
+    }
+
     /// Makes the next call of a look. One that leaves a watch is registered for before, so that no event
     /// is missed.
-    pub(super) fn read(&mut self, commons: &mut Commons, call: Call) {
+    fn read(&mut self, commons: &mut Commons, call: Call) {
         let watched = call.watched_path().map(|path| ZNodePath::from_server(Arc::clone(path)));
         if let Some(path) = &watched {
             if !self.paths.contains(path) {
@@ -62,28 +84,12 @@ impl Tracked {
         commons.submit(Ask { call, read: Ok }, Priority::Other, Pending::Tracked(self.id, watched));
     }
 
-    /// Ends a look, and the watches of the one before that it did not need.
-    pub(super) fn end_look(&mut self, commons: &mut Commons, how: Looked) {
-        let again = std::mem::take(&mut self.activity) == Activity::Woken || how == Looked::Changed;
+    /// Ends the watches of the look before that this one did not need.
+    fn end_former_watches(&mut self, commons: &mut Commons) {
         for path in std::mem::take(&mut self.former) {
             if !self.paths.contains(&path) {
                 commons.unwatch(&path, self.id);
             }
-        }
-        match how {
-            Looked::Seen | Looked::Changed => {}
-            // The end of the session ends the tracking, and gives the reason.
-            Looked::Failed(ZkError::SessionExpired) => {}
-            // Without contact there is nothing to see: the reconnect wakes everybody.
-            Looked::Failed(error) if error.is_transient() => {
-                if commons.in_contact() {
-                    commons.alarms.set(self.id, commons.now.after(RETRY));
-                }
-            }
-            Looked::Failed(_) => commons.alarms.set(self.id, commons.now.after(REFUSED_LOOK)),
-        }
-        if again {
-            self.wake(commons);
         }
     }
 

@@ -33,7 +33,7 @@ use crate::process::Process;
 use crate::time::{Latch, Moment, Runtime};
 
 pub use self::builder::SessionBuilder;
-pub(crate) use self::driver::{Core, Step, Tracker};
+pub(crate) use self::driver::{Core, Tracker};
 use self::events::{EventHook, Events};
 use self::happened::Happened;
 pub(crate) use self::mailbox::Mailbox;

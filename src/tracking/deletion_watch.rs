@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use super::watch_cell::WatchCell;
-use super::watch_loop::WatchLoop;
-use super::{Look, Subject};
+use super::{Look, Subject, Tracking};
 use crate::client::Call;
 use crate::engine::Sight;
 use crate::error::{ZkError, ZkResult};
@@ -15,29 +13,18 @@ use crate::time::{Latch, Setter};
 
 /// Ends when it is dropped.
 pub(crate) struct DeletionWatch {
-    watch_loop: Arc<WatchLoop<Deletion>>,
-    subject: Arc<Deletion>,
+    tracking: Tracking<Deletion>,
 }
 
 impl DeletionWatch {
     pub(crate) fn begin(core: &Arc<Core>, path: &ZNodePath) -> DeletionWatch {
-        let subject = Arc::new(Deletion { path: path.clone(), deleted: Setter::new() });
-        // The value is not needed: the latch reports the deletion.
-        let (cell, _changes) = WatchCell::new(false);
-        let watch_loop = WatchLoop::new(Arc::clone(core), Arc::clone(&subject), cell);
-        Arc::clone(&watch_loop).start();
-        DeletionWatch { watch_loop, subject }
+        let subject = Deletion { path: path.clone(), deleted: Setter::new() };
+        DeletionWatch { tracking: Tracking::begin(core, subject) }
     }
 
     /// The latch that is set when the znode is gone, but not after the end of the session.
     pub(crate) fn deleted(&self) -> &Latch {
-        self.subject.deleted.latch()
-    }
-}
-
-impl Drop for DeletionWatch {
-    fn drop(&mut self) {
-        self.watch_loop.stop();
+        self.tracking.inner.subject.deleted.latch()
     }
 }
 
@@ -93,7 +80,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// The longest delay before the watch loop looks again.
+    /// The longest delay before the session has it looked at again.
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
     #[test]
@@ -167,9 +154,10 @@ mod tests {
         let session = Session::from_client(zk.connect(Duration::from_secs(30))).unwrap();
         let core = session.core();
         let deletion_watch = DeletionWatch::begin(&core, &ZNodePath::parse("/a").unwrap());
-        let watch_loop = Arc::clone(&deletion_watch.watch_loop);
+        let inner = Arc::clone(&deletion_watch.tracking.inner);
+        let id = inner.state.lock().id;
         drop(deletion_watch);
-        watch_loop.start();
+        inner.register(&core, id);
         // The first look may be under way still.
         eventually("no registration is left", || core.census() == (0, 0));
     }

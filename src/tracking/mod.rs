@@ -1,53 +1,68 @@
 //! Tracking: the present state of something on the server, looked at again whenever it may have
 //! changed.
 //!
-//! A [`Subject`] defines how to look; the session says when, as a watch fires or contact is back
-//! (`engine/tracked.rs`); a [`WatchLoop`] is between the two; a [`WatchCell`] keeps the last value for
-//! those who ask. Tracking costs no thread, and a look always reads the present state, so changes in
-//! quick succession may be seen as one.
+//! A [`Subject`] says how to look. The session says when, as a watch fires or contact is back, and knows
+//! the watches (`engine/tracked.rs`). All between the two is [`TrackerInner`]'s: it takes the steps of a look, keeps
+//! what was seen last, and moves to the session that replaces a lost one. Tracking costs no thread, and a look
+//! always reads the present state, so changes in quick succession may be seen as one.
 //!
-//! The watches of a loop that ends are removed from the server if nobody else waits for them and
+//! The watches of a tracking that ends are removed from the server if nobody else waits for them and
 //! the client can do so. There is one for a path and a session.
 
 mod deletion_watch;
+mod sighting;
 mod subject;
 #[cfg(test)]
 mod tests;
 mod waiter_watch;
-mod watch_cell;
-mod watch_loop;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crossbeam_channel::Receiver;
 
 pub(crate) use self::deletion_watch::DeletionWatch;
+use self::sighting::{Sighting, View};
+use self::subject::Then;
 pub(crate) use self::subject::{Look, Subject};
 pub(crate) use self::waiter_watch::WaiterWatch;
-use self::watch_cell::{View, WatchCell};
-use self::watch_loop::WatchLoop;
-use crate::error::{LockError, LossReason, Operation, Result, ZkError};
+use crate::client::Reply;
+use crate::engine::{LookStep, ParticipantId};
+use crate::error::{LockError, LossReason, Operation, Result, ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::TRACKER};
+use crate::logging;
 use crate::process::Process;
 use crate::recipe::path::ZNodePath;
-use crate::session::{Core, OnNewSession, Session, check_process};
+use crate::session::{Core, OnNewSession, Session, Tracker, WeakSession, check_process};
 use crate::wait::{Wait, Waited};
 
 /// A subject that is tracked until this is dropped.
 pub(crate) struct Tracking<S: Subject> {
     inner: Arc<TrackerInner<S>>,
+    /// Stays open until then. `None` if the tracking ends with the present session, replaced or not.
+    _session: Option<Session>,
     process: Process,
 }
 
-/// The current watch loop; replaced when the session is.
+/// What the session has of a tracking. It does not keep the session open: the last handle may be on a thread that
+/// must not block.
 struct TrackerInner<S: Subject> {
-    session: Session,
+    me: Weak<TrackerInner<S>>,
     subject: Arc<S>,
-    cell: Arc<WatchCell<S::Value>>,
+    /// The session whose replacements the tracking follows.
+    session: Option<WeakSession>,
     changes: Receiver<()>,
-    /// `None` when the tracking has ended.
-    watch_loop: Mutex<TRACKER, Option<Arc<WatchLoop<S>>>>,
+    state: Mutex<TRACKER, State<S::Value>>,
+}
+
+struct State<T> {
+    /// The session that looks, and the number of the tracking there. Looks of a former session come too late.
+    core: Arc<Core>,
+    id: ParticipantId,
+    is_over: bool,
+    /// The continuation of the call that is under way.
+    then: Option<Then<T>>,
+    sighting: Sighting<T>,
 }
 
 impl<S: Subject> Tracking<S> {
@@ -57,16 +72,8 @@ impl<S: Subject> Tracking<S> {
     /// `SessionLost` or `Closed`, `AccessDenied` or another refusal of the server, `Cancelled`, and
     /// `ConnectionLoss` when the wait times out.
     pub(crate) fn start(session: &Session, subject: S, wait: &Wait) -> Result<Tracking<S>> {
-        let subject = Arc::new(subject);
-        let (cell, changes) = WatchCell::new(session.replacement().is_some());
-        let watch_loop = WatchLoop::new(session.core(), Arc::clone(&subject), Arc::clone(&cell));
-        let current = Mutex::new(Some(Arc::clone(&watch_loop)));
-        let inner =
-            Arc::new(TrackerInner { session: session.clone(), subject, cell, changes, watch_loop: current });
-        let follower = Arc::downgrade(&inner);
-        let tracking = Tracking { inner, process: session.core().process() };
-        watch_loop.start();
-        session.follow(follower);
+        let tracking = Tracking::new(session.core(), Some(session), subject);
+        session.follow(Weak::<TrackerInner<S>>::clone(&tracking.inner.me));
         // A session that came before that was news to nobody.
         tracking.inner.new_session();
         match tracking.wait_for(wait, |_| Some(()))? {
@@ -75,17 +82,39 @@ impl<S: Subject> Tracking<S> {
         }
     }
 
+    /// Starts to track on this session alone. Waits for nothing.
+    fn begin(core: &Arc<Core>, subject: S) -> Tracking<S> {
+        Tracking::new(Arc::clone(core), None, subject)
+    }
+
+    fn new(core: Arc<Core>, session: Option<&Session>, subject: S) -> Tracking<S> {
+        let is_replaced = session.is_some_and(|session| session.replacement().is_some());
+        let (sighting, changes) = Sighting::new(is_replaced);
+        let (id, process) = (core.new_id(), core.process());
+        let state = State { core: Arc::clone(&core), id, is_over: false, then: None, sighting };
+        let inner = Arc::new_cyclic(|me| TrackerInner {
+            me: Weak::clone(me),
+            subject: Arc::new(subject),
+            session: session.map(Session::downgrade),
+            changes,
+            state: Mutex::new(state),
+        });
+        inner.register(&core, id);
+        Tracking { inner, _session: session.cloned(), process }
+    }
+
     /// Returns what was seen last.
     ///
     /// # Errors
     /// As [`start`](Tracking::start).
     pub(crate) fn current(&self) -> Result<S::Value> {
         self.check_process()?;
-        match self.inner.cell.read(|view, _| self.judge(view))? {
+        let state = self.inner.state.lock();
+        match self.judge(state.sighting.view())? {
             Some(sight) => Ok(sight),
             // Proof: `start` returns no tracking before the first value, and every later view has
             // one.
-            None => Err(self.inner.end_error(LossReason::SessionClosed)),
+            None => Err(self.end_error(LossReason::SessionClosed)),
         }
     }
 
@@ -109,11 +138,15 @@ impl<S: Subject> Tracking<S> {
     ) -> Result<Option<T>> {
         self.check_process()?;
         loop {
-            let (view, changed) = self.inner.cell.read(|view, changed| (self.judge(view), changed.clone()));
+            let (view, changed, core) = {
+                let state = self.inner.state.lock();
+                let view = self.judge(state.sighting.view());
+                (view, state.sighting.changed().clone(), Arc::clone(&state.core))
+            };
             if let Some(found) = view?.as_ref().and_then(&wanted) {
                 return Ok(Some(found));
             }
-            match wait.wait_for(&**self.inner.session.core().runtime(), &[&changed]) {
+            match wait.wait_for(&**core.runtime(), &[&changed]) {
                 Waited::Set => {}
                 Waited::TimedOut => return Ok(None),
                 Waited::Cancelled => {
@@ -134,8 +167,12 @@ impl<S: Subject> Tracking<S> {
             View::Unseen => Ok(None),
             View::Seen(sight) => Ok(Some(sight.clone())),
             View::Refused(error) => Err(LockError::client(Operation::WATCH, self.path(), *error)),
-            View::Ended(reason) => Err(self.inner.end_error(*reason)),
+            View::Ended(reason) => Err(self.end_error(*reason)),
         }
+    }
+
+    fn end_error(&self, reason: LossReason) -> LockError {
+        LockError::ended(Operation::WATCH, self.path(), reason)
     }
 }
 
@@ -145,42 +182,114 @@ impl<S: Subject> Drop for Tracking<S> {
         if !self.process.is_current() {
             return;
         }
-        let watch_loop = self.inner.watch_loop.lock().take();
-        if let Some(watch_loop) = watch_loop {
-            watch_loop.stop();
-        }
+        let (core, id) = {
+            let mut state = self.inner.state.lock();
+            state.is_over = true;
+            (Arc::clone(&state.core), state.id)
+        };
+        core.untrack(id);
     }
 }
 
 impl<S: Subject> TrackerInner<S> {
-    /// Makes the loop on this session; `None` if there is one, or the tracking has ended.
-    fn next_loop(&self, core: Arc<Core>) -> Option<Arc<WatchLoop<S>>> {
-        let mut watch_loop = self.watch_loop.lock();
-        let former = watch_loop.as_ref().filter(|former| !Arc::ptr_eq(former.core(), &core));
-        // It has stopped with its session. Dropped outside the lock.
-        let former = Arc::clone(former?);
-        let next = WatchLoop::new(core, Arc::clone(&self.subject), Arc::clone(&self.cell));
-        *watch_loop = Some(Arc::clone(&next));
-        drop(watch_loop);
-        drop(former);
-        Some(next)
+    /// Has a session look, unless the tracking has ended meanwhile, or moved to the next one.
+    fn register(&self, core: &Arc<Core>, id: ParticipantId) {
+        let Some(me) = self.me.upgrade() else { return };
+        core.track(id, me);
+        // That may have happened before the session knew the tracker.
+        if self.with_state_on(core, |_| ()).is_none() {
+            core.untrack(id);
+        }
     }
 
-    fn end_error(&self, reason: LossReason) -> LockError {
-        LockError::ended(Operation::WATCH, self.subject.path(), reason)
+    /// Moves to this session; `None` if the tracking is there, or has ended.
+    fn move_to(&self, core: &Arc<Core>) -> Option<ParticipantId> {
+        let mut state = self.state.lock();
+        if state.is_over || Arc::ptr_eq(&state.core, core) {
+            return None;
+        }
+        let id = core.new_id();
+        let former = (std::mem::replace(&mut state.core, Arc::clone(core)), state.then.take());
+        state.id = id;
+        drop(state);
+        // Outside the mutex. The session has ended the tracking with itself.
+        drop(former);
+        Some(id)
+    }
+
+    /// Changes the state; `None` if the tracking has ended on this session.
+    fn with_state_on<R>(
+        &self,
+        core: &Arc<Core>,
+        change: impl FnOnce(&mut State<S::Value>) -> R,
+    ) -> Option<R> {
+        let mut state = self.state.lock();
+        let looks = !state.is_over && Arc::ptr_eq(&state.core, core);
+        if looks { Some(change(&mut state)) } else { None }
+    }
+
+    /// Returns whether the view is another one now.
+    fn show(&self, core: &Arc<Core>, view: View<S::Value>) -> bool {
+        // Dropped outside the mutex.
+        let former = self.with_state_on(core, |state| state.sighting.set(view));
+        former.flatten().is_some()
+    }
+
+    fn note_failure(&self, core: &Arc<Core>, error: ZkError) {
+        let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
+        if is_refused && self.show(core, View::Refused(error)) {
+            // This may be a thread of the client's, and the logger is the application's.
+            logging::deferring(|| logging::warn!("{} cannot be watched: {error:?}", self.subject.path()));
+        }
+    }
+}
+
+impl<S: Subject> Tracker for TrackerInner<S> {
+    fn look(&self, core: &Arc<Core>, outcome: Option<ZkResult<Reply>>) -> LookStep {
+        let look = match outcome {
+            None => self.subject.look(),
+            Some(outcome) => match self.with_state_on(core, |state| state.then.take()).flatten() {
+                Some(then) => then(outcome),
+                // The tracking has ended here: each call leaves what follows from it, and has one outcome.
+                None => Look::ChangedMeanwhile,
+            },
+        };
+        match look {
+            Look::Call(call, then) => {
+                self.with_state_on(core, |state| state.then = Some(then));
+                LookStep::Call(call)
+            }
+            Look::Seen(value) => {
+                self.show(core, View::Seen(value));
+                LookStep::Seen
+            }
+            Look::ChangedMeanwhile => LookStep::Changed,
+            Look::Failed(error) => {
+                self.note_failure(core, error);
+                LookStep::Failed(error)
+            }
+        }
+    }
+
+    fn end(&self, reason: LossReason) {
+        let former = self.state.lock().sighting.end(reason);
+        // Outside the mutex.
+        drop(former);
     }
 }
 
 impl<S: Subject> OnNewSession for TrackerInner<S> {
     fn new_session(&self) {
-        // Until the loop is on the present session: that may be replaced meanwhile.
-        while let Some(next) = self.next_loop(self.session.core()) {
-            next.start();
+        // Until the present session looks: that may be replaced meanwhile.
+        while let Some(session) = self.session.as_ref().and_then(WeakSession::upgrade) {
+            let core = session.core();
+            let Some(id) = self.move_to(&core) else { return };
+            self.register(&core, id);
         }
     }
 
     fn closed(&self) {
-        self.cell.end(LossReason::SessionClosed);
+        self.end(LossReason::SessionClosed);
     }
 }
 

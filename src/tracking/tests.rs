@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Look, Subject, Tracking};
+use super::{Look, Subject, Tracking, View};
 use crate::client::{Acl, CreateMode, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
@@ -403,4 +403,21 @@ fn news_of_the_session_on_which_the_tracking_began_changes_nothing() {
     zk.create(PATH, b"new");
     next(tracking.changes());
     assert_eq!(tracking.current().unwrap().as_deref(), Some(&b"new"[..]));
+}
+
+#[test]
+fn what_a_lost_session_sees_after_its_replacement_changes_nothing() {
+    let zk = SimulatedZooKeeper::new();
+    let (session, clients) = replacing_session(&zk, LONG);
+    let data = Data(ZNodePath::parse(PATH).unwrap());
+    let tracking = Tracking::start(&session, data, &Wait::forever()).unwrap();
+    let (first, lost) = (next(&clients), session.core());
+    first.disconnect();
+    zk.create(PATH, b"new");
+    first.expire();
+    first.report_expiry();
+    next(tracking.changes());
+    assert!(!tracking.inner.show(&lost, View::Seen(None)));
+    assert_eq!(tracking.current().unwrap().as_deref(), Some(&b"new"[..]));
+    assert!(tracking.inner.show(&session.core(), View::Seen(None)));
 }

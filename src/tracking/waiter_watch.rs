@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use super::watch_cell::WatchCell;
-use super::watch_loop::WatchLoop;
-use super::{Look, Subject};
+use super::{Look, Subject, Tracking};
 use crate::error::ZkError;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::has_waiter;
@@ -13,7 +11,7 @@ use crate::session::Core;
 
 /// Ends when it is dropped, which its report may do.
 pub(crate) struct WaiterWatch {
-    watch_loop: Arc<WatchLoop<Waiters>>,
+    _tracking: Tracking<Waiters>,
 }
 
 impl WaiterWatch {
@@ -35,17 +33,7 @@ impl WaiterWatch {
             }
         };
         let subject = Waiters { dir: dir.clone(), own: own.clone(), report: Box::new(report) };
-        // The value is not needed: the report has it.
-        let (cell, _changes) = WatchCell::new(false);
-        let watch_loop = WatchLoop::new(Arc::clone(core), Arc::new(subject), cell);
-        Arc::clone(&watch_loop).start();
-        WaiterWatch { watch_loop }
-    }
-}
-
-impl Drop for WaiterWatch {
-    fn drop(&mut self) {
-        self.watch_loop.stop();
+        WaiterWatch { _tracking: Tracking::begin(core, subject) }
     }
 }
 

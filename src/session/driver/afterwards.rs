@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::announcer::ForLog;
 use super::calls::OutcomeSink;
-use super::trackers::{LookOn, Tracker};
+use super::trackers::Tracker;
 use super::{Core, Origin};
 use crate::client::Reply;
-use crate::engine::Target;
+use crate::engine::{ParticipantId, Target};
 use crate::error::{LossReason, ZkResult};
 use crate::session::seat::Seat;
 use crate::time::{Moment, Priority, Setter};
@@ -31,7 +31,7 @@ pub(super) enum Task {
     LeaveBehind(Target),
     CompleteEnd,
     /// After what owners and waiters need: a look may sort a long queue.
-    LookOn(LookOn),
+    Look(ParticipantId, Arc<dyn Tracker>, Option<ZkResult<Reply>>),
     EndTracking(Arc<dyn Tracker>, LossReason),
 }
 
@@ -42,7 +42,7 @@ impl Task {
             Task::CallBack(_) => 1,
             Task::LeaveBehind(_) => 2,
             Task::CompleteEnd => 3,
-            Task::LookOn(_) => 4,
+            Task::Look(..) => 4,
             Task::EndTracking(..) => 5,
         }
     }
@@ -75,7 +75,7 @@ impl Core {
                 // notification may drop what is the application's.
                 self.submit_as(Priority::Session, Core::complete_end);
             }
-            Task::LookOn(look) => self.look_on(origin, look),
+            Task::Look(id, tracker, outcome) => self.look(origin, id, &*tracker, outcome),
             Task::EndTracking(tracker, reason) => tracker.end(reason),
         }
     }

@@ -31,7 +31,7 @@ use self::afterwards::{Afterwards, Task};
 use self::announcer::Announcer;
 use self::calls::{OutcomeSink, Outgoing};
 use self::orphans::Orphans;
-pub(crate) use self::trackers::{Step, Tracker};
+pub(crate) use self::trackers::Tracker;
 use super::alarm::Alarm;
 use super::events::Events;
 use super::mailbox::Mailbox;

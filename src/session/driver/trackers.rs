@@ -3,34 +3,18 @@
 use std::sync::Arc;
 
 use super::{Afterwards, Core, Driver, Origin, Task};
-use crate::client::{Call, Reply, contain_call};
-use crate::engine::{Looked, ParticipantId};
+use crate::client::{Reply, contain_call};
+use crate::engine::{LookStep, ParticipantId};
 use crate::error::{LossReason, ZkResult};
 
-/// Knows what to look at for a user. Its methods are called outside every lock, one at a time. They must
-/// not block, as it may be on a thread of the client's.
+/// Knows what to look at for a user. Its methods are called outside every lock, one at a time for each session.
+/// They must not block, as it may be on a thread of the client's.
 pub(crate) trait Tracker: Send + Sync {
-    /// Begins a look.
-    fn look(&self) -> Step;
-
-    /// Goes on with the outcome of the last call.
-    fn go_on(&self, outcome: ZkResult<Reply>) -> Step;
+    /// Begins a look on this session, or goes on with the outcome of its last call there.
+    fn look(&self, core: &Arc<Core>, outcome: Option<ZkResult<Reply>>) -> LookStep;
 
     /// The session has ended.
     fn end(&self, reason: LossReason);
-}
-
-/// The next step of a look.
-pub(crate) enum Step {
-    Call(Call),
-    Done(Looked),
-}
-
-/// A look that is to begin, or to go on with the outcome of its last call.
-pub(super) struct LookOn {
-    id: ParticipantId,
-    tracker: Arc<dyn Tracker>,
-    outcome: Option<ZkResult<Reply>>,
 }
 
 impl Core {
@@ -57,19 +41,15 @@ impl Core {
         drop(tracker);
     }
 
-    pub(super) fn look_on(self: &Arc<Self>, origin: Origin, look: LookOn) {
-        let LookOn { id, tracker, outcome } = look;
-        let step = contain_call("a look for a user", || {
-            Ok(match outcome {
-                None => tracker.look(),
-                Some(outcome) => tracker.go_on(outcome),
-            })
-        });
-        let step = step.unwrap_or_else(|error| Step::Done(Looked::Failed(error)));
-        self.feed(origin, |driver| match step {
-            Step::Call(call) => driver.engine.read_for(id, call),
-            Step::Done(how) => driver.engine.end_look(id, how),
-        });
+    pub(super) fn look(
+        self: &Arc<Self>,
+        origin: Origin,
+        id: ParticipantId,
+        tracker: &dyn Tracker,
+        outcome: Option<ZkResult<Reply>>,
+    ) {
+        let step = contain_call("a look for a user", || Ok(tracker.look(self, outcome)));
+        self.feed(origin, |driver| driver.engine.handle_look(id, step.unwrap_or_else(LookStep::Failed)));
     }
 }
 
@@ -80,8 +60,7 @@ impl Driver {
         outcome: Option<ZkResult<Reply>>,
         afterwards: &mut Afterwards,
     ) {
-        if let Some(tracker) = self.trackers.get(&id) {
-            afterwards.tasks.push(Task::LookOn(LookOn { id, tracker: Arc::clone(tracker), outcome }));
-        }
+        let tracker = self.trackers.get(&id).map(Arc::clone);
+        afterwards.tasks.extend(tracker.map(|tracker| Task::Look(id, tracker, outcome)));
     }
 }

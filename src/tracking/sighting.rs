@@ -1,0 +1,131 @@
+//! [`Sighting`]: what was seen last, for those who ask and those who wait.
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::error::{LossReason, ZkError};
+use crate::time::{Latch, Setter};
+
+pub(super) struct Sighting<T> {
+    view: View<T>,
+    /// Set at the next change of the view.
+    changed: Setter,
+    /// Has room for one message, which covers all changes until it is taken. Dropped at the
+    /// end.
+    changes: Option<Sender<()>>,
+    /// A lost session is replaced, so its loss ends nothing.
+    is_replaced: bool,
+}
+
+/// A subject, as far as it is known.
+#[derive(Debug, PartialEq)]
+pub(super) enum View<T> {
+    Unseen,
+    Seen(T),
+    /// The server refuses the look.
+    Refused(ZkError),
+    /// Final.
+    Ended(LossReason),
+}
+
+impl<T: PartialEq> Sighting<T> {
+    /// Returns the channel of its changes, too.
+    pub(super) fn new(is_replaced: bool) -> (Sighting<T>, Receiver<()>) {
+        let (changes, received) = bounded(1);
+        let (view, changed) = (View::Unseen, Setter::new());
+        (Sighting { view, changed, changes: Some(changes), is_replaced }, received)
+    }
+
+    pub(super) fn view(&self) -> &View<T> {
+        &self.view
+    }
+
+    /// The latch that is set when the view changes.
+    pub(super) fn changed(&self) -> &Latch {
+        self.changed.latch()
+    }
+
+    /// Sets the view. Returns the former one if it was another: it may be long.
+    pub(super) fn set(&mut self, view: View<T>) -> Option<View<T>> {
+        if matches!(self.view, View::Ended(_)) || self.view == view {
+            return None;
+        }
+        let former = std::mem::replace(&mut self.view, view);
+        // Dropping the former one sets it.
+        self.changed = Setter::new();
+        if let (Some(changes), false) = (&self.changes, matches!(former, View::Unseen)) {
+            // The message in a full channel covers this change, too.
+            let _ = changes.try_send(());
+        }
+        Some(former)
+    }
+
+    /// The session has ended. Returns the former view, as [`set`](Sighting::set).
+    pub(super) fn end(&mut self, reason: LossReason) -> Option<View<T>> {
+        if self.is_replaced && reason.is_session_loss() {
+            return None;
+        }
+        let former = self.set(View::Ended(reason))?;
+        self.changes = None;
+        Some(former)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::deadline;
+
+    /// Returns how many messages there are up to the disconnect, which must have come.
+    fn all_until_the_end(changes: &Receiver<()>) -> usize {
+        let count = changes.try_iter().count();
+        assert!(changes.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
+        count
+    }
+
+    #[test]
+    fn changes_that_nobody_has_taken_are_reported_once() {
+        let (mut sighting, changes) = Sighting::new(false);
+        assert!(sighting.set(View::Seen(0)).is_some());
+        assert!(changes.is_empty(), "the first sight is no change");
+        for sight in 1..4 {
+            assert!(sighting.set(View::Seen(sight)).is_some());
+        }
+        assert_eq!(changes.try_iter().count(), 1);
+        assert!(sighting.set(View::Seen(3)).is_none());
+        assert!(changes.is_empty());
+        assert!(sighting.set(View::Refused(ZkError::NoAuth)).is_some());
+        assert_eq!(changes.try_iter().count(), 1);
+    }
+
+    #[test]
+    fn a_waiter_is_notified_of_the_next_change() {
+        let (mut sighting, _changes) = Sighting::new(false);
+        let changed = sighting.changed().clone();
+        assert!(!changed.is_set());
+        sighting.set(View::Seen(1));
+        assert!(changed.is_set());
+        assert_eq!(*sighting.view(), View::Seen(1));
+    }
+
+    #[test]
+    fn the_end_is_final_and_disconnects() {
+        let (mut sighting, changes) = Sighting::new(false);
+        sighting.set(View::Seen(1));
+        sighting.end(LossReason::SessionExpired);
+        sighting.end(LossReason::SessionClosed);
+        assert!(sighting.set(View::Seen(2)).is_none());
+        assert_eq!(*sighting.view(), View::Ended(LossReason::SessionExpired));
+        assert_eq!(all_until_the_end(&changes), 1);
+    }
+
+    #[test]
+    fn the_loss_of_a_session_that_is_replaced_is_no_end() {
+        let (mut sighting, changes) = Sighting::new(true);
+        sighting.set(View::Seen(1));
+        sighting.end(LossReason::LeaseExpired);
+        assert!(sighting.set(View::Seen(2)).is_some());
+        sighting.end(LossReason::SessionClosed);
+        assert!(sighting.set(View::Seen(3)).is_none());
+        assert_eq!(all_until_the_end(&changes), 1);
+    }
+}
