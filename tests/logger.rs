@@ -386,7 +386,7 @@ fn connection_that_comes_and_goes_does_not_fill_the_log() {
             client.reconnect();
             assert!(is(SessionState::Connected));
         }
-        // Workers write the lines, so those of the end may overtake some of an outage.
+        // A worker writes the lines of the end, so they may overtake some of an outage.
         client.expire();
         let count = |lines: &[String], what| lines.iter().filter(|line| line.contains(what)).count();
         let mut lines: Vec<String> = Vec::new();
@@ -404,6 +404,42 @@ fn connection_that_comes_and_goes_does_not_fill_the_log() {
         for what in ["session suspended", "session connected"] {
             assert!(count(&lines, what) <= 3, "{what}: {lines:#?}");
         }
+    });
+}
+
+#[test]
+fn lines_of_an_outage_are_not_overtaken_by_later_ones() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let client = server.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let guard = BlockingWriteLock::new(&session, "/locks/in-order-1").unwrap().lock().unwrap();
+        let ahead = server.create_sequential("/locks/in-order-2", "x-other-lock-", None);
+        let waiting = WriteLock::with_listener(&session, "/locks/in-order-2", ()).unwrap();
+        assert!(!waiting.lock().unwrap());
+
+        let (release, blocked) = bounded::<()>(0);
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if line.starts_with("suspended /locks/in-order-1/") {
+                let _ = blocked.recv();
+            } else if !line.starts_with("acquired /locks/in-order-2/") {
+                return;
+            }
+            let _ = log.send(line);
+        });
+        client.disconnect();
+        client.reconnect();
+        server.delete(&ahead);
+        eventually("the second is owned", || waiting.is_owner());
+        assert!(logged.recv_timeout(Duration::from_millis(100)).is_err(), "the logger is blocked");
+        drop(release);
+        for expected in ["suspended", "acquired"] {
+            let line = logged.recv_timeout(LONG).unwrap();
+            assert!(line.starts_with(expected), "{expected}: {line}");
+        }
+        drop((guard, reacting));
     });
 }
 
@@ -590,7 +626,7 @@ fn loss_is_logged_on_a_thread_that_may_block() {
         // The timer notices that the lease has ended.
         let (client, session, guard) = owner(Duration::from_millis(800));
         client.swallow();
-        assert_eq!(logged.recv_timeout(LONG).unwrap().as_deref(), Some("zk-log"));
+        assert_eq!(logged.recv_timeout(LONG).unwrap().as_deref(), Some(LOG_THREAD));
         client.release();
         drop(guard);
         session.close();
@@ -601,7 +637,7 @@ fn loss_is_logged_on_a_thread_that_may_block() {
         thread::sleep(Duration::from_millis(200));
         client.grant(Granted::new(Duration::from_millis(100)));
         client.reconnect();
-        assert_eq!(logged.recv_timeout(LONG).unwrap().as_deref(), Some("zk-lock-worker"));
+        assert_eq!(logged.recv_timeout(LONG).unwrap().as_deref(), Some(LOG_THREAD));
         drop((guard, session));
         drop(reacting);
     });

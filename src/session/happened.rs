@@ -45,11 +45,6 @@ impl Happened {
         matches!(self.event, Event::Request(_, RequestEvent::Suspended { .. }))
     }
 
-    /// Returns whether there may be one for each request of an outage, or of the end of a session.
-    pub(super) fn is_of_an_outage(&self) -> bool {
-        self.is_suspension() || matches!(&self.event, Event::Request(_, RequestEvent::Ended { .. }))
-    }
-
     fn level(&self) -> Option<Level> {
         Some(match &self.event {
             // The driver logs what it makes of them.

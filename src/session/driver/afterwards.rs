@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use super::Core;
 use super::announcer::ForLog;
 use super::calls::OutcomeSink;
 use super::trackers::Tracker;
-use super::{Core, Origin};
 use crate::client::Reply;
 use crate::engine::{ParticipantId, Target};
 use crate::error::{LossReason, ZkResult};
@@ -49,23 +49,17 @@ impl Task {
 }
 
 impl Core {
-    pub(super) fn complete(self: &Arc<Self>, origin: Origin, afterwards: Afterwards) {
+    pub(super) fn complete(self: &Arc<Self>, afterwards: Afterwards) {
         let Afterwards { mut tasks, log, finish, dropped } = afterwards;
         self.deliver_events();
         tasks.sort_by_key(Task::turn);
-        tasks.into_iter().for_each(|task| self.carry_out(origin, task));
-        // A thread of the client's does not write to the log what there may be much of.
-        if origin == Origin::ClientEvent && log.is_of_an_outage() {
-            self.submit_as(Priority::Session, move |core| core.write_to_log(&log));
-            self.shut_down_if(finish);
-        } else {
-            self.shut_down_if(finish);
-            self.write_to_log(&log);
-        }
+        tasks.into_iter().for_each(|task| self.carry_out(task));
+        self.shut_down_if(finish);
+        self.write_to_log(&log);
         drop(dropped);
     }
 
-    fn carry_out(self: &Arc<Self>, origin: Origin, task: Task) {
+    fn carry_out(self: &Arc<Self>, task: Task) {
         match task {
             Task::Answer(answered, outcome) => answered(outcome),
             Task::CallBack(seat) => self.submit_callback(move || seat.observer.deliver()),
@@ -75,7 +69,7 @@ impl Core {
                 // notification may drop what is the application's.
                 self.submit_as(Priority::Session, Core::complete_end);
             }
-            Task::Look(id, tracker, outcome) => self.look(origin, id, &*tracker, outcome),
+            Task::Look(id, tracker, outcome) => self.look(id, &*tracker, outcome),
             Task::EndTracking(tracker, reason) => tracker.end(reason),
         }
     }

@@ -143,10 +143,3 @@ impl Core {
         log.happened.iter().filter(is_news).for_each(Happened::log);
     }
 }
-
-impl ForLog {
-    /// Returns whether the lines are of an outage or of an end, of which there may be many.
-    pub(super) fn is_of_an_outage(&self) -> bool {
-        !self.announced.is_empty() || self.happened.iter().any(Happened::is_of_an_outage)
-    }
-}

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Core, Origin};
+use super::Core;
 use crate::client::{Acl, Ask, Call, CreateMode, Done, Reply};
 use crate::engine::{CallId, Engine, MissingParents, ParticipantId};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
@@ -70,7 +70,7 @@ impl Core {
     }
 
     fn replied(self: &Arc<Self>, id: CallId, outcome: ZkResult<Reply>) {
-        self.feed(Origin::Other, |driver| driver.engine.handle_reply(id, outcome));
+        self.feed(|driver| driver.engine.handle_reply(id, outcome));
     }
 
     // ---- for threads that may block
@@ -132,7 +132,7 @@ impl Core {
             filler.fill(outcome);
             drop(kept);
         });
-        self.feed(Origin::Other, |driver| {
+        self.feed(|driver| {
             let id = driver.engine.new_id();
             driver.askers.insert(id, answered);
             ask(&mut driver.engine, id);

@@ -88,19 +88,10 @@ struct Driver {
     finish: Option<Setter>,
 }
 
-/// The thread on which an input comes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    /// One of the client's, for an event.
-    ClientEvent,
-    /// Any other, for replies also one of the client's.
-    Other,
-}
-
 impl Core {
     /// Passes an input to the engine, and does what that asks for: under the mutex, sets the ownerships and posts what
     /// is to be sent; then sends it; and then does everything that may call the application.
-    fn feed<T>(self: &Arc<Self>, origin: Origin, input: impl FnOnce(&mut Driver) -> T) -> T {
+    fn feed<T>(self: &Arc<Self>, input: impl FnOnce(&mut Driver) -> T) -> T {
         let mut afterwards = Afterwards::default();
         let result = {
             let mut driver = self.driver_now();
@@ -112,7 +103,7 @@ impl Core {
             result
         };
         self.send_all();
-        self.complete(origin, afterwards);
+        self.complete(afterwards);
         result
     }
 
@@ -126,7 +117,7 @@ impl Core {
     }
 
     fn ring(self: &Arc<Self>, at: Moment) {
-        self.feed(Origin::Other, |driver| {
+        self.feed(|driver| {
             if driver.alarm.rings(at) {
                 driver.engine.handle_alarm();
             }
@@ -135,11 +126,11 @@ impl Core {
 
     /// Ends the session for good: owners are notified, waiters get an error, threads end.
     pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
-        self.feed(Origin::Other, |driver| driver.engine.end(reason));
+        self.feed(|driver| driver.engine.end(reason));
     }
 
     fn complete_end(self: &Arc<Self>) {
-        self.feed(Origin::Other, |driver| driver.engine.complete_end());
+        self.feed(|driver| driver.engine.complete_end());
     }
 }
 

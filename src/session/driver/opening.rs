@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::announcer::Announcer;
 use super::orphans::Orphans;
-use super::{Core, Driver, Origin};
+use super::{Core, Driver};
 use crate::client::{ClientEvent, Granted, SessionRuntime, ZooKeeperClient};
 use crate::engine::lease::Lease;
 use crate::engine::{Engine, Settings};
@@ -83,7 +83,7 @@ impl Core {
 
     /// Sets the outage that an owner of a lock is to survive.
     pub(crate) fn set_survived_outage(self: &Arc<Self>, outage: Duration) {
-        self.feed(Origin::Other, |driver| driver.engine.set_survived_outage(outage));
+        self.feed(|driver| driver.engine.set_survived_outage(outage));
     }
 
     /// Makes one that has ended. It writes no line to the log, whose logger may wait for ever in a forked
@@ -114,15 +114,15 @@ impl Core {
         }));
         if in_contact {
             let connected = ClientEvent::Connected(granted_by(&**self.client));
-            self.feed(Origin::Other, |driver| driver.engine.handle_event(before, connected));
+            self.feed(|driver| driver.engine.handle_event(before, connected));
         }
         // Events that arrive meanwhile queue behind it.
-        while self.feed(Origin::Other, Driver::take_early) {}
+        while self.feed(Driver::take_early) {}
     }
 
     fn on_event(self: &Arc<Self>, event: ClientEvent) {
         let at = self.runtime.now();
-        self.feed(Origin::ClientEvent, |driver| match &mut driver.early {
+        self.feed(|driver| match &mut driver.early {
             Some(early) => early.push((event, at)),
             None => driver.engine.handle_event(at, event),
         });

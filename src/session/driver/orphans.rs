@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{Core, Origin};
+use super::Core;
 use crate::engine::Target;
 use crate::recipe::path::ZNodePath;
 
@@ -14,11 +14,11 @@ pub(super) enum Orphans {
 impl Core {
     /// Deletes a znode, trying again until it is gone or the session has ended.
     pub(crate) fn remove(self: &Arc<Self>, path: ZNodePath) {
-        self.feed(Origin::Other, |driver| driver.engine.remove(path));
+        self.feed(|driver| driver.engine.remove(path));
     }
 
     fn take_over(self: &Arc<Self>, left: Target) {
-        self.feed(Origin::Other, |driver| driver.engine.take_over(left));
+        self.feed(|driver| driver.engine.take_over(left));
     }
 
     /// Leaves a deletion to the session that follows, if there is one. A call that was under way at

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Afterwards, Core, Driver, Origin, Task};
+use super::{Afterwards, Core, Driver, Task};
 use crate::engine::{Ending, Event, ParticipantId, Place, RequestEvent, RequestSpec};
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::access::Access;
@@ -23,13 +23,13 @@ impl Core {
     }
 
     pub(crate) fn unpin(self: &Arc<Self>, id: ParticipantId) {
-        self.feed(Origin::Other, |driver| driver.engine.unpin(id));
+        self.feed(|driver| driver.engine.unpin(id));
     }
 
     /// Has everybody look. Without contact it does nothing: the reconnect wakes them.
     #[cfg(test)]
     pub(crate) fn look_routinely(self: &Arc<Self>) {
-        self.feed(Origin::Other, |driver| driver.engine.look_routinely());
+        self.feed(|driver| driver.engine.look_routinely());
     }
 
     /// Gives a request its number, and names its znode up to the sequence number.
@@ -39,7 +39,7 @@ impl Core {
 
     /// The creation of a request's znode has failed, and may have taken effect.
     pub(crate) fn create_failed(self: &Arc<Self>, dir: &ZNodePath, error: ZkError) {
-        self.feed(Origin::Other, |driver| driver.engine.note_failed_create(dir, error));
+        self.feed(|driver| driver.engine.note_failed_create(dir, error));
     }
 
     /// Makes a request, which does nothing until it is [started](Core::start_request). It is to be
@@ -67,7 +67,7 @@ impl Core {
 
     /// Starts a request. It needs no further calls; [`Core::withdraw`] ends it.
     pub(crate) fn start_request(self: &Arc<Self>, seat: &Arc<Seat>) {
-        self.feed(Origin::Other, |driver| {
+        self.feed(|driver| {
             // Unless it was withdrawn before.
             if driver.seats.contains_key(&seat.id) {
                 driver.engine.start(seat.id, Arc::clone(&seat.spec), seat.made);
@@ -82,7 +82,7 @@ impl Core {
         znode: &ZNodePath,
         owner: ParticipantId,
     ) -> bool {
-        self.feed(Origin::Other, |driver| {
+        self.feed(|driver| {
             let is_held = driver.engine.start_as_owner(seat.id, Arc::clone(&seat.spec), znode.clone(), owner);
             if !is_held {
                 driver.take_seat(seat.id);
@@ -96,7 +96,7 @@ impl Core {
     ///
     /// The caller makes the observer [deliver](Observer::deliver) the event, when it holds no lock.
     pub(crate) fn withdraw(self: &Arc<Self>, seat: &Arc<Seat>, first: Option<Filler<ZkResult<()>>>) {
-        let unstarted = self.feed(Origin::Other, |driver| {
+        let unstarted = self.feed(|driver| {
             if driver.engine.place(seat.id).is_none() {
                 // It has ended, or was never started.
                 if seat.ending.set(Ending::Withdrawn).is_ok() {
@@ -125,7 +125,7 @@ impl Core {
 
     /// The znode of a request is gone.
     pub(crate) fn znode_is_gone(self: &Arc<Self>, seat: &Seat) {
-        self.feed(Origin::Other, |driver| driver.engine.lose_znode(seat.id));
+        self.feed(|driver| driver.engine.lose_znode(seat.id));
     }
 
     /// Returns where a request is in the queue; `None` if it has ended.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Afterwards, Core, Driver, Origin, Task};
+use super::{Afterwards, Core, Driver, Task};
 use crate::client::{Reply, contain_call};
 use crate::engine::{LookStep, ParticipantId};
 use crate::error::{LossReason, ZkResult};
@@ -20,7 +20,7 @@ pub(crate) trait Tracker: Send + Sync {
 impl Core {
     /// Looks at something for a user, now and whenever it may have changed.
     pub(crate) fn track(self: &Arc<Self>, id: ParticipantId, tracker: Arc<dyn Tracker>) {
-        let ended = self.feed(Origin::Other, |driver| match driver.engine.track(id) {
+        let ended = self.feed(|driver| match driver.engine.track(id) {
             Some(reason) => Some((tracker, reason)),
             None => {
                 driver.trackers.insert(id, tracker);
@@ -33,7 +33,7 @@ impl Core {
     }
 
     pub(crate) fn untrack(self: &Arc<Self>, id: ParticipantId) {
-        let tracker = self.feed(Origin::Other, |driver| {
+        let tracker = self.feed(|driver| {
             driver.engine.untrack(id);
             driver.trackers.remove(&id)
         });
@@ -43,13 +43,12 @@ impl Core {
 
     pub(super) fn look(
         self: &Arc<Self>,
-        origin: Origin,
         id: ParticipantId,
         tracker: &dyn Tracker,
         outcome: Option<ZkResult<Reply>>,
     ) {
         let step = contain_call("a look for a user", || Ok(tracker.look(self, outcome)));
-        self.feed(origin, |driver| driver.engine.handle_look(id, step.unwrap_or_else(LookStep::Failed)));
+        self.feed(|driver| driver.engine.handle_look(id, step.unwrap_or_else(LookStep::Failed)));
     }
 }
 
