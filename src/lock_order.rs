@@ -4,8 +4,8 @@
 //! A panic about the order names ranks by their places in the list, from zero.
 //!
 //! Other mutexes have no rank. Those of a candidate, of a reentrant lock and of named locks are taken
-//! before all in the list. Those of a cancel token and of the client's adapter are taken last, and no other mutex
-//! is taken while they are held.
+//! before all in the list. Those of a cancel token are taken last, and no other mutex is taken while they
+//! are held.
 
 pub(crate) use zookeeper_connection::support::lock_order::{Mutex, MutexGuard, assert_none_held};
 

@@ -1,4 +1,4 @@
-//! A method of the port for each call, which waits for the reply.
+//! [`Verbs`] for the port: a method for each call, which waits for the reply.
 
 use crossbeam_channel::bounded;
 

@@ -52,7 +52,7 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestSpec {
     pub(crate) dir: ZNodePath,
-    /// The name of the znode up to its sequence number, with a GUID: no other request has it.
+    /// The name of the znode up to its sequence number. `Request::new` makes it, with a GUID: no other request has it.
     pub(crate) prefix: String,
     pub(crate) data: Arc<[u8]>,
     pub(crate) acl: Arc<[Acl]>,

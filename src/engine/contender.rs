@@ -17,7 +17,8 @@
 //! A contender has and needs nobody else: an `on_…` method takes something up, an imperative is a step that acts, and
 //! both return what is [next](Next), the end of the request included. Its files, from top to bottom, none of which
 //! calls one above it: [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue),
-//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one.
+//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) is how it
+//! ends, and what it leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -14,26 +14,31 @@
 //! - [`participants`]: the door to them, and the inputs that concern many: an event, a reconnect, a routine look.
 //!
 //! The names of methods say what they are for:
-//! - of the [`Engine`]: `handle_…` takes an input, `poll_…` gives an output, a plain verb is a command;
+//! - of the [`Engine`]: `handle_…` takes an input, `poll_…` gives an output, a plain verb is a command. `begin` and
+//!   `settle` ([`clock`]) come before and after each input: what is due by then happens in `settle`, also the next
+//!   proof of the lease;
 //! - of a participant: `on_…` takes something up and returns what is next, an imperative (`join`, `look`) is a step that
 //!   acts, `is_…`, `has_…` and `needs_…` ask.
 //!
 //! # From `lock()` to the owner
-//! 1. `locks/blocking_lock.rs`: `lock()` makes a request (`request/mod.rs`, with the settings from
-//!    `locks/locking.rs`; `request/lasting.rs` makes it again if a session is lost and replaced), starts it by way of the driver (`session/driver/requests.rs`), and waits for its
-//!    events. (`locks/listening_lock.rs` does not wait.)
+//! 1. `locks/blocking_lock.rs`: `lock()` has `request/lasting.rs` make a request (`request/mod.rs`, with the settings
+//!    from `locks/locking.rs`), and another one if the session is lost and replaced. The driver
+//!    (`session/driver/requests.rs`) starts it; the caller waits. (`locks/listening_lock.rs` does not wait.)
 //! 2. [`Engine::start`] inserts a [`contender`], whose `step` ([`steps`]) finds the way from here on. The first is
 //!    to [`join`]: to submit the creation of the znode and the listing of the directory. Behind a request of the same
 //!    session, no listing is needed.
 //! 3. [`calls`]: the call is sent when the [`window`] has room, if the [`budget`] has room for another znode.
 //!    `Core::feed` (`session/driver/mod.rs`) carries the effect out: the call leaves through an outbox
-//!    (`session/driver/calls.rs`) to the client, whose `submit` encodes and writes it.
-//! 4. [`replies`]: the reply comes in by [`Engine::handle_reply`], and goes to those for whom the call was
-//!    [`Pending`](calls::Pending); for a request, to its `on_reply` ([`steps`]).
+//!    (`session/driver/calls.rs`) to the client: `session/own_client.rs`, behind which is the crate
+//!    `zookeeper-connection`. Its `src/connection.rs` goes on with the walk, to the socket and back.
+//! 4. [`replies`]: the connection's thread passes the reply to the `Done` of the call (`session/driver/calls.rs`), and so
+//!    to [`Engine::handle_reply`]. It goes to those for whom the call was [`Pending`](calls::Pending); for a request, to
+//!    its `on_reply` ([`steps`]).
 //! 5. [`queue`] decides by the listing, with the rules of `recipe/queue.rs`: pure functions over names. It is the
 //!    request's [`turn`], so it owns the lock under a [`lease`] of the session that admits owners
 //!    ([`RequestEvent::Acquired`]); or it waits for those [`ahead`], with a [`watch`].
-//! 6. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
+//! 6. The driver sets the ownership (`session/ownership.rs`), and posts the event to the request's observer
+//!    (`locks/guard_signals.rs`), which sets the latch that the caller waits for. `lock()` returns a `LockGuard`.
 //!
 //! # From a watch event to the next owner
 //! 1. [`contact`]: the client reports `NodeChanged`; [`watchers`] knows who waits for this path, and [`participants`]
@@ -46,12 +51,13 @@
 //!    znode, and its end wakes the waiter. If that request owned the lock, and a listing has shown it as the
 //!    nearest one ahead, the waiter looks only at its own znode.
 //!
-//! # From a disconnect to the loss
-//! 1. [`contact`]: the epoch of the lease is over, and another one is proven only after a reconnect. The
-//!    owner keeps the one under which it acquired, or last renewed its lease.
-//! 2. After a reconnect everybody looks again: at once; or, if the lease is kept proven (as while a lock is
-//!    held), when the first write on the new connection was answered ([`proof`]). An owner renews its
-//!    lease when it has seen its znode.
+//! # From a disconnect to the renewed lease, or to the loss
+//! 1. The client reports it to the driver (`session/driver/opening.rs`). [`contact`]: the epoch of the lease gets no
+//!    longer, and another one is proven only after a reconnect. The owner keeps the one under which it acquired, or last
+//!    renewed its lease: `is_owner()` compares its end with the clock (`session/ownership.rs`).
+//! 2. After a reconnect everybody looks again ([`participants`]): at once; or, if the lease is kept proven (as while a
+//!    lock is held), when the first write on the new connection was answered. `settle` begins that [`proof`], and
+//!    [`replies`] counts the answer. An owner that has seen its znode renews its lease ([`turn`]).
 //! 3. If no reconnect comes in time, the [`clock`] ends the lease, and the request [`ended`]. `is_owner()` has
 //!    been false since that moment, whether or not a thread has noticed.
 //!

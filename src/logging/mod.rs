@@ -13,7 +13,7 @@ pub(crate) const LOCKS: &str = "zookeeper_recipes_lock::locks";
 /// The target of the lines of a module.
 pub(crate) fn target_of(module: &str) -> &'static str {
     match module.split("::").nth(1) {
-        Some("client" | "connection") => CONNECTION,
+        Some("client") => CONNECTION,
         Some("session") => SESSION,
         _ => LOCKS,
     }
@@ -56,8 +56,7 @@ mod tests {
     fn targets_are_those_that_the_docs_list() {
         let docs = include_str!("../../docs/operations.md");
         for (module, target) in [
-            ("zookeeper_recipes_lock::connection::driver", CONNECTION),
-            ("zookeeper_recipes_lock::client::adapter::connection_state", CONNECTION),
+            ("zookeeper_recipes_lock::client::contained", CONNECTION),
             ("zookeeper_recipes_lock::session::driver", SESSION),
             ("zookeeper_recipes_lock::locks::candidate", LOCKS),
             ("zookeeper_recipes_lock::directory", LOCKS),

@@ -1,4 +1,4 @@
-//! The vocabulary of the port: [`Call`], [`Reply`], and [`Done`], which takes the outcome.
+//! What a client is asked: [`Call`], [`Reply`], and [`Done`], which takes the outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 
 /// A call that a client is asked to make. Paths are as the session spells them, without a chroot.
 ///
-/// Each call names the errors by which a server refuses it; any may also fail with one of the
-/// contract of the client: `ConnectionLoss`, `SessionExpired`, `BadArguments` for a request that is too long.
+/// Each call names the errors by which a server refuses it; any may also fail with
+/// `ConnectionLoss`, `SessionExpired`, and `BadArguments` for a request that is too long.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Call {
     /// Creates a znode, and is answered by [`Reply::Created`]. Fails with `NoNode` if the parent is

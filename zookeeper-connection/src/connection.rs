@@ -11,7 +11,7 @@
 //! # From a lost connection to the next
 //! The machine decides when to try the next server, [`servers`] which one it is. Names are resolved
 //! again in each lap over the servers, on threads that may block ([`resolver`]). On the first
-//! connection to each address a [`probe`] finds out the server's tick, which shortens the lease's
+//! connection to each address a [`probe`] finds out the server's tick, which shortens the
 //! report delay.
 //!
 //! # Fork

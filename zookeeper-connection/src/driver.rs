@@ -38,8 +38,7 @@ const PROBE: Token = Token(2);
 /// New connections are logged at most this often at the level `info`.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A probe after a reconnect is delayed by up to this part of the session timeout, which is little
-/// of what a lease has left, and by no more than the second.
+/// A probe after a reconnect is delayed by up to this part of the session timeout, which is little, and by no more than the second.
 const PROBE_DELAY_DIVISOR: u32 = 8;
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 

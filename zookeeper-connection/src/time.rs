@@ -1,8 +1,8 @@
-//! The clock of the lease: monotonic, and running on while the process is stopped or the machine
-//! sleeps.
+//! The clock by which a session's life is measured: monotonic, and running on while the process is stopped or the
+//! machine sleeps.
 //!
 //! `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads on Linux, stands still while a machine is
-//! suspended: a lease measured by it would outlive the session. `CLOCK_BOOTTIME` counts that time.
+//! suspended: the server would have ended a session long before. `CLOCK_BOOTTIME` counts that time.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// late. Waking up once a second costs next to nothing.
 pub const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// A point in time on the clock of the lease.
+/// A point in time on the clock by which a session's life is measured.
 ///
 /// The clock is monotonic. On Linux and Android it counts the time during which the machine is
 /// suspended; elsewhere it may not. Moments of different processes cannot be compared.

@@ -2,8 +2,8 @@
 //!
 //! One mutex is around the engine. Under it, an input is handled, the ownerships are set, and events
 //! are posted to their observers, which is short and calls nobody. Everything that may call others
-//! happens after it: calls leave through the outbox, in their order; then come notifications, log
-//! lines and callbacks.
+//! happens after it: calls leave through the outbox, in their order; then come events for the hook, callbacks and
+//! notifications; then log lines.
 //!
 //! Events and replies come in on the client's own threads, so everything done there is short, and work that
 //! may block is submitted to the runtime.
@@ -11,7 +11,8 @@
 //! Its heart is here: [`Core::feed`]. The rest is around it: how a session [begins](opening), what its
 //! [`requests`] and [`trackers`] ask and hear, the [`calls`] to the client, what is done [`afterwards`], what subscribers
 //! and the log hear of its state ([`announcer`]), what it leaves for a session that follows ([`orphans`]), and what
-//! others may [ask](snapshot).
+//! others may [ask](snapshot) and wait for. All of them are methods of [`Core`]; its events for the hook are in
+//! `session/events.rs`.
 
 mod afterwards;
 mod announcer;

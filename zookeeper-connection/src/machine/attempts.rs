@@ -25,7 +25,7 @@ impl<C> Machine<C> {
     /// before it may reset it, and its answer would be lost.
     ///
     /// From now on the server may count on a shorter session timeout than before, which is not known until its
-    /// answer comes: docs/guarantees.md names that gap.
+    /// answer comes.
     pub(super) fn greet(&mut self, now: Moment) {
         let Identity { id, password, seen_zxid, .. } = &self.identity;
         let request = ConnectRequest {

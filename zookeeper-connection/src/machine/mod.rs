@@ -85,7 +85,7 @@ pub struct Config {
 /// An action for the owner of a [`Machine`].
 #[derive(Debug)]
 pub enum Action<C> {
-    /// Open a transport to the next server. There is none at present.
+    /// Open a transport to the next server. None is open; others may be being opened.
     Open,
     /// Drop the transport, or the attempt to open one.
     Drop,

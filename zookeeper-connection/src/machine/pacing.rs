@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::time::Moment;
 
 /// Pings are sent at this part of the session timeout, whatever other traffic exists: two of them
-/// prove a lease, and they are frequent enough that silence means trouble.
+/// prove that the session lives, and they are frequent enough that silence means trouble.
 const PING_DIVISOR: u32 = 6;
 
 /// A server that is silent for two fifths of the session timeout is left. A ping has been under way
