@@ -52,6 +52,12 @@ pub(crate) fn begin() {
     watchdog::watch_this_test(4 * deadline());
 }
 
+/// As [`begin`], for a test that may take any time: its waits have limits.
+pub(crate) fn begin_without_a_limit() {
+    panics::watch();
+    watchdog::watch_this_test(Duration::MAX);
+}
+
 /// A session whose lost clients are replaced, and a channel of its clients.
 pub(crate) fn replacing_session(
     zookeeper: &SimulatedZooKeeper,

@@ -45,12 +45,14 @@ const SHOWN: usize = 40;
 
 #[test]
 fn simulated_server_answers_as_a_real_one() {
+    crate::tests::begin_without_a_limit();
     let server = TestServer::start_with(&options()).unwrap();
     Comparison::new(vec![server.connect_string()]).run();
 }
 
 #[test]
 fn simulated_server_answers_as_a_real_ensemble() {
+    crate::tests::begin_without_a_limit();
     let ensemble = TestEnsemble::start_with(3, &options()).unwrap();
     let servers = (0..3).map(|index| ensemble.server(index).connect_string());
     Comparison::new(servers.collect()).run();

@@ -73,6 +73,7 @@ const FIRST_SEED: u64 = 1;
 
 #[test]
 fn no_interleaving_and_no_fault_breaks_a_promise() {
+    crate::tests::begin_without_a_limit();
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let seed = number("SIMULATION_SEED");
     let runs = number("SIMULATION_RUNS").unwrap_or(if seed.is_some() { 1 } else { RUNS });

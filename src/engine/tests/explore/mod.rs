@@ -72,6 +72,7 @@ fn explore_all(cases: &[Case], limit: usize) {
 
 #[test]
 fn default_cases() {
+    crate::tests::begin_without_a_limit();
     explore_all(&small_cases(), usize::MAX);
 }
 
@@ -79,6 +80,7 @@ fn default_cases() {
 #[test]
 #[ignore = "takes minutes: scripts/explore runs it"]
 fn all_cases() {
+    crate::tests::begin_without_a_limit();
     let part = std::env::var("EXPLORE_CASES").unwrap_or_default();
     let limit = std::env::var("EXPLORE_STATES").map_or(usize::MAX, |limit| limit.parse().unwrap());
     let mut cases: Vec<Case> = small_cases().into_iter().chain(large_cases()).collect();
