@@ -178,7 +178,7 @@ pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;
 pub use protocol_support::ProtocolSupport;
 pub use recipe::kind::LockKind;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, zk_laws))]
 #[doc(hidden)]
 pub use recipe::laws;
 pub use recipe::naming_scheme::NamingScheme;

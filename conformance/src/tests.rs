@@ -2,7 +2,12 @@
 
 mod blocking;
 mod flaws;
+#[allow(unreachable_pub, reason = "shared with other crates")]
+#[path = "../../src/tests/panics.rs"]
+mod panics;
 mod submit;
+#[path = "../../src/tests/watchdog.rs"]
+mod watchdog;
 
 use std::collections::BTreeSet;
 
@@ -79,6 +84,8 @@ impl Subject for FakeSession {
 }
 
 fn fake<W: Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient>>(deadline: Duration, wrap: W) -> Fake<W> {
+    panics::watch();
+    watchdog::watch_this_test(4 * DEADLINE);
     Fake { zookeeper: SimulatedZooKeeper::new(), wrap, deadline }
 }
 

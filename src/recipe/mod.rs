@@ -3,7 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod counter;
 pub(crate) mod kind;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, zk_laws))]
 pub mod laws;
 pub(crate) mod naming_scheme;
 pub(crate) mod order;

@@ -11,8 +11,8 @@ use crate::client::{
     ZooKeeperClient,
 };
 use crate::error::{LockError, Result, ZkResult};
-use crate::logging;
 use crate::wait::Wait;
+use crate::{lock_order, logging};
 
 /// The name of the operation in errors.
 pub(super) const CONNECT: &str = "connect to";
@@ -60,10 +60,16 @@ impl OwnClient {
         Ok(Arc::new(OwnClient { connection, jute_max_buffer: *jute_max_buffer }))
     }
 
+    /// The connection, whose mutex is taken under no other one.
+    fn connection(&self) -> &Connection {
+        lock_order::assert_none_held();
+        &self.connection
+    }
+
     /// Makes a call whose paths begin at the root of the servers, not at the chroot, and waits for the
     /// reply; returns `ConnectionLoss` if the wait ends before.
     pub(super) fn call_at_root(&self, call: Call, wait: &Wait) -> ZkResult<Reply> {
-        self.connection.call_at_root(call, wait.deadline(), &wait.cancellation())
+        self.connection().call_at_root(call, wait.deadline(), &wait.cancellation())
     }
 }
 
@@ -103,7 +109,7 @@ pub fn own_connection(connect_string: &str, session_timeout: Duration) -> Result
 
 impl ZooKeeperClient for OwnClient {
     fn submit(&self, call: Call, done: Done) {
-        self.connection.submit(call, done);
+        self.connection().submit(call, done);
     }
 
     fn is_ordered(&self) -> bool {
@@ -111,31 +117,31 @@ impl ZooKeeperClient for OwnClient {
     }
 
     fn remove_watches(&self, path: &str) {
-        self.connection.remove_watches(path);
+        self.connection().remove_watches(path);
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
-        self.connection.subscribe(sink)
+        self.connection().subscribe(sink)
     }
 
     fn session_id(&self) -> Option<i64> {
-        Some(self.connection.session_id())
+        Some(self.connection().session_id())
     }
 
     fn server(&self) -> Option<String> {
-        Some(self.connection.server())
+        Some(self.connection().server())
     }
 
     fn chroot(&self) -> Option<String> {
-        self.connection.chroot().map(str::to_owned)
+        self.connection().chroot().map(str::to_owned)
     }
 
     fn session_timeout(&self) -> Duration {
-        self.connection.granted().session_timeout
+        self.connection().granted().session_timeout
     }
 
     fn report_delay(&self) -> Duration {
-        self.connection.granted().report_delay
+        self.connection().granted().report_delay
     }
 
     fn reports_pings(&self) -> bool {
@@ -147,12 +153,59 @@ impl ZooKeeperClient for OwnClient {
     }
 
     fn close(&self) {
-        self.connection.close();
+        self.connection().close();
     }
 }
 
 impl fmt::Debug for OwnClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.connection.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(7);
+
+    fn servers() -> String {
+        "zk1:2181".to_owned()
+    }
+
+    #[test]
+    fn each_error_of_connecting_keeps_its_kind_and_its_words() {
+        let rule = || "the rule".to_owned();
+        let thread = || Arc::new(std::io::Error::other("too many threads"));
+        for (error, text) in [
+            (ConnectError::InvalidConnectString { rule: rule() }, "invalid connect string: the rule"),
+            (
+                ConnectError::InvalidChroot { path: "a".to_owned(), rule: "a rule" },
+                "invalid path 'a': a rule",
+            ),
+            (ConnectError::InvalidTls { rule: rule() }, "invalid TLS configuration: the rule"),
+            (ConnectError::Unreachable { tried: servers() }, "could be reached within 7s"),
+            (
+                ConnectError::CredentialsRefused { servers: servers(), reason: "why" },
+                "connect to zk1:2181: why",
+            ),
+            (ConnectError::NotZooKeeper { servers: servers(), reason: "why" }, "two clients can own a lock"),
+            (ConnectError::Cancelled { servers: servers() }, "connect to 'zk1:2181': cancelled"),
+            (ConnectError::Thread { source: thread() }, "too many threads"),
+        ] {
+            let mapped = of_connecting(error.clone(), TIMEOUT);
+            assert!(mapped.to_string().contains(text), "{mapped}");
+            // Only that is tried again.
+            let is_transient = matches!(mapped, LockError::Connect { timeout: TIMEOUT, .. });
+            assert_eq!(is_transient, matches!(error, ConnectError::Unreachable { .. }), "{mapped:?}");
+        }
+    }
+
+    #[test]
+    fn connection_writes_to_the_paths_of_the_keep_alive_and_logs_with_the_librarys_target() {
+        let options = OwnOptions::new("zk1", TIMEOUT).unwrap();
+        assert_eq!(options.connection.touch_paths, [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH]);
+        assert_eq!(options.connection.log_target, logging::CONNECTION);
+        assert_eq!(options.connection.session_timeout, TIMEOUT);
     }
 }

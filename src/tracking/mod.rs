@@ -251,14 +251,14 @@ impl<S: Subject> Tracker for TrackerInner<S> {
             Some(outcome) => match self.with_state_on(core, |state| state.then.take()).flatten() {
                 Some(then) => then(outcome),
                 // The tracking has ended here: each call leaves what follows from it, and has one outcome.
-                None => Look::ChangedMeanwhile,
+                None => return LookStep::Seen,
             },
         };
         match look {
-            Look::Call(call, then) => {
-                self.with_state_on(core, |state| state.then = Some(then));
-                LookStep::Call(call)
-            }
+            Look::Call(call, then) => match self.with_state_on(core, |state| state.then = Some(then)) {
+                Some(()) => LookStep::Call(call),
+                None => LookStep::Seen,
+            },
             Look::Seen(value) => {
                 self.show(core, View::Seen(value));
                 LookStep::Seen

@@ -14,7 +14,7 @@
 
 mod connect;
 mod frame;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, zk_laws))]
 pub mod laws;
 mod op_code;
 mod reader;

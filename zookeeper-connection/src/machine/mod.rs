@@ -43,7 +43,7 @@
 //! [deadline]: Machine::deadline
 
 mod attempts;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, zk_laws))]
 pub mod laws;
 mod pacing;
 #[cfg(test)]

@@ -246,7 +246,7 @@ impl<C> Traffic<C> {
     }
 
     /// The number of the next reply, and the operation to which it belongs.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, zk_laws))]
     pub(super) fn next_reply(&self) -> Option<(i32, OpCode)> {
         self.sent.front().map(|sent| (sent.xid, sent.operation))
     }

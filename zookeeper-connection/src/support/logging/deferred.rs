@@ -11,8 +11,9 @@ use parking_lot::Condvar;
 use crate::support::lock_order::{Mutex, rank::LOG};
 use crate::support::process::Process;
 
-/// More lines are dropped while the logger blocks.
-const MAX_LINES: usize = 10_000;
+/// More lines are dropped while the logger blocks. An outage has one for each lock that is held, of which a session may
+/// have 17,000.
+const MAX_LINES: usize = 40_000;
 
 /// The time for which the thread waits for further lines.
 const IDLE_TIME: Duration = Duration::from_secs(1);
