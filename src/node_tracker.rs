@@ -24,7 +24,7 @@ use crate::wait::Wait;
 ///
 /// READ must be granted, and stay granted: servers since 3.8.4 and 3.9.2 send no event when a znode
 /// without READ permission is created or deleted. A tracker that waits for the creation of such a
-/// znode looks again only at the next reconnect.
+/// znode looks again at the next reconnect, or at the next routine look of its session, after up to half a minute.
 ///
 /// `Send` and `Sync`; dropping it ends the tracking.
 ///

@@ -13,7 +13,7 @@
 //! |---|---|---|---|
 //! | `NotYet` | `Present` | | |
 //! | `Present` | | `Lost` | |
-//! | `Lost` | `Regained`: a proof is due at once; or `Present`, if the lease is not kept proven: every participant looks again | | |
+//! | `Lost` | `Regained`: a proof is due at once; or `Present`, if the lease is not kept proven: every participant looks again, and deletions are repeated | | |
 //! | `Regained` | | `Lost` | `Present`: every participant looks again |
 //!
 //! Both together, with the age of the last answered request, make what subscribers see as the state

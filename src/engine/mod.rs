@@ -61,6 +61,19 @@
 //! 3. If no reconnect comes in time, the [`clock`] ends the lease, and the request [`ended`]. `is_owner()` has
 //!    been false since that moment, whether or not a thread has noticed.
 //!
+//! # From a drop during an outage to the deletion
+//! The guard's claim (`request/claim.rs`) withdraws the request ([`ended`]), and a [`removal`] begins. It reports
+//! `ConnectionLoss` at once, as no outcome can come soon, and still submits the deletion: the connection keeps it for a
+//! tenth of the session timeout. After that no alarm is set. The reconnect has it made again, at the moment at which everybody
+//! looks again; while another lock of the session is held, that is the first answered write.
+//!
+//! # From the loss of a session to the next one
+//! 1. The client reports `SessionLost`, or the [`clock`] gives up. [`life`] ends, and with it each request and what is
+//!    tracked. A worker of the driver reports what is left, sets the latch `ended`, and keeps the znodes that were to be
+//!    deleted (`session/driver/orphans.rs`).
+//! 2. `session/replacement.rs`: its thread waits for that latch, opens the next session, and has those who follow move:
+//!    `request/lasting.rs` makes its request again, `tracking/mod.rs` looks there.
+//!
 //! # From a lost create to its end
 //! The request searches for its znode, together with the others of its directory, and
 //! creates another one if there is none ([`sweep`]). A create that takes effect late leaves a znode whose name the

@@ -18,7 +18,7 @@ use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
 /// The delay before a failed deletion is repeated in contact. It doubles with each failure, up to
-/// the second.
+/// the other one.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(30);
 
@@ -68,7 +68,7 @@ impl Removal {
             return self.on_end(commons);
         }
         if !commons.in_contact() {
-            // None can come soon, and the client may keep the deletion for the next connection.
+            // No outcome can come soon, and the client may keep the deletion for the next connection.
             self.report(commons, Err(ZkError::ConnectionLoss));
         }
         self.wake(commons);

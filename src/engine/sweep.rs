@@ -31,7 +31,7 @@ use crate::time::{Moment, Priority};
 /// The system of a client goes on to send what a closed connection has left for up to some 100 s.
 const SETTLES_IN: Duration = Duration::from_secs(120);
 
-/// The pause after the first round. It doubles with each, up to the second.
+/// The pause after the first round. It doubles with each, up to the other one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(15);
 

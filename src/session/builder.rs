@@ -148,8 +148,9 @@ impl SessionBuilder {
     /// downgrade, a look at a directory, a revocation, a call for data. Repeat them later.
     ///
     /// This is for daemons that contend all the time. It is not the default, as everything else on
-    /// a lost session is gone as well: other locks, ephemeral znodes, watches. A library should not
-    /// carry on with its own part alone.
+    /// a lost session is gone as well: other locks, and ephemeral znodes. A library should not
+    /// carry on with its own part alone. What [`NodeTracker`](crate::NodeTracker), [`LeaderWatch`](crate::LeaderWatch)
+    /// and [`QueueWatch`](crate::QueueWatch) follow, they follow on the next session.
     pub fn replace_lost_sessions(self, replace: bool) -> SessionBuilder {
         SessionBuilder { replaces_lost_sessions: replace, ..self }
     }

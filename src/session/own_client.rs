@@ -55,7 +55,8 @@ impl OwnClient {
     pub(super) fn connect(options: &OwnOptions, wait: &Wait) -> Result<Arc<OwnClient>> {
         let begun = Instant::now();
         let OwnOptions { servers, connection, jute_max_buffer } = options;
-        let connected = Connection::connect(servers, connection, wait.deadline(), &wait.cancellation());
+        let connected =
+            Connection::connect_unless(servers, connection, wait.deadline(), &wait.cancellation());
         let connection = connected.map_err(|error| of_connecting(error, wait.time_allowed(begun)))?;
         Ok(Arc::new(OwnClient { connection, jute_max_buffer: *jute_max_buffer }))
     }
@@ -69,7 +70,7 @@ impl OwnClient {
     /// Makes a call whose paths begin at the root of the servers, not at the chroot, and waits for the
     /// reply; returns `ConnectionLoss` if the wait ends before.
     pub(super) fn call_at_root(&self, call: Call, wait: &Wait) -> ZkResult<Reply> {
-        self.connection().call_at_root(call, wait.deadline(), &wait.cancellation())
+        self.connection().call_at_root_unless(call, wait.deadline(), &wait.cancellation())
     }
 }
 

@@ -9,7 +9,8 @@
 //! the machine's actions: it runs the continuation of each reply and reports events.
 //!
 //! # From a lost connection to the next
-//! The machine decides when to try the next server, [`servers`] which one it is. Names are resolved
+//! The machine decides when to try the next server (`machine/attempts.rs`), [`servers`] which one it is. What is submitted
+//! meanwhile waits in `machine/traffic.rs`. An event of a watch goes the way of a reply, to the sink. Names are resolved
 //! again in each lap over the servers, on threads that may block ([`resolver`]). On the first
 //! connection to each address a [`probe`] finds out the server's tick, which shortens the
 //! report delay.
@@ -116,7 +117,8 @@ impl fmt::Debug for ConnectionOptions {
 ///
 /// # Threads
 /// All methods may be called from any thread. Continuations and the sink of the events run on the connection's own
-/// thread, and must not block. In a process that was forked every call fails with
+/// thread, or on the caller's for what is known at once, and must not block: a call of [`Verbs`] in one of them would wait
+/// for ever. In a process that was forked every call fails with
 /// [`SessionExpired`](ZkError::SessionExpired), and the session stays the parent's.
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
@@ -133,15 +135,27 @@ impl Connection {
     pub fn open(connect_string: &str, session_timeout: Duration) -> Result<Arc<Connection>> {
         let servers = ConnectString::parse(connect_string)?;
         let deadline = Instant::now().checked_add(session_timeout);
-        Connection::connect(&servers, &ConnectionOptions::new(session_timeout), deadline, &never())
+        Connection::connect(&servers, &ConnectionOptions::new(session_timeout), deadline)
     }
 
-    /// Opens a session. Blocks until it is open, until the deadline if there is one, or until the channel is
-    /// disconnected.
+    /// Opens a session. Blocks until it is open, or until the deadline if there is one.
     ///
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect(
+        servers: &ConnectString,
+        options: &ConnectionOptions,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Connection>> {
+        Connection::connect_unless(servers, options, deadline, &never())
+    }
+
+    /// As [`connect`](Connection::connect), and ends when the channel is disconnected.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    #[doc(hidden)]
+    pub fn connect_unless(
         servers: &ConnectString,
         options: &ConnectionOptions,
         deadline: Option<Instant>,
@@ -230,8 +244,17 @@ impl Connection {
     /// Makes a call whose paths begin at the root of the servers, not at the chroot, and waits for the reply.
     ///
     /// # Errors
-    /// Those of the call, and `ConnectionLoss` if the wait ends before the reply, as it does in [`connect`](Connection::connect).
-    pub fn call_at_root(
+    /// Those of the call, and `ConnectionLoss` at the deadline.
+    pub fn call_at_root(&self, call: Call, deadline: Option<Instant>) -> ZkResult<Reply> {
+        self.call_at_root_unless(call, deadline, &never())
+    }
+
+    /// As [`call_at_root`](Connection::call_at_root), and ends when the channel is disconnected.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)]
+    pub fn call_at_root_unless(
         &self,
         call: Call,
         deadline: Option<Instant>,
@@ -259,7 +282,7 @@ impl Connection {
         self.shared.remove_watches(&self.chroot.full(path));
     }
 
-    /// Sets the only sink of the events and returns whether there is contact now. The sink receives every change
+    /// Sets the only sink of the events, in place of a former one, and returns whether there is contact now. The sink receives every change
     /// after the returned state. If the session is lost already, the sink learns it at once.
     pub fn subscribe(&self, sink: EventSink) -> bool {
         let (contact, former) = {

@@ -18,17 +18,17 @@ use crossbeam_channel::Sender;
 use log::Level;
 use mio::{Events, Poll, Token};
 
-use super::chroot::Chroot;
-use super::machine::{Action, Event, SessionLoss};
-use super::probe::{Probe, Progress};
-use super::resolver::Resolver;
-use super::servers::{Destination, NextServer};
-use super::shared::{Actions, ContactState, Shared};
-#[cfg(feature = "tls")]
-use super::tls::TlsClient;
-use super::transport::{Security, Transport};
+use crate::chroot::Chroot;
+use crate::machine::{Action, Event, SessionLoss};
+use crate::probe::{Probe, Progress};
+use crate::resolver::Resolver;
+use crate::servers::{Destination, NextServer};
+use crate::shared::{Actions, ContactState, Shared};
 use crate::support::{Outage, Repetition, logging, panics};
 use crate::time::{Clock, MAX_SLEEP, Moment, SystemClock};
+#[cfg(feature = "tls")]
+use crate::tls::TlsClient;
+use crate::transport::{Security, Transport};
 use crate::{ClientEvent, DEFAULT_TICK, EventSink, Granted};
 
 pub(super) const WAKER: Token = Token(0);
@@ -38,7 +38,7 @@ const PROBE: Token = Token(2);
 /// New connections are logged at most this often at the level `info`.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A probe after a reconnect is delayed by up to this part of the session timeout, which is little, and by no more than the second.
+/// A probe after a reconnect is delayed by up to this part of the session timeout, which is little, and by no more than the other constant.
 const PROBE_DELAY_DIVISOR: u32 = 8;
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 

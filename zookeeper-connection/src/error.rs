@@ -4,6 +4,16 @@
 pub type ZkResult<T> = std::result::Result<T, ZkError>;
 
 /// An error code of ZooKeeper.
+///
+/// What it means for its call:
+///
+/// | errors | may have taken effect | may succeed if repeated on this session |
+/// |---|---|---|
+/// | `ConnectionLoss`, `OperationTimeout`, `SessionMoved` | yes | yes |
+/// | `QuotaExceeded`, `Throttled` | no | yes |
+/// | `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty`, `NoChildrenForEphemerals`: the leader has answered, if it was a write | no | not unless others change the tree |
+/// | `NoAuth`, `InvalidAcl`: as those, perhaps without the leader | no | not unless others change the tree |
+/// | all others | no | no |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZkError {
@@ -89,15 +99,7 @@ pub enum ZkError {
     Other(i32),
 }
 
-/// The implications of an error for its call, for the crate's own decisions.
-///
-/// | class | may have taken effect | may succeed if repeated on this session | the leader answered a write |
-/// |---|---|---|---|
-/// | `Lost` | yes | yes | |
-/// | `Declined` | no | yes | |
-/// | `Answered` | no | no, unless others change the tree | yes |
-/// | `Denied` | no | no, unless others change the tree | perhaps |
-/// | `Final` | no | no | |
+/// The implications of an error for its call: the groups of the table at [`ZkError`], in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// No reply arrived.

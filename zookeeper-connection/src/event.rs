@@ -14,41 +14,43 @@ pub type EventSink = Arc<dyn Fn(ClientEvent) + Send + Sync>;
 /// An event that a client reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// Contact with a server, on the session that this client was made for, and that server's
-    /// grant. Every connection has a new grant, which may be less than before.
+    /// Contact with a server, and that server's grant. Every connection has a new grant, which may be less than
+    /// before.
     Connected(Granted),
     /// The [report delay](Granted::report_delay) on the present connection, if it is known only after
     /// [`Connected`](ClientEvent::Connected).
     ReportDelay(Duration),
     /// The session timeout of a server that has taken up the session again, if it is known before
     /// [`Connected`](ClientEvent::Connected). A connection may end in between, for example while
-    /// credentials are presented, and that server may have granted less than the one before. If nothing reports the
-    /// grant of the session's creation, the reported ones must not exceed it.
+    /// credentials are presented, and the session lives for the shortest time that any server has granted.
     TakenUp {
         /// See [`Granted::session_timeout`].
         session_timeout: Duration,
     },
     /// The server has answered a ping that was sent at that moment or later, on the present
-    /// connection. A [`Connection`](crate::Connection) sends one at least in each third of the session timeout.
+    /// connection. A [`Connection`](crate::Connection) sends one in each sixth of the session timeout.
     PingAnswered {
         /// Read from the clock before the ping was sent.
         sent: Moment,
     },
-    /// No contact; the session may live. Watches are lost unless the client sets them again. So
-    /// every waiter must read again after the next [`Connected`](ClientEvent::Connected).
+    /// No contact; the session may live. A [`Connection`](crate::Connection) goes on to look for a server, and sets the
+    /// watches again on the next one. It never gives up by time: only a server can say that the session has ended.
     Disconnected,
-    /// The session cannot come back. Every later call fails with
-    /// [`ZkError::SessionExpired`](crate::ZkError).
+    /// The session cannot come back: a server says so, or refuses the client. Every later call fails with
+    /// [`SessionExpired`](crate::ZkError::SessionExpired). Open another connection, and set the watches there.
+    ///
+    /// During an outage, however long, no server says anything. A program that must know when the session can have ended
+    /// counts the session timeout from the last answer.
     SessionLost,
-    /// A watch fired on the znode at this path (as spelled by the caller, without a chroot). Such
+    /// A watch fired on the znode at this path, as the caller has spelled it. Such
     /// events come in the order of the changes, on the connection between whose
     /// [`Connected`](ClientEvent::Connected) and [`Disconnected`](ClientEvent::Disconnected) they
     /// were received.
     NodeChanged {
         /// The full path of the znode.
         path: String,
-        /// `true` if the znode was deleted; `false` also if the client does not know, and waiters may
-        /// then need more calls.
+        /// `true` if the znode was deleted. `false` if it was created or its data or children have changed, and from
+        /// another client than [`Connection`](crate::Connection) also if that does not know.
         is_deleted: bool,
     },
 }

@@ -1,7 +1,8 @@
 //! One session of [Apache ZooKeeper](https://zookeeper.apache.org), for programs that block.
 //!
 //! A [`Connection`] is one session, on one server of the list at a time. It makes calls, sets watches that
-//! survive reconnects, and reports honestly: a call whose reply was lost says so. It needs one thread.
+//! survive reconnects, and reports honestly: a call whose reply was lost says so. It has one thread, and others for as long as
+//! names are resolved or, with TLS, changed files are read.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -21,7 +22,8 @@
 //!
 //! # What it does
 //! - *Calls*: [`Verbs`] waits for each reply; [`Connection::submit`] does not, and takes a [`Done`]. Calls take
-//!   effect, and are answered, in the order in which they were submitted. A call is sent once, and never repeated.
+//!   effect, and are answered, in the order in which they were submitted; only a refusal may come earlier. A call is
+//!   sent once, and never repeated.
 //! - *Watches* are set again after a reconnect, without a gap in what they notice. [`Connection::subscribe`]
 //!   reports them as [`ClientEvent::NodeChanged`], in order among the replies.
 //! - *Reconnects*: to the next server of the list, which must have taken up everything of which the session has
@@ -29,10 +31,44 @@
 //! - *The state machine* behind it, [`machine`], has no I/O, no clock and no thread, so that each of its
 //!   behaviors under faults can be replayed.
 //!
+//! # Watches
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use std::time::Duration;
+//! # use zookeeper_connection::{ClientEvent, Connection, Verbs};
+//! # let connection = Connection::open("zk1:2181", Duration::from_secs(30))?;
+//! let (sender, changes) = crossbeam_channel::unbounded();
+//! connection.subscribe(Arc::new(move |event| match event {
+//!     ClientEvent::NodeChanged { path, .. } => drop(sender.send(path)),
+//!     ClientEvent::SessionLost => {} // and `changes` ends when the connection is dropped
+//!     _ => {}
+//! }));
+//! loop {
+//!     let (data, _) = connection.get_data("/config", true)?; // sets a watch
+//!     println!("{data:?}");
+//!     changes.recv()?; // it has fired: look again
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//! A call with `watch: true` sets a watch, which fires once. That of [`exists`](Verbs::exists) and
+//! [`get_data`](Verbs::get_data) fires when the znode is created, changed or deleted; that of
+//! [`get_children`](Verbs::get_children) when a child comes or goes, or the znode is deleted. There is one sink; the sink must
+//! not wait for a call, as the replies come on its thread.
+//!
+//! # Errors
+//! [`ZkError`] has a table of what each error means for its call. A missing chroot shows itself as `NoNode` of every call;
+//! [`Connection::call_at_root`] can create it. A session that is lost stays lost: open another connection.
+//! A call waits at most a tenth of the session timeout for a connection, and two fifths of it for an answer.
+//!
 //! # What it does not do
 //! It repeats no call, opens no second session when one is lost, and has no recipe. The package
 //! `zookeeper-recipes-lock` has locks and elections on it. It speaks no SASL, reads and sets no ACLs of znodes
 //! that exist, and does not reconfigure ensembles.
+//!
+//! # What servers see
+//! Beside the session, a second connection for a moment, once for each server: it learns the server's minimum session
+//! timeout, and from that its tick, which [`Granted::report_delay`] depends on. [`ConnectionOptions::max_tick`] is what counts
+//! until that is known. Log lines have the target of [`ConnectionOptions::log_target`], and are written by another thread.
 //!
 //! # Stability
 //! This package is released with `zookeeper-recipes-lock` and has its version. **Its interface may change in any

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use mio::Registry;
 
-use super::codec::{ConnectAnswer, ConnectRequest, Control, Frames, Password, decode_connect_answer};
-use super::transport::Transport;
+use crate::codec::{ConnectAnswer, ConnectRequest, Control, Frames, Password, decode_connect_answer};
 use crate::time::Moment;
+use crate::transport::Transport;
 
 /// The length of an answer is less than this, with the reply to the close request.
 const MAX_ANSWER: usize = 1024;

@@ -1,6 +1,6 @@
 //! [`Resolver`]: resolves names on short-lived threads, as name resolution blocks.
 //!
-//! A name has at most one thread, because [`Servers`](super::servers::Servers) does not ask for it
+//! A name has at most one thread, because [`Servers`](crate::servers::Servers) does not ask for it
 //! again before it is answered. A thread that the name service keeps waiting stops nothing else, and
 //! ends with its answer, even after the connection.
 
@@ -12,7 +12,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::Waker;
 
-use super::servers::Lookup;
+use crate::servers::Lookup;
 use crate::support::panics;
 
 /// Resolves a host and a port to addresses. May block for any time.

@@ -13,15 +13,15 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use mio::{Registry, Waker};
 
-use super::chroot::Chroot;
-use super::exchange::Continuation;
-use super::machine::{Action, Event, Machine};
-use super::servers::{Destination, NextServer, Servers};
-use super::transport::Transport;
+use crate::chroot::Chroot;
 use crate::error::ZkError;
+use crate::exchange::Continuation;
+use crate::machine::{Action, Event, Machine};
+use crate::servers::{Destination, NextServer, Servers};
 use crate::support::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
 use crate::support::process::Process;
 use crate::time::{Clock, Moment, SystemClock};
+use crate::transport::Transport;
 use crate::{Call, EventSink, Granted};
 
 /// The actions for the I/O thread, each with the number of the link at its time.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded, never, unbounded};
+use crossbeam_channel::{Receiver, bounded, unbounded};
 
 #[cfg(feature = "tls")]
 pub(crate) use self::log::logged_down_to;
@@ -66,7 +66,7 @@ pub(crate) fn next<T>(channel: &Receiver<T>) -> T {
 fn connect_with(servers: &str, options: &ConnectionOptions) -> Result<Arc<Connection>> {
     begin();
     let deadline = Instant::now().checked_add(options.session_timeout);
-    Connection::connect(&ConnectString::parse(servers)?, options, deadline, &never())
+    Connection::connect(&ConnectString::parse(servers)?, options, deadline)
 }
 
 fn connect(servers: &str) -> Arc<Connection> {

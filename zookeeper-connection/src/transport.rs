@@ -7,7 +7,7 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 #[cfg(feature = "tls")]
-use super::tls::{TlsStream, TlsTarget};
+use crate::tls::{TlsStream, TlsTarget};
 
 /// A stream to a server. Its registration reports each change of its readiness once, so it must be
 /// read until it would block.

@@ -48,6 +48,8 @@ use crate::lock_order::{
 use crate::process::Process;
 use crate::time::{Filler, Latch, Moment, Runtime, Setter};
 
+/// One session of a client, from its beginning to its end. A [`Session`](super::Session) of the application has one, or one
+/// after the other if lost ones are replaced.
 pub(crate) struct Core {
     client: External<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,

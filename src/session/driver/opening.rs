@@ -1,4 +1,5 @@
-//! The beginning of a session: its client, its engine, and the first events.
+//! How a session begins, with its client and its engine; and the door for all events of the client, the first ones
+//! included.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

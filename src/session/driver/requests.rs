@@ -94,7 +94,8 @@ impl Core {
     /// Ends a request and deletes its znode, in the background if need be. The first outcome of
     /// the deletion fills `first`. Does nothing when the request has ended.
     ///
-    /// The caller makes the observer [deliver](Observer::deliver) the event, when it holds no lock.
+    /// Where there are callbacks, the caller makes the observer [deliver](Observer::deliver) the event, when it holds no
+    /// lock. A guard that is dropped has none.
     pub(crate) fn withdraw(self: &Arc<Self>, seat: &Arc<Seat>, first: Option<Filler<ZkResult<()>>>) {
         let unstarted = self.feed(|driver| {
             if driver.engine.place(seat.id).is_none() {

@@ -135,7 +135,7 @@ pub enum Event {
 /// Why a session cannot come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionLoss {
-    /// A server does not know it any more, or it has had no contact for too long.
+    /// A server does not know it any more.
     Expired,
     /// A server refuses a credential.
     CredentialsRefused,

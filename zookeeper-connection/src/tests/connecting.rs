@@ -214,7 +214,7 @@ fn server_that_demands_an_authentication_refuses_a_session_at_once() {
     let demanding = Server::with(|mut client| serve_none_without_authentication(&mut client));
     begin();
     let servers = ConnectString::parse(&demanding.address()).unwrap();
-    let error = Connection::connect(&servers, &ConnectionOptions::new(LONG), None, &never()).unwrap_err();
+    let error = Connection::connect(&servers, &ConnectionOptions::new(LONG), None).unwrap_err();
     assert!(matches!(error, ConnectError::CredentialsRefused { .. }), "{error:?}");
     assert!(error.to_string().contains("requires SASL authentication"), "{error}");
 }
