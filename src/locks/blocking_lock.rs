@@ -27,12 +27,12 @@ pub(crate) struct BlockingLock {
     dir: ZNodePath,
     access: Access,
     /// A call that waits outlives the loss of a session that is replaced.
-    outlives_sessions: bool,
+    is_lasting: bool,
 }
 
 impl BlockingLock {
     pub(crate) fn new(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
-        BlockingLock { support, dir, access, outlives_sessions: true }
+        BlockingLock { support, dir, access, is_lasting: true }
     }
 
     /// As [`new`](BlockingLock::new), but the loss of the session ends each call.
@@ -41,7 +41,7 @@ impl BlockingLock {
         dir: ZNodePath,
         access: Access,
     ) -> BlockingLock {
-        BlockingLock { support, dir, access, outlives_sessions: false }
+        BlockingLock { support, dir, access, is_lasting: false }
     }
 
     pub(crate) fn lock(&self) -> Result<LockGuard> {
@@ -82,7 +82,7 @@ impl BlockingLock {
         if wait.is_cancelled() {
             return Err(self.cancelled());
         }
-        let attempt = self.start(signals, self.outlives_sessions)?;
+        let attempt = self.start(signals, self.is_lasting)?;
         let mut latches = self.ends(signals);
         latches.push(&attempt.decided);
         let core = self.session().core();
@@ -122,15 +122,15 @@ impl BlockingLock {
     }
 
     /// Makes a request. The caller has checked the process.
-    fn start(&self, signals: &Arc<GuardSignals>, outlives_sessions: bool) -> Result<Attempt> {
+    fn start(&self, signals: &Arc<GuardSignals>, is_lasting: bool) -> Result<Attempt> {
         self.support.check_open(Operation::LOCK.name, &self.dir)?;
-        if !outlives_sessions || self.session().replacement().is_none() {
+        if !is_lasting || self.session().replacement().is_none() {
             self.session().core().check_open(Operation::LOCK, &self.dir)?;
         }
         let observer = WaitObserver::new(signals);
         let decided = observer.decided();
         let spec = locking::spec(&self.dir, &self.support, self.access);
-        let request = LastingRequest::new(self.session(), spec, outlives_sessions, observer);
+        let request = LastingRequest::new(self.session(), spec, is_lasting, observer);
         let (session, signals) = (self.session().clone(), Arc::clone(signals));
         let attempt = Attempt { request, session, decided, signals };
         attempt.request.start();

@@ -38,7 +38,7 @@ pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -
     }
 }
 
-/// The mode of an exclusive lock, with names as the options say.
+/// The access of an exclusive lock, with names as the options say.
 pub(crate) fn exclusive(support: &ProtocolSupport) -> Access {
     Access::Exclusive(support.options().naming_scheme())
 }

@@ -1,4 +1,4 @@
-//! [`Access`]: the lock mode that a request asks for, as encoded in its znode's name.
+//! [`Access`]: the access to a lock that a request asks for, as encoded in its znode's name.
 
 use std::num::NonZeroU32;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::kind::LockKind;
 use super::naming_scheme::{NamingScheme, around};
 
-/// The requested lock mode.
+/// The requested access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
     /// Excludes all other requests, readers and writers, in a queue without readers of this crate.

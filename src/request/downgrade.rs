@@ -1,4 +1,4 @@
-//! [`Downgrade`]: replaces an owner's request by one with a weaker mode, and no other request
+//! [`Downgrade`]: replaces an owner's request by one with less access, and no other request
 //! acquires in between.
 //!
 //! The new request's znode has the number of the owner's, and is created before the owner's is

@@ -47,19 +47,19 @@ enum Stage {
 }
 
 impl LastingRequest {
-    /// Makes one that does nothing until it is [started](LastingRequest::start). Only one that `may_last` is made
+    /// Makes one that does nothing until it is [started](LastingRequest::start). Only one that `is_lasting` is made
     /// again, if the session is replaced. The session completes the `spec`, as for [`Request::new`].
     pub(crate) fn new(
         session: &Session,
         spec: RequestSpec,
-        may_last: bool,
+        is_lasting: bool,
         observer: Arc<dyn Observer>,
     ) -> Arc<LastingRequest> {
         let lasting = Arc::new_cyclic(|me| LastingRequest {
             me: Weak::clone(me),
             session: session.downgrade(),
             spec,
-            is_lasting: may_last && session.replacement().is_some(),
+            is_lasting: is_lasting && session.replacement().is_some(),
             observer,
             stage: Mutex::new(Stage::Unmade),
             news: Mailbox::new(),
@@ -82,7 +82,7 @@ impl LastingRequest {
                 session.follow(me);
             }
             // A session that came before that was news to nobody.
-            self.look();
+            self.follow_session();
         }
     }
 
@@ -115,7 +115,7 @@ impl LastingRequest {
     pub(crate) fn is_over(&self) -> bool {
         match &*self.stage.lock() {
             Stage::Unmade => false,
-            Stage::Made(request) => request.has_ended() && !self.outlives_session_of(request),
+            Stage::Made(request) => request.has_ended() && !self.goes_on_after(request),
             Stage::Over => true,
         }
     }
@@ -126,7 +126,7 @@ impl LastingRequest {
             return Ok((!self.is_over()).then_some(Place::Unknown));
         };
         match request.wait_until_placed(ends) {
-            Err(_) if self.outlives_session_of(&request) => Ok(Some(Place::Unknown)),
+            Err(_) if self.goes_on_after(&request) => Ok(Some(Place::Unknown)),
             placed => placed,
         }
     }
@@ -139,20 +139,20 @@ impl LastingRequest {
         }
     }
 
-    fn outlives_session_of(&self, request: &Request) -> bool {
+    fn goes_on_after(&self, request: &Request) -> bool {
         self.is_lasting && request.waited_for_a_lost_session()
     }
 
     fn needs_session(&self) -> bool {
         match &*self.stage.lock() {
             Stage::Unmade => true,
-            Stage::Made(request) => self.outlives_session_of(request),
+            Stage::Made(request) => self.goes_on_after(request),
             Stage::Over => false,
         }
     }
 
     /// Makes the request again if it is to be made and there is a session. The caller holds no mutex.
-    fn look(&self) {
+    fn follow_session(&self) {
         self.news.post(());
         self.deliver_news();
     }
@@ -204,7 +204,7 @@ impl LastingRequest {
         self.observer.post(&RequestEvent::Ended { place: Place::Unknown, how, time: Duration::ZERO });
         if self.observer.has_callbacks() {
             let observer = Arc::clone(&self.observer);
-            session.core().submit_callback(move || observer.deliver());
+            session.core().run_callback(move || observer.deliver());
         }
     }
 }
@@ -233,11 +233,11 @@ impl Observer for LastingRequest {
 
 impl OnNewSession for LastingRequest {
     fn new_session(&self) {
-        self.look();
+        self.follow_session();
     }
 
     fn closed(&self) {
-        self.look();
+        self.follow_session();
     }
 }
 

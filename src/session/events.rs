@@ -358,7 +358,7 @@ impl Core {
         // One is enough: threads may be late.
         if !events.is_submitted.swap(true, Ordering::SeqCst) {
             let events = Arc::clone(events);
-            self.submit_callback(move || {
+            self.run_callback(move || {
                 events.is_submitted.store(false, Ordering::SeqCst);
                 events.deliver();
             });

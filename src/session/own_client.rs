@@ -33,7 +33,7 @@ impl OwnOptions {
         let servers =
             ConnectString::parse(connect_string).map_err(|error| of_connecting(error, Duration::ZERO))?;
         let mut connection = ConnectionOptions::new(session_timeout);
-        connection.touch_paths = [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH];
+        connection.barrier_paths = [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH];
         connection.log_target = logging::CONNECTION;
         Ok(OwnOptions { servers, connection, jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER })
     }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn connection_writes_to_the_paths_of_the_keep_alive_and_logs_with_the_librarys_target() {
         let options = OwnOptions::new("zk1", TIMEOUT).unwrap();
-        assert_eq!(options.connection.touch_paths, [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH]);
+        assert_eq!(options.connection.barrier_paths, [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH]);
         assert_eq!(options.connection.log_target, logging::CONNECTION);
         assert_eq!(options.connection.session_timeout, TIMEOUT);
     }

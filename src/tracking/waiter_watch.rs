@@ -29,7 +29,7 @@ impl WaiterWatch {
         let report = move || {
             let report = Arc::clone(&report);
             if let Some(core) = weak.upgrade() {
-                core.submit(move |_| report());
+                core.run_job(move |_| report());
             }
         };
         let subject = Waiters { dir: dir.clone(), own: own.clone(), report: Box::new(report) };

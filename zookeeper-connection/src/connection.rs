@@ -77,7 +77,7 @@ pub struct ConnectionOptions {
     pub mentions_first_outage: bool,
     /// The path of a znode that does not exist, and one below it. Where a server does not number its events, a
     /// write that changes nothing goes to it after a reconnect, and to the other one if an ACL denies it.
-    pub touch_paths: [&'static str; 2],
+    pub barrier_paths: [&'static str; 2],
     /// The target of the log lines. `zookeeper_connection` by default.
     pub log_target: &'static str,
     pub(crate) names: NameService,
@@ -95,7 +95,7 @@ impl ConnectionOptions {
             max_frame: DEFAULT_MAX_FRAME,
             max_tick: None,
             mentions_first_outage: true,
-            touch_paths: ["/zookeeper-connection-touch", "/zookeeper-connection-touch/none"],
+            barrier_paths: ["/zookeeper-connection-barrier", "/zookeeper-connection-barrier/none"],
             log_target: env!("CARGO_CRATE_NAME"),
             names: resolver::system(),
         }
@@ -190,7 +190,7 @@ impl Connection {
             session_timeout,
             credentials: options.credentials.clone(),
             max_frame: options.max_frame,
-            touch_paths: options.touch_paths,
+            barrier_paths: options.barrier_paths,
             seed: machine_seed,
         };
         #[cfg(feature = "tls")]

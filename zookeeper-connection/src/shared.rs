@@ -516,9 +516,9 @@ mod tests {
     use std::net::TcpListener;
 
     fn io(servers: &[String], session_timeout: Duration) -> (Poll, Io) {
-        let touch_paths = ["/touch", "/touch/none"];
+        let barrier_paths = ["/barrier", "/barrier/none"];
         let config =
-            Config { session_timeout, credentials: Vec::new(), max_frame: 1 << 20, touch_paths, seed: 1 };
+            Config { session_timeout, credentials: Vec::new(), max_frame: 1 << 20, barrier_paths, seed: 1 };
         let machine = Machine::new(config, SystemClock.now());
         let poll = Poll::new().unwrap();
         let waker = Arc::new(Waker::new(poll.registry(), Token(0)).unwrap());

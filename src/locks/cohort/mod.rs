@@ -247,7 +247,7 @@ fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<CohortShared>, cohort: Wea
         let Some(state) = shared.upgrade() else { return };
         match state.ring(number) {
             KeepTimer::Rearm(at) => ring_at(core, at, shared, cohort, number),
-            KeepTimer::Expired => core.submit(move |_| {
+            KeepTimer::Expired => core.run_job(move |_| {
                 if let Some(cohort) = cohort.upgrade() {
                     cohort.advance();
                 }

@@ -14,7 +14,7 @@ fn an_owner_keeps_its_lock_while_every_worker_is_busy() {
     let (release, stuck) = crossbeam_channel::bounded::<()>(0);
     for _ in 0..100 {
         let stuck = stuck.clone();
-        fixture.session.core().submit(move |_| assert!(stuck.recv().is_err()));
+        fixture.session.core().run_job(move |_| assert!(stuck.recv().is_err()));
     }
     let until = Instant::now() + 2 * timeout;
     while Instant::now() < until {

@@ -62,12 +62,12 @@ impl Core {
     fn carry_out(self: &Arc<Self>, task: Task) {
         match task {
             Task::Answer(answered, outcome) => answered(outcome),
-            Task::CallBack(seat) => self.submit_callback(move || seat.observer.deliver()),
+            Task::CallBack(seat) => self.run_callback(move || seat.observer.deliver()),
             Task::LeaveBehind(target) => self.leave_behind(target),
             Task::CompleteEnd => {
                 // On a worker: this may be a thread of the client's, with its locks held, and a
                 // notification may drop what is the application's.
-                self.submit_as(Priority::Session, Core::complete_end);
+                self.run_job_as(Priority::Session, Core::complete_end);
             }
             Task::Look(id, tracker, outcome) => self.look(id, &*tracker, outcome),
             Task::EndTracking(tracker, reason) => tracker.end(reason),
@@ -76,7 +76,7 @@ impl Core {
 
     fn shut_down_if(self: &Arc<Self>, finish: Option<Setter>) {
         let Some(finish) = finish else { return };
-        self.submit(move |core| {
+        self.run_job(move |core| {
             core.client.close();
             drop(finish);
         });
@@ -99,11 +99,11 @@ impl Core {
         );
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
-        self.submit_as(Priority::Other, job);
+    pub(crate) fn run_job(self: &Arc<Self>, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
+        self.run_job_as(Priority::Other, job);
     }
 
-    pub(crate) fn submit_as(
+    pub(crate) fn run_job_as(
         self: &Arc<Self>,
         priority: Priority,
         job: impl FnOnce(&Arc<Core>) + Send + 'static,
@@ -113,7 +113,7 @@ impl Core {
     }
 
     /// Runs a callback of the application's, which may block, even after the end of the session.
-    pub(crate) fn submit_callback(&self, callback: impl FnOnce() + Send + 'static) {
+    pub(crate) fn run_callback(&self, callback: impl FnOnce() + Send + 'static) {
         self.runtime.submit(Priority::Callback, Box::new(callback));
     }
 }

@@ -51,7 +51,7 @@ impl ModelConnection {
     fn obey(&self, control: &Control<'_>, seen: &mut Vec<Seen>) -> ZkResult<()> {
         match control {
             Control::RemoveWatches { path } => self.connection.remove_watches(path)?,
-            Control::Ping | Control::Touch { .. } => {}
+            Control::Ping | Control::Barrier { .. } => {}
             Control::Auth { scheme, auth } => {
                 self.connection.authenticate(scheme, &String::from_utf8_lossy(auth));
             }

@@ -145,7 +145,7 @@ impl Scheduler<'_> {
         let Some(core) = core else { return };
         for length in lengths {
             let world = Arc::downgrade(&self.world);
-            core.submit(move |core| {
+            core.run_job(move |core| {
                 if world.upgrade().is_some_and(|world| world.in_trouble()) {
                     pause(Wait::Time(core.now().after(length)));
                 }

@@ -27,7 +27,7 @@ pub enum Control<'a> {
     Ping,
     /// Writes nothing to a znode that does not exist, or not at this version: changes nothing, but passes
     /// through the leader.
-    Touch {
+    Barrier {
         path: &'a str,
     },
     Auth {
@@ -50,7 +50,7 @@ impl Control<'_> {
         match self {
             Control::RemoveWatches { .. } => OpCode::RemoveWatches,
             Control::Ping => OpCode::Ping,
-            Control::Touch { .. } => OpCode::SetData,
+            Control::Barrier { .. } => OpCode::SetData,
             Control::Auth { .. } => OpCode::Auth,
             Control::SetWatches { .. } => OpCode::SetWatches,
             Control::Close => OpCode::Close,
@@ -64,7 +64,7 @@ impl Control<'_> {
                 writer.str(path);
                 writer.i32(ANY_WATCH);
             }
-            Control::Touch { path } => {
+            Control::Barrier { path } => {
                 writer.str(path);
                 writer.buffer(&[]);
                 writer.i32(i32::MAX);

@@ -132,7 +132,7 @@ impl<C> Machine<C> {
             self.traffic.send_watches(&request, &mut self.outgoing);
         }
         if self.identity.has_seen_more {
-            self.traffic.send_barrier(self.config.touch_paths, &mut self.outgoing);
+            self.traffic.send_barrier(self.config.barrier_paths, &mut self.outgoing);
         }
         self.traffic.send_unsent(&mut self.outgoing);
     }

@@ -106,7 +106,7 @@ impl Run {
             session_timeout: TIMEOUT,
             credentials: vec![credential; usize::from(first % 3)],
             max_frame: MAX_FRAME,
-            touch_paths: ["/touch", "/touch/none"],
+            barrier_paths: ["/barrier", "/barrier/none"],
             seed: 5,
         };
         let now = Moment::from_nanos(0).after(TIMEOUT);

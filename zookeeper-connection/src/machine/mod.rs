@@ -77,7 +77,7 @@ pub struct Config {
     pub max_frame: usize,
     /// The path of a znode that does not exist, and one below it, for the write after a reconnect that changes
     /// nothing.
-    pub touch_paths: [&'static str; 2],
+    pub barrier_paths: [&'static str; 2],
     /// Decides the lengths of the pauses between attempts.
     pub seed: u64,
 }

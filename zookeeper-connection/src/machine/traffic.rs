@@ -214,7 +214,7 @@ impl<C> Traffic<C> {
     /// Sends a write that changes nothing. A `sync` would not do: a deposed leader answers it.
     pub(super) fn send_barrier(&mut self, [path, other]: [&str; 2], outgoing: &mut Vec<u8>) {
         let path = if self.is_barrier_denied { other } else { path };
-        self.send_control(SentFor::Barrier, &Control::Touch { path }, outgoing);
+        self.send_control(SentFor::Barrier, &Control::Barrier { path }, outgoing);
     }
 
     pub(super) fn send_close(&mut self, outgoing: &mut Vec<u8>) {

@@ -46,7 +46,7 @@ impl SimulatedConnection {
                 session_timeout: requested,
                 credentials: if authenticates { vec![credential] } else { Vec::new() },
                 max_frame: DEFAULT_MAX_FRAME,
-                touch_paths: [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH],
+                barrier_paths: [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH],
                 seed: state.random.next(),
             };
             let servers = match role() {

@@ -322,7 +322,7 @@ impl Front<'_> {
         }
         self.touch();
         match control {
-            Control::Auth { .. } | Control::Touch { .. } => {}
+            Control::Auth { .. } | Control::Barrier { .. } => {}
             Control::SetWatches { relative_zxid, data, exist, child } => {
                 self.set_watches(connection, xid, *relative_zxid, [data, exist, child]);
             }

@@ -176,9 +176,9 @@ fn requests_of_the_connection() {
 }
 
 #[test]
-fn touch_is_a_write_at_a_version_that_no_znode_has() {
+fn barrier_is_a_write_at_a_version_that_no_znode_has() {
     let mut frame = Vec::new();
-    Control::Touch { path: "/a" }.encode(9, &mut frame);
+    Control::Barrier { path: "/a" }.encode(9, &mut frame);
     assert_eq!(frame, framed("00000009 00000005 00000002 '/a' 00000000 7fffffff"));
 }
 

@@ -34,7 +34,7 @@ pub(super) fn config() -> Config {
         session_timeout: TIMEOUT,
         credentials: Vec::new(),
         max_frame: DEFAULT_MAX_FRAME,
-        touch_paths: ["/touch", "/touch/none"],
+        barrier_paths: ["/barrier", "/barrier/none"],
         seed: 5,
     }
 }
