@@ -37,18 +37,21 @@ impl Moment {
 
     /// Creates a moment that is so many nanoseconds after the origin, for tests.
     #[must_use]
+    #[inline]
     pub const fn from_nanos(nanos: u64) -> Moment {
         Moment(nanos)
     }
 
     /// Returns the nanoseconds since the origin.
     #[must_use]
+    #[inline]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// Returns the moment so much later, or the end of time.
     #[must_use]
+    #[inline]
     pub fn after(self, duration: Duration) -> Moment {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Moment(self.0.saturating_add(nanos))
@@ -56,6 +59,7 @@ impl Moment {
 
     /// Returns the moment so much earlier, or the origin.
     #[must_use]
+    #[inline]
     pub fn before(self, duration: Duration) -> Moment {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Moment(self.0.saturating_sub(nanos))
@@ -70,6 +74,7 @@ impl Moment {
 
     /// Returns how long after `earlier` this is; zero when it is not.
     #[must_use]
+    #[inline]
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -87,6 +92,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[inline]
     fn now(&self) -> Moment {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

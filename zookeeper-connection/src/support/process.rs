@@ -13,11 +13,13 @@
 pub struct Process(u32);
 
 impl Process {
+    #[inline]
     pub fn current() -> Process {
         Process(std::process::id())
     }
 
     /// Returns whether this is that process, and not a forked child. Takes no mutex.
+    #[inline]
     pub fn is_current(self) -> bool {
         self == Process::current()
     }
