@@ -87,7 +87,7 @@ pub(crate) enum Effect {
     /// Something has happened: for the log, the hook, and the observer of a request.
     Happened(Event),
     /// The first outcome of a deletion.
-    Removed(ParticipantId, ZkResult<()>),
+    RemovalAnswered(ParticipantId, ZkResult<()>),
     /// Could not be deleted before the session ended: for a session that follows.
     LeftBehind(ParticipantId, Target),
     /// Begin a look at what is tracked. [`Engine::handle_look`](super::Engine::handle_look) gets its next step.

@@ -58,8 +58,9 @@ impl Engine {
         }
     }
 
-    /// Takes up that the clock has come to [`Engine::poll_deadline`]. What else is due then, [`Engine::settle`] does.
-    pub(crate) fn handle_alarm(&mut self) {
+    /// The clock has come to [`Engine::poll_deadline`]: gives up a session that has been silent for too long. What else
+    /// is due then, [`Engine::settle`] does.
+    pub(crate) fn handle_deadline(&mut self) {
         self.commons.give_up_if_silent();
     }
 

@@ -134,8 +134,10 @@ pub(super) enum Asked {
     Count(ZNodePath, ConnectionNumber),
     /// The children of the directory, for a warning.
     Peers,
-    Look(Look),
-    LookAtUnreadable(Look),
+    /// A look: the data of a znode, with a watch.
+    Data(WatchedRead),
+    /// The look at a znode whose data this session may not read.
+    Existence(WatchedRead),
     /// A watch on the own znode, before its turn.
     WatchOwn(ZNodePath, ConnectionNumber),
     /// A watch on the request ahead of the nearest.
@@ -144,9 +146,9 @@ pub(super) enum Asked {
     CheckOwn(ZNodePath),
 }
 
-/// A look of a request at a znode, on that connection.
+/// A read of a znode that leaves a watch: the look of a request, on that connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Look {
+pub(super) struct WatchedRead {
     pub(super) path: ZNodePath,
     pub(super) connection: ConnectionNumber,
     pub(super) purpose: Purpose,

@@ -4,7 +4,7 @@ use super::Engine;
 use super::border::{Ending, ParticipantId, RequestEvent};
 use super::calls::may_have_created;
 use super::commons::Commons;
-use super::contender::{Asked, Contender, Look, Loss};
+use super::contender::{Asked, Contender, Loss, WatchedRead};
 use crate::client::Reply;
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
@@ -109,8 +109,8 @@ impl Asked {
             },
             Asked::FoundAgain(znode, _) => return Some(znode),
             Asked::Count(path, _)
-            | Asked::Look(Look { path, .. })
-            | Asked::LookAtUnreadable(Look { path, .. })
+            | Asked::Data(WatchedRead { path, .. })
+            | Asked::Existence(WatchedRead { path, .. })
             | Asked::WatchOwn(path, _)
             | Asked::WatchSecond(path) => commons.remove_stray_watch(&path, id),
             Asked::Parent(_) | Asked::Peers | Asked::CheckOwn(_) => {}

@@ -1,4 +1,6 @@
-//! [`Proof`]: the requests that prove in time that the session lives.
+//! [`Proof`]: the calls that prove in time that the session lives.
+//!
+//! Here, a *request* is one for a lock; what goes over the wire is a *call*.
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use crate::time::{Moment, Priority};
 /// The delay before a failed proof is repeated in contact.
 const PROOF_RETRY: Duration = Duration::from_millis(100);
 
-/// The requests that help to prove that the session lives.
+/// The calls that prove that the session lives, and the requests that wait for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Proof {
     #[default]
@@ -27,7 +29,7 @@ pub(super) enum Proof {
     Failed { until: Moment },
 }
 
-/// The requests of a proof: one of the first two, and the last.
+/// The calls of a proof: one of the first two, and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ProofCall {
     FirstRead,
@@ -56,7 +58,7 @@ impl Proof {
 
 impl Commons {
     /// It is this request's turn, but the session is not proven alive for long enough. A proof
-    /// needs a request and its confirmation.
+    /// needs a call and its confirmation.
     pub(super) fn await_proof(&mut self, id: ParticipantId) {
         match &mut self.proof {
             Proof::UnderWay { later, .. } => later.push(id),
@@ -78,7 +80,7 @@ impl Commons {
         }
     }
 
-    /// Takes up the outcome of a request of the proof. When that ends the proof, returns those who waited, and the
+    /// Handles the outcome of a call of the proof. When that ends the proof, returns those who waited, and the
     /// result for them.
     pub(super) fn on_proof_reply(
         &mut self,
@@ -97,8 +99,8 @@ impl Commons {
         Some((self.end_proof(result)?, result))
     }
 
-    /// Returns whether the first write of a keep-alive has proven what an earlier write, of a request, has
-    /// reported.
+    /// Returns whether the first write of a keep-alive has proven what an earlier write, made for a
+    /// request, has reported.
     fn is_one_write_enough(&self) -> bool {
         let quiet = self.settings.min_idle_for_ping;
         self.lease.has_owners()

@@ -88,7 +88,7 @@ impl Removal {
     /// Reports the first outcome.
     pub(super) fn report(&mut self, commons: &mut Commons, outcome: ZkResult<()>) {
         if std::mem::take(&mut self.is_unreported) {
-            commons.effects.push_back(Effect::Removed(self.id, outcome));
+            commons.effects.push_back(Effect::RemovalAnswered(self.id, outcome));
         }
     }
 

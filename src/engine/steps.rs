@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::border::CallId;
 use super::calls::Pending;
 use super::commons::Commons;
-use super::contender::{Activity, Asked, Contender, Look, Loss, Next, Phase, Purpose};
+use super::contender::{Activity, Asked, Contender, Loss, Next, Phase, Purpose, WatchedRead};
 use super::listing::Listing;
 use super::sight::Sight;
 use crate::client::{Call, Reply, Stat};
@@ -89,8 +89,8 @@ impl Contender {
                 self.warn_of_peers(commons, &children);
                 Next::Stay
             }
-            Asked::Look(look) => self.on_looked(commons, look, outcome.and_then(Reply::data)),
-            Asked::LookAtUnreadable(look) => {
+            Asked::Data(look) => self.on_looked(commons, look, outcome.and_then(Reply::data)),
+            Asked::Existence(look) => {
                 self.on_seen(commons, &look, Sight::of_exists(outcome.and_then(Reply::found)))
             }
             Asked::WatchOwn(path, connection) => {
@@ -162,18 +162,23 @@ impl Contender {
 
     // ---- looks
 
-    fn on_looked(&mut self, commons: &mut Commons, look: Look, outcome: ZkResult<(Vec<u8>, Stat)>) -> Next {
+    fn on_looked(
+        &mut self,
+        commons: &mut Commons,
+        look: WatchedRead,
+        outcome: ZkResult<(Vec<u8>, Stat)>,
+    ) -> Next {
         if outcome == Err(ZkError::NoAuth) {
             let exists = Call::exists(&look.path, true);
-            let pending = Pending::Request(self.id, Asked::LookAtUnreadable(look));
+            let pending = Pending::Request(self.id, Asked::Existence(look));
             commons.submit(exists, self.priority(), pending);
             return Next::Stay;
         }
         self.on_seen(commons, &look, Sight::of_data(outcome))
     }
 
-    fn on_seen(&mut self, commons: &mut Commons, look: &Look, sight: ZkResult<Sight>) -> Next {
-        let Look { path, connection, purpose } = look;
+    fn on_seen(&mut self, commons: &mut Commons, look: &WatchedRead, sight: ZkResult<Sight>) -> Next {
+        let WatchedRead { path, connection, purpose } = look;
         // The request may have been woken during the call, which had registered it again. A look at an unreadable
         // znode that has gone leaves a watch on its creation.
         if self.watched.as_ref() != Some(path) || sight == Ok(Sight::Gone) {

@@ -16,8 +16,8 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 
 impl Engine {
-    /// Takes over what a former session has left.
-    pub(crate) fn take_over(&mut self, left: Target) {
+    /// Deletes what a former session has left.
+    pub(crate) fn delete_left_behind(&mut self, left: Target) {
         match left {
             Target::ZNode(path) => drop(self.remove(path)),
             Target::Strays { dir, tags } => {

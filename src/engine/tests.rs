@@ -182,7 +182,7 @@ fn session_that_was_silent_for_too_long_is_given_up_by_the_clock_whatever_comes_
     engine.input(late, |engine| engine.handle_event(late, ClientEvent::Disconnected));
     assert_eq!(engine.end_reason(), None, "answers may have come that nobody has taken up yet");
     assert!(engine.poll_deadline().is_some_and(|due| due <= late), "{:?}", engine.poll_deadline());
-    engine.input(late, Engine::handle_alarm);
+    engine.input(late, Engine::handle_deadline);
     assert_eq!(engine.end_reason(), Some(LossReason::LeaseExpired));
 }
 
@@ -198,7 +198,7 @@ fn session_that_was_closed_without_contact_asks_the_clock_for_nothing_that_has_p
     let end = NOW.after(Duration::from_secs(3600));
     assert_eq!(engine.poll_deadline(), Some(end));
     let beyond_the_lease = NOW.after(Duration::from_secs(3599));
-    engine.input(beyond_the_lease, Engine::handle_alarm);
+    engine.input(beyond_the_lease, Engine::handle_deadline);
     assert_eq!(engine.poll_deadline(), Some(end));
 }
 
@@ -335,9 +335,13 @@ fn deletion_that_a_close_leaves_behind_is_not_reported_as_done() {
     engine.input(NOW, Engine::complete_end);
     let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
     let of_removal = effects.iter().find(|effect| {
-        matches!(effect, Effect::Removed(number, _) | Effect::LeftBehind(number, _) if *number == removal)
+        matches!(effect, Effect::RemovalAnswered(number, _) | Effect::LeftBehind(number, _) if *number == removal)
     });
-    assert_eq!(of_removal, Some(&Effect::Removed(removal, Err(ZkError::SessionExpired))), "{effects:?}");
+    assert_eq!(
+        of_removal,
+        Some(&Effect::RemovalAnswered(removal, Err(ZkError::SessionExpired))),
+        "{effects:?}"
+    );
 }
 
 #[test]
@@ -352,7 +356,7 @@ fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_conta
     for _ in 0..200 {
         engine.input(now, |engine| engine.handle_reply(deletion, Err(ZkError::Throttled)));
         now = engine.poll_deadline().unwrap();
-        engine.input(now, Engine::handle_alarm);
+        engine.input(now, Engine::handle_deadline);
         deletion = submitted(&mut engine).0;
     }
     assert!(now > NOW.after(Duration::from_secs(3600)));
@@ -360,7 +364,7 @@ fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_conta
     let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
     assert!(!effects.contains(&Effect::Happened(Event::Suspended)), "it has ended before: {effects:?}");
     assert_eq!(engine.poll_deadline(), Some(now.after(Duration::from_secs(3600))), "the server ends it then");
-    engine.input(now.after(Duration::from_secs(3600)), Engine::handle_alarm);
+    engine.input(now.after(Duration::from_secs(3600)), Engine::handle_deadline);
     assert!(engine.has_completed_end() && engine.poll_deadline().is_none());
 }
 
@@ -722,7 +726,7 @@ fn a_session_that_has_ended_leaves_its_sweeps_to_the_next() {
     let mut next = unproven_engine(true, granted);
     next.commons.settings.tag = SessionTag::new(Uuid::from_u128(2 << 96));
     all_submitted(&mut next);
-    next.input(NOW, |engine| left.into_iter().for_each(|left| engine.take_over(left)));
+    next.input(NOW, |engine| left.into_iter().for_each(|left| engine.delete_left_behind(left)));
     let (write, _) = submitted(&mut next);
     next.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
     let (list, _) = submitted(&mut next);

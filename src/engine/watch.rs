@@ -3,7 +3,7 @@
 use super::border::{Event, RequestEvent};
 use super::calls::Pending;
 use super::commons::Commons;
-use super::contender::{Asked, Contender, Look, Next, Phase, Purpose};
+use super::contender::{Asked, Contender, Next, Phase, Purpose, WatchedRead};
 use super::lease::ConnectionNumber;
 use crate::client::Call;
 use crate::client::Names;
@@ -24,7 +24,7 @@ impl Contender {
         self.set_watched(commons, &path);
         commons.watchers.add(&path, self.id);
         let get = Call::get_data(&path, true);
-        let asked = Asked::Look(Look { path, connection: commons.lease.connection(), purpose });
+        let asked = Asked::Data(WatchedRead { path, connection: commons.lease.connection(), purpose });
         commons.submit(get, self.priority(), Pending::Request(self.id, asked));
         Next::Stay
     }

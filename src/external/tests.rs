@@ -277,8 +277,8 @@ impl OnNewSession for DropsItsLock {
 fn sessions_are_replaced_after_a_listener_panicked_on_drop() {
     let server = SimulatedZooKeeper::new();
     let (session, clients) = replacing_session(&server, LONG);
-    let participant = Arc::new(DropsItsLock(Mutex::new(None)));
-    let registered: Arc<dyn OnNewSession> = participant.clone();
+    let follower = Arc::new(DropsItsLock(Mutex::new(None)));
+    let registered: Arc<dyn OnNewSession> = follower.clone();
     // It hears of the new session before the lock does.
     session.follow(Arc::downgrade(&registered));
     server.create(DIR, b"");
@@ -286,7 +286,7 @@ fn sessions_are_replaced_after_a_listener_panicked_on_drop() {
     let (listener, dropped_on) = probe();
     let lock = WriteLock::with_listener(&session, DIR, listener).unwrap();
     assert!(!lock.lock().unwrap());
-    *participant.0.lock() = Some(lock);
+    *follower.0.lock() = Some(lock);
     next(&clients).expire();
     assert_dropped_on_a_worker("a lock that is dropped during a replacement", &dropped_on);
     next(&clients).expire();

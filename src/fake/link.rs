@@ -170,7 +170,7 @@ impl Link {
                 state.set_data(path, data, *version, requester).map(Reply::Stat)
             }
             Call::Multi(operations) => Ok(Reply::Multi(state.transact(operations, requester))),
-            read => self.look(state, |state| match read {
+            read => self.answer(state, |state| match read {
                 Call::Exists { watch, .. } => {
                     state.exists(path, self.watcher(*watch), requester).map(Reply::Found)
                 }
@@ -187,7 +187,7 @@ impl Link {
     }
 
     /// Makes a read, of the tree that this client's server has applied.
-    fn look<T>(&self, state: &mut State, read: impl FnOnce(&mut State) -> T) -> T {
+    fn answer<T>(&self, state: &mut State, read: impl FnOnce(&mut State) -> T) -> T {
         let Some(mut applied) = self.client(state).lagging.take() else { return read(state) };
         swap(&mut state.tree, &mut applied);
         let result = read(state);

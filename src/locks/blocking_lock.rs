@@ -36,11 +36,7 @@ impl BlockingLock {
     }
 
     /// As [`new`](BlockingLock::new), but the loss of the session ends each call.
-    pub(crate) fn on_one_session(
-        support: Arc<ProtocolSupport>,
-        dir: ZNodePath,
-        access: Access,
-    ) -> BlockingLock {
+    pub(crate) fn not_lasting(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
         BlockingLock { support, dir, access, is_lasting: false }
     }
 
@@ -156,7 +152,7 @@ impl BlockingLock {
 
 /// Acquires several locks one after the other. Begins again after each loss on a session that is replaced: the
 /// first lock of the next attempt waits for the session that follows.
-pub(crate) fn over_losses<T>(session: &Session, attempt: impl Fn() -> Result<T>) -> Result<T> {
+pub(crate) fn retry_lasting<T>(session: &Session, attempt: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match attempt() {
             Err(error) if error.is_session_lost() && session.replacement().is_some() => {}

@@ -474,7 +474,7 @@ mod tests {
         assert!(!lock.lock().unwrap());
         next(&clients).expire();
         eventually("the loss is noticed", || {
-            lock.request().is_some_and(|request| request.waited_for_a_lost_session())
+            lock.request().is_some_and(|request| request.was_dropped_with_its_session())
         });
         let closed = in_background(move || session.close());
         assert_eq!(next(&received), LockEvent::Dropped(LossReason::SessionClosed));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
-use crate::locks::blocking_lock::{BlockingLock, over_losses};
+use crate::locks::blocking_lock::{BlockingLock, retry_lasting};
 use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::{exclusive, finish};
@@ -112,7 +112,7 @@ impl MultiLock {
     /// As [`lock`](MultiLock::lock), and [`Cancelled`](LockError::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<MultiGuard>> {
         let wait = wait.into();
-        over_losses(self.support.session(), || self.acquire(|lock, signals| lock.wait(&wait, signals)))
+        retry_lasting(self.support.session(), || self.acquire(|lock, signals| lock.wait(&wait, signals)))
     }
 
     /// Runs an operation under all locks, and then releases them, also when the operation panics.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
-use crate::locks::blocking_lock::{BlockingLock, over_losses};
+use crate::locks::blocking_lock::{BlockingLock, retry_lasting};
 use crate::locks::guard_signals::GuardSignals;
 use crate::locks::locking::finish;
 use crate::locks::permit::Permit;
@@ -111,8 +111,7 @@ impl Semaphore {
         let access = Access::Exclusive(NamingScheme::Curator);
         let turns = BlockingLock::new(Arc::clone(&support), path(TURNS)?, access);
         // After a loss it is another one's turn, so the request for a permit is not made again on its own.
-        let leases =
-            BlockingLock::on_one_session(Arc::clone(&support), path(LEASES)?, Access::Permit(permits));
+        let leases = BlockingLock::not_lasting(Arc::clone(&support), path(LEASES)?, Access::Permit(permits));
         Ok(Semaphore { support, dir, permits, turns, leases })
     }
 
@@ -194,7 +193,7 @@ impl Semaphore {
     }
 
     fn acquire_within(&self, wait: &Wait) -> Result<Option<Permit>> {
-        over_losses(self.support.session(), || {
+        retry_lasting(self.support.session(), || {
             let Some(turn) = self.turns.wait(wait, &GuardSignals::of(1))? else { return Ok(None) };
             let acquired = self.leases.wait(wait, &GuardSignals::of(1));
             // After the lease is acquired, or its deletion has begun.

@@ -26,7 +26,7 @@ impl<C: Change> Attempts<C> {
     /// Makes one more attempt, unless an earlier one took effect or may still do so.
     pub(super) fn make(&mut self, core: &Arc<Core>) -> Result<C::Output> {
         let mut before = match self.unanswered_since {
-            None => self.look(core)?,
+            None => self.read(core)?,
             Some(before) => match self.probe_outcome(core, before)? {
                 Verdict::TookEffect(output) => return Ok(output),
                 Verdict::Superseded(now) => {
@@ -68,12 +68,12 @@ impl<C: Change> Attempts<C> {
             // Another client has written since the look. Each turn of this loop means one more write.
             before = match now {
                 Some(now) => now,
-                None => self.look(core)?,
+                None => self.read(core)?,
             };
         }
     }
 
-    fn look(&self, core: &Arc<Core>) -> Result<Seen> {
+    fn read(&self, core: &Arc<Core>) -> Result<Seen> {
         Seen::find(core, &self.path).map_err(|error| core.failure(self.operation, &self.path, error))
     }
 

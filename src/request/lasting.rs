@@ -115,7 +115,7 @@ impl LastingRequest {
     pub(crate) fn is_over(&self) -> bool {
         match &*self.stage.lock() {
             Stage::Unmade => false,
-            Stage::Made(request) => request.has_ended() && !self.goes_on_after(request),
+            Stage::Made(request) => request.has_ended() && !self.lasts_beyond(request),
             Stage::Over => true,
         }
     }
@@ -126,7 +126,7 @@ impl LastingRequest {
             return Ok((!self.is_over()).then_some(Place::Unknown));
         };
         match request.wait_until_placed(ends) {
-            Err(_) if self.goes_on_after(&request) => Ok(Some(Place::Unknown)),
+            Err(_) if self.lasts_beyond(&request) => Ok(Some(Place::Unknown)),
             placed => placed,
         }
     }
@@ -139,14 +139,14 @@ impl LastingRequest {
         }
     }
 
-    fn goes_on_after(&self, request: &Request) -> bool {
-        self.is_lasting && request.waited_for_a_lost_session()
+    fn lasts_beyond(&self, request: &Request) -> bool {
+        self.is_lasting && request.was_dropped_with_its_session()
     }
 
     fn needs_session(&self) -> bool {
         match &*self.stage.lock() {
             Stage::Unmade => true,
-            Stage::Made(request) => self.goes_on_after(request),
+            Stage::Made(request) => self.lasts_beyond(request),
             Stage::Over => false,
         }
     }

@@ -228,7 +228,7 @@ impl Request {
 
     /// Returns whether the request waited when its session was lost, so that it may be made again on
     /// another.
-    pub(crate) fn waited_for_a_lost_session(&self) -> bool {
+    pub(crate) fn was_dropped_with_its_session(&self) -> bool {
         matches!(self.seat.ending(), Some(Ending::Dropped(reason, _)) if reason.is_session_loss())
     }
 }

@@ -300,11 +300,11 @@ impl Session {
         WeakSession { handle: Arc::downgrade(&self.handle) }
     }
 
-    /// Notifies a participant of each session that replaces a lost one, and of the close, until it is dropped. If the
+    /// Notifies a follower of each session that replaces a lost one, and of the close, until it is dropped. If the
     /// session was closed already, this does so at once. The caller holds no mutex.
-    pub(crate) fn follow(&self, participant: Weak<dyn OnNewSession>) {
+    pub(crate) fn follow(&self, follower: Weak<dyn OnNewSession>) {
         if let Some(replacement) = self.replacement() {
-            replacement.follow(participant);
+            replacement.follow(follower);
         }
     }
 

@@ -30,23 +30,23 @@ enum Reading {
 
 impl Ownership {
     pub(crate) fn covers(&self, now: Moment) -> bool {
-        matches!(self.look(now), Reading::For(_))
+        matches!(self.read(now), Reading::For(_))
     }
 
     /// Returns whether the lock was held until its lease ended, and not released before.
     pub(crate) fn lease_has_ended(&self, now: Moment) -> bool {
-        matches!(self.look(now), Reading::UntilItsEnd)
+        matches!(self.read(now), Reading::UntilItsEnd)
     }
 
     /// Returns the time for which the lock is proven to be held.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
-        match self.look(now) {
+        match self.read(now) {
             Reading::For(remaining) => remaining,
             Reading::Not | Reading::UntilItsEnd => Duration::ZERO,
         }
     }
 
-    fn look(&self, now: Moment) -> Reading {
+    fn read(&self, now: Moment) -> Reading {
         let mut until = self.until.load(Ordering::Acquire);
         loop {
             if until == 0 {

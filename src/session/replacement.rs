@@ -24,7 +24,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest time between two tries. A server that comes back is found within it.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
 
-/// So many participants are kept without a look whether they were dropped.
+/// So many followers are kept before those that were dropped are looked for.
 const MIN_SWEPT: usize = 16;
 
 /// Makes what each new session runs on: first the runtime, then the client.
@@ -49,12 +49,12 @@ impl Factory {
     }
 }
 
-/// A participant that goes on with the next session when one was lost.
+/// A follower that goes on with the next session when one was lost.
 pub(crate) trait OnNewSession: Send + Sync {
     fn new_session(&self);
 
     /// The session was closed, so no other follows. Called even if the last one lives, which
-    /// notifies its participants itself. It may be called twice.
+    /// notifies its followers itself. It may be called twice.
     fn closed(&self) {}
 }
 
@@ -67,27 +67,27 @@ struct Sharing {
     /// Set to close, which ends every wait of the replacing thread.
     closed: Setter,
     subscribers: Vec<Sender<SessionState>>,
-    participants: Vec<Weak<dyn OnNewSession>>,
+    followers: Vec<Weak<dyn OnNewSession>>,
     /// Those that were dropped are removed when there are so many.
     sweep_at: usize,
 }
 
 impl Replacement {
     pub(super) fn new() -> Replacement {
-        let (subscribers, participants) = (Vec::new(), Vec::new());
-        let state = Sharing { closed: Setter::new(), subscribers, participants, sweep_at: MIN_SWEPT };
+        let (subscribers, followers) = (Vec::new(), Vec::new());
+        let state = Sharing { closed: Setter::new(), subscribers, followers, sweep_at: MIN_SWEPT };
         Replacement { state: Mutex::new(state) }
     }
 
     pub(super) fn close(&self) {
-        let participants = {
+        let followers = {
             let mut state = self.state.lock();
             state.closed.set();
             state.subscribers.clear();
-            state.live_participants()
+            state.live_followers()
         };
-        for participant in participants {
-            participant.closed();
+        for follower in followers {
+            follower.closed();
         }
     }
 
@@ -108,41 +108,41 @@ impl Replacement {
     }
 
     /// See [`Session::follow`](super::Session::follow).
-    pub(super) fn follow(&self, participant: Weak<dyn OnNewSession>) {
+    pub(super) fn follow(&self, follower: Weak<dyn OnNewSession>) {
         let is_closed = {
             let mut state = self.state.lock();
-            state.add_participant(Weak::clone(&participant));
+            state.add_follower(Weak::clone(&follower));
             state.closed.latch().is_set()
         };
-        if let Some(participant) = participant.upgrade().filter(|_| is_closed) {
-            participant.closed();
+        if let Some(follower) = follower.upgrade().filter(|_| is_closed) {
+            follower.closed();
         }
     }
 
     fn replaced(&self, core: &Core) {
-        let participants = {
+        let followers = {
             let mut state = self.state.lock();
             state.subscribers.retain(|subscriber| core.announce_and_subscribe(subscriber.clone()));
-            state.live_participants()
+            state.live_followers()
         };
-        for participant in participants {
-            participant.new_session();
+        for follower in followers {
+            follower.new_session();
         }
     }
 }
 
 impl Sharing {
-    fn add_participant(&mut self, participant: Weak<dyn OnNewSession>) {
-        if self.participants.len() >= self.sweep_at {
-            self.participants.retain(|participant| participant.strong_count() > 0);
+    fn add_follower(&mut self, follower: Weak<dyn OnNewSession>) {
+        if self.followers.len() >= self.sweep_at {
+            self.followers.retain(|follower| follower.strong_count() > 0);
             // Thousands of requests that wait are not looked through for each new one.
-            self.sweep_at = MIN_SWEPT.max(2 * self.participants.len());
+            self.sweep_at = MIN_SWEPT.max(2 * self.followers.len());
         }
-        self.participants.push(participant);
+        self.followers.push(follower);
     }
 
-    fn live_participants(&self) -> Vec<Arc<dyn OnNewSession>> {
-        self.participants.iter().filter_map(Weak::upgrade).collect()
+    fn live_followers(&self) -> Vec<Arc<dyn OnNewSession>> {
+        self.followers.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -314,26 +314,26 @@ mod tests {
     }
 
     #[test]
-    fn every_participant_is_notified_and_those_that_were_dropped_are_forgotten() {
+    fn every_follower_is_notified_and_those_that_were_dropped_are_forgotten() {
         let server = SimulatedZooKeeper::new();
         let (session, clients) = replacing_session(&server, LONG);
         let mut kept: Vec<Arc<Counts>> = Vec::new();
         for number in 0..20 * MIN_SWEPT {
-            let participant = Arc::new(Counts::default());
-            let weak: Weak<Counts> = Arc::downgrade(&participant);
+            let follower = Arc::new(Counts::default());
+            let weak: Weak<Counts> = Arc::downgrade(&follower);
             session.follow(weak);
             if number % 10 == 0 {
-                kept.push(participant);
+                kept.push(follower);
             }
         }
-        let known = session.replacement().unwrap().state.lock().participants.len();
+        let known = session.replacement().unwrap().state.lock().followers.len();
         assert!(known <= 2 * kept.len() + MIN_SWEPT, "{known}");
         await_replacement(&session, || next(&clients).expire());
         eventually("all are notified", || kept.iter().all(|kept| kept.0.load(Ordering::SeqCst) == 1));
     }
 
     #[test]
-    fn a_participant_that_comes_after_the_close_is_notified_of_it_at_once() {
+    fn a_follower_that_comes_after_the_close_is_notified_of_it_at_once() {
         struct Closed(AtomicUsize);
 
         impl OnNewSession for Closed {
@@ -346,10 +346,10 @@ mod tests {
 
         let (session, _clients) = replacing_session(&SimulatedZooKeeper::new(), LONG);
         session.close();
-        let participant = Arc::new(Closed(AtomicUsize::new(0)));
-        let weak: Weak<Closed> = Arc::downgrade(&participant);
+        let follower = Arc::new(Closed(AtomicUsize::new(0)));
+        let weak: Weak<Closed> = Arc::downgrade(&follower);
         session.follow(weak);
-        assert_eq!(participant.0.load(Ordering::SeqCst), 1);
+        assert_eq!(follower.0.load(Ordering::SeqCst), 1);
     }
 
     /// Closes the session when it has been replaced.
@@ -362,11 +362,11 @@ mod tests {
     }
 
     #[test]
-    fn close_by_a_participant_that_is_notified_of_the_new_session_leaves_nothing_open() {
+    fn close_by_a_follower_that_is_notified_of_the_new_session_leaves_nothing_open() {
         let server = SimulatedZooKeeper::new();
         let (session, clients) = replacing_session(&server, LONG);
-        let participant: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
-        session.follow(Arc::downgrade(&participant));
+        let follower: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
+        session.follow(Arc::downgrade(&follower));
         next(&clients).expire();
         next(&clients);
         eventually("the second session is closed", || server.sessions().is_empty());
@@ -380,15 +380,15 @@ mod tests {
         server.create("/locks/it", b"");
         server.create_sequential("/locks/it", "x-other-lock-", None);
         // It hears of the new session before the lock does.
-        let participant: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
-        session.follow(Arc::downgrade(&participant));
+        let follower: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
+        session.follow(Arc::downgrade(&follower));
         let (reporting, reports) = unbounded();
         let lock = WriteLock::with_listener(&session, "/locks/it", reporting).unwrap();
         assert!(!lock.lock().unwrap());
         next(&clients).expire();
         assert_eq!(next(&reports), LockEvent::Dropped(LossReason::SessionClosed));
         eventually("every session is closed", || server.sessions().is_empty());
-        drop((lock, participant, session));
+        drop((lock, follower, session));
         assert_eq!(reports.iter().collect::<Vec<_>>(), []);
     }
 

@@ -88,8 +88,8 @@ impl<S: Subject> Tracking<S> {
     }
 
     fn new(core: Arc<Core>, session: Option<&Session>, subject: S) -> Tracking<S> {
-        let is_replaced = session.is_some_and(|session| session.replacement().is_some());
-        let (sighting, changes) = Sighting::new(is_replaced);
+        let is_lasting = session.is_some_and(|session| session.replacement().is_some());
+        let (sighting, changes) = Sighting::new(is_lasting);
         let (id, process) = (core.new_id(), core.process());
         let state = State { core: Arc::clone(&core), id, is_over: false, then: None, sighting };
         let inner = Arc::new_cyclic(|me| TrackerInner {

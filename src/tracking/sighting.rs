@@ -13,7 +13,7 @@ pub(super) struct Sighting<T> {
     /// end.
     changes: Option<Sender<()>>,
     /// A lost session is replaced, so its loss ends nothing.
-    is_replaced: bool,
+    is_lasting: bool,
 }
 
 /// A subject, as far as it is known.
@@ -29,10 +29,10 @@ pub(super) enum View<T> {
 
 impl<T: PartialEq> Sighting<T> {
     /// Returns the channel of its changes, too.
-    pub(super) fn new(is_replaced: bool) -> (Sighting<T>, Receiver<()>) {
+    pub(super) fn new(is_lasting: bool) -> (Sighting<T>, Receiver<()>) {
         let (changes, received) = bounded(1);
         let (view, changed) = (View::Unseen, Setter::new());
-        (Sighting { view, changed, changes: Some(changes), is_replaced }, received)
+        (Sighting { view, changed, changes: Some(changes), is_lasting }, received)
     }
 
     pub(super) fn view(&self) -> &View<T> {
@@ -61,7 +61,7 @@ impl<T: PartialEq> Sighting<T> {
 
     /// The session has ended. Returns the former view, as [`set`](Sighting::set).
     pub(super) fn end(&mut self, reason: LossReason) -> Option<View<T>> {
-        if self.is_replaced && reason.is_session_loss() {
+        if self.is_lasting && reason.is_session_loss() {
             return None;
         }
         let former = self.set(View::Ended(reason))?;

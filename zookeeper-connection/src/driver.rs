@@ -402,7 +402,7 @@ impl IoThread {
                 self.log_target,
                 Level::Warn,
                 "the round trip of {time:.1?} to the ZooKeeper server is too long for a session timeout of \
-                 {session_timeout:?}: locks may be lost without a fault, or never acquired"
+                 {session_timeout:?}: what counts on the session, such as a lock, may be lost without a fault"
             );
         }
     }
@@ -484,7 +484,10 @@ impl IoThread {
             let server = self.shared.lock().status.server.clone();
             let counted = match stated {
                 Some(tick) => format!("max_tick counts, {tick:?}"),
-                None => "the longest possible one counts, so locks survive shorter outages".to_owned(),
+                None => {
+                    "the longest possible one counts, so the session counts as lost after a shorter outage"
+                        .to_owned()
+                }
             };
             logging::log!(
                 self.log_target,

@@ -80,10 +80,8 @@ pub enum ZkError {
         limit: usize,
     },
     /// The session is local (`localSessionsEnabled`), and the server does not make it a global one
-    /// (`localSessionsUpgradingEnabled`), so it cannot have an ephemeral znode, and no lock.
-    #[error(
-        "a local session cannot have ephemeral znodes, so no lock; set localSessionsUpgradingEnabled on the servers"
-    )]
+    /// (`localSessionsUpgradingEnabled`), so it cannot have an ephemeral znode.
+    #[error("a local session cannot have ephemeral znodes; set localSessionsUpgradingEnabled on the servers")]
     EphemeralOnLocalSession,
     /// Such a request of this client has ended several connections in a row. This one was not sent.
     #[error(

@@ -288,7 +288,7 @@ impl Io {
     pub(super) fn wake_up(&mut self, link_is_ready: bool, buffer: &mut [u8]) {
         self.asleep_until = None;
         if link_is_ready || self.has_more || self.has_failed() {
-            self.exchange(buffer);
+            self.transfer(buffer);
         }
         let now = SystemClock.now();
         if let Some(machine) = &mut self.machine {
@@ -413,7 +413,7 @@ impl Io {
     }
 
     /// Opens the transport further, reads what has arrived and writes what waits.
-    fn exchange(&mut self, buffer: &mut [u8]) {
+    fn transfer(&mut self, buffer: &mut [u8]) {
         self.has_more = false;
         if self.link.is_none() {
             self.advance_opening();

@@ -53,7 +53,7 @@ fn proofs_pass_a_full_window() {
     ask(&mut engine, exists("/b"));
     all_submitted(&mut engine);
     let now = engine.poll_deadline().unwrap();
-    engine.input(now, Engine::handle_alarm);
+    engine.input(now, Engine::handle_deadline);
     let (_, proof) = submitted(&mut engine);
     assert_eq!(proof.path(), Some(KEEP_ALIVE_PATH));
 }
@@ -240,7 +240,7 @@ fn an_owner_in_contact_keeps_its_lock_whatever_else_its_session_starts() {
         }
         longest = longest.max(link.under_way.len());
         now = now.after(STEP);
-        engine.input(now, Engine::handle_alarm);
+        engine.input(now, Engine::handle_deadline);
     }
     assert!(least > TIMEOUT / 4, "{least:?}");
     assert!(longest <= 3 * 512, "{longest} calls");

@@ -69,7 +69,7 @@ impl Core {
                 // notification may drop what is the application's.
                 self.run_job_as(Priority::Session, Core::complete_end);
             }
-            Task::Look(id, tracker, outcome) => self.look(id, &*tracker, outcome),
+            Task::Look(id, tracker, outcome) => self.take_look_step(id, &*tracker, outcome),
             Task::EndTracking(tracker, reason) => tracker.end(reason),
         }
     }

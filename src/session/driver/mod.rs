@@ -122,7 +122,7 @@ impl Core {
     fn ring(self: &Arc<Self>, at: Moment) {
         self.feed(|driver| {
             if driver.alarm.rings(at) {
-                driver.engine.handle_alarm();
+                driver.engine.handle_deadline();
             }
         });
     }
@@ -168,7 +168,7 @@ impl Driver {
             Effect::Submit(id, call, priority) => core.outbox.post(Outgoing::Call(id, call, priority)),
             Effect::RemoveWatch(path) => core.outbox.post(Outgoing::RemoveWatch(path)),
             Effect::Happened(event) => self.take_event(core, event, afterwards),
-            Effect::Removed(id, outcome) => {
+            Effect::RemovalAnswered(id, outcome) => {
                 if let Some(first) = self.first_outcomes.remove(&id) {
                     first.fill(outcome);
                 }

@@ -17,8 +17,8 @@ impl Core {
         self.feed(|driver| driver.engine.remove(path));
     }
 
-    fn take_over(self: &Arc<Self>, left: Target) {
-        self.feed(|driver| driver.engine.take_over(left));
+    fn delete_left_behind(self: &Arc<Self>, left: Target) {
+        self.feed(|driver| driver.engine.delete_left_behind(left));
     }
 
     /// Leaves a deletion to the session that follows, if there is one. A call that was under way at
@@ -29,7 +29,7 @@ impl Core {
             Orphans::PassedOn(successor) => successor.upgrade(),
         };
         if let Some(successor) = successor {
-            successor.take_over(target);
+            successor.delete_left_behind(target);
         }
     }
 
@@ -39,7 +39,7 @@ impl Core {
         let former = std::mem::replace(&mut *self.orphans.lock(), passed_on);
         let Orphans::Kept(targets) = former else { return };
         for target in targets {
-            successor.take_over(target);
+            successor.delete_left_behind(target);
         }
     }
 }

@@ -41,7 +41,7 @@ impl Core {
         drop(tracker);
     }
 
-    pub(super) fn look(
+    pub(super) fn take_look_step(
         self: &Arc<Self>,
         id: ParticipantId,
         tracker: &dyn Tracker,

@@ -246,7 +246,7 @@ impl Member {
     pub(super) fn ring(&mut self) {
         let Some(alarm) = self.alarm.take() else { return };
         self.now = self.now.max(alarm);
-        self.feed(Engine::handle_alarm);
+        self.feed(Engine::handle_deadline);
     }
 
     fn client_reports(&mut self, event: ClientEvent) {
@@ -298,7 +298,7 @@ impl Member {
                 self.calls.clear();
                 self.inbox.clear();
             }
-            Effect::Removed(..)
+            Effect::RemovalAnswered(..)
             | Effect::LeftBehind(..)
             | Effect::BeginLook(_)
             | Effect::ReadFor(..)
