@@ -104,6 +104,7 @@ impl Cohort {
 
     fn wait(&self, wait: &Wait, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         let core = self.session().core();
+        ticket.turn.await_hand_over();
         match wait.wait_for(&**core.runtime(), &[ticket.turn.outcome.latch()]) {
             Waited::Set => self.outcome(ticket),
             // Dropping the ticket releases a lock that is granted at this moment.

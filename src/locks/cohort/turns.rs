@@ -1,6 +1,7 @@
 //! The answers of a cohort's [state](super::state) to the threads that use it.
 
 use std::sync::Arc;
+use std::thread;
 
 use super::request::CohortRequest;
 use crate::error::Result;
@@ -8,11 +9,27 @@ use crate::request::{LastingRequest, Request};
 use crate::time::{Moment, Slot};
 use crate::tracking::WaiterWatch;
 
+/// How often a thread that waits gives way before it sleeps.
+const MAX_YIELDS: usize = 12;
+
 /// What a thread waits for.
 pub(super) struct Turn {
     /// The request that was started, or why there is no session to make it on; only for a thread that tries.
     pub(super) started: Slot<Result<Arc<Request>>>,
     pub(super) outcome: Slot<Result<Grant>>,
+}
+
+impl Turn {
+    /// Gives way to other threads for a moment. One that is about to hand the lock over in memory does it in less
+    /// time than it takes to fall asleep and be woken.
+    pub(super) fn await_hand_over(&self) {
+        for _ in 0..MAX_YIELDS {
+            if self.outcome.latch().is_set() {
+                return;
+            }
+            thread::yield_now();
+        }
+    }
 }
 
 /// The lock, for one thread.
