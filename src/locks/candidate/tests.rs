@@ -9,7 +9,7 @@ use crate::client::{Acl, Permissions};
 use crate::error::{Operation, ZkError};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper, VirtualClock};
 use crate::tests::{deadline, eventually, next, open_on_manual_runtime};
-use crate::{LossReason, Session};
+use crate::{LockOptions, LossReason, Session};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -240,4 +240,26 @@ fn line_about_a_lost_session_names_the_remedy() {
     assert!(line.contains("replace_lost_sessions"), "{line}");
     let line = how_it_ends("/election", &lost(LossReason::SessionClosed));
     assert!(!line.contains("replace_lost_sessions"), "{line}");
+}
+
+#[test]
+fn leadership_ends_at_its_limit_and_the_candidate_stands_again() {
+    let server = SimulatedZooKeeper::new();
+    let clock = VirtualClock::new();
+    let session = clock.open(server.connect(LONG)).unwrap();
+    let options = LockOptions::new().max_hold(LONG / 2);
+    let lock = BlockingWriteLock::with_options(&session, "/election", options).unwrap();
+    let (ended, ends) = unbounded();
+    let candidate = Candidate::start(lock, move |leadership| {
+        while leadership.wait(LONG) {}
+        let _ = ended.send((leadership.is_leader(), leadership.loss()));
+        Ok(())
+    });
+    let candidate = candidate.unwrap();
+    for _ in 0..2 {
+        eventually("it leads", || candidate.is_leader());
+        clock.advance(LONG / 2);
+        assert_eq!(next(&ends), (false, Some(LossReason::HeldTooLong)));
+    }
+    assert!(candidate.error().is_none());
 }
