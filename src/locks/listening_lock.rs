@@ -250,7 +250,9 @@ impl ListeningLock {
         self.inner.dir.as_str()
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    /// Returns the session on which the lock makes its requests.
+    #[must_use]
+    pub fn session(&self) -> &Session {
         self.inner.support.session()
     }
 

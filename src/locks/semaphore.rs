@@ -215,6 +215,12 @@ impl Semaphore {
         self.dir.as_str()
     }
 
+    /// Returns the session on which the semaphore makes its requests.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        self.support.session()
+    }
+
     /// Returns the number of permits by which this client decides.
     #[must_use]
     pub fn permits(&self) -> u32 {
