@@ -170,7 +170,6 @@ impl BlockingWriteLock {
     }
 
     /// Returns the session on which the lock makes its requests.
-    #[must_use]
     pub fn session(&self) -> &Session {
         self.lock.session()
     }

@@ -185,7 +185,6 @@ impl CohortLock {
     }
 
     /// Returns the session on which the lock makes its requests.
-    #[must_use]
     pub fn session(&self) -> &Session {
         self.cohort().session()
     }

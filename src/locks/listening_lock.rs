@@ -251,7 +251,6 @@ impl ListeningLock {
     }
 
     /// Returns the session on which the lock makes its requests.
-    #[must_use]
     pub fn session(&self) -> &Session {
         self.inner.support.session()
     }

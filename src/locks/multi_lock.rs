@@ -164,7 +164,6 @@ impl MultiLock {
     }
 
     /// Returns the session on which the locks make their requests.
-    #[must_use]
     pub fn session(&self) -> &Session {
         self.support.session()
     }

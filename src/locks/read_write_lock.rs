@@ -214,7 +214,6 @@ impl ReadWriteLock {
     }
 
     /// Returns the session on which the lock makes its requests.
-    #[must_use]
     pub fn session(&self) -> &Session {
         self.writers.session()
     }

@@ -216,7 +216,6 @@ impl Semaphore {
     }
 
     /// Returns the session on which the semaphore makes its requests.
-    #[must_use]
     pub fn session(&self) -> &Session {
         self.support.session()
     }
