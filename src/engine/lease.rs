@@ -37,7 +37,7 @@
 //! It consists of *epochs*: a disconnect closes the present one for extension, an owner keeps the one
 //! under which it acquired until its znode was seen on the next connection, and an epoch that has ended
 //! stays ended. The lease of a session that owns nothing may lapse: the next epoch begins with the next
-//! write. A hold with a *limit* ends there at the latest, whatever is proven.
+//! write. A hold with a *limit* does not outlast it, whatever is proven.
 //! [`evidence`] keeps what answers prove. [`keep_alive`] says when requests are due to keep a lease from ending.
 //!
 //! A margin covers clock drift.
@@ -124,7 +124,7 @@ struct EpochNumber(u64);
 pub(crate) struct Holding {
     epoch: EpochNumber,
     pub(crate) until: Moment,
-    /// The moment at which it ends at the latest.
+    /// The moment that it does not outlast.
     pub(crate) limit: Option<Moment>,
 }
 
@@ -279,7 +279,7 @@ impl Lease {
         Admission::Admitted
     }
 
-    /// Limits the hold of an owner: it ends at this moment at the latest.
+    /// Limits the hold of an owner, which does not outlast this moment.
     pub(crate) fn limit(&mut self, owner: ParticipantId, limit: Moment) {
         if let Some(held) = self.owners.get(&owner).copied() {
             self.hold(owner, Holding::under(held.epoch, held.until, Some(limit)));

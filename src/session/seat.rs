@@ -30,7 +30,7 @@ pub(crate) struct Seat {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) made: Moment,
     pub(crate) ownership: Ownership,
-    /// The moment at which its hold ends at the latest, if that is limited; known from the acquisition on.
+    /// The moment that its hold does not outlast, if that is limited; known from the acquisition on.
     pub(crate) limit: OnceLock<Moment>,
     pub(crate) znode: OnceLock<ZNodePath>,
     pub(crate) fencing_token: OnceLock<i64>,

@@ -473,7 +473,7 @@ fn stuck_look_does_not_delay_the_deletion() {
 }
 
 #[test]
-fn holder_gets_the_message_that_its_name_tells_and_takes_up_both() {
+fn holder_gets_the_message_of_its_library_and_takes_up_both() {
     for (scheme, message) in [
         (NamingScheme::Recipe, &b"unlock"[..]),
         (NamingScheme::Curator, b"__REVOKE__"),

@@ -240,7 +240,7 @@ fn downgrade_does_not_extend_the_limit() {
 }
 
 #[test]
-fn each_reader_has_a_limit_of_its_own() {
+fn limits_of_readers_are_separate() {
     let limited = Limited::new();
     let first = limited.sharing().read().unwrap();
     limited.runtime.advance(LIMIT / 2);
