@@ -70,10 +70,7 @@ pub(super) fn small_cases() -> Vec<Case> {
                 Faults { withdrawals: 2, ..NONE },
             )
         },
-        Case {
-            max_hold: LIMIT,
-            ..case("two, a limit and a cut", two, Faults { withdrawals: 1, cuts: 1, ..NONE })
-        },
+        Case { max_hold: LIMIT, ..case("two, a limit", two, Faults { withdrawals: 1, ..NONE }) },
         case("reader and writer", [(0, READ), (1, WRITE)], Faults { withdrawals: 1, deletions: 1, ..NONE }),
         case(
             "one permit for two",
@@ -99,6 +96,7 @@ pub(super) fn large_cases() -> Vec<Case> {
         case("two, a cut and an alarm", two, Faults { alarms: 1, ..cut }),
         case("two, two cuts", two, Faults { cuts: 2, ..cut }),
         Case { max_hold: LIMIT, ..case("two, a limit, a cut and alarms", two, Faults { alarms: 3, ..cut }) },
+        Case { max_hold: LIMIT, ..case("two, a limit and a cut", two, cut) },
         Case { max_hold: LIMIT, ..case("two, a limit and a deletion", two, Faults { deletions: 1, ..cut }) },
         Case {
             max_hold: LIMIT,
