@@ -1,6 +1,7 @@
 //! [`LockOptions`]: the settings that every kind of lock takes.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::client::{Acl, CreateMode};
 use crate::error::{LockError, Result};
@@ -11,6 +12,9 @@ use crate::retry::RetryPolicy;
 /// path and ACL.
 const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
 
+/// A hold that may be as long is not limited. The clock would overflow after a few centuries.
+const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// The settings of a lock.
 ///
 /// | setting | default |
@@ -19,6 +23,7 @@ const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
 /// | [`data`](LockOptions::data) | `host/pid` |
 /// | [`retry`](LockOptions::retry) | [`RetryPolicy::default`]: ten attempts, linear backoff by 500 ms |
 /// | [`naming`](LockOptions::naming) | [`NamingScheme::Recipe`] |
+/// | [`max_hold`](LockOptions::max_hold) | no limit |
 /// | [`container`](LockOptions::container) | missing directories are created as containers, except with [`NamingScheme::Kazoo`] |
 ///
 /// ```
@@ -38,6 +43,7 @@ pub struct LockOptions {
     naming_scheme: NamingScheme,
     /// `None`: as the scheme's library expects.
     container: Option<bool>,
+    max_hold: Option<Duration>,
 }
 
 impl LockOptions {
@@ -50,6 +56,7 @@ impl LockOptions {
             retry_policy: RetryPolicy::default(),
             naming_scheme: NamingScheme::default(),
             container: None,
+            max_hold: None,
         }
     }
 
@@ -117,6 +124,56 @@ impl LockOptions {
         LockOptions { container: Some(container), ..self }
     }
 
+    /// Sets the longest time for which the lock is held, counted from its acquisition. So a thread that hangs does not
+    /// keep it for ever: its session lives on, and no lease ends.
+    ///
+    /// At the end of that time the lock is lost, as by any other loss, with the reason
+    /// [`HeldTooLong`](crate::LossReason::HeldTooLong): `is_owner()` is `false` from that very moment on, on every
+    /// thread. Then the znode is deleted, during an outage after the reconnect, and the next one acquires. Nothing
+    /// extends the time, and nothing stops the thread that has held the lock: it must ask
+    /// [`is_owner`](crate::LockGuard::is_owner), or wait for [`lost`](crate::LockGuard::lost). An `unlock` that comes
+    /// later reports [`HeldTooLong`](LockError::HeldTooLong). [`lease_remaining`](crate::LockGuard::lease_remaining)
+    /// never shows more than the time that is left.
+    ///
+    /// The clock is that of the lease: it also counts while the process is stopped or the machine sleeps.
+    ///
+    /// | lock | the time counts for |
+    /// |---|---|
+    /// | [`ReadWriteLock`](crate::ReadWriteLock) | each guard; a [downgrade](crate::WriteGuard::downgrade) does not extend it |
+    /// | [`ReentrantLock`](crate::ReentrantLock) | all guards of a thread together, from the first on |
+    /// | [`MultiLock`](crate::MultiLock) | each lock from its own acquisition; the first one that is lost ends the wait for the others |
+    /// | [`Semaphore`](crate::Semaphore) | each permit |
+    /// | [`CohortLock`](crate::CohortLock) | the process, from its acquisition until it releases the lock to others; when half of it is over, no other thread gets the lock from it, so each has at least half |
+    /// | [`Candidate`](crate::Candidate) | each leadership; then it stands again, behind those who wait |
+    /// | [`RunOnce`](crate::RunOnce) | each job |
+    ///
+    /// Choose a time far longer than any proper work takes. A time of zero is refused with
+    /// [`InvalidArgument`](LockError::InvalidArgument) when a lock is made with these options. One of a century or
+    /// more is no limit.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, LossReason, Session};
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+    /// # fn write_a_part() -> bool { false }
+    /// let options = LockOptions::new().max_hold(Duration::from_secs(3600));
+    /// let lock = BlockingWriteLock::with_options(&session, "/locks/report", options)?;
+    /// let guard = lock.lock()?;
+    /// while guard.is_owner() && write_a_part() {}
+    /// if guard.loss() == Some(LossReason::HeldTooLong) {
+    ///     eprintln!("the report takes more than an hour");
+    /// }
+    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+    /// ```
+    #[must_use]
+    pub fn max_hold(self, time: Duration) -> LockOptions {
+        LockOptions { max_hold: Some(time), ..self }
+    }
+
+    pub(crate) fn hold_limit(&self) -> Option<Duration> {
+        self.max_hold.filter(|time| *time < NO_LIMIT)
+    }
+
     /// Returns how a missing directory is created.
     pub(crate) fn directory_mode(&self) -> CreateMode {
         match self.container.unwrap_or(self.naming_scheme != NamingScheme::Kazoo) {
@@ -158,6 +215,10 @@ impl LockOptions {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        if self.max_hold.is_some_and(|time| time.is_zero()) {
+            let rule = "a lock cannot be held for no time at all".to_owned();
+            return Err(LockError::InvalidArgument { argument: "max_hold", rule });
+        }
         check_data(&self.data)
     }
 }
@@ -207,6 +268,20 @@ fn host_of(variable: impl Fn(&str) -> Option<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hold_of_no_time_is_refused_and_one_of_centuries_is_not_limited() {
+        let of = |time| LockOptions::new().max_hold(time);
+        assert!(of(Duration::ZERO).check().unwrap_err().is_invalid_argument());
+        for (time, limit) in [
+            (Duration::from_nanos(1), Some(Duration::from_nanos(1))),
+            (NO_LIMIT, None),
+            (Duration::MAX, None),
+        ] {
+            of(time).check().unwrap();
+            assert_eq!(of(time).hold_limit(), limit);
+        }
+    }
 
     #[test]
     fn host_name_falls_back_to_the_environment() {

@@ -60,6 +60,8 @@ pub(crate) struct RequestSpec {
     pub(crate) access: Access,
     /// The kind of znode for a missing directory.
     pub(crate) directory_mode: CreateMode,
+    /// The longest time for which it holds the lock.
+    pub(crate) max_hold: Option<Duration>,
 }
 
 /// The next step of a look for a user.

@@ -1,4 +1,4 @@
-//! What the clock asks for: keep-alives, the ends of leases, routine looks, alarms.
+//! What the clock asks for: keep-alives, the ends of leases and limits of holds, routine looks, alarms.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ impl Engine {
             lease.touch_due(quiet),
             self.routine.next,
         ];
-        let later = of_lease.into_iter().chain(retry).chain(self.routine.due_by);
+        let later = of_lease.into_iter().chain(retry).chain(self.routine.due_by).chain(lease.next_limit());
         let later = later.filter(|time| *time > commons.now);
         // Also when it has come: only the clock gives the session up.
         let has_had_contact = !matches!(commons.contact, Contact::NotYet { .. });
@@ -133,7 +133,8 @@ impl Engine {
         if is_check_due {
             self.lease_checks = self.lease_checks.split_off(&now.after(Duration::from_nanos(1)));
         }
-        if is_check_due || self.commons.lease.has_ended(now) {
+        let is_limit_reached = self.commons.lease.next_limit().is_some_and(|limit| limit <= now);
+        if is_check_due || is_limit_reached || self.commons.lease.has_ended(now) {
             self.check_owners();
         }
     }

@@ -171,7 +171,7 @@ impl Commons {
         match self.life {
             Life::Open => {
                 self.life = Life::Ending(reason);
-                self.lease.finish();
+                self.lease.finish(self.now);
                 if !self.server_may_keep_session() {
                     self.calls.refuse_waiting();
                 }

@@ -82,7 +82,7 @@ impl Engine {
             commons.report(Event::Suspended);
             for contender in contenders.values() {
                 // The loss of one that has lost its lease is about to be reported.
-                let has_lost = commons.lease.has_ended_for(contender.id, commons.now);
+                let has_lost = commons.lease.ended_at(contender.id, commons.now).is_some();
                 if contender.znode().is_some() && !has_lost {
                     let is_owner = contender.is_owner();
                     contender.report(commons, RequestEvent::Suspended { is_owner });
@@ -110,7 +110,9 @@ impl Engine {
         let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
         let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
         for id in requests {
-            self.lose(id, reason);
+            // An owner whose hold had ended before has lost it for that reason.
+            let ended = self.commons.lease.ended_at(id, self.commons.now).unwrap_or(self.commons.now);
+            self.lose_hold(id, ended);
         }
         for id in removals {
             self.with_removal(id, |removal, commons| removal.on_end(commons));

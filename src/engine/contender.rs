@@ -238,14 +238,19 @@ impl Contender {
     /// else that shows that end.
     pub(super) fn lose_znode(&self, commons: &mut Commons) -> Next {
         commons.give_up_if_silent();
-        let has_lost_lease = commons.lease.has_ended_for(self.id, commons.now);
-        let reason = if has_lost_lease { LossReason::LeaseExpired } else { LossReason::NodeDeleted };
-        Next::lose(commons.end_reason().unwrap_or(reason))
+        match commons.lease.ended_at(self.id, commons.now) {
+            Some(ended) => self.lose_hold(commons, ended),
+            None => Next::lose(commons.end_reason().unwrap_or(LossReason::NodeDeleted)),
+        }
     }
 
-    /// Its lease has ended. The end of the session ends the lease too, before it is notified.
-    pub(super) fn lose_lease(&self, commons: &Commons) -> Next {
-        Next::lose(commons.end_reason().unwrap_or(LossReason::LeaseExpired))
+    /// Its hold has ended then, at its limit or with its lease.
+    pub(super) fn lose_hold(&self, commons: &Commons, ended: Moment) -> Next {
+        Next::lose(match commons.lease.has_reached_limit(self.id, ended) {
+            true => LossReason::HeldTooLong,
+            // The end of the session ends the lease too, before it is notified.
+            false => commons.end_reason().unwrap_or(LossReason::LeaseExpired),
+        })
     }
 
     /// A look at the queue failed. The request looks again later, by the reconnect if contact was

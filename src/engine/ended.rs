@@ -8,14 +8,15 @@ use super::contender::{Asked, Contender, Loss, WatchedRead};
 use crate::client::Reply;
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
+use crate::time::Moment;
 
 impl Engine {
     /// Ends a request and deletes its znode, in the background if need be. Returns the number of the
     /// deletion whose first outcome is to come. Does nothing when the request has ended.
     pub(crate) fn withdraw(&mut self, id: ParticipantId) -> Option<ParticipantId> {
-        if self.commons.lease.has_ended_for(id, self.commons.now) {
-            // The lease ended before the withdrawal, and nobody has noticed yet.
-            self.lose_lease(id);
+        if let Some(ended) = self.commons.lease.ended_at(id, self.commons.now) {
+            // The hold ended before the withdrawal, and nobody has noticed yet.
+            self.lose_hold(id, ended);
             return None;
         }
         self.end_request(id, Ending::Withdrawn)
@@ -31,15 +32,15 @@ impl Engine {
         self.with_request(id, |request, commons| request.lose_znode(commons));
     }
 
-    /// Ends a request because its lease has ended.
-    pub(crate) fn lose_lease(&mut self, id: ParticipantId) {
-        self.with_request(id, |request, commons| request.lose_lease(commons));
+    /// Ends a request because its hold has ended then.
+    pub(crate) fn lose_hold(&mut self, id: ParticipantId, ended: Moment) {
+        self.with_request(id, |request, commons| request.lose_hold(commons, ended));
     }
 
-    /// Ends the requests of owners whose lease has ended.
+    /// Ends the requests of owners whose hold has ended.
     pub(super) fn check_owners(&mut self) {
-        for owner in self.commons.lease.ended_owners(self.commons.now) {
-            self.lose_lease(owner);
+        for (owner, ended) in self.commons.lease.ended_owners(self.commons.now) {
+            self.lose_hold(owner, ended);
         }
     }
 

@@ -37,7 +37,7 @@
 //! It consists of *epochs*: a disconnect closes the present one for extension, an owner keeps the one
 //! under which it acquired until its znode was seen on the next connection, and an epoch that has ended
 //! stays ended. The lease of a session that owns nothing may lapse: the next epoch begins with the next
-//! write.
+//! write. A hold with a *limit* does not outlast it, whatever is proven.
 //! [`evidence`] keeps what answers prove. [`keep_alive`] says when requests are due to keep a lease from ending.
 //!
 //! A margin covers clock drift.
@@ -47,7 +47,7 @@ mod keep_alive;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub(crate) use self::evidence::Sending;
@@ -78,6 +78,8 @@ pub(crate) struct Lease {
     /// The end of the present epoch; `None` while nothing is proven under it.
     end: Option<Moment>,
     owners: BTreeMap<ParticipantId, Holding>,
+    /// The limits of those holds that have one, the next one first.
+    limits: BTreeSet<(Moment, ParticipantId)>,
     /// The owners whose time has changed, in that order.
     changes: VecDeque<ParticipantId>,
     connection: ConnectionNumber,
@@ -119,9 +121,27 @@ struct EpochNumber(u64);
 
 /// The hold of an owner on its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Holding {
+pub(crate) struct Holding {
     epoch: EpochNumber,
-    until: Moment,
+    pub(crate) until: Moment,
+    /// The moment that it does not outlast.
+    pub(crate) limit: Option<Moment>,
+}
+
+impl Holding {
+    /// A hold under an epoch that ends then.
+    fn under(epoch: EpochNumber, end: Moment, limit: Option<Moment>) -> Holding {
+        Holding { epoch, until: end, limit }.ending_at(end)
+    }
+
+    fn ending_at(self, end: Moment) -> Holding {
+        Holding { until: self.limit.map_or(end, |limit| end.min(limit)), ..self }
+    }
+
+    /// Returns whether it has ended at its limit, and not before with its lease.
+    fn has_reached_limit(&self, now: Moment) -> bool {
+        self.until <= now && self.limit == Some(self.until)
+    }
 }
 
 /// The permission to take a lock, or the reason against it.
@@ -152,6 +172,7 @@ impl Lease {
             epoch: EpochNumber(0),
             end: None,
             owners: BTreeMap::new(),
+            limits: BTreeSet::new(),
             changes: VecDeque::new(),
             connection: ConnectionNumber(0),
             is_connected: false,
@@ -254,11 +275,24 @@ impl Lease {
         if !self.has_owners() {
             self.owned_since = now;
         }
-        self.hold(owner, Holding { epoch: self.epoch, until: self.end() });
+        self.hold(owner, Holding::under(self.epoch, self.end(), None));
         Admission::Admitted
     }
 
-    /// Has another request hold the lock as its owner does. Returns `false` if it does so no longer.
+    /// Limits the hold of an owner, which does not outlast this moment.
+    pub(crate) fn limit(&mut self, owner: ParticipantId, limit: Moment) {
+        if let Some(held) = self.owners.get(&owner).copied() {
+            self.hold(owner, Holding::under(held.epoch, held.until, Some(limit)));
+        }
+    }
+
+    /// Returns the next limit of a hold, which has come if its owner is yet to be notified.
+    pub(super) fn next_limit(&self) -> Option<Moment> {
+        self.limits.first().map(|(limit, _)| *limit)
+    }
+
+    /// Has another request hold the lock as its owner does, within the same limit. Returns `false` if it does so no
+    /// longer.
     pub(crate) fn share(&mut self, owner: ParticipantId, other: ParticipantId, now: Moment) -> bool {
         let held = self.owners.get(&owner).copied().filter(|held| now < held.until);
         held.map(|held| self.hold(other, held)).is_some()
@@ -272,36 +306,44 @@ impl Lease {
             return false;
         }
         if connection == self.connection && now < self.end() {
-            self.hold(owner, Holding { epoch: self.epoch, until: self.end() });
+            self.hold(owner, Holding::under(self.epoch, self.end(), held.limit));
         }
         true
     }
 
-    /// Returns whether an owner's lease has ended.
-    pub(crate) fn has_ended_for(&self, owner: ParticipantId, now: Moment) -> bool {
-        self.owners.get(&owner).is_some_and(|held| held.until <= now)
+    /// Returns when an owner's hold has ended, with its lease or at its limit; `None` while it lasts.
+    pub(crate) fn ended_at(&self, owner: ParticipantId, now: Moment) -> Option<Moment> {
+        self.owners.get(&owner).map(|held| held.until).filter(|until| *until <= now)
     }
 
-    /// The owners whose lease has ended.
-    pub(super) fn ended_owners(&self, now: Moment) -> Vec<ParticipantId> {
+    /// Returns whether an owner's hold that has ended then has come to its limit.
+    pub(crate) fn has_reached_limit(&self, owner: ParticipantId, ended: Moment) -> bool {
+        self.owners.get(&owner).and_then(|held| held.limit).is_some_and(|limit| limit <= ended)
+    }
+
+    /// The owners whose hold has ended, and when.
+    pub(super) fn ended_owners(&self, now: Moment) -> Vec<(ParticipantId, Moment)> {
         let ended = self.owners.iter().filter(|(_, held)| held.until <= now);
-        ended.map(|(owner, _)| *owner).collect()
+        ended.map(|(owner, held)| (*owner, held.until)).collect()
     }
 
     pub(crate) fn release(&mut self, owner: ParticipantId) {
-        if self.owners.remove(&owner).is_some() {
+        if let Some(held) = self.owners.remove(&owner) {
+            if let Some(limit) = held.limit {
+                self.limits.remove(&(limit, owner));
+            }
             self.changes.push_back(owner);
         }
     }
 
-    /// The next owner whose time has changed, and until when it owns now; `None` for one that has
-    /// released its lock.
-    pub(crate) fn next_change(&mut self) -> Option<(ParticipantId, Option<Moment>)> {
+    /// The next owner whose time has changed, and its hold now; `None` for one that has released its lock.
+    pub(crate) fn next_change(&mut self) -> Option<(ParticipantId, Option<Holding>)> {
         let owner = self.changes.pop_front()?;
-        Some((owner, self.owners.get(&owner).map(|held| held.until)))
+        Some((owner, self.owners.get(&owner).copied()))
     }
 
     fn hold(&mut self, owner: ParticipantId, held: Holding) {
+        self.limits.extend(held.limit.map(|limit| (limit, owner)));
         if self.owners.insert(owner, held) != Some(held) {
             self.changes.push_back(owner);
         }
@@ -310,8 +352,8 @@ impl Lease {
     /// Changes until when owners hold their locks.
     fn change_owners(&mut self, until: impl Fn(&Holding) -> Moment) {
         for (owner, held) in &mut self.owners {
-            let until = until(held);
-            if std::mem::replace(&mut held.until, until) != until {
+            let changed = held.ending_at(until(held));
+            if std::mem::replace(held, changed) != changed {
                 self.changes.push_back(*owner);
             }
         }
@@ -462,11 +504,11 @@ impl Lease {
         self.awaiting = None;
     }
 
-    /// Ends the lease and every epoch of it at once, for good.
-    pub(crate) fn finish(&mut self) {
+    /// Ends the lease and every epoch of it at once, for good. A hold that has come to its limit has ended before.
+    pub(crate) fn finish(&mut self, now: Moment) {
         self.over = true;
         self.end = Some(ENDED);
-        self.change_owners(|_| ENDED);
+        self.change_owners(|held| if held.has_reached_limit(now) { held.until } else { ENDED });
     }
 
     /// Extends the present epoch as far as that moment proves, or begins another one. Returns whether the

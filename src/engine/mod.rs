@@ -134,7 +134,7 @@ pub(crate) use self::border::{
 use self::clock::Routine;
 use self::commons::Commons;
 use self::contender::{Contender, Next, Phase};
-use self::lease::Lease;
+use self::lease::{Holding, Lease};
 use self::life::Life;
 pub(crate) use self::parents::MissingParents;
 use self::removal::Removal;
@@ -185,7 +185,7 @@ impl Engine {
     }
 
     /// The next owner whose time has changed: see [`Lease::next_change`].
-    pub(crate) fn poll_ownership(&mut self) -> Option<(ParticipantId, Option<Moment>)> {
+    pub(crate) fn poll_ownership(&mut self) -> Option<(ParticipantId, Option<Holding>)> {
         self.commons.lease.next_change()
     }
 

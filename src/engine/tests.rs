@@ -387,6 +387,7 @@ fn spec(access: Access, prefix: &str) -> Arc<RequestSpec> {
         retry: RetryPolicy::constant(Duration::ZERO),
         access,
         directory_mode: CreateMode::Persistent,
+        max_hold: None,
     })
 }
 

@@ -36,7 +36,7 @@ impl Contender {
         let Phase::Queued { znode, .. } = &self.phase else { return Next::Rest };
         let znode = znode.clone();
         match commons.lease.admit(self.id, connection, commons.now) {
-            Admission::Admitted => {}
+            Admission::Admitted => self.limit_hold(commons),
             Admission::Unproven => {
                 commons.await_proof(self.id);
                 return Next::Stay;
@@ -55,6 +55,12 @@ impl Contender {
         Next::Rest
     }
 
+    fn limit_hold(&self, commons: &mut Commons) {
+        if let Some(max_hold) = self.spec.max_hold {
+            commons.lease.limit(self.id, commons.now.after(max_hold));
+        }
+    }
+
     /// Takes up the watch on an owner's znode, which still exists: the owner goes on under the present epoch of
     /// the lease.
     pub(super) fn keep_owning(
@@ -63,9 +69,10 @@ impl Contender {
         connection: ConnectionNumber,
         sight: &Sight,
     ) -> Next {
-        if !commons.lease.renew(self.id, connection, commons.now) {
-            return self.lose_lease(commons);
+        if let Some(ended) = commons.lease.ended_at(self.id, commons.now) {
+            return self.lose_hold(commons, ended);
         }
+        commons.lease.renew(self.id, connection, commons.now);
         if let Sight::Watched { data, version, .. } = sight {
             if revocation::is_requested(data, *version) {
                 self.report_revocation(commons);

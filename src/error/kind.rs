@@ -37,8 +37,8 @@ pub enum ErrorKind {
     ///   `NotEmpty`.
     /// - [`Cancelled`](LockError::Cancelled): another thread of this process wanted it.
     /// - [`OutcomeUnknown`](LockError::OutcomeUnknown): read what exists and go on from there.
-    /// - [`RequestDeleted`](LockError::RequestDeleted), [`NotOwner`](LockError::NotOwner): the lock
-    ///   is not held. Lock again if it is still needed.
+    /// - [`RequestDeleted`](LockError::RequestDeleted), [`HeldTooLong`](LockError::HeldTooLong),
+    ///   [`NotOwner`](LockError::NotOwner): the lock is not held. Lock again if it is still needed.
     /// - [`AccessDenied`](LockError::AccessDenied), [`NoChroot`](LockError::NoChroot),
     ///   [`CredentialsRefused`](LockError::CredentialsRefused),
     ///   [`NotZooKeeper`](LockError::NotZooKeeper),
@@ -74,6 +74,7 @@ impl LockError {
             | LockError::NoChroot { .. }
             | LockError::SequenceExhausted { .. }
             | LockError::RequestDeleted { .. }
+            | LockError::HeldTooLong { .. }
             | LockError::NotALockRequest { .. }
             | LockError::NoSuchRequest { .. }
             | LockError::LeaderPanicked { .. }
@@ -135,6 +136,7 @@ mod tests {
             LockError::NoChroot { operation, path: path.clone(), chroot: None },
             LockError::SequenceExhausted { path: path.clone() },
             LockError::RequestDeleted { path: path.clone() },
+            LockError::HeldTooLong { path: path.clone() },
             LockError::NotALockRequest { path: path.clone(), rule },
             LockError::NoSuchRequest { path: path.clone() },
             LockError::LeaderPanicked { path: path.clone(), message: String::new() },

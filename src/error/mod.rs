@@ -189,6 +189,17 @@ pub enum LockError {
         path: String,
     },
 
+    /// The lock was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows, and was lost
+    /// then. The work under it may have overlapped with the next owner's.
+    #[error(
+        "'{path}' was held for longer than its max_hold allows, and was lost; lock again, or raise the limit"
+    )]
+    #[non_exhaustive]
+    HeldTooLong {
+        /// The znode, which is deleted.
+        path: String,
+    },
+
     /// The server refused the operation for lack of a permission. Check the ACL of the znode and
     /// the credentials added to the connection.
     #[error(
@@ -450,6 +461,7 @@ impl LockError {
             | LockError::NotALockRequest { path, .. }
             | LockError::NoSuchRequest { path }
             | LockError::RequestDeleted { path }
+            | LockError::HeldTooLong { path }
             | LockError::AccessDenied { path, .. }
             | LockError::InvalidAcl { path, .. }
             | LockError::Cancelled { path, .. }
@@ -502,6 +514,7 @@ impl LockError {
         let (operation, path) = (operation.name, path.to_string());
         match reason {
             LossReason::NodeDeleted => LockError::RequestDeleted { path },
+            LossReason::HeldTooLong => LockError::HeldTooLong { path },
             LossReason::SessionClosed => LockError::Closed { operation, path },
             reason => LockError::SessionLost { operation, path, reason },
         }
@@ -520,7 +533,10 @@ impl LockError {
     pub(crate) fn is_loss(&self) -> bool {
         matches!(
             self,
-            LockError::SessionLost { .. } | LockError::RequestDeleted { .. } | LockError::Closed { .. }
+            LockError::SessionLost { .. }
+                | LockError::RequestDeleted { .. }
+                | LockError::HeldTooLong { .. }
+                | LockError::Closed { .. }
         )
     }
 
@@ -588,6 +604,9 @@ pub enum LossReason {
     Refused,
     /// This process closed the [`Session`](crate::Session).
     SessionClosed,
+    /// The lock was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows. The session
+    /// lives on.
+    HeldTooLong,
 }
 
 impl LossReason {
@@ -605,6 +624,7 @@ impl fmt::Display for LossReason {
             LossReason::NodeDeleted => "znode deleted by another client",
             LossReason::Refused => "refused by the server",
             LossReason::SessionClosed => "session closed",
+            LossReason::HeldTooLong => "held for too long",
         })
     }
 }

@@ -11,7 +11,6 @@ use crate::error::Result;
 use crate::locks::{BlockingWriteLock, Leadership};
 use crate::recipe::revocation;
 use crate::session::Session;
-use crate::wait::CancelToken;
 
 const DIR: &str = "/election";
 
@@ -51,7 +50,6 @@ const STEP: Duration = Duration::from_millis(100);
 pub struct SimulatedLeadership {
     // Released before the session is closed.
     leadership: Leadership,
-    stop: CancelToken,
     session: Session,
     client: Arc<SimulatedClient>,
     zookeeper: SimulatedZooKeeper,
@@ -83,16 +81,15 @@ impl SimulatedLeadership {
         let zookeeper = SimulatedZooKeeper::new();
         let client = zookeeper.connect(SESSION_TIMEOUT);
         let session = open(client.clone())?;
-        let stop = CancelToken::new();
         let guard = BlockingWriteLock::new(&session, DIR)?.lock()?;
-        let leadership = Leadership::new(guard, &stop);
-        Ok(SimulatedLeadership { leadership, stop, session, client, zookeeper, clock })
+        let leadership = Leadership::new(guard);
+        Ok(SimulatedLeadership { leadership, session, client, zookeeper, clock })
     }
 
     /// Stops the candidate, as [`Candidate::stop`](crate::Candidate::stop) does: the closure should
     /// return, and still leads.
     pub fn stop(&self) {
-        self.stop.cancel();
+        self.step_down();
     }
 
     /// Asks for the leadership, as a [`Revoker`](crate::Revoker) does. Does nothing once it is lost.

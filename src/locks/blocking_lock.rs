@@ -28,16 +28,23 @@ pub(crate) struct BlockingLock {
     access: Access,
     /// A call that waits outlives the loss of a session that is replaced.
     is_lasting: bool,
+    /// The options' limit of a hold counts.
+    is_limited: bool,
 }
 
 impl BlockingLock {
     pub(crate) fn new(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
-        BlockingLock { support, dir, access, is_lasting: true }
+        BlockingLock { support, dir, access, is_lasting: true, is_limited: true }
     }
 
     /// As [`new`](BlockingLock::new), but the loss of the session ends each call.
     pub(crate) fn not_lasting(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
-        BlockingLock { support, dir, access, is_lasting: false }
+        BlockingLock { is_lasting: false, ..BlockingLock::new(support, dir, access) }
+    }
+
+    /// Holds the lock for any time, whatever the options say.
+    pub(crate) fn without_limit(self) -> BlockingLock {
+        BlockingLock { is_limited: false, ..self }
     }
 
     pub(crate) fn lock(&self) -> Result<LockGuard> {
@@ -125,7 +132,8 @@ impl BlockingLock {
         }
         let observer = WaitObserver::new(signals);
         let decided = observer.decided();
-        let spec = locking::spec(&self.dir, &self.support, self.access);
+        let mut spec = locking::spec(&self.dir, &self.support, self.access);
+        spec.max_hold = spec.max_hold.filter(|_| self.is_limited);
         let request = LastingRequest::new(self.session(), spec, is_lasting, observer);
         let (session, signals) = (self.session().clone(), Arc::clone(signals));
         let attempt = Attempt { request, session, decided, signals };

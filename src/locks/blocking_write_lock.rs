@@ -163,8 +163,15 @@ impl BlockingWriteLock {
         self.lock.session().check_process(operation, self.lock.path())
     }
 
-    pub(crate) fn dir(&self) -> &str {
+    /// Returns the lock's directory. [`LockDirectory`](crate::LockDirectory) shows who holds the lock there.
+    #[must_use]
+    pub fn dir(&self) -> &str {
         self.lock.path().as_str()
+    }
+
+    /// Returns the session on which the lock makes its requests.
+    pub fn session(&self) -> &Session {
+        self.lock.session()
     }
 }
 

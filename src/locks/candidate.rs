@@ -18,7 +18,6 @@ use crate::locks::lock_guard::LockGuard;
 use crate::logging;
 use crate::panics::contain;
 use crate::process::Process;
-use crate::request::Request;
 use crate::time::{Latch, Runtime, Setter};
 use crate::wait::{CancelToken, Wait, Waited};
 
@@ -91,8 +90,8 @@ pub struct Candidate {
 struct Standing {
     dir: String,
     stop: CancelToken,
-    /// The request that leads.
-    leading: Mutex<Option<Arc<Request>>>,
+    /// The present leadership.
+    leading: Mutex<Option<Arc<Leadership>>>,
     /// Set when the next leadership begins.
     next_leadership: Mutex<Setter>,
     /// The error by which it ended by itself.
@@ -152,10 +151,10 @@ impl Candidate {
     /// # use std::time::Duration;
     /// # use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Session};
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
-    /// # fn balance_shards() {}
+    /// # fn balance_shards(_token: i64) {}
     /// let candidate = Candidate::keep_leading(BlockingWriteLock::new(&session, "/election")?)?;
-    /// if candidate.wait_until_leader(Duration::from_secs(60)) && candidate.is_leader() {
-    ///     balance_shards();
+    /// if let Some(leadership) = candidate.wait_until_leader(Duration::from_secs(60)) {
+    ///     balance_shards(leadership.fencing_token()?);
     /// }
     /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
     /// ```
@@ -169,31 +168,42 @@ impl Candidate {
         })
     }
 
-    /// Blocks until this candidate leads, has ended, or the wait ends. Returns whether it leads.
-    /// Returns `false` at once in a forked child.
-    pub fn wait_until_leader(&self, wait: impl Into<Wait>) -> bool {
+    /// Blocks until this candidate leads, has ended, or the wait ends. Returns the leadership if it leads. Returns `None`
+    /// at once in a forked child.
+    pub fn wait_until_leader(&self, wait: impl Into<Wait>) -> Option<Arc<Leadership>> {
         let wait = wait.into();
         // The process before the mutex, whose holder may not exist in a forked child.
         while self.process.is_current() {
             let next = self.shared.next_leadership.lock().latch().clone();
-            if self.is_leader() {
-                return true;
+            if let Some(leadership) = self.leadership() {
+                return Some(leadership);
             }
             let ended = &self.ended.0;
             if wait.wait_for(&*self.runtime, &[&next, ended]) != Waited::Set || ended.is_set() {
-                return self.is_leader();
+                return self.leadership();
             }
         }
-        false
+        None
+    }
+
+    /// Returns the present leadership, for its fencing token, its lease, its loss and
+    /// [`commit`](crate::LockGuard::commit); `None` while this candidate does not lead, and in a forked child. Does no I/O
+    /// and does not block.
+    ///
+    /// It is that of this term: it does not lead in a later one. Its channels for a loss and a revocation are those that the
+    /// closure has, and each message arrives once. Drop it when the term is over, since it keeps the session open.
+    #[must_use]
+    pub fn leadership(&self) -> Option<Arc<Leadership>> {
+        // The process before the mutex, whose holder may not exist in a forked child.
+        let leading = if self.process.is_current() { self.shared.leading.lock().clone() } else { None };
+        leading.filter(|leadership| leadership.is_leader())
     }
 
     /// Returns whether this candidate leads, proven up to now. Does no I/O and does not block.
     /// Always `false` in a forked child.
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        // The process before the mutex, whose holder may not exist in a forked child.
-        self.process.is_current()
-            && self.shared.leading.lock().as_ref().is_some_and(|request| request.holds_lease())
+        self.leadership().is_some()
     }
 
     /// Stops the candidate without blocking: it leaves the queue, or steps down when its closure
@@ -202,6 +212,8 @@ impl Candidate {
         // In a forked child the candidate is the parent's, and a mutex may stay held for ever.
         if self.process.is_current() {
             self.shared.stop.cancel();
+            let leading = self.shared.leading.lock().clone();
+            leading.iter().for_each(|leadership| leadership.step_down());
         }
     }
 
@@ -289,13 +301,17 @@ impl Campaign {
 
     /// Leads until the closure returns, and steps down.
     fn lead(&mut self, guard: LockGuard) -> Result<()> {
-        let leadership = Leadership::new(guard, &self.shared.stop);
-        *self.shared.leading.lock() = Some(leadership.request());
+        let leadership = Arc::new(Leadership::new(guard));
+        *self.shared.leading.lock() = Some(Arc::clone(&leadership));
+        // One that was stopped before has not found this leadership.
+        if self.shared.stop.is_cancelled() {
+            leadership.step_down();
+        }
         *self.shared.next_leadership.lock() = Setter::new();
         // The error is formatted within, as that is the application's code too.
         let outcome = contain(|| (self.lead)(&leadership).map_err(|error| error.to_string()));
         *self.shared.leading.lock() = None;
-        let stepped_down = leadership.step_down();
+        let stepped_down = leadership.end();
         match outcome {
             Ok(Ok(())) => {}
             Ok(Err(error)) => logging::warn!("the leader of '{}' steps down: {error}", self.shared.dir),

@@ -184,6 +184,11 @@ impl CohortLock {
         self.cohort().dir().as_str()
     }
 
+    /// Returns the session on which the lock makes its requests.
+    pub fn session(&self) -> &Session {
+        self.cohort().session()
+    }
+
     pub(crate) fn downgrade(&self) -> WeakCohortLock {
         WeakCohortLock { handle: Arc::downgrade(&self.handle) }
     }

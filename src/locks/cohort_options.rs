@@ -67,7 +67,8 @@ impl CohortOptions {
     /// process is known to wait. With zero it is released to the other process at the next
     /// release.
     ///
-    /// Nothing takes the lock from a thread that holds it longer.
+    /// Nothing takes the lock from a thread that holds it longer: that is
+    /// [`LockOptions::max_hold`](crate::LockOptions::max_hold).
     #[must_use]
     pub fn max_hold(self, max_hold: Duration) -> CohortOptions {
         CohortOptions { max_hold, ..self }

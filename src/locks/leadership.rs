@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::error::Result;
+use crate::error::{Operation, Result};
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 use crate::wait::CancelToken;
@@ -23,14 +23,18 @@ use crate::wait::CancelToken;
 ///
 /// It derefs to the [`LockGuard`] of the leader's lock, with its channels for a loss and a
 /// revocation.
+///
+/// Other threads get it by [`Candidate::leadership`](crate::Candidate::leadership). One that is kept beyond its end leads no
+/// more, whether or not the candidate is elected again.
 pub struct Leadership {
     guard: LockGuard,
+    /// Cancelled when this leadership is to end.
     stop: CancelToken,
 }
 
 impl Leadership {
-    pub(crate) fn new(guard: LockGuard, stop: &CancelToken) -> Leadership {
-        Leadership { guard, stop: stop.clone() }
+    pub(crate) fn new(guard: LockGuard) -> Leadership {
+        Leadership { guard, stop: CancelToken::new() }
     }
 
     /// Returns whether this process still leads, proven up to now. Does no I/O and does not block.
@@ -40,7 +44,7 @@ impl Leadership {
     }
 
     /// Returns whether the closure should return: leadership is lost, the candidate was
-    /// [stopped](crate::Candidate::stop), or somebody [asks](crate::Revoker) for the leadership.
+    /// [stopped](crate::Candidate::stop), is to [step down](Leadership::step_down), or somebody [asks](crate::Revoker) for the leadership.
     /// Once `true` it stays `true`. A closure may finish its work as long as it
     /// [leads](Leadership::is_leader).
     #[must_use]
@@ -70,7 +74,19 @@ impl Leadership {
         !self.should_stop()
     }
 
-    /// Returns a channel that is disconnected when the candidate is stopped; for use in
+    /// Asks the candidate to step down, as a revocation does, without blocking:
+    /// [`should_stop`](Leadership::should_stop) becomes `true`. When the closure has returned, the candidate gives the
+    /// leadership up and stands again, behind those who wait. A candidate that
+    /// [keeps leading](crate::Candidate::keep_leading) has a closure that returns at once. Idempotent; of no effect once the
+    /// leadership has ended.
+    pub fn step_down(&self) {
+        // In a forked child the leadership is the parent's, and a mutex may stay held for ever.
+        if self.request().check_process(Operation::UNLOCK).is_ok() {
+            self.stop.cancel();
+        }
+    }
+
+    /// Returns a channel that is disconnected when the candidate is stopped or is to step down; for use in
     /// [`select!`](crossbeam_channel::select). No message arrives.
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
@@ -78,8 +94,8 @@ impl Leadership {
     }
 
     /// Releases the lock and waits for the server.
-    pub(crate) fn step_down(self) -> Result<Released> {
-        self.guard.unlock()
+    pub(crate) fn end(&self) -> Result<Released> {
+        self.guard.release()
     }
 }
 

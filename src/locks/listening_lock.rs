@@ -250,7 +250,8 @@ impl ListeningLock {
         self.inner.dir.as_str()
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    /// Returns the session on which the lock makes its requests.
+    pub fn session(&self) -> &Session {
         self.inner.support.session()
     }
 

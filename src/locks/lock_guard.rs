@@ -104,7 +104,7 @@ impl LockGuard {
     }
 
     /// Returns a channel on which one message arrives when somebody asks for the lock, through a
-    /// [`Revoker`](crate::Revoker) or by writing `unlock` to the znode. The holder decides whether
+    /// [`Revoker`](crate::Revoker), or by writing `unlock`, or Curator's `__REVOKE__`, to the znode. The holder decides whether
     /// and when to release it. For use in [`select!`](crossbeam_channel::select).
     ///
     /// It arrives about 100 ms after the acquisition or later, and never if the ACL denies this
@@ -195,6 +195,11 @@ impl LockGuard {
     ///   released, but its znode blocks others. The deletion is repeated in the background until it
     ///   succeeds or the session ends.
     pub fn unlock(self) -> Result<Released> {
+        self.release()
+    }
+
+    /// As [`unlock`](LockGuard::unlock), for a guard that others may have, too.
+    pub(crate) fn release(&self) -> Result<Released> {
         let released = locking::release(&self.claim);
         if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }
     }

@@ -35,6 +35,7 @@ pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -
         retry: options.retry_policy(),
         access,
         directory_mode: options.directory_mode(),
+        max_hold: options.hold_limit(),
     }
 }
 

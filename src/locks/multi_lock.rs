@@ -158,8 +158,14 @@ impl MultiLock {
         self.support.close();
     }
 
-    pub(crate) fn dirs(&self) -> impl Iterator<Item = &str> {
+    /// Returns the directories of the locks, in the order in which they are acquired.
+    pub fn dirs(&self) -> impl Iterator<Item = &str> {
         self.locks.iter().map(|lock| lock.path().as_str())
+    }
+
+    /// Returns the session on which the locks make their requests.
+    pub fn session(&self) -> &Session {
+        self.support.session()
     }
 }
 

@@ -65,6 +65,19 @@ impl Permit {
         self.guard.loss()
     }
 
+    /// Returns a channel on which one message arrives when somebody asks for the permit, as
+    /// [`LockGuard::revocation`] does.
+    #[must_use]
+    pub fn revocation(&self) -> &Receiver<()> {
+        self.guard.revocation()
+    }
+
+    /// Returns whether somebody has asked for the permit, as reported on [`revocation`](Permit::revocation).
+    #[must_use]
+    pub fn is_revocation_requested(&self) -> bool {
+        self.guard.is_revocation_requested()
+    }
+
     /// Releases the permit and waits until the server has deleted the znode. Dropping the permit does
     /// that in the background.
     ///

@@ -207,8 +207,15 @@ impl ReadWriteLock {
         self.writers.support().close();
     }
 
-    pub(crate) fn dir(&self) -> &str {
+    /// Returns the lock's directory. [`LockDirectory`](crate::LockDirectory) shows who holds the lock there.
+    #[must_use]
+    pub fn dir(&self) -> &str {
         self.writers.path().as_str()
+    }
+
+    /// Returns the session on which the lock makes its requests.
+    pub fn session(&self) -> &Session {
+        self.writers.session()
     }
 }
 

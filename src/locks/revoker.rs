@@ -29,8 +29,8 @@ use crate::tracking::DeletionWatch;
 /// asked, too; it receives the message when it has acquired. The message arrives at
 /// [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
 /// [`LockGuard::revocation`](crate::LockGuard::revocation). A holder in another language finds
-/// `unlock` in the data of its znode. The message overwrites the data. (Curator's holders wait for
-/// another message.)
+/// `unlock` in the data of its znode, and one whose request is named as Curator's finds `__REVOKE__`, which
+/// Curator's holders take up after `makeRevocable`. The message overwrites the data.
 ///
 /// Each call blocks until the server has answered. It is repeated after a loss of contact, as often
 /// as the [retry policy](LockOptions::retry) allows. `Send` and `Sync`.
@@ -210,7 +210,7 @@ fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<AskOutcome> {
         Some(stat) if stat.session().is_none() => return Ok(AskOutcome::NoRequest),
         Some(_) => {}
     }
-    match core.ask(Call::set_data(znode, revocation::MESSAGE, None)) {
+    match core.ask(Call::set_data(znode, revocation::message_for(znode.name()), None)) {
         Ok(stat) => Ok(AskOutcome::Asked { czxid: stat.czxid }),
         Err(ZkError::NoNode) => Ok(AskOutcome::Gone),
         Err(error) => Err(error),

@@ -109,7 +109,8 @@ impl Semaphore {
         // Longer than the directory.
         let path = |name| ZNodePath::parse(dir.child(name).as_str());
         let access = Access::Exclusive(NamingScheme::Curator);
-        let turns = BlockingLock::new(Arc::clone(&support), path(TURNS)?, access);
+        // The wait for a permit is no hold.
+        let turns = BlockingLock::new(Arc::clone(&support), path(TURNS)?, access).without_limit();
         // After a loss it is another one's turn, so the request for a permit is not made again on its own.
         let leases = BlockingLock::not_lasting(Arc::clone(&support), path(LEASES)?, Access::Permit(permits));
         Ok(Semaphore { support, dir, permits, turns, leases })
@@ -212,6 +213,11 @@ impl Semaphore {
     #[must_use]
     pub fn dir(&self) -> &str {
         self.dir.as_str()
+    }
+
+    /// Returns the session on which the semaphore makes its requests.
+    pub fn session(&self) -> &Session {
+        self.support.session()
     }
 
     /// Returns the number of permits by which this client decides.

@@ -1,14 +1,25 @@
 //! Revocation: a client asks the holder of a lock to release it, by a message in the data of the
 //! holder's znode.
 //!
-//! Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page.
+//! Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page; Curator's `LockInternals.REVOKE_MESSAGE`.
 
-/// The whole message.
+/// The whole message, as on the recipe page.
 pub(crate) const MESSAGE: &[u8] = b"unlock";
+
+/// The whole message that Curator's holders wait for.
+const CURATORS_MESSAGE: &[u8] = b"__REVOKE__";
+
+/// What the names of Curator's requests begin with.
+const CURATORS_PREFIX: &str = "_c_";
+
+/// The message that the holder of a request with this name understands. Holders of this crate understand both.
+pub(crate) fn message_for(name: &str) -> &'static [u8] {
+    if name.starts_with(CURATORS_PREFIX) { CURATORS_MESSAGE } else { MESSAGE }
+}
 
 /// Returns whether a znode's data ask its holder to release. Data at version 0 are the holder's own.
 pub(crate) fn is_requested(data: &[u8], version: i32) -> bool {
-    version > 0 && data == MESSAGE
+    version > 0 && (data == MESSAGE || data == CURATORS_MESSAGE)
 }
 
 #[cfg(test)]
@@ -19,9 +30,20 @@ mod tests {
     fn only_the_message_written_by_another_client_requests_revocation() {
         assert!(is_requested(b"unlock", 1));
         assert!(is_requested(b"unlock", i32::MAX));
-        assert!(!is_requested(b"unlock", 0), "the holder's own data");
-        for data in [&b""[..], b"Unlock", b"unlock\n", b"unloc", b"__REVOKE__"] {
+        assert!(is_requested(b"__REVOKE__", 1));
+        for own in [&b"unlock"[..], b"__REVOKE__"] {
+            assert!(!is_requested(own, 0), "the holder's own data");
+        }
+        for data in [&b""[..], b"Unlock", b"unlock\n", b"unloc", b"__revoke__", b"__REVOKE__ "] {
             assert!(!is_requested(data, 1), "{data:?}");
+        }
+    }
+
+    #[test]
+    fn holders_with_names_of_curator_get_its_message() {
+        assert_eq!(message_for("_c_0a-lock-0000000003"), b"__REVOKE__");
+        for name in ["x-0a-lock-0000000003", "0a__lock__0000000003", "0a-latch-_c_-0000000003"] {
+            assert_eq!(message_for(name), b"unlock", "{name}");
         }
     }
 }

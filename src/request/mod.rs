@@ -118,6 +118,12 @@ impl Request {
         }
     }
 
+    /// Returns when half of the time is over for which it may hold the lock, if that is limited.
+    pub(crate) fn half_time(&self) -> Option<Moment> {
+        let limit = self.seat.limit.get()?;
+        self.seat.spec.max_hold.map(|max_hold| limit.before(max_hold / 2))
+    }
+
     /// The id of the transaction that created the znode; read from the server once.
     pub(crate) fn fencing_token(&self) -> Result<i64> {
         if let Some(token) = self.seat.fencing_token.get() {
@@ -207,13 +213,15 @@ impl Request {
         let ownership = &self.seat.ownership;
         if !self.is_of_this_process() {
             // A forked child owns nothing. It takes no mutex, whose holder may not exist there.
-            return ownership
-                .lease_has_ended(Moment::from_nanos(u64::MAX))
-                .then_some(LossReason::LeaseExpired);
+            let ended = ownership.ended_at(Moment::from_nanos(u64::MAX));
+            return ended.map(|_| LossReason::LeaseExpired);
         }
-        // The lease may have ended, and no thread has noticed yet.
-        let has_ended = ownership.lease_has_ended(self.core.now());
-        has_ended.then(|| self.core.snapshot().end_reason.unwrap_or(LossReason::LeaseExpired))
+        // The hold may have ended, and no thread has noticed yet.
+        let ended = ownership.ended_at(self.core.now())?;
+        Some(match self.seat.has_reached_limit(ended) {
+            true => LossReason::HeldTooLong,
+            false => self.core.snapshot().end_reason.unwrap_or(LossReason::LeaseExpired),
+        })
     }
 
     /// Returns whether another client has asked for the lock that this request holds.
@@ -237,6 +245,10 @@ impl Request {
 impl Request {
     pub(crate) fn was_withdrawn(&self) -> bool {
         matches!(self.seat.ending(), Some(Ending::Withdrawn))
+    }
+
+    pub(crate) fn max_hold(&self) -> Option<Duration> {
+        self.seat.spec.max_hold
     }
 
     fn watched(&self) -> Option<ZNodePath> {

@@ -5,6 +5,7 @@ mod directories;
 mod downgrade;
 mod interleavings;
 mod late_creates;
+mod limited_holds;
 mod lost_replies;
 mod many_requests;
 mod naming;

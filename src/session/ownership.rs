@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::time::Moment;
 
-/// In the number: a reader has seen that the lock is held no longer.
+/// In the number, beside the moment: a reader has seen that the lock is held no longer.
 const HAS_ENDED: u64 = 1 << 63;
 
 /// The moment until which a request holds its lock, for any thread to read without a mutex.
@@ -25,7 +25,7 @@ pub(crate) struct Ownership {
 enum Reading {
     Not,
     For(Duration),
-    UntilItsEnd,
+    Ended(Moment),
 }
 
 impl Ownership {
@@ -33,16 +33,19 @@ impl Ownership {
         matches!(self.read(now), Reading::For(_))
     }
 
-    /// Returns whether the lock was held until its lease ended, and not released before.
-    pub(crate) fn lease_has_ended(&self, now: Moment) -> bool {
-        matches!(self.read(now), Reading::UntilItsEnd)
+    /// Returns when the hold has ended, if it has, and the lock was not released before.
+    pub(crate) fn ended_at(&self, now: Moment) -> Option<Moment> {
+        match self.read(now) {
+            Reading::Ended(at) => Some(at),
+            Reading::Not | Reading::For(_) => None,
+        }
     }
 
     /// Returns the time for which the lock is proven to be held.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
         match self.read(now) {
             Reading::For(remaining) => remaining,
-            Reading::Not | Reading::UntilItsEnd => Duration::ZERO,
+            Reading::Not | Reading::Ended(_) => Duration::ZERO,
         }
     }
 
@@ -52,30 +55,30 @@ impl Ownership {
             if until == 0 {
                 return Reading::Not;
             }
+            let end = Moment::from_nanos(until & !HAS_ENDED);
             if until & HAS_ENDED != 0 {
-                return Reading::UntilItsEnd;
+                return Reading::Ended(end);
             }
-            let remaining = Moment::from_nanos(until).since(now);
+            let remaining = end.since(now);
             if !remaining.is_zero() {
                 return Reading::For(remaining);
             }
-            match self.until.compare_exchange(until, HAS_ENDED, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Reading::UntilItsEnd,
+            let ended = until | HAS_ENDED;
+            match self.until.compare_exchange(until, ended, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Reading::Ended(end),
                 Err(changed) => until = changed,
             }
         }
     }
 
-    /// `None` for a request that holds its lock no longer. If a reader has seen before that the lease
-    /// has ended, that stays, and the result is `false` for a later end.
+    /// `None` for a request that holds its lock no longer. If a reader has seen before that the hold has ended, that
+    /// stays, and is returned unless the lock is released.
     #[must_use]
-    pub(super) fn set(&self, until: Option<Moment>) -> bool {
-        let until = until.map_or(0, Moment::as_nanos);
-        let change = |before| match before & HAS_ENDED {
-            0 => Some(until),
-            _ => (until == 0).then_some(before),
-        };
-        self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
+    pub(super) fn set(&self, until: Option<Moment>) -> Option<Moment> {
+        let nanos = until.map_or(0, Moment::as_nanos);
+        let change = |before| (before & HAS_ENDED == 0).then_some(nanos);
+        let seen = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).err();
+        seen.filter(|_| until.is_some()).map(|seen| Moment::from_nanos(seen & !HAS_ENDED))
     }
 }
 
@@ -90,14 +93,15 @@ mod tests {
     #[test]
     fn end_that_was_seen_is_final() {
         let ownership = Ownership::default();
-        assert!(ownership.set(Some(at(100))));
-        assert!(ownership.covers(at(99)) && !ownership.lease_has_ended(at(99)));
-        assert!(ownership.set(Some(at(200))), "nobody has seen an end");
+        assert_eq!(ownership.set(Some(at(100))), None);
+        assert_eq!((ownership.covers(at(99)), ownership.ended_at(at(99))), (true, None));
+        assert_eq!(ownership.set(Some(at(200))), None, "nobody has seen an end");
         assert_eq!(ownership.remaining(at(150)), Duration::from_millis(50));
-        assert!(!ownership.covers(at(200)) && ownership.lease_has_ended(at(200)));
-        assert!(!ownership.set(Some(at(300))));
-        assert!(!ownership.covers(at(201)) && ownership.lease_has_ended(at(201)));
-        assert!(ownership.set(None));
-        assert!(!ownership.covers(at(0)) && ownership.lease_has_ended(at(201)));
+        let ended = (false, Some(at(200)));
+        assert_eq!((ownership.covers(at(200)), ownership.ended_at(at(200))), ended);
+        assert_eq!(ownership.set(Some(at(300))), Some(at(200)));
+        assert_eq!((ownership.covers(at(201)), ownership.ended_at(at(201))), ended);
+        assert_eq!(ownership.set(None), None);
+        assert_eq!((ownership.covers(at(0)), ownership.ended_at(at(0))), ended);
     }
 }

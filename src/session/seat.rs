@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::ownership::Ownership;
+use crate::engine::lease::Holding;
 use crate::engine::{Ending, ParticipantId, RequestEvent, RequestSpec};
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
@@ -29,12 +30,28 @@ pub(crate) struct Seat {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) made: Moment,
     pub(crate) ownership: Ownership,
+    /// The moment that its hold does not outlast, if that is limited; known from the acquisition on.
+    pub(crate) limit: OnceLock<Moment>,
     pub(crate) znode: OnceLock<ZNodePath>,
     pub(crate) fencing_token: OnceLock<i64>,
     pub(crate) ending: OnceLock<Ending>,
 }
 
 impl Seat {
+    /// Takes up the hold of the request. Returns when it has ended for a reader, who has seen that before.
+    #[must_use]
+    pub(super) fn hold(&self, held: Option<Holding>) -> Option<Moment> {
+        if let Some(limit) = held.and_then(|held| held.limit) {
+            let _ = self.limit.set(limit);
+        }
+        self.ownership.set(held.map(|held| held.until))
+    }
+
+    /// Returns whether a hold that has ended then has come to its limit.
+    pub(crate) fn has_reached_limit(&self, ended: Moment) -> bool {
+        self.limit.get().is_some_and(|limit| *limit <= ended)
+    }
+
     /// Returns how the request has ended, if it has.
     pub(crate) fn ending(&self) -> Option<&Ending> {
         self.ending.get()

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CancelToken, CreateMode, LockError, LockOptions, Session, Wait, WriteLock,
+    Acl, BlockingWriteLock, CancelToken, CreateMode, LockError, LockOptions, LossReason, Session,
+    SessionState, Wait, WriteLock,
 };
 
 use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
@@ -395,4 +396,26 @@ fn waiters_that_give_up_leave_no_watch() {
     guard.unlock().unwrap();
     waiter.lock().unwrap().unlock().unwrap();
     eventually("no watch is left", || server.watch_count() == 0);
+}
+
+#[test]
+fn hold_ends_at_its_limit_and_another_session_acquires() {
+    let server = server::shared();
+    let (near, far) = (session(server), session(server));
+    let dir = unique_dir("limited");
+    let limit = Duration::from_secs(1);
+    let limited = LockOptions::new().max_hold(limit);
+    let lock = BlockingWriteLock::with_options(&near, &dir, limited).unwrap();
+    let begun = Instant::now();
+    let guard = lock.lock().unwrap();
+    assert!(guard.is_owner() && guard.lease_remaining() <= limit);
+    let next = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
+    assert!(!guard.is_owner() && next.is_owner(), "two owners at once");
+    assert!(begun.elapsed() >= limit);
+    assert_eq!(guard.loss(), Some(LossReason::HeldTooLong));
+    eventually("the loss is reported", || guard.lost().try_recv() == Ok(LossReason::HeldTooLong));
+    assert!(matches!(guard.unlock(), Err(LockError::HeldTooLong { .. })));
+    assert_eq!(near.state(), SessionState::Connected);
+    next.unlock().unwrap();
+    assert!(lock.try_lock().unwrap().is_some());
 }

@@ -84,7 +84,7 @@ pub(crate) fn code_of(error: &LockError) -> u8 {
         | LockError::InvalidAcl { .. }
         | LockError::Refused { .. }
         | LockError::SequenceExhausted { .. } => CANNOT_CREATE,
-        LockError::RequestDeleted { .. } | LockError::NotOwner { .. } => LOST,
+        LockError::RequestDeleted { .. } | LockError::HeldTooLong { .. } | LockError::NotOwner { .. } => LOST,
         LockError::AccessDenied { .. } | LockError::CredentialsRefused { .. } => DENIED,
         LockError::Thread { .. } => SYSTEM,
         _ => UNAVAILABLE,

@@ -484,7 +484,7 @@ fn a_report_that_never_comes_is_waited_for_without_an_overflow() {
 #[test]
 fn a_finished_lease_takes_no_more_proof() {
     let mut lease = opened();
-    lease.finish();
+    lease.finish(second(100));
     assert!(!lease.covers(second(1)));
     assert!(!lease.write(second(1), second(4)));
     lease.connected(granted(TIMEOUT, REPORT), Some(second(5)), second(5));
@@ -502,7 +502,7 @@ fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
     let other = lease.take(second(2)).unwrap();
     lease.disconnected(second(3));
     assert!([first, other].iter().all(|owner| second(4) < lease.held_until(*owner)));
-    lease.finish();
+    lease.finish(second(100));
     assert!([first, other].iter().all(|owner| lease.held_until(*owner) == ENDED));
 }
 
@@ -512,4 +512,62 @@ fn silence_before_a_disconnect_is_no_contact() {
     // The last sign of the server was at 0; the connection was left for its silence at 12.
     lease.disconnected(second(12));
     assert_eq!(lease.given_up_at(), second(0).after(TIMEOUT));
+}
+
+// ---- holds with a limit
+
+#[test]
+fn hold_with_a_limit_ends_there_whatever_is_proven() {
+    let mut lease = opened();
+    let owner = lease.take(second(1)).unwrap();
+    lease.limit(owner, second(20));
+    let other = lease.take(second(1)).unwrap();
+    assert_eq!((lease.held_until(owner), lease.next_limit()), (second(20), Some(second(20))));
+    lease.read(second(10), second(10));
+    lease.read(second(11), second(11));
+    lease.write(second(13), second(13));
+    lease.write(second(14), second(14));
+    assert!(lease.renew(owner, lease.connection(), second(14)));
+    assert_eq!((lease.held_until(owner), lease.held_until(other)), (second(20), second(31 + 10)));
+    assert_eq!(lease.ended_owners(second(20)), [(owner, second(20))]);
+    assert!(lease.has_reached_limit(owner, second(20)));
+    assert!(!lease.renew(owner, lease.connection(), second(20)));
+    lease.release(owner);
+    assert_eq!(lease.next_limit(), None, "nothing is left of it");
+}
+
+#[test]
+fn hold_whose_lease_ends_first_has_not_reached_its_limit() {
+    let mut lease = opened();
+    let owner = lease.take(second(1)).unwrap();
+    lease.limit(owner, second(40));
+    assert_eq!(lease.held_until(owner), second(31));
+    assert_eq!(lease.ended_at(owner, second(50)), Some(second(31)));
+    assert!(!lease.has_reached_limit(owner, second(31)));
+    lease.finish(second(50));
+    assert_eq!(lease.held_until(owner), ENDED);
+}
+
+#[test]
+fn hold_that_has_come_to_its_limit_has_ended_before_the_session() {
+    for (now, until) in [(19, ENDED), (20, second(20))] {
+        let mut lease = opened();
+        let owner = lease.take(second(1)).unwrap();
+        lease.limit(owner, second(20));
+        lease.finish(second(now));
+        assert_eq!(lease.held_until(owner), until);
+        assert_eq!(lease.has_reached_limit(owner, until), until != ENDED);
+    }
+}
+
+#[test]
+fn hold_that_is_shared_is_so_within_its_limit() {
+    let mut lease = opened();
+    let owner = lease.take(second(1)).unwrap();
+    lease.limit(owner, second(20));
+    let other = ParticipantId(7);
+    assert!(lease.share(owner, other, second(2)));
+    lease.release(owner);
+    assert_eq!((lease.held_until(other), lease.next_limit()), (second(20), Some(second(20))));
+    assert!(!lease.share(other, owner, second(20)));
 }

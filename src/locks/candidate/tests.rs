@@ -9,7 +9,7 @@ use crate::client::{Acl, Permissions};
 use crate::error::{Operation, ZkError};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper, VirtualClock};
 use crate::tests::{deadline, eventually, next, open_on_manual_runtime};
-use crate::{LossReason, Session};
+use crate::{LockOptions, LossReason, Session};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -60,14 +60,14 @@ fn candidate_without_a_closure_leads_until_it_is_stopped() {
     let session = Session::from_client(server.connect(LONG)).unwrap();
     let second = BlockingWriteLock::new(&session, "/election").unwrap();
     let first = Candidate::keep_leading(election).unwrap();
-    assert!(first.wait_until_leader(deadline()));
+    assert!(first.wait_until_leader(deadline()).is_some());
     let second = Candidate::keep_leading(second).unwrap();
     eventually("it joins the queue", || server.children("/election").len() == 2);
-    assert!(!second.wait_until_leader(Duration::from_millis(10)));
+    assert!(second.wait_until_leader(Duration::from_millis(10)).is_none());
     assert!(first.is_leader() && !second.is_leader());
     first.stop();
-    assert!(second.wait_until_leader(deadline()));
-    assert!(first.wait(deadline()) && !first.wait_until_leader(Wait::forever()));
+    assert!(second.wait_until_leader(deadline()).is_some());
+    assert!(first.wait(deadline()) && first.wait_until_leader(Wait::forever()).is_none());
     assert!(first.error().is_none());
 }
 
@@ -76,11 +76,11 @@ fn candidate_without_a_closure_leads_again_after_a_loss() {
     let server = SimulatedZooKeeper::new();
     let (_client, election) = election(&server);
     let candidate = Candidate::keep_leading(election).unwrap();
-    assert!(candidate.wait_until_leader(deadline()));
+    assert!(candidate.wait_until_leader(deadline()).is_some());
     let znode = server.children("/election").remove(0);
     server.delete(&format!("/election/{znode}"));
     eventually("the loss is noticed", || !candidate.is_leader());
-    assert!(candidate.wait_until_leader(deadline()));
+    assert!(candidate.wait_until_leader(deadline()).is_some());
     assert_ne!(server.children("/election"), [znode]);
 }
 
@@ -94,7 +94,7 @@ fn wait_for_the_leadership_ends_with_the_candidate() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| candidate.wait_until_leader(Wait::forever()));
         session.close();
-        assert!(!waiting.join().unwrap());
+        assert!(waiting.join().unwrap().is_none());
     });
     drop(client);
 }
@@ -162,7 +162,7 @@ fn a_candidate_ends_with_its_session_and_no_later() {
     let session = clock.open(client.clone()).unwrap();
     let lock = BlockingWriteLock::new(&session, "/election").unwrap();
     let candidate = Candidate::keep_leading(lock).unwrap();
-    assert!(candidate.wait_until_leader(LONG));
+    assert!(candidate.wait_until_leader(LONG).is_some());
     client.expire();
     // No time passes.
     assert_eq!(candidate.ended().recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
@@ -240,4 +240,100 @@ fn line_about_a_lost_session_names_the_remedy() {
     assert!(line.contains("replace_lost_sessions"), "{line}");
     let line = how_it_ends("/election", &lost(LossReason::SessionClosed));
     assert!(!line.contains("replace_lost_sessions"), "{line}");
+}
+
+#[test]
+fn leadership_ends_at_its_limit_and_the_candidate_stands_again() {
+    let server = SimulatedZooKeeper::new();
+    let clock = VirtualClock::new();
+    let session = clock.open(server.connect(LONG)).unwrap();
+    let options = LockOptions::new().max_hold(LONG / 2);
+    let lock = BlockingWriteLock::with_options(&session, "/election", options).unwrap();
+    let (ended, ends) = unbounded();
+    let candidate = Candidate::start(lock, move |leadership| {
+        while leadership.wait(LONG) {}
+        let _ = ended.send((leadership.is_leader(), leadership.loss()));
+        Ok(())
+    });
+    let candidate = candidate.unwrap();
+    for _ in 0..2 {
+        eventually("it leads", || candidate.is_leader());
+        clock.advance(LONG / 2);
+        assert_eq!(next(&ends), (false, Some(LossReason::HeldTooLong)));
+    }
+    assert!(candidate.error().is_none());
+}
+
+#[test]
+fn leadership_that_is_kept_never_leads_in_a_later_term() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let candidate = Candidate::keep_leading(election).unwrap();
+    let first = candidate.wait_until_leader(deadline()).unwrap();
+    assert!(first.is_leader() && first.fencing_token().is_ok() && !first.lease_remaining().is_zero());
+    first.step_down();
+    first.step_down();
+    assert!(first.should_stop());
+    eventually("it has stepped down", || !first.is_leader());
+    // The only candidate leads again.
+    let second = candidate.wait_until_leader(deadline()).unwrap();
+    assert!(!Arc::ptr_eq(&first, &second) && second.id() != first.id());
+    assert!(second.is_leader() && !second.should_stop() && !first.is_leader());
+    assert_eq!(first.loss(), None, "it was not lost");
+    first.step_down();
+    assert!(second.is_leader() && !second.should_stop());
+    assert!(matches!(first.commit(|changes| changes.delete("/other")), Err(LockError::NotOwner { .. })));
+    candidate.stop();
+    assert!(candidate.wait(deadline()) && candidate.leadership().is_none() && !second.is_leader());
+}
+
+#[test]
+fn leader_that_steps_down_lets_the_next_one_lead() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let first = Candidate::keep_leading(election).unwrap();
+    let leadership = first.wait_until_leader(deadline()).unwrap();
+    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let second = Candidate::keep_leading(BlockingWriteLock::new(&session, "/election").unwrap()).unwrap();
+    eventually("it joins the queue", || server.children("/election").len() == 2);
+    assert!(second.leadership().is_none());
+    leadership.step_down();
+    assert!(second.wait_until_leader(deadline()).is_some());
+    assert!(!first.is_leader() && first.error().is_none());
+}
+
+#[test]
+fn leader_may_step_down_while_it_commits_and_within_its_closure() {
+    let server = SimulatedZooKeeper::new();
+    server.create("/report", b"");
+    let (client, election) = election(&server);
+    let (terms, term) = unbounded();
+    let candidate = Candidate::start(election, move |leadership| {
+        if terms.is_empty() {
+            let stop = leadership.stop_requested().clone();
+            let committed = leadership.commit(|changes| changes.set_data("/report", "done"));
+            let is_asked = stop.try_recv().is_err_and(|error| error.is_disconnected());
+            let _ = terms.send((committed.is_ok(), is_asked, leadership.wait(LONG)));
+        }
+        Ok(())
+    });
+    let candidate = Arc::new(candidate.unwrap());
+    let of_candidate = Arc::downgrade(&candidate);
+    client.before_next(SimOperation::Transact, move || {
+        let candidate = of_candidate.upgrade();
+        candidate.and_then(|candidate| candidate.leadership()).unwrap().step_down();
+    });
+    assert_eq!(next(&term), (true, true, false));
+}
+
+#[test]
+fn leader_that_loses_the_lock_may_step_down() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let candidate = Candidate::keep_leading(election).unwrap();
+    let first = candidate.wait_until_leader(deadline()).unwrap();
+    server.delete(first.id());
+    first.step_down();
+    eventually("it does not lead", || !first.is_leader());
+    assert!(candidate.wait_until_leader(deadline()).unwrap().id() != first.id());
 }

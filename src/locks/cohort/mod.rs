@@ -55,7 +55,7 @@ impl Cohort {
         &self.dir
     }
 
-    fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         self.support.session()
     }
 

@@ -45,6 +45,13 @@ pub(super) struct Behind {
 }
 
 impl CohortOwnership {
+    /// Returns whether the process has enough of its [time](crate::LockOptions::max_hold) left for another thread. A
+    /// thread that gets the lock has at least half of it.
+    pub(super) fn has_time(&self) -> bool {
+        let now = self.request.core().now();
+        self.request.half_time().is_none_or(|half| now < half)
+    }
+
     pub(super) fn begin_tenure(&mut self) -> Grant {
         self.usage = Usage::HELD;
         Grant { request: Arc::clone(&self.request), tenure: self.request.next_tenure() }

@@ -100,12 +100,12 @@ impl CohortShared {
         }
         if let CohortPhase::Owned(ownership) = &mut state.phase {
             if matches!(ownership.usage, Usage::Kept { .. }) {
-                if ownership.request.holds_lease() {
+                if ownership.request.holds_lease() && ownership.has_time() {
                     let grant = ownership.begin_tenure();
                     state.tally.grants += 1;
                     return Entry::Granted(grant);
                 }
-                // Nobody has noticed the loss yet.
+                // Nobody has noticed the loss, or the end of the keeping, yet.
                 state.retire();
             }
         }
@@ -150,10 +150,14 @@ impl CohortShared {
             return state.take_ownership().map_or(Departure::Lost, Departure::Goes);
         }
         let now = grant.request.core().now();
-        let may_hand_over = ownership.behind.as_ref().is_none_or(|behind| {
-            behind.handovers < self.options.max_handovers && now.since(behind.since) < self.options.max_hold
-        });
-        let may_keep = ownership.behind.is_none() && !*is_closed && !self.options.keep_for.is_zero();
+        let has_time = ownership.has_time();
+        let may_hand_over = has_time
+            && ownership.behind.as_ref().is_none_or(|behind| {
+                behind.handovers < self.options.max_handovers
+                    && now.since(behind.since) < self.options.max_hold
+            });
+        let may_keep =
+            has_time && ownership.behind.is_none() && !*is_closed && !self.options.keep_for.is_zero();
         match waiters.pop_front() {
             Some(next) if may_hand_over => {
                 if let Some(behind) = &mut ownership.behind {
@@ -169,6 +173,7 @@ impl CohortShared {
             }
             None if may_keep => {
                 let until = now.after(self.options.keep_for);
+                let until = ownership.request.half_time().map_or(until, |half| until.min(half));
                 ownership.usage = Usage::Kept { until };
                 // No guard of the past owns.
                 ownership.request.next_tenure();

@@ -3,6 +3,7 @@
 mod failures;
 mod handovers;
 mod keeping;
+mod limits;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,9 +32,13 @@ fn keeping() -> CohortOptions {
 
 impl Fixture {
     fn new(options: CohortOptions) -> Fixture {
+        Fixture::with(LockOptions::new(), options)
+    }
+
+    fn with(lock_options: LockOptions, options: CohortOptions) -> Fixture {
         let server = SimulatedZooKeeper::new();
         let (client, runtime, session) = open_on_manual_runtime(&server, TIMEOUT);
-        let lock = CohortLock::with_options(&session, DIR, LockOptions::new(), options).unwrap();
+        let lock = CohortLock::with_options(&session, DIR, lock_options, options).unwrap();
         Fixture { server, client, runtime, session, lock }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{CohortPhase, CohortShared, Tally};
+use crate::time::Moment;
 
 /// The state while the process owns the lock.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub(crate) struct CohortView {
     /// A request behind is known.
     pub(crate) waiter_is_known: bool,
     pub(crate) tally: Tally,
+    /// When half of the time of the process is over, if that is limited.
+    pub(crate) half_time: Option<Moment>,
 }
 
 impl CohortShared {
@@ -29,6 +32,7 @@ impl CohortShared {
                 is_owner: ownership.request.holds_lease(),
                 waiter_is_known: ownership.behind.is_some(),
                 tally: state.tally,
+                half_time: ownership.request.half_time(),
             };
             (Arc::clone(&ownership.request), view)
         };

@@ -471,3 +471,38 @@ fn stuck_look_does_not_delay_the_deletion() {
     drop(release);
     await_no_registration(&session);
 }
+
+#[test]
+fn holder_gets_the_message_of_its_library_and_takes_up_both() {
+    for (scheme, message) in [
+        (NamingScheme::Recipe, &b"unlock"[..]),
+        (NamingScheme::Curator, b"__REVOKE__"),
+        (NamingScheme::Kazoo, b"unlock"),
+    ] {
+        let fixture = Fixture::new();
+        let options = LockOptions::new().naming(scheme);
+        let lock = BlockingWriteLock::with_options(&fixture.session, DIR, options).unwrap();
+        let guard = lock.lock().unwrap();
+        Revoker::new(&fixture.session).request_revocation(guard.id()).unwrap();
+        assert_eq!(fixture.zk.data(guard.id()).unwrap(), message, "{scheme:?}");
+        next(guard.revocation());
+        drop(guard);
+        for asked in [&b"unlock"[..], b"__REVOKE__"] {
+            let guard = lock.lock().unwrap();
+            fixture.zk.set_data(guard.id(), asked);
+            next(guard.revocation());
+            assert!(guard.is_revocation_requested() && guard.is_owner());
+            drop(guard);
+        }
+    }
+}
+
+#[test]
+fn holder_of_a_permit_is_asked_for_it() {
+    let fixture = Fixture::new();
+    let permit = crate::Semaphore::new(&fixture.session, DIR, 1).unwrap().acquire().unwrap();
+    assert!(!permit.is_revocation_requested());
+    Revoker::new(&fixture.session).request_revocation(permit.id()).unwrap();
+    next(permit.revocation());
+    assert!(permit.is_revocation_requested() && permit.is_owner());
+}

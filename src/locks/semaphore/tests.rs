@@ -498,3 +498,29 @@ fn lost_session_ends_all_waits() {
     }
     assert_eq!(next(held.lost()), LossReason::SessionExpired);
 }
+
+#[test]
+fn permit_ends_at_its_limit_and_the_wait_for_one_has_none() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, runtime, session) = open_on_manual_runtime(&server, TIMEOUT);
+    let limit = Duration::from_secs(10);
+    let options = LockOptions::new().max_hold(limit);
+    let semaphore = Semaphore::with_options(&session, DIR, 1, options).unwrap();
+    let unlimited = Semaphore::new(&session, DIR, 1).unwrap().acquire().unwrap();
+    // It has the turn all the time.
+    let wait = Wait::until_moment(runtime.now().after(3 * limit));
+    let begun = server.calls(SimOperation::Create);
+    assert!(semaphore.try_acquire_for(wait).unwrap().is_none());
+    assert_eq!(server.calls(SimOperation::Create) - begun, 2, "one turn and one lease");
+    assert!(unlimited.is_owner());
+    unlimited.release().unwrap();
+
+    let permit = semaphore.acquire().unwrap();
+    runtime.advance(limit - Duration::from_nanos(1));
+    assert!(permit.is_owner());
+    runtime.advance(Duration::from_nanos(1));
+    assert_eq!((permit.is_owner(), permit.loss()), (false, Some(LossReason::HeldTooLong)));
+    assert_eq!(permit.lost().try_recv(), Ok(LossReason::HeldTooLong));
+    assert!(semaphore.try_acquire().unwrap().is_some());
+    assert!(matches!(permit.release(), Err(LockError::HeldTooLong { .. })));
+}

@@ -171,6 +171,7 @@ impl Rig {
             retry: RetryPolicy::constant(Duration::from_millis(1)).with_attempts(1000),
             access,
             directory_mode: CreateMode::Persistent,
+            max_hold: None,
         };
         let request = Request::new(session.core(), &spec, Arc::new(Nobody));
         let prefix = request.seat.spec.prefix.clone();

@@ -141,9 +141,9 @@ impl Driver {
     /// Does what the engine asks for, as far as that is possible under the mutex.
     fn carry_out(&mut self, core: &Arc<Core>, afterwards: &mut Afterwards) {
         // First: a call that lets others in is yet to be sent, and an owner yet to be woken.
-        while let Some((owner, until)) = self.engine.poll_ownership() {
-            if self.seats.get(&owner).is_some_and(|seat| !seat.ownership.set(until)) {
-                self.engine.lose_lease(owner);
+        while let Some((owner, held)) = self.engine.poll_ownership() {
+            if let Some(ended) = self.seats.get(&owner).and_then(|seat| seat.hold(held)) {
+                self.engine.lose_hold(owner, ended);
                 self.engine.settle();
             }
         }

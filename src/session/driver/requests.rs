@@ -57,6 +57,7 @@ impl Core {
             observer,
             made: driver.engine.now(),
             ownership: Ownership::default(),
+            limit: OnceLock::new(),
             znode: OnceLock::new(),
             fencing_token: OnceLock::new(),
             ending: OnceLock::new(),

@@ -60,6 +60,9 @@ impl CohortRecord {
         if has_granted && !view.is_owner && !view.is_kept {
             return Some("a thread gets the lock after the end of its lease".to_owned());
         }
+        if has_granted && view.half_time.is_some_and(|half| half <= now) {
+            return Some("a thread gets the lock when half of its process's time is over".to_owned());
+        }
         if !view.waiter_is_known {
             return None;
         }

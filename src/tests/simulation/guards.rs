@@ -327,7 +327,7 @@ impl User {
         let guard = match guard {
             Guard::Write(guard) if !self.world.state().random.one_in(3) => {
                 let guard = self.downgrade(guard);
-                holding = Holding::of(&self.world, guard.guards().into_iter().map(LockGuard::request));
+                holding = holding.downgraded(guard.guards().into_iter().map(LockGuard::request));
                 self.hold(&guard.guards());
                 guard
             }
@@ -400,6 +400,11 @@ impl User {
         if guards.iter().any(|guard| !guard.is_owner() && guard.loss().is_none()) {
             self.world.fail("a guard neither owns nor was lost");
         }
+        let is_unlimited = |guard: &&LockGuard| guard.request().max_hold().is_none();
+        let is_over = |guard: &&LockGuard| guard.loss() == Some(LossReason::HeldTooLong);
+        if guards.iter().any(|guard| is_over(guard) && is_unlimited(guard)) {
+            self.world.fail("a hold without a limit ends at one");
+        }
         let has_no_lease = |guard: &&LockGuard| guard.loss() == Some(LossReason::LeaseExpired);
         if self.world.profile.is_calm() && guards.iter().any(has_no_lease) {
             self.world.fail("an owner loses its lock although its link works");
@@ -413,8 +418,11 @@ impl User {
         // this error says.
         let was_closed = matches!(error, LockError::NotOwner { .. })
             && self.session.core().snapshot().end_reason == Some(LossReason::SessionClosed);
+        let is_of_limit = matches!(error, LockError::NotOwner { .. } | LockError::HeldTooLong { .. })
+            && self.world.profile.limits_holds;
         let is_expected = error.is_closed()
             || was_closed
+            || is_of_limit
             || matches!(error, LockError::SequenceExhausted { .. } | LockError::Cancelled { .. });
         if self.world.profile.is_calm() && !is_expected {
             self.world.fail(format!("a blocking lock fails without cause: {error}"));

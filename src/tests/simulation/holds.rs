@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::baton::role;
-use super::scheduler::ALL_DIRS;
+use super::scheduler::{ALL_DIRS, DIRS};
 use super::world::World;
 use crate::locks::cohort::Grant;
 use crate::locks::cohort::request::CohortRequest;
 use crate::request::Request;
+use crate::time::Moment;
 
 /// A guard, or a leadership, for as long as its holder acts under it.
 #[derive(Clone)]
@@ -16,6 +17,8 @@ pub(super) struct Hold {
     pub(super) request: Arc<Request>,
     /// Of a cohort lock.
     turn: Option<Turn>,
+    /// The moment from which on it cannot own. It was acquired before it is registered.
+    limit: Option<Moment>,
 }
 
 impl Hold {
@@ -64,13 +67,68 @@ impl Holding {
         for (request, turn) in requests {
             let znode = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
             let Some(dir) = ALL_DIRS.into_iter().find(|dir| znode.starts_with(dir)) else { continue };
+            let now = world.now();
             let mut state = world.state();
             state.holds_so_far += 1;
             let number = state.holds_so_far;
-            state.holds.insert(number, Hold { dir, request, turn });
+            let limit = request.max_hold().map(|max_hold| now.after(max_hold));
+            state.holds.insert(number, Hold { dir, request, turn, limit });
             numbers.push(number);
         }
         Holding { world: Arc::clone(world), numbers }
+    }
+}
+
+impl Holding {
+    /// Registers the holds to which these were downgraded, within their limit.
+    pub(super) fn downgraded(self, requests: impl IntoIterator<Item = Arc<Request>>) -> Holding {
+        let next = Holding::of(&self.world, requests);
+        let mut state = self.world.state();
+        let limits: Vec<Moment> =
+            self.numbers.iter().filter_map(|number| state.holds.get(number)?.limit).collect();
+        for number in &next.numbers {
+            if let Some(hold) = state.holds.get_mut(number) {
+                hold.limit = hold.limit.into_iter().chain(limits.iter().copied()).min();
+            }
+        }
+        drop(state);
+        next
+    }
+}
+
+impl World {
+    /// Nobody owns beyond the limit of a hold.
+    pub(super) fn check_limits(&self) -> Option<String> {
+        if !self.profile.limits_holds {
+            return None;
+        }
+        let now = self.now();
+        let over: Vec<(usize, Hold)> = {
+            let state = self.state();
+            let is_over = |hold: &Hold| hold.limit.is_some_and(|limit| limit <= now);
+            let over = state.holds.iter().filter(|(_, hold)| is_over(hold));
+            over.map(|(number, hold)| (*number, hold.clone())).collect()
+        };
+        let guard = over.into_iter().find(|(_, hold)| hold.is_owner());
+        let guard = guard.map(|(number, _)| format!("guard {number} owns beyond the limit of its hold"));
+        guard.or_else(|| DIRS.iter().find_map(|dir| self.check_limits_of_locks(dir, now)))
+    }
+
+    fn check_limits_of_locks(&self, dir: &str, now: Moment) -> Option<String> {
+        for (number, lock) in self.owners(dir) {
+            let id = lock.id().unwrap_or_default();
+            let mut state = self.state();
+            let record = &mut state.locks[number];
+            let Some(max_hold) = record.max_hold else { continue };
+            let (_, since) = match record.owned.take().filter(|(known, _)| *known == id) {
+                Some(owned) => record.owned.insert(owned),
+                None => record.owned.insert((id, now)),
+            };
+            if now >= since.after(max_hold) {
+                return Some(format!("lock {number} owns beyond the limit of its hold"));
+            }
+        }
+        None
     }
 }
 

@@ -12,6 +12,7 @@ use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
+use crate::time::Moment;
 use crate::{Acl, LockListener, LockOptions, LossReason, Permissions, RetryPolicy, Session};
 
 /// The names of readers and writers. Tests of the rules cover other schemes.
@@ -29,6 +30,10 @@ pub(super) struct LockRecord {
     pub(super) users: usize,
     /// The last callback other than for a revocation.
     pub(super) last: Option<Callback>,
+    /// The longest time for which it is held.
+    pub(super) max_hold: Option<Duration>,
+    /// The znode with which it was last seen to own, and since when.
+    pub(super) owned: Option<(String, Moment)>,
     /// Whether the holder has been notified of a revocation request.
     pub(super) revocation_notified: bool,
     pub(super) in_callback: bool,
@@ -69,9 +74,11 @@ pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir
     let number = world.state().locks.len();
     let listener = RecordingListener { world: Arc::downgrade(world), lock: number };
     let path = ZNodePath::parse(dir).expect("a good path");
-    let support = ProtocolSupport::with_options(session, options(world)).expect("good options");
+    let options = options(world);
+    let max_hold = options.hold_limit();
+    let support = ProtocolSupport::with_options(session, options).expect("good options");
     let lock = Arc::new(ListeningLock::new(support, path, access, Some(Arc::new(listener))));
-    world.note(format!("client {client} creates lock {number}: {access:?}"));
+    world.note(format!("client {client} creates lock {number}: {access:?}, held for at most {max_hold:?}"));
     world.state().locks.push(LockRecord {
         client,
         dir,
@@ -79,6 +86,8 @@ pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir
         held_by_application: Some(lock),
         users: 0,
         last: None,
+        max_hold,
+        owned: None,
         revocation_notified: false,
         in_callback: false,
         silent: false,
@@ -90,6 +99,11 @@ pub(super) fn options(world: &World) -> LockOptions {
     // The default is the host and the process. The bytes on the wire, and thus the run, would depend
     // on their lengths.
     let options = LockOptions::new().data("host/12345").retry(world.state().random.of(&retry_policies()));
+    let is_limited = world.profile.limits_holds && world.state().random.one_in(2);
+    let options = match is_limited {
+        true => options.max_hold(Duration::from_millis(world.state().random.of(&[1, 200, 1000, 5000]))),
+        false => options,
+    };
     match world.profile.unreadable {
         true => options.acl([Acl::new(all_except_read(), "world", "anyone")]),
         false => options,
@@ -198,7 +212,7 @@ impl RecordingListener {
         let record = &mut state.locks[self.lock];
         record.revocation_notified = false;
         let before = record.last.replace(callback);
-        let (client, dir) = (record.client, record.dir);
+        let (client, dir, is_limited) = (record.client, record.dir, record.max_hold.is_some());
         let held = before == Some(Callback::Acquired);
         let ends = matches!(callback, Callback::Released | Callback::Lost(_));
         if ends != held {
@@ -211,6 +225,7 @@ impl RecordingListener {
             LossReason::SessionExpired => !lives || state.given_up.contains(&session),
             LossReason::NodeDeleted => state.node_deleted.contains(&session),
             LossReason::LeaseExpired => !world.profile.is_calm(),
+            LossReason::HeldTooLong => held && is_limited,
             // After the last attempt to join, or at the end of the counter.
             LossReason::Refused => !held && (!world.profile.is_calm() || state.exhausted.contains(dir)),
             _ => true,

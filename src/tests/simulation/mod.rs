@@ -13,7 +13,7 @@
 //! reentrant locks, share [cohort locks](cohorts) and [semaphores], downgrade, [stand](elections) for election and
 //! revoke. Owners read and write a register, in [turns]. In many runs without that network they also run [jobs](jobs)
 //! once and [commit](transactions) changes. Some links of that network are narrow, and users start more than those
-//! transmit. The [promises](checks) are checked after every step. When the faults have stopped, every waiter must own
+//! transmit. In some runs holds have a limit. The [promises](checks) are checked after every step. When the faults have stopped, every waiter must own
 //! in turn, and nothing may be left at the end.
 //!
 //! The library waits through its [runtime](runtime), so the scheduler knows what each thread waits

@@ -63,6 +63,8 @@ pub(super) struct Profile {
     pub(super) is_narrow: bool,
     /// The transaction that ends a session is no longer.
     pub(super) jute_max_buffer: usize,
+    /// Whether holds of some locks have a limit.
+    pub(super) limits_holds: bool,
 }
 
 /// The faults that may occur.
@@ -170,6 +172,7 @@ impl Profile {
             window: 512,
             is_narrow: false,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
+            limits_holds: false,
             raises: faults.regrants && random.one_in(2),
         };
         if profile.first_sequence == i32::MAX - 2 {
@@ -222,6 +225,8 @@ impl Profile {
         }
         if !profile.on_wire && (profile.raises || faults.stalls) {
             profile.favor_owners();
+        } else {
+            profile.limits_holds = random.one_in(3);
         }
         profile
     }

@@ -13,7 +13,7 @@ fn at(nanos: u64) -> Moment {
 
 fn owning_until(nanos: u64) -> Arc<Ownership> {
     let ownership = Arc::new(Ownership::default());
-    assert!(ownership.set(Some(at(nanos))));
+    assert_eq!(ownership.set(Some(at(nanos))), None);
     ownership
 }
 
@@ -22,7 +22,7 @@ fn end_that_a_reader_has_seen_is_final_for_all() {
     loom::model(|| {
         let ownership = owning_until(100);
         let driver = Arc::clone(&ownership);
-        let driver = thread::spawn(move || driver.set(Some(at(200))));
+        let driver = thread::spawn(move || driver.set(Some(at(200))).is_none());
         let reader = Arc::clone(&ownership);
         let reader = thread::spawn(move || (reader.covers(at(100)), reader.covers(at(100))));
         let was_extended = driver.join().unwrap();
@@ -39,8 +39,8 @@ fn lock_that_is_released_in_time_has_not_outlasted_its_lease() {
         let ownership = owning_until(100);
         let driver = Arc::clone(&ownership);
         let driver = thread::spawn(move || driver.set(None));
-        assert!(!ownership.lease_has_ended(at(99)));
-        assert!(driver.join().unwrap());
+        assert_eq!(ownership.ended_at(at(99)), None);
+        assert_eq!(driver.join().unwrap(), None);
     });
 }
 
@@ -52,7 +52,7 @@ fn two_readers_see_the_same_end() {
             let ownership = Arc::clone(&ownership);
             thread::spawn(move || ownership.covers(at(now)))
         });
-        let was_extended = ownership.set(Some(at(200)));
+        let was_extended = ownership.set(Some(at(200))).is_none();
         let seen = readers.map(|reader| reader.join().unwrap());
         assert_eq!(ownership.covers(at(101)), was_extended);
         assert!(was_extended || seen.contains(&false), "somebody has seen the end");
@@ -67,7 +67,7 @@ fn owner_is_none_before_others_are_let_in() {
         let are_let_in = Arc::new(AtomicBool::new(false));
         let (releasing, sent) = (Arc::clone(&ownership), Arc::clone(&are_let_in));
         let driver = thread::spawn(move || {
-            assert!(releasing.set(None));
+            assert_eq!(releasing.set(None), None);
             sent.store(true, Ordering::Release);
         });
         let others_own = are_let_in.load(Ordering::Acquire);
@@ -81,10 +81,10 @@ fn release_does_not_hide_an_end_that_was_seen() {
     loom::model(|| {
         let ownership = owning_until(100);
         let reader = Arc::clone(&ownership);
-        let reader = thread::spawn(move || reader.lease_has_ended(at(150)));
-        assert!(ownership.set(None));
+        let reader = thread::spawn(move || reader.ended_at(at(150)));
+        assert_eq!(ownership.set(None), None);
         let was_seen = reader.join().unwrap();
-        assert_eq!(ownership.lease_has_ended(at(150)), was_seen);
+        assert_eq!(ownership.ended_at(at(150)), was_seen);
         assert!(!ownership.covers(at(99)));
     });
 }

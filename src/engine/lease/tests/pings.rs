@@ -210,7 +210,7 @@ fn a_proof_is_needed_when_a_write_would_admit_owners() {
     assert!(!lease.needs_proof(second(44)));
     lease.connected(granted(TIMEOUT, REPORT), Some(second(44)), second(45));
     assert!(lease.needs_proof(second(45)), "the session was taken up");
-    lease.finish();
+    lease.finish(second(100));
     assert!(!lease.needs_proof(second(45)));
 }
 

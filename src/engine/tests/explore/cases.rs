@@ -1,6 +1,7 @@
 //! The systems that are explored.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use super::system::{Case, Faults};
 use crate::error::ZkError;
@@ -10,6 +11,9 @@ use crate::recipe::naming_scheme::NamingScheme;
 const EXCLUSIVE: Access = Access::Exclusive(NamingScheme::Recipe);
 const READ: Access = Access::Read(NamingScheme::Recipe);
 const WRITE: Access = Access::Write(NamingScheme::Recipe);
+
+/// Longer than the steps that an owner takes at first.
+const LIMIT: Option<Duration> = Some(Duration::from_secs(2));
 
 const NONE: Faults = Faults {
     withdrawals: 0,
@@ -39,6 +43,7 @@ fn case<const N: usize>(name: &'static str, requests: [(usize, Access); N], faul
         is_borrowed: false,
         window: 512,
         refusal: ZkError::Throttled,
+        max_hold: None,
     }
 }
 
@@ -65,6 +70,7 @@ pub(super) fn small_cases() -> Vec<Case> {
                 Faults { withdrawals: 2, ..NONE },
             )
         },
+        Case { max_hold: LIMIT, ..case("two, a limit", two, Faults { withdrawals: 1, ..NONE }) },
         case("reader and writer", [(0, READ), (1, WRITE)], Faults { withdrawals: 1, deletions: 1, ..NONE }),
         case(
             "one permit for two",
@@ -89,6 +95,21 @@ pub(super) fn large_cases() -> Vec<Case> {
         ),
         case("two, a cut and an alarm", two, Faults { alarms: 1, ..cut }),
         case("two, two cuts", two, Faults { cuts: 2, ..cut }),
+        Case { max_hold: LIMIT, ..case("two, a limit, a cut and alarms", two, Faults { alarms: 3, ..cut }) },
+        Case { max_hold: LIMIT, ..case("two, a limit and a cut", two, cut) },
+        Case { max_hold: LIMIT, ..case("two, a limit and a deletion", two, Faults { deletions: 1, ..cut }) },
+        Case {
+            max_hold: LIMIT,
+            ..case("two, a limit, an expiry and alarms", two, Faults { expiries: 1, alarms: 2, ..cut })
+        },
+        Case {
+            max_hold: LIMIT,
+            ..case(
+                "one permit for two, a limit and a cut",
+                [(0, permit(1)), (1, permit(1))],
+                Faults { alarms: 2, ..cut },
+            )
+        },
         case("two, an expiry", two, Faults { withdrawals: 1, cuts: 1, expiries: 1, ..NONE }),
         case("two, an end and a cut", two, Faults { ends: 1, ..cut }),
         Case { may_lag: true, ..case("two, servers lag, a cut", two, cut) },

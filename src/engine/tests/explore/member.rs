@@ -77,6 +77,8 @@ pub(super) struct Seat {
     /// The name of its znode.
     pub(super) znode: Option<String>,
     owns_until: Option<Moment>,
+    /// When it has begun to own.
+    pub(super) owns_since: Option<Moment>,
     /// It has searched for its znode, which was gone.
     pub(super) is_gone: bool,
 }
@@ -119,6 +121,7 @@ impl Member {
             stage: Stage::NotStarted,
             znode: None,
             owns_until: None,
+            owns_since: None,
             is_gone: false,
         });
         let seats = seats.collect();
@@ -265,9 +268,10 @@ impl Member {
         self.engine.begin(now);
         input(&mut self.engine);
         self.engine.settle();
-        while let Some((owner, until)) = self.engine.poll_ownership() {
+        while let Some((owner, held)) = self.engine.poll_ownership() {
             if let Some(seat) = self.seat(owner) {
-                seat.owns_until = until;
+                seat.owns_until = held.map(|held| held.until);
+                seat.owns_since.get_or_insert(now);
             }
         }
         self.alarm = self.alarm.filter(|alarm| *alarm > now);
@@ -337,6 +341,11 @@ impl Member {
 
     pub(super) fn owns(&self, seat: &Seat) -> bool {
         seat.owns_until.is_some_and(|until| until > self.now)
+    }
+
+    /// Returns whether a request has owned for this time.
+    pub(super) fn has_owned_for(&self, seat: &Seat, time: Duration) -> bool {
+        seat.owns_since.is_some_and(|since| self.now.since(since) >= time)
     }
 
     pub(super) fn is_live(&self) -> bool {

@@ -49,6 +49,8 @@ pub(super) struct Case {
     pub(super) window: usize,
     /// How servers refuse calls.
     pub(super) refusal: ZkError,
+    /// The longest time for which each request holds its lock.
+    pub(super) max_hold: Option<Duration>,
 }
 
 /// How often something may happen that need not.
@@ -186,6 +188,7 @@ impl Exploration {
                 retry: RetryPolicy::constant(Duration::from_millis(100)),
                 access: *access,
                 directory_mode: CreateMode::Persistent,
+                max_hold: case.max_hold,
             })
         };
         let specs = case.requests.iter().map(spec).collect();
@@ -396,6 +399,9 @@ impl Exploration {
         if state.owners().any(has_lost_its_turn) {
             return Some("a request owns whose znode was deleted before its turn, or is known to be gone");
         }
+        if state.members.iter().any(|member| self.owns_too_long(member)) {
+            return Some("a request owns beyond the limit of its hold");
+        }
         // Nobody can keep a lock whose znode another client deletes.
         let owners: Vec<&Seat> = state.owners().filter(|seat| !state.was_deleted(seat)).collect();
         for (number, owner) in owners.iter().enumerate() {
@@ -413,6 +419,11 @@ impl Exploration {
         None
     }
 
+    fn owns_too_long(&self, member: &Member) -> bool {
+        let is_over = |seat: &Seat| self.case.max_hold.is_some_and(|limit| member.has_owned_for(seat, limit));
+        member.seats.iter().any(|seat| member.owns(seat) && is_over(seat))
+    }
+
     /// A create is repeated only when a search has not found the znode. Where a server may hold it back, that says
     /// little.
     fn unlawful_znode(&self, state: &State) -> Option<&'static str> {
@@ -428,16 +439,19 @@ impl Exploration {
     }
 
     /// A request has ended although it was not withdrawn, its session lives, nobody has deleted its
-    /// znode, and no server has refused it.
+    /// znode, no server has refused it, and it has not held its lock for too long.
     fn unlawful_end(&self, state: &State) -> Option<&'static str> {
         let was_refused = state.left.refusals < self.case.faults.refusals;
-        let is_lawful = |reason| match reason {
-            LossReason::SessionClosed => true,
-            LossReason::Refused => was_refused,
-            _ => false,
-        };
         for (member, link) in state.members.iter().zip(&state.server.links) {
-            let is_ended = |seat: &&Seat| matches!(seat.stage, Stage::Ended(reason) if link.is_alive && !is_lawful(reason));
+            let is_lawful = |seat: &Seat, reason| match reason {
+                LossReason::SessionClosed => true,
+                LossReason::Refused => was_refused,
+                LossReason::HeldTooLong => {
+                    self.case.max_hold.is_some_and(|limit| member.has_owned_for(seat, limit))
+                }
+                _ => false,
+            };
+            let is_ended = |seat: &&Seat| matches!(seat.stage, Stage::Ended(reason) if link.is_alive && !is_lawful(seat, reason));
             if member.seats.iter().filter(is_ended).any(|seat| !state.was_deleted(seat)) {
                 return Some("a request has ended without a cause");
             }
