@@ -34,10 +34,10 @@ impl Contest {
     /// Waits for the lock again and again. Each wait but the last ends with a timer that may be first.
     async fn contend<T: Future>(self: Arc<Contest>, task: usize, timer: impl Fn(Duration) -> T) {
         for attempt in 0..ATTEMPTS {
-            let patience = Duration::from_millis(((7 * task + 11 * attempt) % 40) as u64);
+            let limit = Duration::from_millis(((7 * task + 11 * attempt) % 40) as u64);
             let guard = match attempt + 1 == ATTEMPTS {
                 true => Some(self.lock.lock_async().await.unwrap()),
-                false => first_of(self.lock.lock_async(), timer(patience)).await.map(Result::unwrap),
+                false => first_of(self.lock.lock_async(), timer(limit)).await.map(Result::unwrap),
             };
             if let Some(guard) = guard {
                 assert!(guard.is_owner());

@@ -112,7 +112,7 @@ fn wait_that_is_given_up_reports_a_latch_that_was_set_before() {
     });
 }
 
-/// A task on a thread of its own, which polls it when it is woken.
+/// Runs a task on the calling thread, which polls it when it is woken.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(StdArc::new(parking::current()));
     let mut future = pin!(future);
