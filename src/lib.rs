@@ -41,6 +41,8 @@
 //! | a lock for each of many resources | [`NamedLocks`] | the calling thread | as for a guard |
 //! | a job that runs once for a key | [`RunOnce`] | the calling thread | the job is asked to stop |
 //!
+//! In async programs, tasks await a lock without a thread: [`BlockingWriteLock::lock_async`].
+//!
 //! Any number of locks share a [`Session`], which is one connection. [`LockOptions`] set the ACL,
 //! the data and the retries of a lock. [`LockGuard::commit`] changes znodes only while the lock is held.
 //! [`RecoverableZooKeeper`] reads and writes the data next to a lock over lost connections.

@@ -3,6 +3,7 @@
 //! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock has one.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Acl, Call, CreateMode};
@@ -13,7 +14,7 @@ use crate::operation::ZooKeeperOperation;
 use crate::recipe::path::ZNodePath;
 use crate::retry::RetryCounter;
 use crate::session::Session;
-use crate::time::Latch;
+use crate::time::{Latch, wake_tasks};
 use crate::wait::CancelToken;
 
 /// Retries after a lost connection, and znodes that must exist.
@@ -73,6 +74,12 @@ impl ProtocolSupport {
     /// attempt fails with [`Closed`](LockError::Closed). The session stays open.
     pub fn close(&self) {
         self.closed.cancel();
+        // In a forked child, those that wait are tasks of the parent.
+        if self.session.process().is_current() && self.closed().has_tasks_to_wake() {
+            let core = self.session.core();
+            let (runtime, closed) = (Arc::clone(core.runtime()), self.closed().clone());
+            core.run_callback(move || wake_tasks(&*runtime, [&closed]));
+        }
     }
 
     /// Executes an operation, and repeats it after each connection loss as the

@@ -9,6 +9,7 @@ mod blocking;
 pub(crate) mod certificates;
 #[cfg(unix)]
 mod differential;
+mod futures;
 mod hand_over;
 mod holding;
 mod log;

@@ -4,17 +4,20 @@
 #![cfg(unix)]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::client::{Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient};
 use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, CohortLock, LockDirectory, LockError, NodeTracker, ReentrantLock, Session,
-    SessionState, WriteLock, ZkResult,
+    BlockingWriteLock, Candidate, CohortLock, LockDirectory, LockError, NodeTracker, ReentrantLock,
+    Semaphore, Session, SessionState, WriteLock, ZkResult,
 };
 
 /// Enough that at some fork a thread holds the mutex behind the answer.
@@ -92,6 +95,9 @@ fn main() {
     );
     println!("test forked_child_does_not_own_the_lock ... ok");
 
+    futures_of_a_child_complete_at_once(&zookeeper);
+    println!("test futures_complete_at_once_in_a_forked_child_which_may_drop_them ... ok");
+
     calls_of_a_child_fail_at_once(&zookeeper);
     println!("test calls_of_a_forked_child_fail_at_once ... ok");
 
@@ -100,6 +106,51 @@ fn main() {
     let is_connected = || last.state() == SessionState::Connected;
     in_each_child("a handle", is_connected, || drop_copy(&last));
     println!("test forked_child_drops_the_last_handle ... ok");
+}
+
+/// The parent's threads poll futures of the same locks all the time, so that some hold a mutex at each fork.
+fn futures_of_a_child_complete_at_once(zookeeper: &SimulatedZooKeeper) {
+    let direct = Arc::new(Direct::on(zookeeper));
+    let client: Arc<dyn ZooKeeperClient> = direct.clone();
+    let session = Session::from_client(client).expect("there is contact");
+    let blocking = |dir: &str| BlockingWriteLock::new(&session, dir).expect("the path is valid");
+    let lock = blocking("/locks/awaited");
+    let semaphore = Semaphore::new(&session, "/locks/permits", 1).expect("the path is valid");
+    let (guard, permit) = (lock.lock().expect("it is free"), semaphore.acquire().expect("one is free"));
+    let candidate = Candidate::keep_leading(blocking("/locks/stood-for")).expect("a thread can be started");
+
+    type Locking = Pin<Box<dyn Future<Output = Result<(), LockError>>>>;
+    let futures = || -> Vec<Locking> {
+        let (locking, acquiring) = (lock.lock_async(), semaphore.acquire_async());
+        vec![Box::pin(async { locking.await.map(drop) }), Box::pin(async { acquiring.await.map(drop) })]
+    };
+    let mut waiting = futures();
+    assert!(waiting.iter_mut().all(|future| poll(future).is_pending()));
+    let (mut losing, mut ending) = (Box::pin(guard.lost_async()), Box::pin(candidate.ended_async()));
+    assert!(poll(&mut losing).is_pending() && poll(&mut ending).is_pending());
+    let waiting = RefCell::new((waiting, losing, ending));
+    let work = || {
+        let is_pending = |mut future: Locking| poll(&mut future).is_pending();
+        let (lost, ended) = (&mut Box::pin(guard.lost_async()), &mut Box::pin(candidate.ended_async()));
+        let is_waiting = poll(lost).is_pending() && poll(ended).is_pending();
+        is_waiting && futures().into_iter().all(is_pending)
+    };
+    in_each_child("futures", work, || {
+        let before = direct.calls();
+        let (waiting, losing, ending) = &mut *waiting.borrow_mut();
+        drop_copy(&waiting[0]);
+        let is_lost = |outcome| matches!(outcome, Poll::Ready(Err(LockError::SessionLost { .. })));
+        assert!(is_lost(poll(&mut waiting[1])));
+        assert!(futures().into_iter().all(|mut future| is_lost(poll(&mut future))));
+        assert!(poll(losing).is_ready() && poll(ending).is_ready());
+        assert!(poll(&mut Box::pin(permit.lost_async())).is_ready());
+        assert!(poll(&mut Box::pin(candidate.ended_async())).is_ready());
+        assert_eq!(direct.calls(), before, "the child acts for the parent");
+    });
+}
+
+fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// The parent's threads use the same locks all the time, so that some hold a mutex at each fork.

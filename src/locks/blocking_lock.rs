@@ -14,7 +14,7 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, LastingRequest, Place};
 use crate::session::Session;
-use crate::time::Latch;
+use crate::time::{Latch, until};
 use crate::wait::{Wait, Waited};
 
 /// A thread that has waited for this long may be waiting for itself.
@@ -50,7 +50,7 @@ impl BlockingLock {
     pub(crate) fn lock(&self) -> Result<LockGuard> {
         let acquired = self.try_lock_for(&Wait::forever())?;
         // Proof: a wait without a deadline does not time out.
-        acquired.ok_or_else(|| LockError::closed(Operation::LOCK, &self.dir))
+        acquired.ok_or_else(|| self.closed())
     }
 
     pub(crate) fn try_lock(&self) -> Result<Option<LockGuard>> {
@@ -64,7 +64,7 @@ impl BlockingLock {
         let attempt = self.start(signals, false)?;
         match attempt.request.wait_until_placed(&self.ends(signals))? {
             Some(Place::Owner) => attempt.guard().map(Some),
-            None if self.support.is_closed() => Err(LockError::closed(Operation::LOCK, &self.dir)),
+            None if self.support.is_closed() => Err(self.closed()),
             // Another lock was lost, which its holder reports.
             None => Ok(None),
             Some(_) => {
@@ -90,14 +90,38 @@ impl BlockingLock {
         latches.push(&attempt.decided);
         let core = self.session().core();
         let remark = (LONG_WAIT, || self.warn_of_self(&attempt.request));
-        match wait.wait_for_or_remark(&**core.runtime(), &latches, remark) {
+        let waited = wait.wait_for_or_remark(&**core.runtime(), &latches, remark);
+        self.conclude(&attempt, waited)
+    }
+
+    /// As [`wait`](BlockingLock::wait), in a task and without a limit. Dropping the future withdraws the
+    /// request, also one that has acquired the lock at this moment.
+    pub(crate) async fn wait_async(&self) -> Result<LockGuard> {
+        self.session().check_process(Operation::LOCK, &self.dir)?;
+        let attempt = self.start(&GuardSignals::of(1), self.is_lasting)?;
+        let latches = [&attempt.decided, self.support.closed()];
+        let is_one_set = || latches.iter().any(|latch| latch.is_set()).then_some(());
+        until(self.session().process(), latches, is_one_set).await;
+        // In a forked child the wait ends at once.
+        self.session().check_process(Operation::LOCK, &self.dir)?;
+        // Proof: one of the latches is set, and no other lock is waited for.
+        self.conclude(&attempt, Waited::Set)?.ok_or_else(|| self.closed())
+    }
+
+    /// Ends a wait: with a guard, or with the reason why there is none.
+    fn conclude(&self, attempt: &Attempt, waited: Waited) -> Result<Option<LockGuard>> {
+        match waited {
             // First: it may be acquired in the moment in which the lock is closed, or another one is lost.
             Waited::Set if attempt.decided.is_set() => attempt.guard().map(Some),
-            Waited::Set if self.support.is_closed() => Err(LockError::closed(Operation::LOCK, &self.dir)),
+            Waited::Set if self.support.is_closed() => Err(self.closed()),
             // If the lock is acquired at this moment, dropping the attempt releases it.
             Waited::Set | Waited::TimedOut => Ok(None),
             Waited::Cancelled => Err(self.cancelled()),
         }
+    }
+
+    fn closed(&self) -> LockError {
+        LockError::closed(Operation::LOCK, &self.dir)
     }
 
     fn cancelled(&self) -> LockError {
@@ -130,7 +154,7 @@ impl BlockingLock {
         if !is_lasting || self.session().replacement().is_none() {
             self.session().core().check_open(Operation::LOCK, &self.dir)?;
         }
-        let observer = WaitObserver::new(signals);
+        let observer = WaitObserver::new(signals, self.session().core().runtime());
         let decided = observer.decided();
         let mut spec = locking::spec(&self.dir, &self.support, self.access);
         spec.max_hold = spec.max_hold.filter(|_| self.is_limited);
@@ -163,13 +187,18 @@ impl BlockingLock {
 pub(crate) fn retry_lasting<T>(session: &Session, attempt: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match attempt() {
-            Err(error) if error.is_session_lost() && session.replacement().is_some() => {}
+            Err(error) if begins_again(session, &error) => {}
             outcome => return outcome,
         }
     }
 }
 
-/// One waiting call. Dropping it withdraws the request, unless a guard was made of it.
+/// Returns whether several locks are acquired again after this error.
+pub(crate) fn begins_again(session: &Session, error: &LockError) -> bool {
+    error.is_session_lost() && session.replacement().is_some()
+}
+
+/// One waiting call, or a future. Dropping it withdraws the request, unless a guard was made of it.
 struct Attempt {
     request: Arc<LastingRequest>,
     session: Session,
@@ -197,7 +226,10 @@ impl Attempt {
 impl Drop for Attempt {
     /// Before the session, which may close then.
     fn drop(&mut self) {
-        self.request.withdraw();
+        // In a forked child the future is the parent's, and a mutex may stay held for ever.
+        if self.session.process().is_current() {
+            self.request.withdraw();
+        }
     }
 }
 

@@ -87,6 +87,38 @@ impl BlockingWriteLock {
         self.lock.lock()
     }
 
+    /// Waits until the lock is acquired, in a task of any async runtime. No thread waits.
+    ///
+    /// The future joins the queue when it is first polled. Dropping it leaves the queue without blocking, and
+    /// releases a lock that was acquired at that moment. So it may stand in a `select!`, or in a timeout of
+    /// the runtime. Waiting again is a new request, at the end of the queue. A callback thread of the session
+    /// wakes the task.
+    ///
+    /// From its turn on, a future that is kept holds the lock as a guard does, even if nobody polls it. A task
+    /// that keeps one, and awaits another for the same lock, waits for itself.
+    ///
+    /// Dropping the [guard](LockGuard) does not block. Its calls that block, such as
+    /// [`unlock`](LockGuard::unlock), belong on a thread for that.
+    ///
+    /// ```no_run
+    /// # use zookeeper_recipes_lock::{BlockingWriteLock, LockError};
+    /// # async fn write_report() {}
+    /// # async fn report(lock: &BlockingWriteLock) -> Result<(), LockError> {
+    /// let guard = lock.lock_async().await?;
+    /// tokio::select! {
+    ///     reason = guard.lost_async() => eprintln!("no longer the owner: {reason}"),
+    ///     () = write_report() => {}
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock`](BlockingWriteLock::lock).
+    pub fn lock_async(&self) -> impl Future<Output = Result<LockGuard>> + Send + use<> {
+        let lock = self.lock.clone();
+        async move { lock.wait_async().await }
+    }
+
     /// Acquires the lock if it is free, and returns `None` if somebody holds it or waits for it.
     /// Blocks only for the server's answers: during an outage, through all retries.
     ///

@@ -18,7 +18,7 @@ use crate::locks::lock_guard::LockGuard;
 use crate::logging;
 use crate::panics::contain;
 use crate::process::Process;
-use crate::time::{Latch, Runtime, Setter};
+use crate::time::{Latch, Priority, Runtime, Setter, until, wake_tasks};
 use crate::wait::{CancelToken, Wait, Waited};
 
 /// Minimum interval between joins.
@@ -123,6 +123,7 @@ impl Candidate {
         let of_thread = Arc::clone(&shared);
         let core = campaign.election.core();
         let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
+        let (of_tasks, waking) = (end.latch().clone(), Arc::clone(&runtime));
         let body = Box::new(move || {
             let outcome = campaign.run();
             // Before the end is visible, as it holds the application's values.
@@ -135,6 +136,8 @@ impl Candidate {
                 let _ = of_thread.error.set(error);
             }
             drop((running, end));
+            let runtime = Arc::clone(&waking);
+            waking.submit(Priority::Callback, Box::new(move || wake_tasks(&*runtime, [&of_tasks])));
         });
         runtime.spawn("zk-lock-leader", body).map_err(LockError::thread)?;
         Ok(Candidate { shared, process, runtime, ended })
@@ -232,6 +235,13 @@ impl Candidate {
     #[must_use]
     pub fn ended(&self) -> &Receiver<Infallible> {
         &self.ended.1
+    }
+
+    /// Waits until the candidate has ended, in a task of an async runtime. A callback thread of the session
+    /// wakes the task. In a forked child it completes at once.
+    pub async fn ended_async(&self) {
+        let ended = &self.ended.0;
+        until(self.process, [ended], || ended.is_set().then_some(())).await;
     }
 
     /// Returns why the candidate ended by itself; `None` while it runs, and after a

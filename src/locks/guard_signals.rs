@@ -1,4 +1,4 @@
-//! [`WaitObserver`], which reports a request's events to the thread that waits for it, and
+//! [`WaitObserver`], which reports a request's events to the thread or the task that waits for it, and
 //! [`GuardSignals`], which report to guards what happens to their locks later.
 
 use std::sync::{Arc, OnceLock};
@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::LossReason;
 use crate::request::{Ending, Observer, RequestEvent};
-use crate::time::{Latch, Setter};
+use crate::time::{Latch, Runtime, Setter, wake_tasks};
 
 type Channel<T> = (Sender<T>, Receiver<T>);
 
@@ -19,8 +19,8 @@ pub(crate) struct GuardSignals {
     /// Each channel is made when it is first used, since most locks need neither.
     lost: OnceLock<Channel<LossReason>>,
     revocation: OnceLock<Channel<()>>,
-    /// Set by the first loss, for those who then wait for another lock.
-    broken: Option<Setter>,
+    /// Set by the first loss, once somebody waits for that.
+    first_loss: OnceLock<Setter>,
     /// Set by the first report of either kind, once somebody waits for that.
     reported: OnceLock<Setter>,
 }
@@ -28,9 +28,9 @@ pub(crate) struct GuardSignals {
 impl GuardSignals {
     /// Makes the signals of so many locks.
     pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
-        let (lost, revocation, reported) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let broken = (locks > 1).then(Setter::new);
-        Arc::new(GuardSignals { locks, lost, revocation, broken, reported })
+        let (lost, revocation) = (OnceLock::new(), OnceLock::new());
+        let (first_loss, reported) = (OnceLock::new(), OnceLock::new());
+        Arc::new(GuardSignals { locks, lost, revocation, first_loss, reported })
     }
 
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
@@ -51,7 +51,12 @@ impl GuardSignals {
 
     /// The latch that is set once one of several locks is lost.
     pub(crate) fn broken(&self) -> Option<&Latch> {
-        self.broken.as_ref().map(Setter::latch)
+        (self.locks > 1).then(|| self.first_loss())
+    }
+
+    /// The latch that is set once a lock is lost.
+    pub(crate) fn first_loss(&self) -> &Latch {
+        self.first_loss.get_or_init(Setter::new).latch()
     }
 
     /// The latch that is set once a lock is lost, or somebody asks for it.
@@ -61,9 +66,7 @@ impl GuardSignals {
 
     fn report_loss(&self, reason: LossReason) {
         let _ = self.losses().0.try_send(reason);
-        if let Some(broken) = &self.broken {
-            broken.set();
-        }
+        self.first_loss.get_or_init(Setter::new).set();
         self.reported.get_or_init(Setter::new).set();
     }
 
@@ -73,17 +76,25 @@ impl GuardSignals {
     }
 }
 
-/// Receives a request's events for the thread that waits for it, and later for the guard.
+/// Receives a request's events for the thread or the task that waits for it, and later for the guard.
 #[derive(Debug)]
 pub(crate) struct WaitObserver {
     /// Set when the request is acquired or has ended.
     decided: Setter,
     signals: Arc<GuardSignals>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl WaitObserver {
-    pub(crate) fn new(signals: &Arc<GuardSignals>) -> Arc<WaitObserver> {
-        Arc::new(WaitObserver { decided: Setter::new(), signals: Arc::clone(signals) })
+    /// Makes one whose tasks are woken by threads of this runtime.
+    pub(crate) fn new(signals: &Arc<GuardSignals>, runtime: &Arc<dyn Runtime>) -> Arc<WaitObserver> {
+        let (signals, runtime) = (Arc::clone(signals), Arc::clone(runtime));
+        Arc::new(WaitObserver { decided: Setter::new(), signals, runtime })
+    }
+
+    /// The latches that tasks wait for.
+    fn of_tasks(&self) -> impl Iterator<Item = &Latch> {
+        [Some(&self.decided), self.signals.first_loss.get()].into_iter().flatten().map(Setter::latch)
     }
 
     pub(crate) fn decided(&self) -> Latch {
@@ -101,5 +112,14 @@ impl Observer for WaitObserver {
             RequestEvent::Ended { how: Ending::Lost(reason), .. } => self.signals.report_loss(*reason),
             _ => {}
         }
+    }
+
+    /// The callbacks are the wakers of tasks.
+    fn has_callbacks(&self) -> bool {
+        self.of_tasks().any(Latch::has_tasks_to_wake)
+    }
+
+    fn deliver(&self) {
+        wake_tasks(&*self.runtime, self.of_tasks());
     }
 }

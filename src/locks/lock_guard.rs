@@ -17,7 +17,7 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, Request};
 use crate::session::Session;
-use crate::time::Latch;
+use crate::time::{Latch, until};
 
 /// A lock that is held. Dropping the guard releases the lock, also during a panic.
 ///
@@ -55,7 +55,7 @@ impl LockGuard {
         support: &ProtocolSupport,
     ) -> std::result::Result<LockGuard, (LockGuard, LockError)> {
         let signals = GuardSignals::of(1);
-        let observer = WaitObserver::new(&signals);
+        let observer = WaitObserver::new(&signals, self.claim.core().runtime());
         match locking::downgrade(&self.claim, access, support, observer) {
             // Dropping `self` withdraws the former request.
             Ok((request, znode)) => Ok(LockGuard::new(self.session, Claim::on(request), znode, signals)),
@@ -94,6 +94,31 @@ impl LockGuard {
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.signals.lost()
+    }
+
+    /// Waits until the lock is lost, and returns the reason, in a task of an async runtime.
+    ///
+    /// It completes when a reason arrives on [`lost`](LockGuard::lost), and leaves that channel as it is. Any
+    /// number of futures may wait, and one that is dropped takes nothing from the others. A callback thread
+    /// of the session wakes the task. In a forked child it completes at once.
+    ///
+    /// ```no_run
+    /// # use zookeeper_recipes_lock::LockGuard;
+    /// # async fn work(guard: &LockGuard) {}
+    /// # async fn serve(guard: LockGuard) {
+    /// tokio::select! {
+    ///     reason = guard.lost_async() => eprintln!("no longer the owner: {reason}"),
+    ///     () = work(&guard) => {}
+    /// }
+    /// # }
+    /// ```
+    pub async fn lost_async(&self) -> LossReason {
+        // First: a forked child takes no mutex.
+        if let Some(reason) = self.loss() {
+            return reason;
+        }
+        let reason = until(self.session.process(), [self.signals.first_loss()], || self.loss()).await;
+        reason.unwrap_or(LossReason::SessionExpired)
     }
 
     /// Returns why the lock was lost; `None` while it is held, and perhaps for a moment after

@@ -59,6 +59,11 @@ impl Permit {
         self.guard.lost()
     }
 
+    /// Waits until the permit is lost, and returns the reason, as [`LockGuard::lost_async`].
+    pub async fn lost_async(&self) -> LossReason {
+        self.guard.lost_async().await
+    }
+
     /// Returns why the permit was lost; `None` while it is held.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {

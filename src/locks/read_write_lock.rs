@@ -114,6 +114,16 @@ impl ReadWriteLock {
         self.readers.lock().map(ReadGuard::new)
     }
 
+    /// Waits until the read lock is acquired, in a task, as
+    /// [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
+    ///
+    /// # Errors
+    /// As [`read`](ReadWriteLock::read).
+    pub fn read_async(&self) -> impl Future<Output = Result<ReadGuard>> + Send + use<> {
+        let readers = self.readers.clone();
+        async move { readers.wait_async().await.map(ReadGuard::new) }
+    }
+
     /// Acquires the read lock if no writer holds it or waits for it, and returns `None` otherwise.
     /// Blocks only for the server's answers: during an outage, through all retries.
     ///
@@ -151,6 +161,16 @@ impl ReadWriteLock {
     /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
     pub fn write(&self) -> Result<WriteGuard> {
         self.writers.lock().map(|guard| self.writing(guard))
+    }
+
+    /// Waits until the write lock is acquired, in a task, as
+    /// [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
+    ///
+    /// # Errors
+    /// As [`write`](ReadWriteLock::write).
+    pub fn write_async(&self) -> impl Future<Output = Result<WriteGuard>> + Send + use<> {
+        let (writers, support) = (self.writers.clone(), Arc::clone(self.writers.support()));
+        async move { writers.wait_async().await.map(|guard| WriteGuard::new(guard, support)) }
     }
 
     /// Acquires the write lock if nobody holds the lock or waits for it, and returns `None`

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
-use crate::locks::blocking_lock::{BlockingLock, retry_lasting};
+use crate::locks::blocking_lock::{BlockingLock, begins_again, retry_lasting};
 use crate::locks::guard_signals::GuardSignals;
 use crate::locks::locking::finish;
 use crate::locks::permit::Permit;
@@ -133,6 +133,24 @@ impl Semaphore {
         acquired.ok_or_else(|| LockError::closed(Operation::LOCK, &self.dir))
     }
 
+    /// Waits until a permit is acquired, in a task, as
+    /// [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
+    ///
+    /// # Errors
+    /// As [`acquire`](Semaphore::acquire).
+    pub fn acquire_async(&self) -> impl Future<Output = Result<Permit>> + Send + use<> {
+        let session = self.support.session().clone();
+        let (turns, leases) = (self.turns.clone(), self.leases.clone());
+        async move {
+            loop {
+                match acquire_in_turn(&turns, &leases).await {
+                    Err(error) if begins_again(&session, &error) => {}
+                    outcome => return outcome,
+                }
+            }
+        }
+    }
+
     /// Acquires a permit if one is free, and returns `None` if all are held. Blocks only for the
     /// server's answers: during an outage, through all retries.
     ///
@@ -225,6 +243,14 @@ impl Semaphore {
     pub fn permits(&self) -> u32 {
         self.permits.get()
     }
+}
+
+async fn acquire_in_turn(turns: &BlockingLock, leases: &BlockingLock) -> Result<Permit> {
+    let turn = turns.wait_async().await?;
+    let acquired = leases.wait_async().await;
+    // After the lease is acquired, or its deletion has begun. So it is, too, if the future is dropped.
+    drop(turn);
+    acquired.map(Permit::new)
 }
 
 impl fmt::Debug for Semaphore {

@@ -296,6 +296,11 @@ impl Session {
         self.handle.replacement()
     }
 
+    /// The process that opened the session. Takes no mutex.
+    pub(crate) fn process(&self) -> Process {
+        self.handle.process
+    }
+
     pub(crate) fn downgrade(&self) -> WeakSession {
         WeakSession { handle: Arc::downgrade(&self.handle) }
     }

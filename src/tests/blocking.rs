@@ -76,6 +76,27 @@ struct UnderWay {
     calls: BTreeMap<u64, Done>,
 }
 
+/// A call under way. Its outcome is unknown if it is dropped, as by threads that have ended.
+struct Ending {
+    under_way: Arc<Mutex<UnderWay>>,
+    number: u64,
+}
+
+impl Ending {
+    fn finish(&self, outcome: ZkResult<Reply>) {
+        let done = self.under_way.lock().calls.remove(&self.number);
+        if let Some(done) = done {
+            done.finish(outcome);
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.finish(Err(ZkError::ConnectionLoss));
+    }
+}
+
 fn fail_all(under_way: &Mutex<UnderWay>, error: ZkError) {
     let calls = std::mem::take(&mut under_way.lock().calls);
     calls.into_values().for_each(|done| done.finish(Err(error)));
@@ -109,12 +130,9 @@ impl<T: BlockingClient + 'static> ZooKeeperClient for OnWorkers<T> {
             under_way.calls.insert(number, done);
             number
         };
+        let ending = Ending { under_way, number };
         let make = move || {
-            let outcome = contain_call("the ZooKeeper client", || call_blocking(&*client, &call));
-            let done = under_way.lock().calls.remove(&number);
-            if let Some(done) = done {
-                done.finish(outcome);
-            }
+            ending.finish(contain_call("the ZooKeeper client", || call_blocking(&*client, &call)));
         };
         self.runtime().submit(priority, Box::new(make));
     }

@@ -1,11 +1,18 @@
-//! [`Latch`]: what a thread waits for. It opens once, and stays open.
+//! [`Latch`]: what a thread or a task waits for. It opens once, and stays open.
 //!
 //! Every blocking call of the library waits for latches, in [`Runtime::wait`](super::Runtime::wait): for an
 //! outcome, a cancellation, a close, the end of a session. A thread that has to wait sleeps at once. It does
 //! not spin first, because what it waits for is the answer of a server, and its processor has other threads
 //! to run meanwhile.
+//!
+//! Every future of the library waits for latches, too, in [`until`](super::until). Its waker is on the same
+//! list as the threads. A waker is the executor's code, which may block, while a latch is often set under a
+//! mutex. So setting a latch leaves the wakers on the list, and [`wake_tasks`](super::wake_tasks) wakes the
+//! tasks afterwards.
 
+use std::collections::BTreeMap;
 use std::mem;
+use std::task::Waker;
 
 #[cfg(loom)]
 use loom::sync::{
@@ -40,13 +47,20 @@ pub(crate) struct Setter {
 #[derive(Debug)]
 struct Flag {
     is_set: AtomicBool,
-    /// The threads to wake.
-    waiting: Mutex<LATCH, Vec<Thread>>,
+    waiting: Mutex<LATCH, Waiters>,
+}
+
+/// Those to wake.
+#[derive(Debug, Default)]
+struct Waiters {
+    threads: Vec<Thread>,
+    /// The wakers of tasks, by the numbers of their waits.
+    wakers: BTreeMap<u64, Waker>,
 }
 
 impl Setter {
     pub(crate) fn new() -> Setter {
-        let flag = Flag { is_set: AtomicBool::new(false), waiting: Mutex::new(Vec::new()) };
+        let flag = Flag { is_set: AtomicBool::new(false), waiting: Mutex::new(Waiters::default()) };
         Setter { latch: Latch { flag: Some(Arc::new(flag)) } }
     }
 
@@ -55,15 +69,17 @@ impl Setter {
     }
 
     /// Sets the latch and wakes the threads that wait for it. Idempotent; does not block.
+    ///
+    /// Where tasks may wait for it, the caller has them [woken](super::wake_tasks) when it holds no mutex.
     pub(crate) fn set(&self) {
         if let Some(flag) = self.latch.flag.as_ref().filter(|_| !self.latch.is_set()) {
-            let waiting = {
+            let threads = {
                 let mut waiting = flag.waiting.lock();
                 // Under the mutex: a thread that registers later sees it.
                 flag.is_set.store(true, Ordering::Release);
-                mem::take(&mut *waiting)
+                mem::take(&mut waiting.threads)
             };
-            waiting.iter().for_each(Thread::unpark);
+            threads.iter().for_each(Thread::unpark);
         }
     }
 }
@@ -85,9 +101,46 @@ impl Latch {
         self.flag.as_ref().is_some_and(|flag| flag.is_set.load(Ordering::Acquire))
     }
 
-    fn change_waiting(&self, change: impl FnOnce(&mut Vec<Thread>)) {
+    fn change_threads(&self, change: impl FnOnce(&mut Vec<Thread>)) {
         if let Some(flag) = &self.flag {
-            change(&mut flag.waiting.lock());
+            change(&mut flag.waiting.lock().threads);
+        }
+    }
+
+    // ---- tasks: no waker is cloned, woken or dropped under the mutex
+
+    /// Puts the waker of a wait on the list, in place of its former one.
+    pub(super) fn register(&self, wait: u64, waker: &Waker) {
+        let Some(flag) = &self.flag else { return };
+        let is_registered = {
+            let waiting = flag.waiting.lock();
+            waiting.wakers.get(&wait).is_some_and(|former| former.will_wake(waker))
+        };
+        if !is_registered {
+            let waker = waker.clone();
+            let former = flag.waiting.lock().wakers.insert(wait, waker);
+            drop(former);
+        }
+    }
+
+    /// Takes the waker of a wait off the list.
+    pub(super) fn deregister(&self, wait: u64) {
+        let Some(flag) = &self.flag else { return };
+        let waker = flag.waiting.lock().wakers.remove(&wait);
+        drop(waker);
+    }
+
+    /// Returns whether the latch is set, and tasks are to be woken.
+    pub(crate) fn has_tasks_to_wake(&self) -> bool {
+        let has_wakers = |flag: &Arc<Flag>| !flag.waiting.lock().wakers.is_empty();
+        self.is_set() && self.flag.as_ref().is_some_and(has_wakers)
+    }
+
+    /// Takes the wakers of the tasks that are to be woken, which are none until the latch is set.
+    pub(super) fn take_wakers(&self) -> Vec<Waker> {
+        match self.flag.as_ref().filter(|_| self.is_set()) {
+            Some(flag) => mem::take(&mut flag.waiting.lock().wakers).into_values().collect(),
+            None => Vec::new(),
         }
     }
 }
@@ -119,7 +172,7 @@ struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     fn of_this_thread(latches: &'a [&'a Latch]) -> Waiting<'a> {
         for latch in latches {
-            latch.change_waiting(|waiting| waiting.push(thread::current()));
+            latch.change_threads(|waiting| waiting.push(thread::current()));
         }
         Waiting { latches }
     }
@@ -129,16 +182,19 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let this = thread::current().id();
         for latch in self.latches {
-            latch.change_waiting(|waiting| waiting.retain(|thread| thread.id() != this));
+            latch.change_threads(|waiting| waiting.retain(|thread| thread.id() != this));
         }
     }
 }
 
 #[cfg(test)]
 impl Latch {
-    /// The number of the registrations of threads that wait.
+    /// The number of the registrations of threads and tasks that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.flag.as_ref().map_or(0, |flag| flag.waiting.lock().len())
+        self.flag.as_ref().map_or(0, |flag| {
+            let waiting = flag.waiting.lock();
+            waiting.threads.len() + waiting.wakers.len()
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use uuid::Uuid;
 
 use super::latch::{Latch, park_until_set};
 use super::{Clock, MAX_SLEEP, Moment};
+use crate::logging;
+use crate::panics::contain;
 
 /// A piece of work for a thread of the session's.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -103,6 +106,26 @@ pub(crate) fn wait_by(clock: &dyn Clock, latches: &[&Latch], deadline: Option<Mo
         }
         !left.is_zero()
     })
+}
+
+/// Wakes the tasks that wait for these latches, as far as those are set. Called on a callback thread.
+///
+/// A waker may block. So each but the last gets a callback thread for itself.
+pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<Item = &'a Latch>) {
+    let mut wakers: Vec<Waker> = latches.into_iter().flat_map(Latch::take_wakers).collect();
+    let last = wakers.pop();
+    for waker in wakers {
+        runtime.submit(Priority::Callback, Box::new(move || wake(waker)));
+    }
+    if let Some(last) = last {
+        wake(last);
+    }
+}
+
+fn wake(waker: Waker) {
+    if let Err(message) = contain(|| waker.wake()) {
+        logging::error!("the waker of a future panicked: {message}");
+    }
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod distributed;
 mod electing;
 mod ensemble;
 mod faults;
+mod futures;
 mod kit;
 mod lease;
 mod listening;

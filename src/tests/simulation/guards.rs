@@ -1,6 +1,7 @@
 //! The users of blocking locks: threads that wait for guards, hold them, downgrade and release
 //! them.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +84,25 @@ impl Lock {
         })
     }
 
+    /// `None` for several locks, which no task can wait for.
+    fn lock_async(&self) -> Option<Pin<Box<dyn Future<Output = Result<Guard>> + Send>>> {
+        match self {
+            Lock::Exclusive(lock) => {
+                let locking = lock.lock_async();
+                Some(Box::pin(async { locking.await.map(Guard::Exclusive) }))
+            }
+            Lock::Readers(lock) => {
+                let reading = lock.read_async();
+                Some(Box::pin(async { reading.await.map(Guard::Read) }))
+            }
+            Lock::Writers(lock) => {
+                let writing = lock.write_async();
+                Some(Box::pin(async { writing.await.map(Guard::Write) }))
+            }
+            Lock::Multi(_) => None,
+        }
+    }
+
     fn with_lock(&self, operation: impl FnOnce(&[&LockGuard])) -> Result<()> {
         match self {
             Lock::Exclusive(lock) => lock.with_lock(|guard| operation(&[guard])),
@@ -132,7 +152,7 @@ pub(super) struct User {
 }
 
 impl User {
-    /// Acquires a lock in one of the four ways, holds it, and releases it.
+    /// Acquires a lock in one of the five ways, holds it, and releases it.
     pub(super) fn use_lock(&self) {
         let tag = self.new_tag();
         let lock = Arc::new(self.new_lock(&tag));
@@ -142,6 +162,10 @@ impl User {
             0 => lock.with_lock(|guards| self.hold(guards)).map(|()| None),
             1 => lock.try_lock(),
             2 => lock.lock().map(Some),
+            3 => match lock.lock_async() {
+                Some(locking) => self.run_task(locking).transpose(),
+                None => lock.lock().map(Some),
+            },
             _ => self.try_lock_for(&lock),
         };
         match outcome {
@@ -375,6 +399,7 @@ impl User {
             faults::perhaps_change_leader_of_owner(&self.world, self.client, &guard.request());
             faults::perhaps_hold_through_stalls(&self.world, &guard.request());
         }
+        let awaits_loss = self.world.state().holds_so_far % 2 == 0;
         let uses_register = self.world.state().random.one_in(2);
         if let Some(guard) = guards.first().filter(|_| uses_register && self.world.in_trouble()) {
             wire::faults::perhaps_strike_at_hand_over(&self.world, self.client);
@@ -384,6 +409,12 @@ impl User {
             pause(Pause::Turn);
         } else if self.world.state().random.one_in(2) {
             pause(Pause::Time(self.some_time_from_now()));
+        } else if let (&[guard], true) = (guards, awaits_loss) {
+            let until = self.some_time_from_now();
+            let lost = self.run_task_until(guard.lost_async(), Some(until));
+            if lost.is_some() && guard.loss().is_none() {
+                self.world.fail("a task hears of a loss without cause");
+            }
         } else if let Some(guard) = guards.first() {
             let until = self.some_time_from_now();
             let lost = guard.lost().clone();

@@ -11,7 +11,7 @@
 //! of a session, the passing of time, a user's action, or a [fault](faults). Half of the runs have
 //! readers and writers among the locks. In most runs, threads [use](guards) blocking, multiple and
 //! reentrant locks, share [cohort locks](cohorts) and [semaphores], downgrade, [stand](elections) for election and
-//! revoke. Owners read and write a register, in [turns]. In many runs without that network they also run [jobs](jobs)
+//! revoke. Some [tasks](futures) wait for locks, and give them up at any moment. Owners read and write a register, in [turns]. In many runs without that network they also run [jobs](jobs)
 //! once and [commit](transactions) changes. Some links of that network are narrow, and users start more than those
 //! transmit. In some runs holds have a limit. The [promises](checks) are checked after every step. When the faults have stopped, every waiter must own
 //! in turn, and nothing may be left at the end.
@@ -38,6 +38,7 @@ mod clients;
 mod cohorts;
 mod elections;
 mod faults;
+mod futures;
 mod guards;
 mod holds;
 mod jobs;

@@ -48,7 +48,7 @@ impl World {
 }
 
 impl User {
-    /// Acquires a permit in one of the four ways, holds it, and releases it.
+    /// Acquires a permit in one of the five ways, holds it, and releases it.
     pub(super) fn use_semaphore(&self) {
         let tag = self.new_tag();
         let options = options(&self.world).data(&*tag);
@@ -63,6 +63,7 @@ impl User {
             0 => semaphore.with_permit(|permit| self.hold(&[permit.guard()])).map(|()| None),
             1 => semaphore.try_acquire(),
             2 => semaphore.acquire().map(Some),
+            3 => self.run_task(semaphore.acquire_async()).transpose(),
             _ => self.wait_limited(|wait| semaphore.try_acquire_for(wait)),
         };
         match outcome {

@@ -11,6 +11,9 @@ mod mailbox;
 #[path = "../../../src/session/ownership.rs"]
 mod ownership;
 mod parking;
+mod process;
+#[path = "../../../src/time/tasks.rs"]
+mod tasks;
 mod time;
 
 mod delivery;

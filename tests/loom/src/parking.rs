@@ -1,6 +1,9 @@
 //! Parking, as the standard library has it. Loom's own also wakes a thread that waits for a mutex, and
 //! panics then.
 
+use std::sync::Arc as StdArc;
+use std::task::Wake;
+
 use loom::sync::{Arc, Notify};
 use loom::thread::{self, ThreadId};
 
@@ -30,5 +33,12 @@ impl Thread {
 
     pub(crate) fn unpark(&self) {
         self.token.notify();
+    }
+}
+
+/// A thread as an executor of one task.
+impl Wake for Thread {
+    fn wake(self: StdArc<Self>) {
+        self.unpark();
     }
 }
