@@ -103,7 +103,7 @@
 //!
 //! # Features
 //! None is on by default.
-//! - `tls`: encrypted connections, by rustls.
+//! - `tls`: encrypted connections, by rustls with the `CryptoProvider` of the process, or `ring` if there is none.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command and a clock that a test
 //!   sets.
 //!
