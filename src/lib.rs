@@ -108,7 +108,7 @@
 //!   sets.
 //!
 //! The program `zklock` runs commands under a lock and shows queues; it is a package of its name. The
-//! package `zookeeper-test-server` has real servers for tests, and a network that fails on command.
+//! package `zookeeper-recipes-lock-metrics` exports metrics. The package `zookeeper-test-server` has real servers for tests, and a network that fails on command.
 //!
 //! # Logging
 //! The crate logs through [`log`]: `debug` for steps and for each lock that is acquired or released, `info`
