@@ -105,12 +105,12 @@
 //!
 //! # Features
 //! None is on by default.
-//! - `tls`: encrypted connections, by rustls.
+//! - `tls`: encrypted connections, by rustls with the `CryptoProvider` of the process, or `ring` if there is none.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command and a clock that a test
 //!   sets.
 //!
 //! The program `zklock` runs commands under a lock and shows queues; it is a package of its name. The
-//! package `zookeeper-test-server` has real servers for tests, and a network that fails on command.
+//! package `zookeeper-recipes-lock-metrics` exports metrics. The package `zookeeper-test-server` has real servers for tests, and a network that fails on command.
 //!
 //! # Logging
 //! The crate logs through [`log`]: `debug` for steps and for each lock that is acquired or released, `info`

@@ -272,6 +272,8 @@ mod tls {
 
     use super::*;
 
+    const KEY_PASSWORD: &str = "key-pa55word-3b7e";
+
     struct Identity {
         certificate: rcgen::Certificate,
         key: KeyPair,
@@ -323,7 +325,10 @@ mod tls {
 
         let server = encrypted_server(&issue(&issuer), &issuer);
         let connect = |server: &Server, key: &Path| {
-            let tls = TlsConfig::new().ca_file(&ca).client_certificate(&certificate, key);
+            let tls = TlsConfig::new()
+                .ca_file(&ca)
+                .client_certificate(&certificate, key)
+                .key_password(KEY_PASSWORD);
             see_debug(&tls);
             let builder = Session::builder(&server.address).session_timeout(TIMEOUT / 3);
             let builder = builder.auth("digest", CREDENTIAL).tls(tls);
@@ -349,6 +354,7 @@ mod tls {
             }
         }
         assert_unseen(CREDENTIAL.as_bytes());
+        assert_unseen(KEY_PASSWORD.as_bytes());
         assert_unseen(PASSWORD);
     }
 }

@@ -228,6 +228,12 @@ impl Contender {
         }
     }
 
+    /// The request ahead that is watched. `None` for one that waits for any of those ahead.
+    pub(super) fn predecessor(&self) -> Option<&ZNodePath> {
+        let Phase::Queued { znode, .. } = &self.phase else { return None };
+        self.watched.as_ref().filter(|watched| *watched != znode && **watched != self.spec.dir)
+    }
+
     pub(super) fn report(&self, commons: &mut Commons, event: RequestEvent) {
         commons.report(Event::Request(self.id, event));
     }

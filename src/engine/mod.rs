@@ -309,6 +309,16 @@ impl Engine {
         self.contenders.get(&id).map(Contender::place)
     }
 
+    /// Returns when a request was made or, for an owner, when it acquired the lock; `None` if it has ended.
+    pub(crate) fn since(&self, id: ParticipantId) -> Option<Moment> {
+        self.contenders.get(&id).map(|contender| contender.since)
+    }
+
+    /// Returns the request whose end a waiter waits for, as far as it is known.
+    pub(crate) fn predecessor(&self, id: ParticipantId) -> Option<&ZNodePath> {
+        self.contenders.get(&id).and_then(Contender::predecessor)
+    }
+
     pub(crate) fn is_revocation_requested(&self, id: ParticipantId) -> bool {
         self.contenders.get(&id).is_some_and(Contender::is_revocation_requested)
     }

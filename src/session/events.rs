@@ -38,7 +38,7 @@ mod tests;
 /// and [counted](EventHook::missed). A panic is logged, and costs only its event. The hook is dropped on such
 /// a thread, too, soon after its session.
 ///
-/// `examples/metrics.rs` exports the events to Prometheus.
+/// The package `zookeeper-recipes-lock-metrics` has a hook that exports metrics, for Prometheus for example.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -170,6 +170,43 @@ pub struct LockOfEvent {
     pub id: Option<String>,
     /// The requested lock mode.
     pub kind: LockKind,
+}
+
+impl LockOfEvent {
+    fn of(seat: &Seat) -> LockOfEvent {
+        LockOfEvent {
+            dir: seat.spec.dir.to_string(),
+            id: seat.znode.get().map(ZNodePath::to_string),
+            kind: seat.spec.access.kind(),
+        }
+    }
+}
+
+/// A request that has not ended. See [`Session::requests`](crate::Session::requests).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RequestStatus {
+    /// The lock.
+    pub lock: LockOfEvent,
+    /// The request owns the lock. Otherwise it waits.
+    pub is_owner: bool,
+    /// The time since the acquisition, for an owner; for another, since the request was made.
+    pub age: Duration,
+    /// The full path of the request that this one waits for, as far as it is known: in an outage, the one before that.
+    /// `None` for an owner, and for a request that waits for nobody in particular.
+    pub waits_for: Option<String>,
+}
+
+impl RequestStatus {
+    pub(super) fn new(
+        seat: &Seat,
+        is_owner: bool,
+        age: Duration,
+        waits_for: Option<&ZNodePath>,
+    ) -> RequestStatus {
+        let waits_for = waits_for.map(ZNodePath::to_string);
+        RequestStatus { lock: LockOfEvent::of(seat), is_owner, age, waits_for }
+    }
 }
 
 /// See [`EventHook::joined`].
@@ -314,11 +351,7 @@ fn pass_on(hook: &dyn EventHook, core: &Weak<Core>, happened: &Happened) {
 }
 
 fn pass_on_of_request(hook: &dyn EventHook, seat: &Seat, event: &RequestEvent) {
-    let lock = LockOfEvent {
-        dir: seat.spec.dir.to_string(),
-        id: seat.znode.get().map(ZNodePath::to_string),
-        kind: seat.spec.access.kind(),
-    };
+    let lock = LockOfEvent::of(seat);
     match event {
         RequestEvent::Placed { ahead, number_ahead } => {
             hook.joined(&LockJoined { lock, waits_for: ahead.to_string(), ahead: *number_ahead });

@@ -34,7 +34,7 @@ use crate::time::{Latch, Moment, Runtime};
 
 pub use self::builder::SessionBuilder;
 pub(crate) use self::driver::{Core, Tracker};
-use self::events::{EventHook, Events};
+use self::events::{EventHook, Events, RequestStatus};
 use self::happened::Happened;
 pub(crate) use self::mailbox::Mailbox;
 use self::own_client::CONNECT;
@@ -254,6 +254,21 @@ impl Session {
     #[must_use]
     pub fn server(&self) -> Option<String> {
         self.core().client().server()
+    }
+
+    /// Returns the requests for locks on this session that have not ended, the oldest first, for a metrics endpoint
+    /// or a debug page. Does no I/O and does not block.
+    ///
+    /// In an outage it shows those that wait for the connection, too, whose znodes may not exist yet. On a session that
+    /// [replaces itself](SessionBuilder::replace_lost_sessions), it shows the requests on the present one: those that
+    /// wait make new ones there, so they begin with an age of zero. There are none from the loss of a session until the
+    /// next one.
+    ///
+    /// The threads that wait for a [`CohortLock`](crate::CohortLock) share the request of their process. A
+    /// [`Semaphore`](crate::Semaphore) makes two requests for a permit, one after the other.
+    #[must_use]
+    pub fn requests(&self) -> Vec<RequestStatus> {
+        self.core().requests()
     }
 
     /// Has a hook receive what happens on the session and with its locks. The session, and those

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use pkcs8::pkcs5::pbes2;
+use pkcs8::{LineEnding, PrivateKeyInfoRef};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
@@ -77,6 +79,21 @@ impl Files {
     pub fn write_identity(&self, identity: &Identity) -> (PathBuf, PathBuf) {
         let certificate = self.write("client.pem", &identity.certificate.pem());
         (certificate, self.write("client.key", &identity.key.serialize_pem()))
+    }
+
+    /// Writes a certificate and its key, encrypted with this password, to two files.
+    pub fn write_encrypted_identity(&self, identity: &Identity, password: &str) -> (PathBuf, PathBuf) {
+        let der = identity.key.serialize_der();
+        // Few iterations: this is slow without optimization.
+        let encryption = pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(1000, &[1; 8], [2; 16]).unwrap();
+        let encrypted = PrivateKeyInfoRef::try_from(der.as_slice())
+            .unwrap()
+            .encrypt_with_params(encryption, password)
+            .unwrap();
+        let pem = encrypted.to_pem("ENCRYPTED PRIVATE KEY", LineEnding::LF).unwrap();
+        let (certificate, key) = self.write_identity(identity);
+        fs::write(&key, pem.as_bytes()).unwrap();
+        (certificate, key)
     }
 
     /// Writes a certificate and its key, to one file.

@@ -72,6 +72,23 @@ fn lock_over_tls_survives_a_restart_of_the_server() {
 }
 
 #[test]
+fn client_with_an_encrypted_key_locks_over_tls() {
+    let fixture = Fixture::new();
+    let server = Server::with(fixture.valid());
+    let identity = fixture.authority.issue(&["client"]);
+    let (certificate, key) = fixture.files.write_encrypted_identity(&identity, "a-key-password");
+    let tls = fixture.trusting().client_certificate(certificate, key);
+    let servers = server.tls_connect_string();
+    let session = connect(&servers, &tls.clone().key_password("a-key-password"));
+    BlockingWriteLock::new(&session, &unique_dir("encrypted-key")).unwrap().lock().unwrap().unlock().unwrap();
+    for (tls, rule) in [(tls.clone(), "no password is set"), (tls.key_password("another"), "is wrong")] {
+        let error = Session::builder(&servers).tls(tls).connect().unwrap_err();
+        assert!(matches!(error, LockError::InvalidArgument { .. }), "{error:?}");
+        assert!(error.to_string().contains(rule), "{error}");
+    }
+}
+
+#[test]
 fn lock_over_tls_survives_the_death_of_the_leading_server() {
     let fixture = Fixture::new();
     let ensemble = Ensemble::with(3, &fixture.valid());

@@ -20,6 +20,8 @@ const DEFAULT_MAX_TICK: Duration = Duration::from_secs(2);
 /// An identity that other users do not see.
 const AUTH_VARIABLE: &str = "ZK_AUTH";
 
+const KEY_PASSWORD_VARIABLE: &str = "ZK_CERT_KEY_PASSWORD";
+
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
@@ -66,6 +68,10 @@ pub(crate) struct ConnectionArgs {
     /// The private key of this client (PEM)
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", requires = "cert")]
     cert_key: Option<PathBuf>,
+    /// A file whose first line is the password of that key, if it is encrypted (PKCS #8). Without the
+    /// file, ZK_CERT_KEY_PASSWORD counts [env: ZK_CERT_KEY_PASSWORD=]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", requires = "cert_key")]
+    cert_key_password_file: Option<PathBuf>,
 }
 
 impl ConnectionArgs {
@@ -87,7 +93,7 @@ impl ConnectionArgs {
     /// The settings of a session on these servers.
     ///
     /// # Errors
-    /// An identity, or the file of identities, cannot be used.
+    /// An identity, the file of identities, or that of the key's password cannot be used.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
         let mut builder = Session::builder(servers)
             .session_timeout(self.session_timeout)
@@ -100,7 +106,7 @@ impl ConnectionArgs {
         for Identity { scheme, credential } in self.identities()? {
             builder = builder.auth(scheme, credential);
         }
-        Ok(match self.tls_config() {
+        Ok(match self.tls_config()? {
             Some(tls) => builder.tls(tls),
             None => builder,
         })
@@ -126,10 +132,18 @@ impl ConnectionArgs {
         self.connect.find('/').map_or("", |start| &self.connect[start..])
     }
 
+    /// Returns whether connections are encrypted.
+    pub(crate) fn uses_tls(&self) -> bool {
+        self.tls || self.ca.is_some() || self.cert.is_some()
+    }
+
     /// `None` for connections that are not encrypted.
-    pub(crate) fn tls_config(&self) -> Option<TlsConfig> {
-        if !self.tls && self.ca.is_none() && self.cert.is_none() {
-            return None;
+    ///
+    /// # Errors
+    /// The file of the key's password cannot be used.
+    pub(crate) fn tls_config(&self) -> Result<Option<TlsConfig>, Failure> {
+        if !self.uses_tls() {
+            return Ok(None);
         }
         let mut tls = TlsConfig::new();
         if let Some(file) = &self.ca {
@@ -138,7 +152,20 @@ impl ConnectionArgs {
         if let (Some(certificate), Some(key)) = (&self.cert, &self.cert_key) {
             tls = tls.client_certificate(certificate, key);
         }
-        Some(tls)
+        if let Some(password) = self.key_password()? {
+            tls = tls.key_password(password);
+        }
+        Ok(Some(tls))
+    }
+
+    fn key_password(&self) -> Result<Option<String>, Failure> {
+        let Some(file) = &self.cert_key_password_file else {
+            return Ok(variable(KEY_PASSWORD_VARIABLE));
+        };
+        let unusable = |why: &str| Failure::new(CONFIG, format!("{}: {why}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|error| unusable(&error.to_string()))?;
+        let line = text.lines().next().ok_or_else(|| unusable("it has no password"))?;
+        Ok(Some(line.to_owned()))
     }
 
     fn identities(&self) -> Result<Vec<Identity>, Failure> {
@@ -204,9 +231,13 @@ impl fmt::Debug for Identity {
 }
 
 /// An empty variable is none.
+fn variable(name: &str) -> Option<String> {
+    let value = env::var_os(name).filter(|value| !value.is_empty());
+    value.map(|value| value.to_string_lossy().into_owned())
+}
+
 fn identity_of_environment() -> Result<Option<Identity>, Failure> {
-    let value = env::var_os(AUTH_VARIABLE).filter(|value| !value.is_empty());
-    let identity = value.map(|value| value.to_string_lossy().parse());
+    let identity = variable(AUTH_VARIABLE).map(|value| value.parse());
     identity.transpose().map_err(|error: String| Failure::new(USAGE, format!("{AUTH_VARIABLE}: {error}")))
 }
 

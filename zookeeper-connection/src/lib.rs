@@ -75,7 +75,7 @@
 //! 0.x release.**
 //!
 //! # Features
-//! - `tls`: encrypted connections, by rustls.
+//! - `tls`: encrypted connections, by rustls with the `CryptoProvider` of the process, or `ring` if there is none.
 //! - `test-util`: the servers' side of the protocol, for tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -8,13 +8,15 @@ use uuid::Uuid;
 
 use super::Core;
 use crate::client::ZooKeeperClient;
-use crate::engine::Event;
 use crate::engine::lease::ConnectionNumber;
+use crate::engine::{Event, Place};
 use crate::error::LossReason;
 use crate::lock_order;
 use crate::process::Process;
+use crate::recipe::path::ZNodePath;
 use crate::session::SessionState;
-use crate::session::events::Events;
+use crate::session::events::{Events, RequestStatus};
+use crate::session::seat::Seat;
 use crate::time::{Latch, Moment, Runtime};
 
 /// A session at one moment.
@@ -41,6 +43,30 @@ impl Core {
             session_timeout: engine.lease().session_timeout(),
             connection: engine.lease().connection(),
         }
+    }
+
+    /// The requests that have not ended, in the order of their numbers.
+    pub(crate) fn requests(&self) -> Vec<RequestStatus> {
+        let mut live = Vec::new();
+        {
+            let driver = self.driver_now();
+            let (engine, now) = (&driver.engine, driver.engine.now());
+            for seat in driver.seats.values() {
+                let is_owner = engine.place(seat.id) == Some(Place::Owner);
+                // One whose lease has ended is about to end.
+                if is_owner && !seat.ownership.covers(now) {
+                    continue;
+                }
+                let since = engine.since(seat.id).unwrap_or(seat.made);
+                let ahead = engine.predecessor(seat.id).cloned();
+                live.push((Arc::clone(seat), is_owner, now.since(since), ahead));
+            }
+        }
+        // Outside the mutex: there may be thousands, and nobody else may have the seat by now.
+        let status = |(seat, is_owner, age, ahead): (Arc<Seat>, _, _, Option<ZNodePath>)| {
+            RequestStatus::new(&seat, is_owner, age, ahead.as_ref())
+        };
+        live.into_iter().map(status).collect()
     }
 
     /// The number of participants, and of the paths for which somebody has registered.

@@ -31,6 +31,7 @@ macro_rules! delegate_calls {
 }
 
 mod pings;
+mod requests;
 
 /// A client that reports its events under a mutex, which its other calls take, too.
 struct LockedClient {

@@ -92,7 +92,7 @@ impl Target {
             probe.failure = Some(error.to_string());
             return Ok(probe);
         }
-        if connection.tls_config().is_none() {
+        if !connection.uses_tls() {
             let status = four_letter::status(address);
             probe.version = status.version;
             probe.mode = status.mode.unwrap_or(probe.mode);
@@ -134,7 +134,7 @@ impl Target {
     ) -> Result<Result<Session, String>, Failure> {
         let mut builder = connection.builder(&address.to_string())?;
         builder = builder.session_timeout(session_timeout).wait_for_server(wait);
-        if let Some(tls) = connection.tls_config() {
+        if let Some(tls) = connection.tls_config()? {
             // The certificate is for the name.
             builder = builder.tls(tls.server_name(&*self.host));
         }

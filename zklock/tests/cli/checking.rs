@@ -180,6 +180,23 @@ fn connections_are_encrypted() {
     let mut no_file = command(&server.tls_connect_string(), &["who", "/a", "--ca", "/nowhere"]);
     no_file.env("SSL_CERT_FILE", "/nowhere");
     run(no_file).assert_failed(78, "/nowhere");
+
+    files.write_encrypted_identity(&authority.issue(&["client"]), "pa55word");
+    tls(&["who", "/missing"]).assert_failed(78, "no password is set");
+    let password = files.write("password", "pa55word\nanother line\n");
+    let with_file = ["who", "/missing", "--cert-key-password-file", password.to_str().unwrap()];
+    tls(&with_file).assert_failed(66, "does not exist");
+    tls(&["who", "/missing", "--cert-key-password-file", "/nowhere"]).assert_failed(78, "/nowhere");
+    for (value, code, text) in
+        [("pa55word", 66, "does not exist"), ("wr0ng", 78, "is wrong"), ("", 78, "is set")]
+    {
+        let mut program =
+            command(&server.tls_connect_string(), &[&["who", "/missing"], &options[..]].concat());
+        program.env("ZK_CERT_KEY_PASSWORD", value);
+        let ended = run(program);
+        ended.assert_failed(code, text);
+        assert!(!ended.err.contains("wr0ng"), "{ended:?}");
+    }
 }
 
 // ---- servers that demand an authentication

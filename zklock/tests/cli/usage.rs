@@ -97,6 +97,7 @@ fn wrong_usage_of_each_subcommand_is_found_before_connecting() {
         &["--auth", "secret"],
         &["--auth", ""],
         &["--cert", "file"],
+        &["--cert-key-password-file", "file"],
         &["--unknown"],
     ] {
         check(&server, options, "/a");

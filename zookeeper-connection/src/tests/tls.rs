@@ -223,12 +223,97 @@ fn unusable_file_is_an_invalid_argument_that_names_it() {
     }
 }
 
+const PASSWORD: &str = "a-key-pa55word";
+
+#[track_caller]
+fn assert_unusable(tls: &TlsConfig, rule: &str) {
+    let message = tls.load("test").unwrap_err().to_string();
+    assert!(message.contains(rule) && !message.contains("pa55word"), "{rule}: {message}");
+}
+
+#[test]
+fn encrypted_key_is_used_with_its_password() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let server = serve(&authority.issue(&["zk1"]), Some(&authority));
+    let identity = authority.issue(&["client"]);
+    let (certificate, key) = files.write_encrypted_identity(&identity, PASSWORD);
+    let tls = files.trusting(&authority).client_certificate(certificate, key);
+    assert_unusable(&tls, "client.key\": its private key is encrypted, and no password is set");
+    for wrong in ["", "another-pa55word"] {
+        assert_unusable(
+            &tls.clone().key_password(wrong),
+            "client.key\": the password of its private key is wrong",
+        );
+    }
+    let tls = tls.key_password(PASSWORD);
+    let connection = assert_serves(&server, &tls);
+    // A key that is renewed is read with it, too; also one that is not encrypted.
+    files.write_encrypted_identity(&authority.issue(&["a renewed client"]), PASSWORD);
+    server.disconnect();
+    eventually("it is connected again", || connection.exists("/a", false).is_ok());
+    files.write_identity(&identity);
+    assert_serves(&server, &tls);
+}
+
+#[test]
+fn keys_that_openssl_encrypts_are_read() {
+    let files = Files::new();
+    let read = |key: &str| {
+        let file = files.write("openssl.key", key);
+        crate::tls::private_key(&file, Some("secret"))
+    };
+    // As openssl pkcs12 writes it.
+    let with_attributes = format!("Bag Attributes\n    friendlyName: z\u{fc}rich\n{OPENSSL_AES}");
+    for key in [OPENSSL_AES, &with_attributes, &OPENSSL_AES.replace('\n', "\r\n"), OPENSSL_SCRYPT] {
+        assert_eq!(read(key).unwrap(), read(OPENSSL_PLAIN).unwrap());
+    }
+    let damaged = OPENSSL_AES.replace("MIHs", "MIHt");
+    for key in [OPENSSL_3DES, OPENSSL_PKCS12_V1, OPENSSL_PBES1, &damaged] {
+        let message = read(key).unwrap_err().to_string();
+        assert!(message.contains("openssl pkcs8 -topk8 -v2 aes256"), "{message}");
+    }
+}
+
+#[test]
+fn other_formats_are_named_with_the_command_that_converts_them() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let (certificate, key) = files.write_identity(&authority.issue(&["client"]));
+    let trusting = files.trusting(&authority);
+    // The first bytes, as keytool and openssl write them, and as other programs write PKCS #12.
+    let jks = [0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2, 0, 0, 0, 1];
+    let pkcs12 = [0x30, 0x82, 0x04, 0x0c, 0x02, 0x01, 0x03, 0x30, 0x82, 0x03, 0xc2, 0x06];
+    let streamed = [0x30, 0x80, 0x02, 0x01, 0x03, 0x30, 0x80, 0x06];
+    let legacy = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,3CB9\n\nxQr7\n\
+                  -----END EC PRIVATE KEY-----\n";
+    let with_legacy = authority.issuer.pem() + legacy;
+    // The text for certificates, and for keys.
+    let cases: [(&[u8], [&str; 2]); 5] = [
+        (&jks, ["(JKS), not PEM; convert it: keytool -list -rfc", "keytool -importkeystore"]),
+        (&pkcs12, ["openssl pkcs12 -in FILE -nokeys", "openssl pkcs12 -in FILE -nocerts"]),
+        (&streamed, ["PKCS #12 keystore, not PEM", "PKCS #12 keystore, not PEM"]),
+        (legacy.as_bytes(), ["(Proc-Type: 4,ENCRYPTED); convert it", "openssl pkcs8 -topk8"]),
+        (with_legacy.as_bytes(), ["(Proc-Type: 4,ENCRYPTED); convert it", "openssl pkcs8 -topk8"]),
+    ];
+    for (content, [of_certificates, of_key]) in cases {
+        let other = files.dir.path().join("other");
+        fs::write(&other, content).unwrap();
+        assert_unusable(&TlsConfig::new().ca_file(&other), of_certificates);
+        assert_unusable(&trusting.clone().client_certificate(&other, &key), of_certificates);
+        assert_unusable(&trusting.clone().client_certificate(&certificate, &other), of_key);
+    }
+    // A certificate in DER format is neither.
+    let der = files.dir.path().join("der");
+    fs::write(&der, authority.issuer.der()).unwrap();
+    assert_unusable(&TlsConfig::new().ca_file(&der), "it has no certificate in PEM format");
+}
+
 #[test]
 fn debug_output_has_no_key() {
     let (authority, files) = (Authority::new(), Files::new());
     let identity = authority.issue(&["client"]);
-    let tls = files.with_identity(files.trusting(&authority), &identity);
+    let tls = files.with_identity(files.trusting(&authority), &identity).key_password(PASSWORD);
     let text = format!("{tls:?} {:?}", tls.load("test").unwrap());
+    assert!(!text.contains(PASSWORD), "{text}");
     let key = identity.key.serialize_der();
     let printed = key.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
     assert!(!text.contains(&printed[..40]) && !text.contains("PRIVATE KEY"), "{text}");
@@ -279,7 +364,7 @@ fn file_that_hangs_delays_no_reconnect() {
 }
 
 #[test]
-fn files_that_cannot_be_used_again_are_named_once_for_each_cause() {
+fn files_that_cannot_be_used_again_are_named_once_for_each_change() {
     let (authority, files) = (Authority::new(), Files::new());
     let tls = files.with_identity(files.trusting(&authority), &authority.issue(&["client"]));
     let mut loaded = tls.load("test").unwrap();
@@ -288,6 +373,9 @@ fn files_that_cannot_be_used_again_are_named_once_for_each_cause() {
     files.write("client.pem", "nothing");
     let lines = look();
     assert!(lines.len() == 1 && lines[0].contains("client.pem"), "{lines:?}");
+    assert!(look().is_empty());
+    files.write("client.pem", "nothing either");
+    assert_eq!(look().len(), 1);
     assert!(look().is_empty());
     fs::remove_file(files.dir.path().join("ca.pem")).unwrap();
     let lines = look();
@@ -298,3 +386,66 @@ fn files_that_cannot_be_used_again_are_named_once_for_each_cause() {
     files.write("client.key", "nothing");
     assert_eq!(look().len(), 1);
 }
+
+// The same key, which nobody trusts, as OpenSSL 3.0 writes it; the password is "secret".
+
+const OPENSSL_PLAIN: &str = "\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgR3f9aNlzMJdpqd2/
+fTkxEEqshvP7bA2XkLc/0dVfP8KhRANCAATgEQxyDvBJoMc3hRayLXwZdMNECXdy
+AIevR/GnhPkS1k2+ZB54+9HFlVlGplua3dYN1l2zQ7C47PFhZSBvXdWh
+-----END PRIVATE KEY-----
+";
+
+/// By `openssl pkcs8 -topk8 -v2 aes256`.
+const OPENSSL_AES: &str = "\
+-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAhQ1P7SrtzgZQICCAAw
+DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEOvKJCBYn6HCqah8cFIEf2kEgZCZ
+9/0sMxfgxGLXfvalpj+bXv28zOC1At67NuVj1pDRMNzv92r8PJDYqde14xPUQvSQ
+yTtc394yzHtThyA+dXPbydSB3ngdz1k+nODfxLdCxjJ3szHC298buhrbqhLwpedD
+D79ShRoJjbXuvJ+d6zAoV3suxgd/vTKkQzT5t+Mi8TaeRbQwM1gTVaXiOOx3u/U=
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
+/// By `openssl pkcs8 -topk8 -scrypt`.
+const OPENSSL_SCRYPT: &str = "\
+-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIHkME8GCSqGSIb3DQEFDTBCMCEGCSsGAQQB2kcECzAUBAjOSceHJuRcAgICQAAC
+AQgCAQEwHQYJYIZIAWUDBAEqBBCcIb/Qx/BBFprU4ncBhwvvBIGQ4jFoMNJ2U9I+
+j4D3N3JFzNnXshHHx6kOQFezDUHm2fV2GS9zLA79jFLiwgcLDK5cHrrifCtNLsEY
+6kHk0ICmQRA65DrfMB0Baec2wD9d/PF5T8opJdVEdkYdsi568SfmeyPEkuTeCKA0
+0+iLbn8eBUzFH6bvZabD78Lh1fGI+QxdFwjFMe4bQ5sRiTHWP1bG
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
+/// By `openssl pkcs8 -topk8 -v2 des3`.
+const OPENSSL_3DES: &str = "\
+-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIHjME4GCSqGSIb3DQEFDTBBMCkGCSqGSIb3DQEFDDAcBAjleYWWmZpCsgICCAAw
+DAYIKoZIhvcNAgkFADAUBggqhkiG9w0DBwQIKJXgQHbJqtUEgZCUOefWjzsN7+9W
+ayQAqHCoAOVyjcDz8ia+C9F1xLStM0C8qxCAxpE0C5+t1UVh3srNWk4wBCcbyMBR
++bRsQ8qGFFh44cYWI5WSHI18Gxyd3VVWABz/EIOw4dyAhtWf5rAnkcLITggyjQR7
+R9I5gbcsUouHBoQFIOwtFyf/6zy+xOliSm+CSjbvoLBj5ks335o=
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
+/// By `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.
+const OPENSSL_PKCS12_V1: &str = "\
+-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIGxMBwGCiqGSIb3DQEMAQMwDgQIX+LRNCRCUU8CAggABIGQ+p4VOkxEc+O3hNtO
+VdnK7CzIdRC65eHjVQ5/eNTLTCjoqlXzmxkxPz5VX9qxldvJONfocwLmCHv5IbS/
+DmIg5eAh1Jea7kJRClhDtrRkwuz4Nq1hyO2AXpqLxvJo0yQJiKhoORaJhcfSkbjp
+6vFWqMTgIlehc32KK4BKZFHaJgo/v8FxPyOfY7M0MzTOwiTZ
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
+/// By `openssl pkcs8 -topk8 -v1 PBE-MD5-DES`.
+const OPENSSL_PBES1: &str = "\
+-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIGwMBsGCSqGSIb3DQEFAzAOBAhuQ8uGh1GzsAICCAAEgZA7PyVqEl8X0Q48S2DP
+0Yk5IJ2QfyLC5Mh+zvvO3Wny+bVn/6HU+ZbnplTiLQmKkBuZubA4sp3RGVncEI5D
+X37K/jPAvKGQTt6rQuSaQWlSMQQZXsKfcpRVRtM741ye07EiSrE9xSdJwbKbU3K4
+Eqol9flV5WxmVH9m7i8iO5LrywqPoyhMtIY3FmtaDVU7RHY=
+-----END ENCRYPTED PRIVATE KEY-----
+";

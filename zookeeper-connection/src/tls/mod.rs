@@ -1,10 +1,11 @@
-//! TLS, by rustls with the provider `ring`: [`TlsConfig`] is what the application sets, `stream` an
-//! encrypted stream.
+//! TLS, by rustls: [`TlsConfig`] is what the application sets, `pem` reads its files, and `stream` is an encrypted
+//! stream.
 
+mod pem;
 mod stream;
 mod unnamed;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::SystemTime;
@@ -13,10 +14,10 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use log::Level;
 use rustls::client::ClientConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ConfigBuilder, RootCertStore, WantsVerifier};
 
+use self::pem::{Password, refused_file};
 pub(crate) use self::stream::{TlsStream, TlsTarget};
 use self::unnamed::AnyName;
 use crate::ConnectError;
@@ -29,6 +30,10 @@ type Result<T> = std::result::Result<T, ConnectError>;
 /// By default the certificate authorities of the platform are trusted, the certificate of a server
 /// must be valid for the server's name in the connect string, and the client has no certificate.
 /// TLS 1.2 and 1.3 are used.
+///
+/// The cryptography is that of the process's default
+/// [`CryptoProvider`](https://docs.rs/rustls/latest/rustls/crypto/struct.CryptoProvider.html) of rustls 0.23, if the
+/// application has installed one before the session connects: one of aws-lc-rs in FIPS mode, for example. Otherwise it is `ring`.
 ///
 /// All files are in PEM format. They are read when a session connects, so a file that cannot be read at
 /// once delays that. If they have changed at a reconnect, they are read again on another thread, and count from
@@ -46,6 +51,7 @@ type Result<T> = std::result::Result<T, ConnectError>;
 pub struct TlsConfig {
     ca_files: Vec<PathBuf>,
     identity: Option<Identity>,
+    key_password: Option<Password>,
     name: NameCheck,
 }
 
@@ -79,7 +85,8 @@ impl TlsConfig {
     }
 
     /// Sets the certificate of this client, followed by those that link it to a certificate
-    /// authority, and its private key (PKCS #8, PKCS #1 or SEC 1; not encrypted).
+    /// authority, and its private key (PKCS #8, PKCS #1 or SEC 1). Only a PKCS #8 key may be encrypted, with a
+    /// [password](TlsConfig::key_password).
     pub fn client_certificate(
         mut self,
         certificate_file: impl Into<PathBuf>,
@@ -87,6 +94,16 @@ impl TlsConfig {
     ) -> TlsConfig {
         self.identity =
             Some(Identity { certificate_file: certificate_file.into(), key_file: key_file.into() });
+        self
+    }
+
+    /// Sets the password of the client's private key. A key that is not encrypted is used as it is.
+    ///
+    /// The key must be an encrypted PKCS #8 one (`BEGIN ENCRYPTED PRIVATE KEY`) with AES and SHA-2 or scrypt, as `openssl
+    /// pkcs8 -topk8 -v2 aes256` makes it. The `CryptoProvider` has no part in the decryption. No log line, error or
+    /// `Debug` output has the password.
+    pub fn key_password(mut self, password: impl Into<String>) -> TlsConfig {
+        self.key_password = Some(Password::new(password.into()));
         self
     }
 
@@ -112,14 +129,15 @@ impl TlsConfig {
     pub(crate) fn load(&self, log_target: &'static str) -> Result<TlsClient> {
         // Before the contents: a file that changes meanwhile is read again.
         let versions = self.versions();
-        let client = ClientConfig::builder_with_provider(provider())
+        let provider = provider();
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| refused(error.to_string()))?;
-        let client = self.with_verifier(client)?;
+        let client = self.with_verifier(client, &provider)?;
         let client = match &self.identity {
             None => client.with_no_client_auth(),
             Some(identity) => {
-                let (certificates, key) = identity.load()?;
+                let (certificates, key) = identity.load(self.key_password.as_ref())?;
                 client.with_client_auth_cert(certificates, key).map_err(|error| {
                     let Identity { certificate_file, key_file } = identity;
                     refused(format!("{certificate_file:?} and {key_file:?} cannot be used together: {error}"))
@@ -140,11 +158,12 @@ impl TlsConfig {
     fn with_verifier(
         &self,
         client: ConfigBuilder<ClientConfig, WantsVerifier>,
+        provider: &CryptoProvider,
     ) -> Result<ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>> {
         let roots = self.roots()?;
         Ok(match self.name {
             NameCheck::Off => {
-                let verifier = AnyName::new(roots, provider().signature_verification_algorithms);
+                let verifier = AnyName::new(roots, provider.signature_verification_algorithms);
                 client.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
             }
             NameCheck::Host | NameCheck::Fixed(_) => client.with_root_certificates(roots),
@@ -154,7 +173,7 @@ impl TlsConfig {
     fn roots(&self) -> Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         for file in &self.ca_files {
-            for certificate in certificates(file)? {
+            for certificate in pem::certificates(file)? {
                 roots.add(certificate).map_err(|error| refused_file(file, error))?;
             }
         }
@@ -181,37 +200,13 @@ impl TlsConfig {
 }
 
 impl Identity {
-    fn load(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
-        let key = PrivateKeyDer::from_pem_file(&self.key_file).map_err(|error| match error {
-            pem::Error::NoItemsFound => {
-                refused_file(&self.key_file, "it has no private key in PEM format; decrypt an encrypted one")
-            }
-            error => refused_file(&self.key_file, describe(error)),
-        })?;
-        Ok((certificates(&self.certificate_file)?, key))
+    fn load(
+        &self,
+        key_password: Option<&Password>,
+    ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+        let key = pem::private_key(&self.key_file, key_password)?;
+        Ok((pem::certificates(&self.certificate_file)?, key))
     }
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let certificates =
-        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<_, _>>);
-    let certificates: Vec<_> = certificates.map_err(|error| refused_file(file, describe(error)))?;
-    if certificates.is_empty() {
-        return Err(refused_file(file, "it has no certificate in PEM format"));
-    }
-    Ok(certificates)
-}
-
-/// Without the bytes of the file, which may be a key.
-fn describe(error: pem::Error) -> String {
-    match error {
-        pem::Error::Io(error) => error.to_string(),
-        _ => "it is not in PEM format".to_owned(),
-    }
-}
-
-fn refused_file(file: &Path, rule: impl std::fmt::Display) -> ConnectError {
-    refused(format!("file {file:?}: {rule}"))
 }
 
 fn refused(rule: String) -> ConnectError {
@@ -223,8 +218,9 @@ fn server_name(name: &str) -> Result<ServerName<'static>> {
     parsed.map_err(|_| refused(format!("'{}' is not a valid server name", name.escape_debug())))
 }
 
+/// The application's, if it has installed one for the process.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
+    CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))
 }
 
 /// The time of the last change of a file, and its length. `None` if the file cannot be found.
@@ -245,8 +241,8 @@ pub(crate) struct TlsClient {
 struct Files {
     client: Arc<ClientConfig>,
     versions: Vec<Version>,
-    /// Why their present contents are not usable, as the log has it.
-    refusal: Option<String>,
+    /// The contents that are not usable, and why, as the log has them.
+    refusal: Option<(Vec<Version>, String)>,
 }
 
 impl TlsClient {
@@ -282,6 +278,12 @@ impl TlsClient {
     }
 }
 
+/// Reads the key in a file.
+#[cfg(test)]
+pub(crate) fn private_key(file: &std::path::Path, password: Option<&str>) -> Result<PrivateKeyDer<'static>> {
+    pem::private_key(file, password.map(|password| Password::new(password.to_owned())).as_ref())
+}
+
 #[cfg(test)]
 impl TlsClient {
     /// Looks at the files on this thread.
@@ -294,12 +296,14 @@ impl TlsClient {
 
 /// Reads the files if they have changed.
 fn look_at_files(config: &TlsConfig, mut files: Files, log_target: &'static str, outcome: &Sender<Files>) {
-    let is_changed = config.versions() != files.versions;
+    let versions = config.versions();
+    let is_changed = versions != files.versions;
     match is_changed.then(|| config.load(log_target)) {
         None => files.refusal = None,
         Some(Ok(renewed)) => files = renewed.files,
         Some(Err(error)) => {
-            let refusal = Some(error.to_string());
+            // Once for each change, and not for each attempt.
+            let refusal = Some((versions, error.to_string()));
             if files.refusal != refusal {
                 logging::log!(
                     log_target,
