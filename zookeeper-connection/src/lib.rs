@@ -76,11 +76,18 @@
 //!
 //! # Features
 //! - `tls`: encrypted connections, by rustls.
+//! - `sasl`: authentication by SASL with DIGEST-MD5: [`ConnectionOptions::sasl_digest`].
+//! - `kerberos`: `sasl`, and Kerberos by the system's library: [`ConnectionOptions::kerberos`]. A build needs its headers and
+//!   libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel clang-devel`), and a program the library
+//!   (`libgssapi-krb5-2`; `krb5-libs`).
 //! - `test-util`: the servers' side of the protocol, for tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without some feature, what it adds cannot be linked to. With all of them, each link is checked.
-#![cfg_attr(not(all(feature = "tls", feature = "test-util")), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(
+    not(all(feature = "tls", feature = "kerberos", feature = "test-util")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 #![forbid(unsafe_code)]
 #![warn(
     missing_docs,
@@ -112,6 +119,8 @@ mod names;
 mod path;
 mod probe;
 mod resolver;
+#[doc(hidden)]
+pub mod sasl;
 mod servers;
 mod shared;
 #[doc(hidden)]
@@ -144,6 +153,12 @@ pub use event::{ClientEvent, DEFAULT_TICK, EventSink, Granted};
 pub use names::{Names, NamesIter};
 #[doc(hidden)]
 pub use path::{broken_rule, is_forbidden, printable};
+#[cfg(feature = "sasl")]
+#[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
+pub use sasl::SaslDigest;
+#[cfg(feature = "kerberos")]
+#[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
+pub use sasl::{KerberosConfig, KerberosTicket};
 pub use time::Moment;
 #[doc(hidden)]
 pub use time::{Clock, MAX_SLEEP, SystemClock};
