@@ -287,7 +287,7 @@ fn frames_that_are_no_answer_end_the_attempt() {
 fn closing_session_authenticates_and_is_closed() {
     for stage in 0..4 {
         let mut scripted = begun(1);
-        let mut close_at = |now: usize, scripted: &mut Scripted| {
+        let close_at = |now: usize, scripted: &mut Scripted| {
             if stage == now {
                 scripted.machine.close(scripted.now);
                 assert!(scripted.actions().is_empty());
