@@ -94,6 +94,8 @@ pub struct ConnectionOptions {
     /// The target of the log lines. `zookeeper_connection` by default.
     pub log_target: &'static str,
     pub(crate) names: NameService,
+    #[cfg(test)]
+    pub(crate) mechanism: Option<Mechanism>,
 }
 
 impl ConnectionOptions {
@@ -115,6 +117,8 @@ impl ConnectionOptions {
             barrier_paths: ["/zookeeper-connection-barrier", "/zookeeper-connection-barrier/none"],
             log_target: env!("CARGO_CRATE_NAME"),
             names: resolver::system(),
+            #[cfg(test)]
+            mechanism: None,
         }
     }
 }
@@ -122,16 +126,20 @@ impl ConnectionOptions {
 impl ConnectionOptions {
     /// The mechanism of SASL, if the client is to authenticate.
     fn mechanism(&self) -> Result<Option<Mechanism>> {
+        #[cfg(test)]
+        if self.mechanism.is_some() {
+            return Ok(self.mechanism.clone());
+        }
         #[cfg(feature = "kerberos")]
         if let Some(kerberos) = &self.kerberos {
             if self.sasl_digest.is_some() {
                 let rule = "it has DIGEST-MD5 and Kerberos, but servers use one mechanism".to_owned();
                 return Err(ConnectError::InvalidSasl { rule });
             }
-            return Ok(Some(Mechanism::Kerberos(kerberos.clone())));
+            return Ok(Some(Mechanism::kerberos(kerberos.clone())));
         }
         #[cfg(feature = "sasl")]
-        return Ok(self.sasl_digest.clone().map(Mechanism::Digest));
+        return Ok(self.sasl_digest.clone().map(Mechanism::digest));
         #[cfg(not(feature = "sasl"))]
         Ok(None)
     }

@@ -456,7 +456,7 @@ impl IoThread {
             let delay = self.probe_delay(fresh.session_timeout);
             self.notes.to_probe = Some((SystemClock.now().after(delay), target));
         }
-        if self.authenticator.as_ref().is_some_and(Authenticator::uses_tickets) {
+        if self.authenticator.as_ref().is_some_and(Authenticator::needs_tickets) {
             let delay = (fresh.session_timeout / TICKETS_DELAY_DIVISOR).mul_f64(self.random.f64());
             self.notes.tickets_due = Some(SystemClock.now().after(delay));
         }

@@ -134,6 +134,8 @@ impl Target {
     ) -> Result<Result<Session, String>, Failure> {
         let mut builder = connection.builder(&address.to_string())?;
         builder = builder.session_timeout(session_timeout).wait_for_server(wait);
+        // So is the servers' principal.
+        builder = connection.sasl.apply(builder, Some(&self.host))?;
         if let Some(tls) = connection.tls_config() {
             // The certificate is for the name.
             builder = builder.tls(tls.server_name(&*self.host));

@@ -1,4 +1,4 @@
-//! [`Authenticator`]: makes the first tokens of exchanges, on short-lived threads where that may block.
+//! [`Authenticator`]: prepares exchanges, on short-lived threads where that may block.
 //!
 //! A server has at most one thread. A thread that waits for a ticket for ever stops nothing else, and ends with its
 //! answer, even after the connection.
@@ -13,11 +13,11 @@ use mio::Waker;
 use super::{Mechanism, Prepared};
 use crate::support::panics;
 
-/// The first token for the server at this position, or why there is none.
+/// The exchange with the server at this position, or why there is none.
 pub(crate) type Answer = (usize, Result<Prepared, String>);
 
 pub(crate) struct Authenticator {
-    mechanism: Arc<Mechanism>,
+    mechanism: Mechanism,
     /// The servers whose answer has not been taken.
     pending: HashSet<usize>,
     answer: Sender<Answer>,
@@ -29,27 +29,27 @@ impl Authenticator {
     /// `waker` is woken at each answer.
     pub(crate) fn new(mechanism: Mechanism, waker: Arc<Waker>) -> Authenticator {
         let (answer, answers) = unbounded();
-        Authenticator { mechanism: Arc::new(mechanism), pending: HashSet::new(), answer, answers, waker }
+        Authenticator { mechanism, pending: HashSet::new(), answer, answers, waker }
     }
 
-    /// Returns whether tokens need tickets, which are to be fetched before they are needed.
-    pub(crate) fn uses_tickets(&self) -> bool {
-        self.mechanism.may_block()
+    /// Returns whether an exchange needs a ticket, which is to be fetched ahead.
+    pub(crate) fn needs_tickets(&self) -> bool {
+        self.mechanism.needs_tickets
     }
 
-    /// Makes a token for a server, unless one is being made.
+    /// Prepares an exchange with a server, unless one is being prepared.
     pub(crate) fn prepare(&mut self, server: usize, host: String) {
         if !self.pending.insert(server) {
             return;
         }
-        if !self.mechanism.may_block() {
-            return reply(&self.answer, &self.waker, (server, self.mechanism.prepare(&host)));
+        let prepare = Arc::clone(&self.mechanism.prepare);
+        if !self.mechanism.needs_tickets {
+            return reply(&self.answer, &self.waker, (server, prepare(&host)));
         }
-        let (mechanism, answer, waker) =
-            (Arc::clone(&self.mechanism), self.answer.clone(), Arc::clone(&self.waker));
+        let (answer, waker) = (self.answer.clone(), Arc::clone(&self.waker));
         let thread = thread::Builder::new().name("zk-sasl".to_owned());
         let spawned = thread.spawn(move || {
-            let prepared = panics::contain(|| mechanism.prepare(&host));
+            let prepared = panics::contain(|| prepare(&host));
             reply(&answer, &waker, (server, prepared.unwrap_or_else(Err)));
         });
         if let Err(error) = spawned {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use md5::{Digest, Md5};
 
+use super::Exchange;
 use super::directives::{Directives, quoted};
 use crate::machine::SaslStep;
 
@@ -37,7 +38,7 @@ impl fmt::Debug for SaslDigest {
 
 /// The exchange on one connection. Its first token is empty, because servers take another one for an attempt to
 /// authenticate again.
-pub(crate) struct DigestMd5 {
+pub(super) struct DigestMd5 {
     login: SaslDigest,
     /// The client's part of what makes each response another one.
     cnonce: String,
@@ -49,23 +50,6 @@ impl DigestMd5 {
     /// `cnonce` must not be foreseeable.
     pub(super) fn new(login: SaslDigest, cnonce: String) -> DigestMd5 {
         DigestMd5 { login, cnonce, proof: None }
-    }
-
-    /// Responds to a token of the server.
-    pub(super) fn step(&mut self, token: &[u8]) -> SaslStep {
-        let text = Some(token).filter(|token| token.len() < MAX_CHALLENGE);
-        let text = text.and_then(|token| std::str::from_utf8(token).ok());
-        let Some(directives) = text.and_then(Directives::parse) else {
-            return SaslStep::Failed(ANOTHER_MECHANISM.to_owned());
-        };
-        match &self.proof {
-            Some(proof) if directives.only("rspauth") == Some(proof) => SaslStep::Complete,
-            Some(_) => SaslStep::Refused("the server does not know the password of the user".to_owned()),
-            None => match self.respond(&directives) {
-                Ok(response) => SaslStep::Token(response.into_bytes()),
-                Err(why) => SaslStep::Failed(why.to_owned()),
-            },
-        }
     }
 
     fn respond(&mut self, challenge: &Directives) -> Result<String, &'static str> {
@@ -94,6 +78,24 @@ impl DigestMd5 {
         );
         self.proof = Some(secret.answer("", DIGEST_URI));
         Ok(response)
+    }
+}
+
+impl Exchange for DigestMd5 {
+    fn step(&mut self, token: &[u8]) -> SaslStep {
+        let text = Some(token).filter(|token| token.len() < MAX_CHALLENGE);
+        let text = text.and_then(|token| std::str::from_utf8(token).ok());
+        let Some(directives) = text.and_then(Directives::parse) else {
+            return SaslStep::Failed(ANOTHER_MECHANISM.to_owned());
+        };
+        match &self.proof {
+            Some(proof) if directives.only("rspauth") == Some(proof) => SaslStep::Complete,
+            Some(_) => SaslStep::Refused("the server does not know the password of the user".to_owned()),
+            None => match self.respond(&directives) {
+                Ok(response) => SaslStep::Token(response.into_bytes()),
+                Err(why) => SaslStep::Failed(why.to_owned()),
+            },
+        }
     }
 }
 

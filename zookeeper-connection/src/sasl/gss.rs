@@ -8,6 +8,7 @@ use libgssapi::error::Error;
 use libgssapi::name::Name;
 use libgssapi::oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, GSS_NT_KRB5_PRINCIPAL, OidSet};
 
+use super::Exchange;
 use super::kerberos::{KerberosConfig, KerberosTicket, ServerName};
 use crate::machine::SaslStep;
 
@@ -21,7 +22,7 @@ const REQUIRED: CtxFlags =
     CtxFlags::GSS_C_MUTUAL_FLAG.union(CtxFlags::GSS_C_INTEG_FLAG).union(CtxFlags::GSS_C_SEQUENCE_FLAG);
 
 /// The exchange on one connection. Only its beginning waits for others, if a ticket is missing.
-pub(crate) struct Handshake {
+pub(super) struct Handshake {
     context: ClientCtx,
     /// Both sides have proved themselves, and the server is to offer its security layers.
     is_established: bool,
@@ -37,12 +38,6 @@ impl Handshake {
         let token = token.map(|token| token.to_vec()).filter(|token| !token.is_empty());
         let token = token.ok_or("Kerberos: there is no first token")?;
         Ok((Handshake { context, is_established: false }, token))
-    }
-
-    /// Responds to a token of the server.
-    pub(super) fn step(&mut self, token: &[u8]) -> SaslStep {
-        let step = if self.is_established { self.choose_layer(token) } else { self.establish(token) };
-        step.unwrap_or_else(SaslStep::Failed)
     }
 
     fn establish(&mut self, token: &[u8]) -> Result<SaslStep, String> {
@@ -71,6 +66,13 @@ impl Handshake {
         // Without an identity to act for: the client is its principal.
         let choice = self.context.wrap(false, &CHOICE).map_err(|error| describe(&error))?;
         Ok(SaslStep::LastToken(choice.to_vec()))
+    }
+}
+
+impl Exchange for Handshake {
+    fn step(&mut self, token: &[u8]) -> SaslStep {
+        let step = if self.is_established { self.choose_layer(token) } else { self.establish(token) };
+        step.unwrap_or_else(SaslStep::Failed)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The laws of DIGEST-MD5, for any token of a server.
 
+use super::Exchange;
 use super::digest::{DigestMd5, SaslDigest};
 use super::directives::{Directives, quoted};
 use crate::machine::SaslStep;
