@@ -131,7 +131,8 @@ fn lock_is_held_and_handed_over_with_tickets_also_while_the_kdc_is_down() {
         let guard = lock(&holder, &dir).lock().unwrap();
         let user = Acl::new(Permissions::ALL, "sasl", "app@ZK.TEST");
         assert!(acl::get(&server.connect_string(), &dir).contains(&user));
-        assert!(lock(&session(&server), &dir).try_lock().unwrap_err().is_access_denied());
+        let stranger = BlockingWriteLock::new(&session(&server), &dir).unwrap();
+        assert!(stranger.try_lock().unwrap_err().is_access_denied());
         let waiting = WriteLock::with_options(&waiter, &dir, acl_of_the_user(), ()).unwrap();
         assert!(!waiting.lock().unwrap());
 

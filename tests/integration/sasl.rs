@@ -84,7 +84,7 @@ fn lock_is_held_and_handed_over_under_the_acl_of_its_user() {
     assert!(acl::get(&server.connect_string(), &dir).contains(&user));
     let other = builder(&server.connect_string(), "other", "other").connect().unwrap();
     for stranger in [other, session(&server)] {
-        assert!(lock(&stranger, &dir).try_lock().unwrap_err().is_access_denied());
+        assert!(BlockingWriteLock::new(&stranger, &dir).unwrap().try_lock().unwrap_err().is_access_denied());
     }
     let waiting = WriteLock::with_options(&waiter, &dir, acl_of_the_user(), ()).unwrap();
     assert!(!waiting.lock().unwrap());
