@@ -15,7 +15,7 @@ impl<C> Machine<C> {
     pub(super) fn open(&mut self, now: Moment) {
         self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
         self.frames = Frames::new(self.config.max_frame);
-        (self.first_token, self.failure) = (None, None);
+        self.first_token = None;
         self.actions.push_back(Action::Open);
     }
 
