@@ -30,6 +30,8 @@ mod distributed;
 mod electing;
 mod ensemble;
 mod faults;
+#[cfg(feature = "kerberos")]
+mod kerberos;
 mod kit;
 mod lease;
 mod listening;
@@ -41,6 +43,8 @@ mod recoverable;
 mod reentrant;
 mod revoking;
 mod running_once;
+#[cfg(feature = "sasl")]
+mod sasl;
 mod semaphores;
 mod servers;
 mod sharing;
