@@ -627,6 +627,25 @@ mod tests {
         assert_eq!(received, [(0, true), (4 + 45, false)]);
     }
 
+    /// A KDC that does not answer must not hold up the servers whose tickets are known.
+    #[test]
+    fn next_address_is_tried_beside_one_whose_token_is_missing() {
+        let (_poll, mut io) =
+            io(&["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()], Duration::from_secs(30));
+        let NextServer::Try(first) = io.next_server() else { panic!("two addresses are known") };
+        io.add_preparing(first);
+        assert!(io.is_opening() && io.opens_another.is_some());
+        let NextServer::Try(second) = io.next_server() else { panic!("one is left") };
+        io.add_preparing(second);
+        assert_eq!((io.opens_another, io.next_server()), (None, NextServer::Nothing));
+        io.take_preparing(first.server);
+        io.opening_failed(first, "no ticket".to_owned());
+        assert!(io.is_preparing(second.server) && !io.machine.as_ref().unwrap().has_actions());
+        io.take_preparing(second.server);
+        io.opening_failed(second, "no ticket".to_owned());
+        assert!(!io.is_opening() && io.servers.outcomes().contains("127.0.0.1:2 (no ticket)"));
+    }
+
     #[test]
     fn call_wakes_the_io_thread_only_for_an_earlier_deadline() {
         let (_poll, mut io) = io(&["127.0.0.1:1".to_owned()], Duration::from_secs(30));

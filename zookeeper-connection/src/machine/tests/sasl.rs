@@ -262,7 +262,11 @@ fn long_tokens_of_either_side_end_the_attempt() {
 #[test]
 fn frames_that_are_no_answer_end_the_attempt() {
     for wrong in [
-        |scripted: &mut Scripted| scripted.reply(77, 0, &Reply::Done),
+        |scripted: &mut Scripted| {
+            let mut of_another_request = Vec::new();
+            encode_sasl_token(77, Some(b"challenge"), &mut of_another_request);
+            scripted.machine.received(scripted.now, &of_another_request);
+        },
         |scripted: &mut Scripted| scripted.reply(XID_PING, 0, &Reply::Done),
         |scripted: &mut Scripted| scripted.reply(scripted.machine.awaited_token().unwrap(), 0, &Reply::Done),
         |scripted: &mut Scripted| refuse(scripted, -112),
