@@ -1,10 +1,10 @@
 //! SASL: a client proves who it is, before anything else on each connection.
 //!
 //! ZooKeeper's servers have one mechanism each, by their configuration, and never name it: GSSAPI, which is Kerberos
-//! ([`gss`]), or DIGEST-MD5 ([`digest`]). The [machine](crate::machine) carries tokens in both directions, and bounds
+//! (`gss`), or DIGEST-MD5 (`digest`). The [machine](crate::machine) carries tokens in both directions, and bounds
 //! their number, their length and the time of the exchange. What is in them is known here.
 //!
-//! The first token of a connection is made [before](authenticator) its transport is opened. A client that cannot
+//! The first token of a connection is made before its transport is opened. A client that cannot
 //! authenticate must not send a connect request, because that renews a session whose locks it may no longer own.
 
 mod authenticator;
