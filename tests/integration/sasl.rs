@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, LockError, LockOptions, Permissions, Session, SessionBuilder, SessionState, Wait,
+    Acl, BlockingWriteLock, LockError, LockOptions, Permissions, Session, SessionBuilder, SessionState,
     WriteLock,
 };
 
@@ -52,7 +52,7 @@ fn assert_refused(servers: &str, user: &str, password: &str) {
     for replaces in [false, true] {
         let begun = Instant::now();
         let builder = builder(servers, user, password).replace_lost_sessions(replaces);
-        let error = builder.wait_for_server(Wait::forever()).connect().unwrap_err();
+        let error = builder.wait_for_server(deadline()).connect().unwrap_err();
         assert!(begun.elapsed() < scaled(Duration::from_secs(5)), "{user}: {:?}", begun.elapsed());
         assert!(matches!(error, LockError::CredentialsRefused { .. }), "{user}: {error:?}");
         assert!(error.to_string().contains("SASL"), "{error}");
