@@ -2,7 +2,7 @@
 //!
 //! A [`Connection`] is one session, on one server of the list at a time. It makes calls, sets watches that
 //! survive reconnects, and reports honestly: a call whose reply was lost says so. It has one thread, and others for as long as
-//! names are resolved or, with TLS, changed files are read.
+//! names are resolved, Kerberos tickets are fetched or, with TLS, changed files are read.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -62,12 +62,13 @@
 //!
 //! # What it does not do
 //! It repeats no call, opens no second session when one is lost, and has no recipe. The package
-//! `zookeeper-recipes-lock` has locks and elections on it. It speaks no SASL, reads and sets no ACLs of znodes
+//! `zookeeper-recipes-lock` has locks and elections on it. It reads and sets no ACLs of znodes
 //! that exist, and does not reconfigure ensembles.
 //!
 //! # What servers see
 //! Beside the session, a second connection for a moment, once for each server: it learns the server's minimum session
-//! timeout, and from that its tick, which [`Granted::report_delay`] depends on. [`ConnectionOptions::max_tick`] is what counts
+//! timeout, and from that its tick, which [`Granted::report_delay`] depends on. A client that uses SASL does not authenticate
+//! there, and leaves that session to end by itself. [`ConnectionOptions::max_tick`] is what counts
 //! until that is known. Log lines have the target of [`ConnectionOptions::log_target`], and are written by another thread.
 //!
 //! # Stability

@@ -105,6 +105,7 @@ fn server_name(name: &ServerName) -> Result<Name, Error> {
 fn describe(error: &Error) -> String {
     let text = error.to_string();
     let text = text.replace("Unspecified GSS failure.  Minor code may provide more information", "");
+    let text = text.replace("(Success)", "");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&text);
     format!("Kerberos: {text}")
