@@ -199,7 +199,7 @@ impl SessionBuilder {
     ///
     /// A server that refuses the user is left for another one. When all have refused, the error is
     /// [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a session that is established is lost. A server
-    /// that does not use SASL is never used without it. The password is never sent nor logged, but whoever reads the
+    /// that does not use SASL is never used without it. The password is never sent nor logged, but those who read the
     /// connection can try passwords: use [TLS](SessionBuilder::tls).
     #[cfg(feature = "sasl")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
