@@ -23,7 +23,7 @@ use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
 use crate::support::server::{Server, ServerOptions};
 use crate::support::test_server::{self, TestKdc};
-use crate::support::wait::{deadline, eventually, scaled};
+use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 
 /// The variable with a directory of the child process's own.
 const DIR: &str = "ZK_TEST_KERBEROS_DIR";
@@ -181,7 +181,10 @@ fn lock_outlives_its_ticket_but_not_the_connection() {
     in_a_realm("lock_outlives_its_ticket_but_not_the_connection", |realm| {
         let server = Server::published(&realm.options());
         let relay = Relay::to(server.connect_string());
-        realm.kdc.max_ticket_life("app", Duration::from_secs(2)).unwrap();
+        // The first exchange of a server is slow.
+        realm.log_in("app");
+        assert_locks(&connect(&server.connect_string()));
+        realm.kdc.max_ticket_life("app", Duration::from_secs(4)).unwrap();
         realm.log_in("app");
         let timeout = scaled(Duration::from_secs(4));
         let builder = builder(&relay.connect_string()).session_timeout(timeout);
@@ -249,13 +252,19 @@ fn rolling_restart_without_a_kdc_costs_no_lock() {
         let addresses = [ensemble.connect_string_of(0), ensemble.connect_string_of(1)];
         let servers = format!("{},localhost:{}", addresses.join(","), named.port());
         let builder = builder(&servers).session_timeout(Duration::from_secs(10));
-        let holders = [(); 3].map(|()| {
+        // A session that has not needed the ticket for the third server.
+        let first = eventually_some("a session is on another server", || {
+            realm.log_in("app");
             let session = builder.clone().connect().unwrap();
-            let guard = lock(&session, &unique_dir("kerberos-rolling")).lock().unwrap();
-            (session, guard)
+            (!realm.has_ticket("localhost")).then_some(session)
         });
         eventually("tickets are fetched", || {
             ["127.0.0.1", "localhost"].iter().all(|host| realm.has_ticket(host))
+        });
+        let sessions = [first, builder.clone().connect().unwrap(), builder.connect().unwrap()];
+        let holders = sessions.map(|session| {
+            let guard = lock(&session, &unique_dir("kerberos-rolling")).lock().unwrap();
+            (session, guard)
         });
         realm.kdc.stop().unwrap();
         for index in 0..3 {

@@ -1,9 +1,10 @@
 //! SASL with DIGEST-MD5 at real servers.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, LockError, LockOptions, Permissions, Session, SessionBuilder, SessionState, Wait,
+    Acl, BlockingWriteLock, LockError, LockOptions, Permissions, Session, SessionBuilder, SessionState,
     WriteLock,
 };
 
@@ -52,7 +53,7 @@ fn assert_refused(servers: &str, user: &str, password: &str) {
     for replaces in [false, true] {
         let begun = Instant::now();
         let builder = builder(servers, user, password).replace_lost_sessions(replaces);
-        let error = builder.wait_for_server(Wait::forever()).connect().unwrap_err();
+        let error = builder.wait_for_server(deadline()).connect().unwrap_err();
         assert!(begun.elapsed() < scaled(Duration::from_secs(5)), "{user}: {:?}", begun.elapsed());
         assert!(matches!(error, LockError::CredentialsRefused { .. }), "{user}: {error:?}");
         assert!(error.to_string().contains("SASL"), "{error}");
@@ -141,4 +142,24 @@ fn session_without_sasl_is_lost_when_the_server_requires_it_and_one_with_sasl_go
     assert!(next.try_lock_for(deadline()).unwrap().is_some(), "the znode of the former holder is deleted");
     assert!(kept_guard.is_owner(), "{:?}", kept_guard.loss());
     kept_guard.unlock().unwrap();
+}
+
+#[test]
+fn session_is_lost_when_the_server_refuses_its_user_and_its_lock_is_free_after_that() {
+    let server = Server::published(&options());
+    let timeout = scaled(Duration::from_secs(4));
+    let holder =
+        builder(&server.connect_string(), "ada", "secret").session_timeout(timeout).connect().unwrap();
+    let dir = unique_dir("sasl-refused");
+    let guard = BlockingWriteLock::new(&holder, &dir).unwrap().lock().unwrap();
+    let jaas = server.dir().join("jaas.conf");
+    let text = fs::read_to_string(&jaas).unwrap();
+    server.stop();
+    fs::write(&jaas, text.replace("\"secret\"", "\"another\"")).unwrap();
+    server.restart();
+    eventually("the session is lost", || holder.state() == SessionState::Lost);
+    assert!(!guard.is_owner());
+    let other = builder(&server.connect_string(), "other", "other").connect().unwrap();
+    let next = BlockingWriteLock::new(&other, &dir).unwrap();
+    assert!(next.try_lock_for(deadline()).unwrap().is_some(), "the znode of the former holder is deleted");
 }

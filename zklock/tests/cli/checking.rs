@@ -218,6 +218,9 @@ fn user_of_sasl_may_and_wrong_passwords_are_77() {
     let mut by_variable = run_with(&[]);
     by_variable.env("ZK_SASL", "digest-md5:ada:secret:word");
     run(by_variable).assert_succeeded();
+    let ended = doctor(&connect, &file);
+    assert!(ended.out.contains("authenticates by SASL (DIGEST-MD5) as ada"), "{ended:?}");
+    assert!(ended.code == 0 && ended.out.ends_with("all is well\n"), "{ended:?}");
 
     run(run_with(&[])).assert_failed(77, "requires SASL authentication");
     for login in ["ada:pass-phrase", "nobody:pass-phrase"] {
@@ -241,7 +244,7 @@ fn tickets_of_the_environment_are_used() {
     let server = Server::published(&options().kerberos(&kdc).require_sasl());
     let keytab = kdc.keytab("app").unwrap();
     let zklock = |args: &[&str]| {
-        let args = [args, &["--sasl", "kerberos", "--session-timeout", "4s"]].concat();
+        let args = [&["--sasl", "kerberos", "--session-timeout", "4s"], args].concat();
         let mut zklock = command(&server.connect_string(), &args);
         zklock
             .env("KRB5_CONFIG", kdc.krb5_conf())
@@ -257,5 +260,12 @@ fn tickets_of_the_environment_are_used() {
     let mut doctor = zklock(&["doctor"]);
     doctor.env("KRB5_CLIENT_KTNAME", &keytab);
     let ended = run(doctor);
-    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.out.contains("authenticates by SASL (Kerberos) as app@ZK.TEST"), "{ended:?}");
+    assert!(ended.code == 0 && ended.out.ends_with("all is well\n"), "{ended:?}");
+
+    let wrong_keytab = options().kerberos_as("zookeeper/127.0.0.1", &kdc, &keytab);
+    let refusing = Server::published(&wrong_keytab);
+    let mut refused = zklock(&["run", "/locks/a", "--connect", &refusing.connect_string(), "--", "true"]);
+    refused.env("KRB5_CLIENT_KTNAME", &keytab);
+    run(refused).assert_failed(77, "the servers refuse the authentication by SASL");
 }
