@@ -106,6 +106,10 @@
 //! # Features
 //! None is on by default.
 //! - `tls`: encrypted connections, by rustls with the `CryptoProvider` of the process, or `ring` if there is none.
+//! - `sasl`: authentication by SASL with DIGEST-MD5: [`SessionBuilder::sasl_digest`].
+//! - `kerberos`: `sasl`, and Kerberos by the system's library: [`SessionBuilder::kerberos`]. A build needs its headers and
+//!   libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel clang-devel`), and a program the library
+//!   (`libgssapi-krb5-2`; `krb5-libs`).
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command and a clock that a test
 //!   sets.
 //!
@@ -123,7 +127,10 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without some feature, what it adds cannot be linked to. With all of them, each link is checked.
-#![cfg_attr(not(all(feature = "tls", feature = "test-util")), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(
+    not(all(feature = "tls", feature = "kerberos", feature = "test-util")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 #![forbid(unsafe_code)]
 #![warn(
     missing_docs,
@@ -195,6 +202,9 @@ pub use session::{Session, SessionBuilder, SessionState};
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use zookeeper_connection::TlsConfig;
+#[cfg(feature = "kerberos")]
+#[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
+pub use zookeeper_connection::{KerberosConfig, KerberosTicket};
 
 pub use time::Moment;
 pub use wait::{CancelToken, Wait};

@@ -60,6 +60,7 @@ pub enum LockError {
     /// A server refused this client for its credentials:
     /// - It does not know the scheme of a credential of
     ///   [`SessionBuilder::auth`](crate::SessionBuilder::auth), or the credential is wrong.
+    /// - No server accepts the authentication by SASL (`SessionBuilder::sasl_digest`, `SessionBuilder::kerberos`).
     /// - It demands an authentication, by SASL or another of its `enforce.auth.schemes`, and no
     ///   server of the list answered without one.
     #[error("connect to {servers}: {reason}")]

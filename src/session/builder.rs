@@ -5,6 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zookeeper_connection::Credential;
+#[cfg(feature = "kerberos")]
+use zookeeper_connection::KerberosConfig;
+#[cfg(feature = "sasl")]
+use zookeeper_connection::SaslDigest;
 #[cfg(feature = "tls")]
 use zookeeper_connection::TlsConfig;
 
@@ -49,6 +53,10 @@ pub struct SessionBuilder {
     credentials: Vec<Credential>,
     creates_chroot: bool,
     event_hook: Option<Hook>,
+    #[cfg(feature = "sasl")]
+    sasl_digest: Option<SaslDigest>,
+    #[cfg(feature = "kerberos")]
+    kerberos: Option<KerberosConfig>,
     #[cfg(feature = "tls")]
     tls: Option<TlsConfig>,
 }
@@ -75,6 +83,10 @@ impl SessionBuilder {
             credentials: Vec::new(),
             creates_chroot: false,
             event_hook: None,
+            #[cfg(feature = "sasl")]
+            sasl_digest: None,
+            #[cfg(feature = "kerberos")]
+            kerberos: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -182,6 +194,35 @@ impl SessionBuilder {
         SessionBuilder { creates_chroot: create, ..self }
     }
 
+    /// Authenticates by SASL with DIGEST-MD5: before anything else, on every connection, and also on a session that
+    /// replaces a lost one. Credentials of [`auth`](SessionBuilder::auth) come after it.
+    ///
+    /// A server that refuses the user is left for another one. When all have refused, the error is
+    /// [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a session that is established is lost. A server
+    /// that does not use SASL is never used without it. The password is never sent nor logged, but those who read the
+    /// connection can try passwords: use [TLS](SessionBuilder::tls).
+    #[cfg(feature = "sasl")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
+    pub fn sasl_digest(self, user: impl Into<String>, password: impl Into<String>) -> SessionBuilder {
+        let login = SaslDigest { user: user.into(), password: password.into() };
+        SessionBuilder { sasl_digest: Some(login), ..self }
+    }
+
+    /// Authenticates by SASL with Kerberos: before anything else, on every connection, and also on a session that replaces
+    /// a lost one. Credentials of [`auth`](SessionBuilder::auth) come after it.
+    ///
+    /// Without a ticket, no connection is opened: [`connect`](SessionBuilder::connect) tries again until its wait ends, and a
+    /// session that is established until it has expired. The tickets for all servers are fetched
+    /// ahead, so a connection that is lost is replaced without a KDC. A server that refuses the ticket is left for
+    /// another one. When all have refused, the error is
+    /// [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a session that is established is lost. A server
+    /// that does not use SASL is never used without it.
+    #[cfg(feature = "kerberos")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
+    pub fn kerberos(self, kerberos: KerberosConfig) -> SessionBuilder {
+        SessionBuilder { kerberos: Some(kerberos), ..self }
+    }
+
     /// Encrypts the connection with TLS.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
@@ -214,12 +255,12 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::LockError::InvalidArgument): the connect string is malformed,
-    ///   the timeout is shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, or a
-    ///   file of the TLS configuration is not usable.
+    ///   the timeout is shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, a
+    ///   file of the TLS configuration is not usable, or SASL is to use both DIGEST-MD5 and Kerberos.
     /// - [`Connect`](crate::LockError::Connect): no server served in time. The message has the
     ///   outcome for each server.
     /// - [`CredentialsRefused`](crate::LockError::CredentialsRefused): a server refused a
-    ///   credential of [`auth`](SessionBuilder::auth), or the servers demand one.
+    ///   credential of [`auth`](SessionBuilder::auth), or the servers refuse the authentication by SASL, or demand one.
     /// - [`NotZooKeeper`](crate::LockError::NotZooKeeper): the servers are those of ClickHouse Keeper.
     /// - [`AccessDenied`](crate::LockError::AccessDenied) with the path of the znode below which the
     ///   chroot cannot be created, and [`Server`](crate::LockError::Server) or
@@ -259,6 +300,14 @@ impl SessionBuilder {
         options.jute_max_buffer = self.jute_max_buffer;
         options.connection.credentials = self.credentials;
         options.connection.max_tick = self.max_tick;
+        #[cfg(feature = "sasl")]
+        {
+            options.connection.sasl_digest = self.sasl_digest;
+        }
+        #[cfg(feature = "kerberos")]
+        {
+            options.connection.kerberos = self.kerberos;
+        }
         #[cfg(feature = "tls")]
         {
             options.connection.tls = self.tls;

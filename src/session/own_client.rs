@@ -50,7 +50,7 @@ impl OwnClient {
     /// # Errors
     /// - `Connect` with the outcome for each server.
     /// - `CredentialsRefused`, `NotZooKeeper`, `Cancelled`.
-    /// - `InvalidArgument` for files of the TLS configuration that are not usable.
+    /// - `InvalidArgument` for files of the TLS configuration that are not usable, and for two mechanisms of SASL.
     /// - `Thread` if the I/O thread, or what it needs, cannot be made.
     pub(super) fn connect(options: &OwnOptions, wait: &Wait) -> Result<Arc<OwnClient>> {
         let begun = Instant::now();
@@ -83,6 +83,9 @@ fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
         ConnectError::InvalidChroot { path, rule } => LockError::InvalidPath { path, rule },
         ConnectError::InvalidTls { rule } => {
             LockError::InvalidArgument { argument: "TLS configuration", rule }
+        }
+        ConnectError::InvalidSasl { rule } => {
+            LockError::InvalidArgument { argument: "SASL configuration", rule }
         }
         ConnectError::Unreachable { tried } => LockError::Connect { tried, timeout },
         ConnectError::CredentialsRefused { servers, reason } => {
@@ -185,6 +188,7 @@ mod tests {
                 "invalid path 'a': a rule",
             ),
             (ConnectError::InvalidTls { rule: rule() }, "invalid TLS configuration: the rule"),
+            (ConnectError::InvalidSasl { rule: rule() }, "invalid SASL configuration: the rule"),
             (ConnectError::Unreachable { tried: servers() }, "could be reached within 7s"),
             (
                 ConnectError::CredentialsRefused { servers: servers(), reason: "why" },

@@ -11,6 +11,14 @@ use crate::support::server;
 const VARIABLE: &str = "ZK_TEST_CHILD";
 const PREFIX: &str = "child: ";
 
+/// In a child whose standard input is a pipe: has it end with the parent's process.
+pub fn end_with_the_input() {
+    thread::spawn(|| {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        process::exit(1);
+    });
+}
+
 /// The process; it is killed when this is dropped, also when the test fails.
 pub struct ChildTest {
     child: Child,
@@ -22,10 +30,7 @@ impl ChildTest {
     /// The child ends with the parent's process.
     pub fn arguments() -> Option<(String, String)> {
         let arguments = env::var(VARIABLE).ok()?;
-        thread::spawn(|| {
-            let _ = io::copy(&mut io::stdin(), &mut io::sink());
-            process::exit(1);
-        });
+        end_with_the_input();
         let (connect_string, dir) = arguments.split_once(' ').expect("written by a test");
         Some((connect_string.to_owned(), dir.to_owned()))
     }

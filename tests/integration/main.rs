@@ -31,6 +31,8 @@ mod electing;
 mod ensemble;
 mod faults;
 mod futures;
+#[cfg(feature = "kerberos")]
+mod kerberos;
 mod kit;
 mod lease;
 mod listening;
@@ -42,6 +44,8 @@ mod recoverable;
 mod reentrant;
 mod revoking;
 mod running_once;
+#[cfg(feature = "sasl")]
+mod sasl;
 mod semaphores;
 mod servers;
 mod sharing;

@@ -4,12 +4,14 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, Session};
-use zookeeper_test_server::{Relay, ServerOptions, TestEnsemble, TestServer};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, LossReason, Session};
+use zookeeper_test_server::{Relay, ServerOptions, TestEnsemble, TestKdc, TestServer};
 
 use crate::support::test_server::java::{class_path_in, java_in};
+use crate::support::test_server::kdc::Programs;
 use crate::support::wait::{deadline, eventually, scaled};
 
 #[test]
@@ -46,6 +48,73 @@ fn published_ensemble_elects_another_leader() {
     eventually("the data are removed", || !dirs.iter().any(|dir| dir.exists()));
 }
 
+/// Runs a program as a user of the realm does, and returns whether it succeeds.
+fn succeeds(kdc: &TestKdc, program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).env("KRB5_CONFIG", kdc.krb5_conf()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().unwrap().success()
+}
+
+#[test]
+fn published_kdc_issues_tickets_until_it_is_stopped_or_paused() {
+    let kdc = TestKdc::start().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().join("cache");
+    let [cache_name, keytab] =
+        [cache.clone(), kdc.keytab("app").unwrap()].map(|path| path.display().to_string());
+    let kinit = ["kinit", "-k", "-t", &keytab, "-c", &cache_name, "app"];
+    let server = ["-c", &cache_name, "zookeeper/127.0.0.1"];
+    let ticket_lives = || succeeds(&kdc, "klist", &["-s", &cache_name]);
+    kdc.kinit("app", &cache).unwrap();
+    assert!(ticket_lives() && succeeds(&kdc, "kvno", &server), "{}", kdc.log());
+
+    kdc.max_ticket_life("app", Duration::from_secs(1)).unwrap();
+    kdc.kinit("app", &cache).unwrap();
+    eventually("the ticket has expired", || !ticket_lives());
+
+    kdc.pause().unwrap();
+    assert!(!succeeds(&kdc, "timeout", &[&["1"], &kinit[..]].concat()));
+    kdc.resume();
+    assert!(succeeds(&kdc, "timeout", &[&["30"], &kinit[..]].concat()));
+
+    kdc.stop().unwrap();
+    assert!(kdc.pid().is_none());
+    let error = kdc.kinit("app", &cache).unwrap_err();
+    assert!(error.to_string().contains("Cannot contact any KDC"), "{error}");
+    kdc.restart().unwrap();
+    assert!(kdc.restart().is_err(), "it runs already");
+    kdc.kinit("other", &cache).unwrap();
+
+    let error = kdc.keytab("a@b@c").unwrap_err();
+    assert!(error.to_string().contains("Malformed"), "{error}");
+    let (process, krb5_conf) = (format!("/proc/{}", kdc.pid().unwrap()), kdc.krb5_conf());
+    drop(kdc);
+    assert!(!Path::new(&process).exists() && !krb5_conf.exists());
+}
+
+#[test]
+fn published_servers_with_either_mechanism_require_sasl() {
+    let kdc = TestKdc::start().unwrap();
+    let wrong_keytab = kdc.keytab("app").unwrap();
+    let options = ServerOptions::new().require_sasl();
+    let options = [
+        options.clone().sasl_users([("ada", "\"secret\\")]),
+        options.clone().kerberos(&kdc),
+        options.kerberos_as("zookeeper/127.0.0.1", &kdc, wrong_keytab),
+    ];
+    for options in options {
+        let server = TestServer::start_with(&options).unwrap();
+        let error = Session::connect(&server.connect_string(), deadline()).unwrap_err();
+        assert!(matches!(error, LockError::CredentialsRefused { .. }), "{error:?}");
+        server.stop().unwrap();
+        server
+            .reconfigure("sessionRequireClientSASLAuth=true", "sessionRequireClientSASLAuth=false")
+            .unwrap();
+        server.restart().unwrap();
+        Session::connect(&server.connect_string(), deadline()).unwrap().close();
+    }
+}
+
 #[test]
 fn missing_installation_is_named_with_its_remedy() {
     let empty = tempfile::tempdir().unwrap();
@@ -54,6 +123,7 @@ fn missing_installation_is_named_with_its_remedy() {
         (java_in(home, nothing).map(drop), "default-jre-headless"),
         (class_path_in(home, empty.path()).map(drop), "ZOOKEEPER_HOME="),
         (class_path_in(None, empty.path()).map(drop), "libzookeeper-java"),
+        (Programs::find_in(&[empty.path().to_owned()]).map(drop), "krb5-kdc krb5-admin-server krb5-user"),
     ];
     for (error, remedy) in errors {
         let error = error.unwrap_err();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::panics;
 use super::server::{Server, ServerOptions};
-use super::test_server::TestEnsemble;
+use super::test_server::{self, TestEnsemble};
 
 /// An ensemble whose failure is the test's.
 #[derive(Debug)]
@@ -23,7 +23,12 @@ impl Ensemble {
 
     /// Starts `size` servers with these options and returns once all of them serve.
     pub fn with(size: usize, options: &ServerOptions) -> Self {
-        Self::of(TestEnsemble::start_with(size, &options.published()))
+        Self::published(size, &options.published())
+    }
+
+    /// Starts `size` servers with the published options.
+    pub fn published(size: usize, options: &test_server::ServerOptions) -> Self {
+        Self::of(TestEnsemble::start_with(size, options))
     }
 
     /// Starts `size` servers whose links to each other can be stalled.

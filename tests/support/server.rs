@@ -53,7 +53,8 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    pub(super) fn published(&self) -> test_server::ServerOptions {
+    /// Returns the published options, with the time that a server may take to start on this machine.
+    pub fn published(&self) -> test_server::ServerOptions {
         let timeouts = [self.min_session_timeout_ms, self.max_session_timeout_ms];
         let [min, max] = timeouts.map(Duration::from_millis);
         let mut options = test_server::ServerOptions::new()
@@ -97,9 +98,14 @@ impl Server {
 
     /// Starts a server with these options and returns once it serves.
     pub fn with(options: ServerOptions) -> Self {
+        Self::published(&options.published())
+    }
+
+    /// Starts a server with the published options.
+    pub fn published(options: &test_server::ServerOptions) -> Self {
         panics::watch();
         watchdog::watch_this_test(scaled(MAX_TEST));
-        let server = TestServer::start_with(&options.published());
+        let server = TestServer::start_with(options);
         Self(Arc::new(server.unwrap_or_else(|error| panic!("{error}"))))
     }
 

@@ -113,7 +113,7 @@ The command:
   but SIGUSR1 and SIGUSR2 end the wait. The lock is released when the command has ended. A 'zklock run'
   in the command for the same lock would wait for itself, and is refused, unless ZKLOCK_PATH is unset or
   names another lock that was taken in between. The command gets the environment of zklock, so also
-  ZK_AUTH and ZK_CERT_KEY_PASSWORD if they are set.
+  ZK_AUTH, ZK_SASL and ZK_CERT_KEY_PASSWORD if they are set.
 
 The terminal:
   In the foreground, the command has the terminal as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.

@@ -9,6 +9,7 @@ use clap::Args;
 use zookeeper_recipes_lock::{Session, SessionBuilder, TlsConfig, Wait};
 
 use crate::failure::{CONFIG, Failure, USAGE};
+use crate::sasl::SaslArgs;
 use crate::spans::parse_duration;
 
 /// The longest wait for the first server, unless the session timeout is shorter.
@@ -56,6 +57,8 @@ pub(crate) struct ConnectionArgs {
     /// A file of identities, one a line. They are added to that of --auth or ZK_AUTH
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     auth_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) sasl: SaslArgs,
     /// Encrypts the connection. The options below imply it
     #[arg(long, global = true, hide_short_help = true)]
     tls: bool,
@@ -80,7 +83,7 @@ impl ConnectionArgs {
         // Such a text has a password, and other messages would show it.
         if self.connect.contains('@') {
             let message = "the connect string has an '@': it is HOST:PORT,...[/CHROOT], and credentials are those of \
-                           --auth, --auth-file or ZK_AUTH";
+                           --auth or --sasl, or in a file or the environment";
             return Err(Failure::new(USAGE, message));
         }
         if let Some((scheme, _)) = self.connect.split_once("://") {
@@ -93,7 +96,7 @@ impl ConnectionArgs {
     /// The settings of a session on these servers.
     ///
     /// # Errors
-    /// An identity, the file of identities, or that of the key's password cannot be used.
+    /// An identity, the file of identities, the mechanism of SASL, or the file of the key's password cannot be used.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
         let mut builder = Session::builder(servers)
             .session_timeout(self.session_timeout)
@@ -106,6 +109,7 @@ impl ConnectionArgs {
         for Identity { scheme, credential } in self.identities()? {
             builder = builder.auth(scheme, credential);
         }
+        builder = self.sasl.apply(builder, None)?;
         Ok(match self.tls_config()? {
             Some(tls) => builder.tls(tls),
             None => builder,
@@ -184,7 +188,7 @@ impl ConnectionArgs {
 
 /// A text that no message may show. clap shows each argument that it cannot parse, so it parses anything.
 #[derive(Clone)]
-struct Secret(String);
+pub(crate) struct Secret(pub(crate) String);
 
 impl std::str::FromStr for Secret {
     type Err = std::convert::Infallible;

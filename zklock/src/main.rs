@@ -19,6 +19,7 @@ mod queue;
 mod reap;
 mod revoke;
 mod run;
+mod sasl;
 mod spans;
 mod stderr;
 mod watching;

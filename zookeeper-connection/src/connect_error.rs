@@ -26,6 +26,12 @@ pub enum ConnectError {
         /// The rule that it breaks.
         rule: String,
     },
+    /// The configuration of SASL contradicts itself; nothing was sent.
+    #[error("invalid SASL configuration: {rule}")]
+    InvalidSasl {
+        /// The rule that it breaks.
+        rule: String,
+    },
     /// No server served before the deadline.
     #[error("no ZooKeeper server could be reached, check the connect string and the servers; tried {tried}")]
     Unreachable {

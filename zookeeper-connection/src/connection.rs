@@ -39,6 +39,11 @@ use crate::driver::{self, IoThread, WAKER};
 use crate::exchange::{Exchange, exchange};
 use crate::machine::{Config, Machine, SessionLoss};
 use crate::resolver::{self, NameService, Resolver};
+#[cfg(feature = "kerberos")]
+use crate::sasl::KerberosConfig;
+#[cfg(feature = "sasl")]
+use crate::sasl::SaslDigest;
+use crate::sasl::{Authenticator, Mechanism};
 use crate::servers::Servers;
 use crate::shared::{ContactState, Io, PollHandle, Shared};
 use crate::support::lock_order;
@@ -65,6 +70,14 @@ pub struct ConnectionOptions {
     pub session_timeout: Duration,
     /// Presented on every connection before anything else.
     pub credentials: Vec<Credential>,
+    /// The user of an authentication by SASL with DIGEST-MD5, before the credentials.
+    #[cfg(feature = "sasl")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
+    pub sasl_digest: Option<SaslDigest>,
+    /// The authentication by SASL with Kerberos, before the credentials. Only one of the two may be set.
+    #[cfg(feature = "kerberos")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
+    pub kerberos: Option<KerberosConfig>,
     /// The encryption, if there is to be one.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
@@ -81,6 +94,8 @@ pub struct ConnectionOptions {
     /// The target of the log lines. `zookeeper_connection` by default.
     pub log_target: &'static str,
     pub(crate) names: NameService,
+    #[cfg(test)]
+    pub(crate) mechanism: Option<Mechanism>,
 }
 
 impl ConnectionOptions {
@@ -90,6 +105,10 @@ impl ConnectionOptions {
         ConnectionOptions {
             session_timeout,
             credentials: Vec::new(),
+            #[cfg(feature = "sasl")]
+            sasl_digest: None,
+            #[cfg(feature = "kerberos")]
+            kerberos: None,
             #[cfg(feature = "tls")]
             tls: None,
             max_frame: DEFAULT_MAX_FRAME,
@@ -98,7 +117,31 @@ impl ConnectionOptions {
             barrier_paths: ["/zookeeper-connection-barrier", "/zookeeper-connection-barrier/none"],
             log_target: env!("CARGO_CRATE_NAME"),
             names: resolver::system(),
+            #[cfg(test)]
+            mechanism: None,
         }
+    }
+}
+
+impl ConnectionOptions {
+    /// The mechanism of SASL, if the client is to authenticate.
+    fn mechanism(&self) -> Result<Option<Mechanism>> {
+        #[cfg(test)]
+        if self.mechanism.is_some() {
+            return Ok(self.mechanism.clone());
+        }
+        #[cfg(feature = "kerberos")]
+        if let Some(kerberos) = &self.kerberos {
+            if self.sasl_digest.is_some() {
+                let rule = "it has DIGEST-MD5 and Kerberos, but servers use one mechanism".to_owned();
+                return Err(ConnectError::InvalidSasl { rule });
+            }
+            return Ok(Some(Mechanism::kerberos(kerberos.clone())));
+        }
+        #[cfg(feature = "sasl")]
+        return Ok(self.sasl_digest.clone().map(Mechanism::digest));
+        #[cfg(not(feature = "sasl"))]
+        Ok(None)
     }
 }
 
@@ -170,7 +213,11 @@ impl Connection {
             Some(Err(loss @ SessionLoss::ClickHouseKeeper)) => {
                 return Err(ConnectError::NotZooKeeper { servers: named(), reason: loss.reason() });
             }
-            Some(Err(loss @ (SessionLoss::CredentialsRefused | SessionLoss::AuthenticationRequired))) => {
+            Some(Err(
+                loss @ (SessionLoss::CredentialsRefused
+                | SessionLoss::SaslRefused
+                | SessionLoss::AuthenticationRequired),
+            )) => {
                 return Err(ConnectError::CredentialsRefused { servers: named(), reason: loss.reason() });
             }
             None if is_disconnected(cancelled) => return Err(ConnectError::Cancelled { servers: named() }),
@@ -186,9 +233,11 @@ impl Connection {
     ) -> Result<Connection> {
         let session_timeout = options.session_timeout;
         let (names_seed, machine_seed) = Uuid::new_v4().as_u64_pair();
+        let mechanism = options.mechanism()?;
         let config = Config {
             session_timeout,
             credentials: options.credentials.clone(),
+            sasl: mechanism.is_some(),
             max_frame: options.max_frame,
             barrier_paths: options.barrier_paths,
             seed: machine_seed,
@@ -209,7 +258,8 @@ impl Connection {
         let io_thread = IoThread {
             shared: Arc::clone(&shared),
             poll,
-            resolver: Resolver::new(Arc::clone(&options.names), waker),
+            resolver: Resolver::new(Arc::clone(&options.names), Arc::clone(&waker)),
+            authenticator: mechanism.map(|mechanism| Authenticator::new(mechanism, waker)),
             chroot: chroot.clone(),
             #[cfg(feature = "tls")]
             tls,

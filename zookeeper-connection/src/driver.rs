@@ -22,6 +22,7 @@ use crate::chroot::Chroot;
 use crate::machine::{Action, Event, SessionLoss};
 use crate::probe::{Probe, Progress};
 use crate::resolver::Resolver;
+use crate::sasl::{Authenticator, Prepared};
 use crate::servers::{Destination, NextServer};
 use crate::shared::{Actions, ContactState, Shared};
 use crate::support::{Outage, Repetition, logging, panics};
@@ -53,6 +54,12 @@ const PROBES_BEFORE_WARNING: u32 = 2;
 const MAX_ROUND_TRIP_DIVISOR: u32 = 6;
 const SLOW_PINGS_BEFORE_WARNING: u32 = 3;
 
+/// Tickets for all servers are fetched after a contact, delayed by up to this part of the session timeout, and then
+/// this often. A failure is logged this often for each server.
+const TICKETS_DELAY_DIVISOR: u32 = 8;
+const TICKETS_INTERVAL: Duration = Duration::from_secs(5 * 60);
+const MIN_TICKET_WARNING_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
 const BUFFER: usize = 64 * 1024;
 
 /// The memory of a longer queue of actions is freed.
@@ -72,6 +79,7 @@ pub(super) struct IoThread {
     pub(super) shared: Arc<Shared>,
     pub(super) poll: Poll,
     pub(super) resolver: Resolver,
+    pub(super) authenticator: Option<Authenticator>,
     pub(super) chroot: Chroot,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsClient>,
@@ -109,6 +117,10 @@ pub(super) struct ServerNotes {
     /// The longest tick of the servers, as far as it is known.
     longest_tick: Option<Duration>,
     contact: Repetition,
+    /// The time to fetch tickets for all servers.
+    tickets_due: Option<Moment>,
+    /// The servers for which there was no ticket.
+    no_ticket: HashMap<usize, Repetition>,
 }
 
 impl ServerNotes {
@@ -169,6 +181,7 @@ impl IoThread {
             let is_ready = |token| events.iter().any(|event| event.token() == token);
             self.wake_up(is_ready(LINK), &mut buffer);
             self.advance_probe(is_ready(PROBE));
+            self.fetch_tickets();
             self.mention_outage();
         }
     }
@@ -176,7 +189,8 @@ impl IoThread {
     fn sleep(&mut self, events: &mut Events) -> io::Result<()> {
         let to_probe = self.notes.to_probe.map(|(at, _)| at);
         let of_probe = self.notes.probe.as_ref().map(Probe::deadline).or(to_probe);
-        let others = [of_probe, self.notes.outage.deadline()].into_iter().flatten().min();
+        let others = [of_probe, self.notes.outage.deadline(), self.notes.tickets_due];
+        let others = others.into_iter().flatten().min();
         let until = self.shared.lock().fall_asleep(others);
         let time = until.map_or(Duration::ZERO, |until| until.since(SystemClock.now()));
         match self.poll.poll(events, Some(time.min(MAX_SLEEP))) {
@@ -189,11 +203,16 @@ impl IoThread {
     }
 
     fn wake_up(&mut self, link_is_ready: bool, buffer: &mut [u8]) {
-        let mut io = self.shared.lock();
-        while let Some((server, answer)) = self.resolver.next_answer() {
-            io.resolved(server, answer);
+        {
+            let mut io = self.shared.lock();
+            while let Some((server, answer)) = self.resolver.next_answer() {
+                io.resolved(server, answer);
+            }
+            io.wake_up(link_is_ready, buffer);
         }
-        io.wake_up(link_is_ready, buffer);
+        while let Some((server, answer)) = self.authenticator.as_mut().and_then(Authenticator::next_answer) {
+            self.on_prepared(server, answer);
+        }
     }
 
     // ---- actions
@@ -210,6 +229,7 @@ impl IoThread {
                     Action::Open => self.open(number),
                     // Done when the action was taken.
                     Action::Drop => {}
+                    Action::Challenge(token) => self.respond(number, &token),
                     Action::Event(event) => self.on_event(event, number),
                     Action::Reply(continuation, result) => {
                         self.contain("a continuation", || continuation.answered(result));
@@ -262,19 +282,95 @@ impl IoThread {
         for lookup in lookups {
             self.resolver.resolve(lookup);
         }
-        if let Some(target) = target {
-            self.open_to(target, number);
+        match (target, &mut self.authenticator) {
+            (Some(target), None) => self.open_to(target, None, number),
+            (Some(target), Some(authenticator)) => {
+                let host = {
+                    let mut io = self.shared.lock();
+                    io.add_preparing(target);
+                    io.servers.host(target.server).to_owned()
+                };
+                authenticator.prepare(target.server, host);
+            }
+            (None, _) => {}
         }
     }
 
-    fn open_to(&mut self, target: Destination, number: u64) {
+    /// The first token for a server has been made, or cannot be.
+    fn on_prepared(&mut self, server: usize, answer: Result<Prepared, String>) {
+        let (target, number) = {
+            let mut io = self.shared.lock();
+            (io.take_preparing(server), io.link_number)
+        };
+        match (target, answer) {
+            (Some(target), Ok(prepared)) => self.open_to(target, Some(prepared), number),
+            (Some(target), Err(why)) => self.shared.lock().opening_failed(target, why),
+            // The attempt was given up, or the ticket was fetched ahead.
+            (None, Ok(_)) => {}
+            (None, Err(why)) => self.warn_of_missing_ticket(server, &why),
+        }
+        let host = {
+            let io = self.shared.lock();
+            // Another address of the same server needs another token.
+            io.is_preparing(server).then(|| io.servers.host(server).to_owned())
+        };
+        if let (Some(authenticator), Some(host)) = (&mut self.authenticator, host) {
+            authenticator.prepare(server, host);
+        }
+    }
+
+    /// Fetches tickets for all servers when the time has come, so that none is needed from a KDC when the connection is
+    /// lost. Their tokens are not used.
+    fn fetch_tickets(&mut self) {
+        let now = SystemClock.now();
+        let Some(authenticator) = &mut self.authenticator else { return };
+        if self.notes.tickets_due.take_if(|due| *due <= now).is_none() {
+            return;
+        }
+        self.notes.tickets_due = Some(now.after(TICKETS_INTERVAL));
+        let hosts = {
+            let io = self.shared.lock();
+            // During an outage, the attempts fetch them.
+            if io.status.contact != ContactState::Connected {
+                return;
+            }
+            io.servers.hosts().map(str::to_owned).collect::<Vec<_>>()
+        };
+        for (server, host) in hosts.into_iter().enumerate() {
+            authenticator.prepare(server, host);
+        }
+    }
+
+    fn warn_of_missing_ticket(&mut self, server: usize, why: &str) {
+        let repetition = self.notes.no_ticket.entry(server).or_default();
+        if repetition.is_repeated(SystemClock.now(), MIN_TICKET_WARNING_INTERVAL) {
+            return;
+        }
+        let host = self.shared.lock().servers.host(server).to_owned();
+        logging::log!(
+            self.log_target,
+            Level::Warn,
+            "no ticket for ZooKeeper server {host}, so it cannot be used if the connection is lost: {why}"
+        );
+    }
+
+    /// Responds to a server's token, without the mutex.
+    fn respond(&mut self, number: u64, token: &[u8]) {
+        let sasl = self.shared.lock().take_exchange(number);
+        if let Some(mut sasl) = sasl {
+            let step = sasl.exchange.step(token);
+            self.shared.lock().respond(number, sasl, step);
+        }
+    }
+
+    fn open_to(&mut self, target: Destination, sasl: Option<Prepared>, number: u64) {
         // Without the mutex, as this may read files.
         let opened = self.connect(target, LINK);
         let late = {
             let mut io = self.shared.lock();
             match opened {
                 Ok(transport) if io.link_number == number => {
-                    io.add_opening(transport, target);
+                    io.add_opening(transport, target, sasl);
                     None
                 }
                 Err(why) if io.link_number == number => {
@@ -299,7 +395,7 @@ impl IoThread {
     #[cfg(feature = "tls")]
     fn security(&mut self, target: Destination) -> Result<Security, String> {
         let Some(tls) = &mut self.tls else { return Ok(None) };
-        let host = self.shared.lock().servers.host(target).to_owned();
+        let host = self.shared.lock().servers.host(target.server).to_owned();
         tls.target(&host).map(Some).map_err(|error| error.to_string())
     }
 
@@ -359,6 +455,10 @@ impl IoThread {
         if let Some(target) = target.filter(|target| !self.notes.knows(*target, fresh)) {
             let delay = self.probe_delay(fresh.session_timeout);
             self.notes.to_probe = Some((SystemClock.now().after(delay), target));
+        }
+        if self.authenticator.as_ref().is_some_and(Authenticator::needs_tickets) {
+            let delay = (fresh.session_timeout / TICKETS_DELAY_DIVISOR).mul_f64(self.random.f64());
+            self.notes.tickets_due = Some(SystemClock.now().after(delay));
         }
     }
 
@@ -515,7 +615,10 @@ impl IoThread {
         self.notes.unanswered += 1;
         let deadline = now.after(session_timeout / 4);
         match self.connect(target, PROBE) {
-            Ok(transport) => self.notes.probe = Some(Probe::new(transport, deadline)),
+            Ok(transport) => {
+                let closes = self.authenticator.is_none();
+                self.notes.probe = Some(Probe::new(transport, deadline, closes));
+            }
             Err(_) => self.probe_again(now),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Connection`] is one session, on one server of the list at a time. It makes calls, sets watches that
 //! survive reconnects, and reports honestly: a call whose reply was lost says so. It has one thread, and others for as long as
-//! names are resolved or, with TLS, changed files are read.
+//! names are resolved, Kerberos tickets are fetched or, with TLS, changed files are read.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -62,12 +62,13 @@
 //!
 //! # What it does not do
 //! It repeats no call, opens no second session when one is lost, and has no recipe. The package
-//! `zookeeper-recipes-lock` has locks and elections on it. It speaks no SASL, reads and sets no ACLs of znodes
+//! `zookeeper-recipes-lock` has locks and elections on it. It reads and sets no ACLs of znodes
 //! that exist, and does not reconfigure ensembles.
 //!
 //! # What servers see
 //! Beside the session, a second connection for a moment, once for each server: it learns the server's minimum session
-//! timeout, and from that its tick, which [`Granted::report_delay`] depends on. [`ConnectionOptions::max_tick`] is what counts
+//! timeout, and from that its tick, which [`Granted::report_delay`] depends on. A client that uses SASL does not authenticate
+//! there, and leaves that session to end by itself. [`ConnectionOptions::max_tick`] is what counts
 //! until that is known. Log lines have the target of [`ConnectionOptions::log_target`], and are written by another thread.
 //!
 //! # Stability
@@ -76,11 +77,18 @@
 //!
 //! # Features
 //! - `tls`: encrypted connections, by rustls with the `CryptoProvider` of the process, or `ring` if there is none.
+//! - `sasl`: authentication by SASL with DIGEST-MD5: [`ConnectionOptions::sasl_digest`].
+//! - `kerberos`: `sasl`, and Kerberos by the system's library: [`ConnectionOptions::kerberos`]. A build needs its headers and
+//!   libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel clang-devel`), and a program the library
+//!   (`libgssapi-krb5-2`; `krb5-libs`).
 //! - `test-util`: the servers' side of the protocol, for tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without some feature, what it adds cannot be linked to. With all of them, each link is checked.
-#![cfg_attr(not(all(feature = "tls", feature = "test-util")), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(
+    not(all(feature = "tls", feature = "kerberos", feature = "test-util")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 #![forbid(unsafe_code)]
 #![warn(
     missing_docs,
@@ -112,6 +120,8 @@ mod names;
 mod path;
 mod probe;
 mod resolver;
+#[doc(hidden)]
+pub mod sasl;
 mod servers;
 mod shared;
 #[doc(hidden)]
@@ -144,6 +154,12 @@ pub use event::{ClientEvent, DEFAULT_TICK, EventSink, Granted};
 pub use names::{Names, NamesIter};
 #[doc(hidden)]
 pub use path::{broken_rule, is_forbidden, printable};
+#[cfg(feature = "sasl")]
+#[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
+pub use sasl::SaslDigest;
+#[cfg(feature = "kerberos")]
+#[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
+pub use sasl::{KerberosConfig, KerberosTicket};
 pub use time::Moment;
 #[doc(hidden)]
 pub use time::{Clock, MAX_SLEEP, SystemClock};

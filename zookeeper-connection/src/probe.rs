@@ -26,6 +26,8 @@ pub(super) struct Probe {
     /// The number of bytes that may still come.
     budget: usize,
     deadline: Moment,
+    /// The session is closed, rather than left to end by itself.
+    closes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +50,9 @@ pub(super) enum Progress {
 }
 
 impl Probe {
-    /// Takes a transport that is being opened. Ends at `deadline`.
-    pub(super) fn new(transport: Transport, deadline: Moment) -> Probe {
+    /// Takes a transport that is being opened. Ends at `deadline`. Must not close its session where servers require an
+    /// authentication, as they would refuse that, and log an error.
+    pub(super) fn new(transport: Transport, deadline: Moment, closes: bool) -> Probe {
         let mut outgoing = Vec::new();
         let request = ConnectRequest {
             last_zxid: 0,
@@ -60,7 +63,15 @@ impl Probe {
         };
         request.encode(&mut outgoing);
         let frames = Frames::new(MAX_ANSWER);
-        Probe { transport, stage: ProbeStage::Opening, outgoing, frames, budget: MAX_ANSWER, deadline }
+        Probe {
+            transport,
+            stage: ProbeStage::Opening,
+            outgoing,
+            frames,
+            budget: MAX_ANSWER,
+            deadline,
+            closes,
+        }
     }
 
     pub(super) fn deadline(&self) -> Moment {
@@ -105,8 +116,12 @@ impl Probe {
                     return Ok(Progress::Over);
                 };
                 self.stage = ProbeStage::Answered;
-                Control::Close.encode(1, &mut self.outgoing);
-                self.transport.write(&mut self.outgoing)?;
+                if self.closes {
+                    Control::Close.encode(1, &mut self.outgoing);
+                    self.transport.write(&mut self.outgoing)?;
+                } else {
+                    self.budget = 0;
+                }
                 // Above zero, as the answer is valid.
                 let millis = u64::try_from(accepted.timeout_ms).unwrap_or(u64::MAX);
                 return Ok(Progress::Answered(Duration::from_millis(millis)));

@@ -225,10 +225,14 @@ impl Servers {
         self.hosts.iter().map(|host| host.addresses.len()).sum()
     }
 
+    /// The hosts of the list, in its order, without ports.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.hosts.iter().map(|host| &*host.host)
+    }
+
     /// The host of the server at this position, without the port.
-    #[cfg(any(test, feature = "tls"))]
-    pub(super) fn host(&self, target: Destination) -> &str {
-        self.hosts.get(target.server).map_or("", |host| &host.host)
+    pub(super) fn host(&self, server: usize) -> &str {
+        self.hosts.get(server).map_or("", |host| &host.host)
     }
 
     /// Describes an address for the log: the server's name, and the address if that is another.
@@ -578,6 +582,6 @@ mod tests {
             "zk:2181 (10.0.0.1:2181)"
         );
         assert_eq!(servers.describe(Destination { server: 1, address: address(2) }), "10.0.0.2:2181");
-        assert_eq!(servers.host(Destination { server: 0, address: address(1) }), "zk");
+        assert_eq!(servers.host(0), "zk");
     }
 }

@@ -16,7 +16,8 @@ use mio::{Registry, Waker};
 use crate::chroot::Chroot;
 use crate::error::ZkError;
 use crate::exchange::Continuation;
-use crate::machine::{Action, Event, Machine};
+use crate::machine::{Action, Event, Machine, SaslStep};
+use crate::sasl::Prepared;
 use crate::servers::{Destination, NextServer, Servers};
 use crate::support::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
 use crate::support::process::Process;
@@ -41,6 +42,9 @@ const CLOSED: &str = "the server closed the connection, it may not be serving, o
 const CLOSED_AT_FIRST: &str = "the server closed the connection, it may not be serving, expect TLS, or have too many \
      connections from this machine (maxClientCnxns)";
 
+/// The outcome of an attempt that has ended before its first token was made.
+const NO_TOKEN: &str = "no ticket for the server in time, the KDC may not answer";
+
 pub(super) struct Shared {
     io: Mutex<CONNECTION, Io>,
     /// The process that opened the connection. One that it forks has no I/O thread, and must not
@@ -59,6 +63,8 @@ pub(super) struct Io {
     /// The transports that are being opened beside each other. The first that is open becomes the link,
     /// and the others are closed: only one server at a time is asked to serve the session.
     opening: Vec<Link>,
+    /// The addresses for which the first token of SASL is being made: their transports are opened then.
+    preparing: Vec<Destination>,
     /// The time at which another address is tried beside those.
     opens_another: Option<Moment>,
     /// Counts the transports that the machine has asked for or given up.
@@ -85,6 +91,8 @@ pub(super) struct PollHandle {
 struct Link {
     transport: Transport,
     target: Destination,
+    /// The exchange by SASL on it, if there is to be one.
+    sasl: Option<Prepared>,
     /// The server serves the session on it.
     is_serving: bool,
     write_error: Option<io::Error>,
@@ -211,6 +219,7 @@ impl Io {
             servers,
             link: None,
             opening: Vec::new(),
+            preparing: Vec::new(),
             opens_another: None,
             link_number: 0,
             actions: Actions::new(),
@@ -313,7 +322,7 @@ impl Io {
         self.count_addresses();
         if self.waits_for_name.is_some() {
             self.open_again();
-        } else if !self.opening.is_empty() && self.opens_another.is_none() {
+        } else if self.is_opening() && self.opens_another.is_none() {
             self.open_another_after(self.overlap());
         }
     }
@@ -330,26 +339,52 @@ impl Io {
         self.actions.push_back((self.link_number, Action::Open));
     }
 
-    /// Returns whether a transport is being opened.
+    /// Returns whether a transport is being opened, or prepared.
     pub(super) fn is_opening(&self) -> bool {
-        !self.opening.is_empty()
+        !self.opening.is_empty() || !self.preparing.is_empty()
     }
 
     /// Returns the next server to try.
     pub(super) fn next_server(&mut self) -> NextServer {
-        if self.opening.is_empty() {
+        if !self.is_opening() {
             return self.servers.next(SystemClock.now());
         }
         // A new lap would try the same addresses a second time.
         self.servers.next_beside().map_or(NextServer::Nothing, NextServer::Try)
     }
 
-    /// Takes a transport that is being opened.
-    pub(super) fn add_opening(&mut self, transport: Transport, target: Destination) {
-        if let Some(machine) = self.machine.as_mut().filter(|_| !self.opening.is_empty()) {
+    /// Takes an address for which a first token is being made.
+    pub(super) fn add_preparing(&mut self, target: Destination) {
+        self.begin_attempt();
+        self.preparing.push(target);
+    }
+
+    /// Takes an address back whose first token has been made, or cannot be.
+    pub(super) fn take_preparing(&mut self, server: usize) -> Option<Destination> {
+        let position = self.preparing.iter().position(|target| target.server == server)?;
+        Some(self.preparing.swap_remove(position))
+    }
+
+    /// Returns whether an address of this server waits for a first token.
+    pub(super) fn is_preparing(&self, server: usize) -> bool {
+        self.preparing.iter().any(|target| target.server == server)
+    }
+
+    /// Takes a transport that is being opened, with what was prepared for it.
+    pub(super) fn add_opening(&mut self, transport: Transport, target: Destination, sasl: Option<Prepared>) {
+        // Otherwise the attempt has begun already.
+        if sasl.is_none() {
+            self.begin_attempt();
+        }
+        self.opening.push(Link { transport, target, sasl, is_serving: false, write_error: None });
+    }
+
+    /// An attempt to reach an address begins, perhaps beside others.
+    fn begin_attempt(&mut self) {
+        let is_another = self.is_opening();
+        if let Some(machine) = self.machine.as_mut().filter(|_| is_another) {
             machine.opening_another(SystemClock.now());
         }
-        self.opening.push(Link { transport, target, is_serving: false, write_error: None });
         self.open_another_after(self.overlap());
     }
 
@@ -364,9 +399,9 @@ impl Io {
     /// An address could not be reached. The machine learns of it when no other one is being tried.
     pub(super) fn opening_failed(&mut self, target: Destination, why: String) {
         self.servers.failed(target, why);
-        match self.opening.is_empty() {
-            true => self.fail(),
-            false => self.open_another_after(Duration::ZERO),
+        match self.is_opening() {
+            true => self.open_another_after(Duration::ZERO),
+            false => self.fail(),
         }
     }
 
@@ -377,9 +412,14 @@ impl Io {
             match link.transport.progress() {
                 Ok(false) => position += 1,
                 Ok(true) => {
-                    self.link = Some(self.opening.swap_remove(position));
+                    let mut link = self.opening.swap_remove(position);
+                    let first_token = link.sasl.as_mut().map(|sasl| std::mem::take(&mut sasl.first_token));
+                    self.link = Some(link);
                     self.close_opening(None);
                     if let Some(machine) = &mut self.machine {
+                        if let Some(token) = first_token {
+                            machine.set_first_token(token);
+                        }
                         machine.opened(SystemClock.now());
                     }
                     return self.flush();
@@ -396,6 +436,12 @@ impl Io {
     /// Closes the transports that are being opened: because of this failure, or for the first of them.
     fn close_opening(&mut self, failure: Option<&str>) {
         self.opens_another = None;
+        for target in self.preparing.drain(..) {
+            match failure {
+                Some(_) => self.servers.failed(target, NO_TOKEN.to_owned()),
+                None => self.servers.put_back(target),
+            }
+        }
         for Link { transport, target, .. } in self.opening.drain(..) {
             close(transport, self.poll.as_ref());
             match failure {
@@ -403,6 +449,21 @@ impl Io {
                 None => self.servers.put_back(target),
             }
         }
+    }
+
+    /// Takes the exchange by SASL on the link with this number.
+    pub(super) fn take_exchange(&mut self, number: u64) -> Option<Prepared> {
+        self.link.as_mut().filter(|_| self.link_number == number)?.sasl.take()
+    }
+
+    /// Goes on with the exchange on that link, after this step.
+    pub(super) fn respond(&mut self, number: u64, sasl: Prepared, step: SaslStep) {
+        let Some(link) = self.link.as_mut().filter(|_| self.link_number == number) else { return };
+        link.sasl = Some(sasl);
+        if let Some(machine) = &mut self.machine {
+            machine.respond(SystemClock.now(), step);
+        }
+        self.flush();
     }
 
     /// Reports to the machine that there is no transport, or no longer.
@@ -483,7 +544,8 @@ impl Io {
             match action {
                 Action::Drop => {
                     self.note_end(true);
-                    self.drop_link(why);
+                    let failure = self.machine.as_mut().and_then(Machine::take_failure);
+                    self.drop_link(failure.as_deref().unwrap_or(why));
                 }
                 Action::Open | Action::Ended => self.drop_link(why),
                 Action::Event(Event::Connected { .. }) => {
@@ -492,7 +554,7 @@ impl Io {
                         self.servers.succeeded(link.target);
                     }
                 }
-                Action::Event(_) | Action::Reply(..) => {}
+                Action::Challenge(_) | Action::Event(_) | Action::Reply(..) => {}
             }
             self.actions.push_back((self.link_number, action));
         }
@@ -517,8 +579,14 @@ mod tests {
 
     fn io(servers: &[String], session_timeout: Duration) -> (Poll, Io) {
         let barrier_paths = ["/barrier", "/barrier/none"];
-        let config =
-            Config { session_timeout, credentials: Vec::new(), max_frame: 1 << 20, barrier_paths, seed: 1 };
+        let config = Config {
+            session_timeout,
+            credentials: Vec::new(),
+            sasl: false,
+            max_frame: 1 << 20,
+            barrier_paths,
+            seed: 1,
+        };
         let machine = Machine::new(config, SystemClock.now());
         let poll = Poll::new().unwrap();
         let waker = Arc::new(Waker::new(poll.registry(), Token(0)).unwrap());
@@ -539,7 +607,7 @@ mod tests {
             let NextServer::Try(target) = io.next_server() else { panic!("two addresses are known") };
             let transport =
                 Transport::connect(target.address, Default::default(), poll.registry(), Token(1)).unwrap();
-            io.add_opening(transport, target);
+            io.add_opening(transport, target, None);
         }
         assert_eq!(io.next_server(), NextServer::Nothing, "no second lap beside the first");
         eventually("one is open", || {
@@ -557,6 +625,25 @@ mod tests {
         let mut received = received;
         received.sort_unstable();
         assert_eq!(received, [(0, true), (4 + 45, false)]);
+    }
+
+    /// A KDC that does not answer must not hold up the servers whose tickets are known.
+    #[test]
+    fn next_address_is_tried_beside_one_whose_token_is_missing() {
+        let (_poll, mut io) =
+            io(&["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()], Duration::from_secs(30));
+        let NextServer::Try(first) = io.next_server() else { panic!("two addresses are known") };
+        io.add_preparing(first);
+        assert!(io.is_opening() && io.opens_another.is_some());
+        let NextServer::Try(second) = io.next_server() else { panic!("one is left") };
+        io.add_preparing(second);
+        assert_eq!((io.opens_another, io.next_server()), (None, NextServer::Nothing));
+        io.take_preparing(first.server);
+        io.opening_failed(first, "no ticket".to_owned());
+        assert!(io.is_preparing(second.server) && !io.machine.as_ref().unwrap().has_actions());
+        io.take_preparing(second.server);
+        io.opening_failed(second, "no ticket".to_owned());
+        assert!(!io.is_opening() && io.servers.outcomes().contains("127.0.0.1:2 (no ticket)"));
     }
 
     #[test]

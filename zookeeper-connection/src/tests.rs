@@ -15,6 +15,7 @@ mod outages;
 #[path = "../../src/tests/panics.rs"]
 mod panics;
 mod probing;
+mod sasl;
 mod server;
 #[cfg(feature = "tls")]
 mod tls;

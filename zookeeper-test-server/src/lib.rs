@@ -3,7 +3,7 @@
 //! A [`TestServer`] and the servers of a [`TestEnsemble`] listen on free loopback ports and keep
 //! their data in a temporary directory. They end, and their data are removed, when the value is
 //! dropped, when the test panics, and when its process is killed. A [`Relay`] stands for the network
-//! between a client and a server.
+//! between a client and a server. A [`TestKdc`] issues the tickets of clients that authenticate by Kerberos.
 //!
 //! ```no_run
 //! use zookeeper_test_server::{Relay, TestServer};
@@ -24,6 +24,7 @@
 //!   Without it, the jars are those of Debian's packages `libzookeeper-java` and `libslf4j-java` in
 //!   `/usr/share/java`.
 //! - `bash`, which watches over each server.
+//! - For a [`TestKdc`], MIT Kerberos: Debian's packages `krb5-kdc`, `krb5-admin-server` and `krb5-user`.
 //!
 //! If one of them is missing, `start` fails with [`NotFound`](std::io::ErrorKind::NotFound), and the
 //! message says what to install.
@@ -34,9 +35,12 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, rust_2018_idioms)]
 
+mod daemon;
 mod ensemble;
 #[doc(hidden)]
 pub mod java;
+#[doc(hidden)]
+pub mod kdc;
 mod lane;
 #[doc(hidden)]
 pub mod net;
@@ -44,10 +48,12 @@ mod options;
 #[doc(hidden)]
 pub mod process;
 mod relay;
+mod sasl;
 mod server;
 mod wait;
 
 pub use ensemble::TestEnsemble;
+pub use kdc::TestKdc;
 pub use options::ServerOptions;
 pub use relay::{Relay, RelayTrap};
 pub use server::TestServer;

@@ -4,7 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::kdc::{REALM, SERVICE, TestKdc};
 use super::process;
+use super::sasl::Sasl;
 
 /// The configuration of a [`TestServer`](super::TestServer), or of all servers of a
 /// [`TestEnsemble`](super::TestEnsemble).
@@ -30,6 +32,9 @@ pub struct ServerOptions {
     config: Vec<String>,
     pub(super) jvm_flags: Vec<String>,
     tls: Option<Tls>,
+    sasl: Option<Sasl>,
+    requires_sasl: bool,
+    allows_failed_sasl: bool,
     pub(super) start_limit: Duration,
 }
 
@@ -50,6 +55,9 @@ impl ServerOptions {
             config: Vec::new(),
             jvm_flags: Vec::new(),
             tls: None,
+            sasl: None,
+            requires_sasl: false,
+            allows_failed_sasl: false,
             start_limit: Duration::from_secs(60),
         }
     }
@@ -89,6 +97,51 @@ impl ServerOptions {
         ServerOptions { tls: Some(tls), ..self }
     }
 
+    /// Adds SASL with DIGEST-MD5, for these pairs of a user and a password. Replaces [`kerberos`](ServerOptions::kerberos):
+    /// a server has one mechanism.
+    #[must_use]
+    pub fn sasl_users<U: Into<String>, P: Into<String>>(
+        self,
+        users: impl IntoIterator<Item = (U, P)>,
+    ) -> ServerOptions {
+        let users = users.into_iter().map(|(user, password)| (user.into(), password.into()));
+        ServerOptions { sasl: Some(Sasl::Users(users.collect())), ..self }
+    }
+
+    /// Adds SASL with Kerberos. Replaces [`sasl_users`](ServerOptions::sasl_users).
+    ///
+    /// The server's principal is `zookeeper/127.0.0.1`, as clients expect that connect to
+    /// [`connect_string`](super::TestServer::connect_string). The server does not talk to the KDC.
+    #[must_use]
+    pub fn kerberos(self, kdc: &TestKdc) -> ServerOptions {
+        self.kerberos_as(SERVICE, kdc, kdc.service_keytab())
+    }
+
+    /// As [`kerberos`](ServerOptions::kerberos), with another principal, such as `zookeeper/localhost`, and another
+    /// keytab. If that lacks the keys of the principal, the server starts, and refuses all tickets.
+    #[must_use]
+    pub fn kerberos_as(self, principal: &str, kdc: &TestKdc, keytab: impl Into<PathBuf>) -> ServerOptions {
+        let principal = format!("{principal}@{REALM}");
+        let sasl = Sasl::Kerberos { krb5_conf: kdc.krb5_conf(), principal, keytab: keytab.into() };
+        ServerOptions { sasl: Some(sasl), ..self }
+    }
+
+    /// Has the server refuse the requests of clients that have not authenticated by SASL (ZooKeeper 3.6 or later).
+    ///
+    /// The line in `zoo.cfg` is `sessionRequireClientSASLAuth=true`, without this option `…=false`. So
+    /// [`reconfigure`](super::TestServer::reconfigure) can replace one by the other.
+    #[must_use]
+    pub fn require_sasl(self) -> ServerOptions {
+        ServerOptions { requires_sasl: true, ..self }
+    }
+
+    /// Has the server serve a client that fails to authenticate by SASL like one that has not tried
+    /// (`allowSaslFailedClients`), unless it [requires](ServerOptions::require_sasl) SASL.
+    #[must_use]
+    pub fn allow_failed_sasl(self) -> ServerOptions {
+        ServerOptions { allows_failed_sasl: true, ..self }
+    }
+
     /// Sets how long a server may take to start. The default is a minute.
     #[must_use]
     pub fn start_limit(self, start_limit: Duration) -> ServerOptions {
@@ -110,12 +163,23 @@ impl ServerOptions {
             format!("maxSessionTimeout={}", self.max_session_timeout.as_millis()),
             "maxClientCnxns=0".to_owned(),
             "4lw.commands.whitelist=*".to_owned(),
+            format!("sessionRequireClientSASLAuth={}", self.requires_sasl),
+            format!("allowSaslFailedClients={}", self.allows_failed_sasl),
         ];
+        if self.sasl.is_some() {
+            let provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+            lines.push(format!("authProvider.sasl={provider}"));
+        }
         lines.extend_from_slice(&self.config);
         if let (Some(tls), Some(port)) = (&self.tls, tls_port) {
             lines.extend(tls.lines(port)?);
         }
         Ok(lines)
+    }
+
+    /// Writes the files that SASL needs, and returns the flags of the JVM that name them.
+    pub(super) fn write_sasl(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.sasl.as_ref().map_or_else(|| Ok(Vec::new()), |sasl| sasl.write(dir))
     }
 }
 

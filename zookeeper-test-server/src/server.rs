@@ -6,17 +6,17 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use super::daemon::Daemon;
 use super::java::{self, JVM_FLAGS, MAIN_CLASS};
 use super::net::{four_letter, free_port};
 use super::options::{ServerOptions, utf8, with_log};
-use super::process::{Process, Supervisor, tail};
+use super::process::tail;
 use super::wait::{holds_within, some_within};
 
-const PORT_TAKEN: &str = "Address already in use";
+pub(super) const PORT_TAKEN: &str = "Address already in use";
 
 /// The number of free ports to try.
 pub(super) const TRIES: usize = 5;
@@ -34,16 +34,8 @@ pub struct TestServer {
     tls_port: Option<u16>,
     start_limit: Duration,
     // Before the directory, which the server uses.
-    supervisor: Mutex<Supervisor>,
-    state: Mutex<State>,
+    daemon: Daemon,
     dir: TempDir,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum State {
-    Down,
-    Running(Process),
-    Paused(Process),
 }
 
 impl TestServer {
@@ -84,29 +76,19 @@ impl TestServer {
         fs::create_dir(&data)?;
         fs::write(data.join("myid"), id.to_string())?;
 
+        let sasl_flags = options.write_sasl(dir.path())?;
         let mut command: Vec<&OsStr> = vec![java.as_ref()];
         command.extend(JVM_FLAGS.iter().map(OsStr::new));
-        command.extend(options.jvm_flags.iter().map(OsStr::new));
+        command.extend(options.jvm_flags.iter().chain(&sasl_flags).map(OsStr::new));
         let class_path_flag = OsString::from("-cp");
         command.extend([&*class_path_flag, &*class_path, MAIN_CLASS.as_ref(), config.as_ref()]);
-        let supervisor = Supervisor::new(dir.path(), &dir.path().join("log"), &command)?;
-        Ok(TestServer {
-            port,
-            tls_port,
-            start_limit: options.start_limit,
-            supervisor: Mutex::new(supervisor),
-            state: Mutex::new(State::Down),
-            dir,
-        })
+        let daemon = Daemon::new(dir.path(), &command)?;
+        Ok(TestServer { port, tls_port, start_limit: options.start_limit, daemon, dir })
     }
 
     /// Starts the process without waiting for it.
     pub(super) fn launch(&self) -> io::Result<()> {
-        if self.is_running() {
-            return Err(io::Error::other("this server already runs"));
-        }
-        *self.state.lock() = State::Running(self.supervisor.lock().start()?);
-        Ok(())
+        self.daemon.launch()
     }
 
     /// Replaces a line of `zoo.cfg`, effective from the next start.
@@ -146,7 +128,7 @@ impl TestServer {
     /// # Errors
     /// If it does not end within a minute.
     pub fn stop(&self) -> io::Result<()> {
-        self.end(Signal::TERM)
+        self.daemon.end(Signal::TERM)
     }
 
     /// Kills the server (SIGKILL), paused or not, and returns once it has ended. Its data are kept.
@@ -154,18 +136,7 @@ impl TestServer {
     /// # Errors
     /// As [`stop`](TestServer::stop).
     pub fn kill(&self) -> io::Result<()> {
-        self.end(Signal::KILL)
-    }
-
-    fn end(&self, signal: Signal) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if let State::Running(process) | State::Paused(process) = *state {
-            process.signal(signal);
-            process.signal(Signal::CONT); // a stopped process reacts only to SIGKILL
-            process.wait()?;
-        }
-        *state = State::Down;
-        Ok(())
+        self.daemon.end(Signal::KILL)
     }
 
     /// Suspends the server (SIGSTOP): its connections stay open, and nothing is answered.
@@ -173,21 +144,12 @@ impl TestServer {
     /// # Errors
     /// If it is not suspended within a minute.
     pub fn pause(&self) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if let State::Running(process) = *state {
-            process.pause()?;
-            *state = State::Paused(process);
-        }
-        Ok(())
+        self.daemon.pause()
     }
 
     /// Continues a paused server (SIGCONT).
     pub fn resume(&self) {
-        let mut state = self.state.lock();
-        if let State::Paused(process) = *state {
-            process.signal(Signal::CONT);
-            *state = State::Running(process);
-        }
+        self.daemon.resume();
     }
 
     /// Starts a stopped or killed server with the same data and port, and returns once it serves.
@@ -215,26 +177,19 @@ impl TestServer {
     /// Returns `true` from the start to the end of the process. A paused server is running.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.process().is_some_and(Process::is_running)
+        self.daemon.is_running()
     }
 
     /// Returns whether the server runs and is not paused.
     #[must_use]
     pub fn is_awake(&self) -> bool {
-        matches!(*self.state.lock(), State::Running(process) if process.is_running())
+        self.daemon.is_awake()
     }
 
     /// Returns the process id of the server's JVM, if it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.process().map(Process::pid)
-    }
-
-    fn process(&self) -> Option<Process> {
-        match *self.state.lock() {
-            State::Down => None,
-            State::Running(process) | State::Paused(process) => Some(process),
-        }
+        self.daemon.pid()
     }
 
     /// Returns the directory of its configuration, its data and its log.
@@ -283,7 +238,7 @@ impl TestServer {
 }
 
 /// A new directory, in memory if possible: tests of locks should not wait for a disk.
-fn data_dir() -> io::Result<TempDir> {
+pub(super) fn data_dir() -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("zookeeper-test.");
     builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())

@@ -133,6 +133,7 @@ mod tests {
             granted: Some(Duration::from_secs(20)),
             tick: Some(Duration::from_secs(2)),
             failure: None,
+            is_denied: false,
             refusal: None,
         }
     }

@@ -2,6 +2,7 @@
 
 mod ensemble;
 mod four_letter;
+mod identity;
 mod probe;
 
 use std::collections::BTreeSet;
@@ -17,7 +18,7 @@ use zookeeper_recipes_lock::{
 use self::probe::{Probe, Target};
 use crate::args::DoctorArgs;
 use crate::connection::{ConnectionArgs, servers_of};
-use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK, SYSTEM, UNAVAILABLE, WARNINGS, describe};
+use crate::failure::{DENIED, Failure, NO_DIRECTORY, NO_LOCK, SYSTEM, UNAVAILABLE, WARNINGS, describe};
 use crate::json;
 use crate::output::{Table, print};
 use crate::queue;
@@ -46,9 +47,11 @@ pub(crate) fn doctor(connection: &ConnectionArgs, args: &DoctorArgs) -> Result<u
     let mut findings = Findings::default();
     findings.of_servers(connection, &probes);
     findings.of_clock();
+    findings.of_identity(connection, &servers)?;
     if probes.iter().all(|probe| probe.granted.is_none()) {
         findings.show(args, &probes)?;
-        return Err(Failure::new(UNAVAILABLE, format!("no server serves: {}", connection.connect)));
+        let code = if probes.iter().all(|probe| probe.is_denied) { DENIED } else { UNAVAILABLE };
+        return Err(Failure::new(code, format!("no server serves: {}", connection.connect)));
     }
     let session = connection.session()?;
     let checked = findings.of_session(&session, &connection.connect, args.dir.as_deref());

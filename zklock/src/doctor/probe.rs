@@ -7,7 +7,7 @@ use zookeeper_recipes_lock::{LockError, Session, Wait};
 
 use super::four_letter;
 use crate::connection::ConnectionArgs;
-use crate::failure::{Failure, describe};
+use crate::failure::{DENIED, Failure, code_of, describe};
 
 /// No server grants less than it wants, so this shows the least that it grants.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
@@ -37,6 +37,8 @@ pub(super) struct Probe {
     pub(super) tick: Option<Duration>,
     /// The reason why no session could be opened.
     pub(super) failure: Option<String>,
+    /// The reason is that the server refuses the client's credentials.
+    pub(super) is_denied: bool,
     /// The reason why no second connection could be opened beside the first.
     pub(super) refusal: Option<String>,
 }
@@ -83,6 +85,7 @@ impl Target {
             granted: None,
             tick: None,
             failure: self.failure.clone(),
+            is_denied: false,
             refusal: None,
             target: self,
         };
@@ -102,7 +105,8 @@ impl Target {
             match probe.target.open(connection, address, connection.session_timeout, connection.wait())? {
                 Ok(session) => session,
                 Err(failure) => {
-                    probe.failure = Some(failure);
+                    probe.is_denied = failure.code == DENIED;
+                    probe.failure = Some(failure.message);
                     return Ok(probe);
                 }
             };
@@ -118,7 +122,7 @@ impl Target {
                 probe.tick = probe.tick.or(tick);
                 second.close();
             }
-            Err(refusal) => probe.refusal = Some(refusal),
+            Err(refusal) => probe.refusal = Some(refusal.message),
         }
         session.close();
         Ok(probe)
@@ -131,16 +135,21 @@ impl Target {
         address: SocketAddr,
         session_timeout: Duration,
         wait: Wait,
-    ) -> Result<Result<Session, String>, Failure> {
+    ) -> Result<Result<Session, Failure>, Failure> {
         let mut builder = connection.builder(&address.to_string())?;
         builder = builder.session_timeout(session_timeout).wait_for_server(wait);
+        // So is the servers' principal.
+        builder = connection.sasl.apply(builder, Some(&self.host))?;
         if let Some(tls) = connection.tls_config()? {
             // The certificate is for the name.
             builder = builder.tls(tls.server_name(&*self.host));
         }
-        Ok(builder.connect().map_err(|error| match error {
-            LockError::Connect { tried, .. } => format!("no session: {tried}"),
-            error => describe(&error),
+        Ok(builder.connect().map_err(|error| {
+            let message = match &error {
+                LockError::Connect { tried, .. } => format!("no session: {tried}"),
+                error => describe(error),
+            };
+            Failure::new(code_of(&error), message)
         }))
     }
 }

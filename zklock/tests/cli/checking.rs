@@ -1,11 +1,15 @@
-//! `zklock doctor`, and TLS.
+//! `zklock doctor`, TLS and SASL.
 
+use std::fs;
+
+use tempfile::TempDir;
 use zookeeper_recipes_lock::CreateMode;
 
 use crate::program::{Ended, Fixture, command, run, zklock};
 use crate::support::certificates::{Authority, Files};
 use crate::support::ensemble::Ensemble;
 use crate::support::server::{self, Server, ServerOptions, ServerTls};
+use crate::support::test_server;
 
 fn doctor(connect: &str, args: &[&str]) -> Ended {
     run(command(connect, &[&["doctor"], args].concat()))
@@ -209,4 +213,76 @@ fn servers_that_demand_an_authentication_are_77() {
         zklock(&server, args).assert_failed(77, "requires SASL authentication");
     }
     assert_eq!(zklock(&server, &["run", "--auth", "digest:ada:secret", "/locks/a", "--", "true"]).code, 0);
+}
+
+// ---- SASL
+
+fn options() -> test_server::ServerOptions {
+    ServerOptions::default().published()
+}
+
+#[test]
+fn user_of_sasl_may_and_wrong_passwords_are_77() {
+    let server = Server::published(&options().sasl_users([("ada", "secret:word")]).require_sasl());
+    let connect = server.connect_string();
+    let run_with = |sasl: &[&str]| command(&connect, &[&["run"], sasl, &["/locks/a", "--", "true"]].concat());
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("sasl");
+    fs::write(&file, "digest-md5:ada:secret:word\n").unwrap();
+    let file = ["--sasl-file", file.to_str().unwrap()];
+    run(run_with(&["--sasl", "digest-md5:ada:secret:word"])).assert_succeeded();
+    run(run_with(&file)).assert_succeeded();
+    let mut by_variable = run_with(&[]);
+    by_variable.env("ZK_SASL", "digest-md5:ada:secret:word");
+    run(by_variable).assert_succeeded();
+    let ended = doctor(&connect, &file);
+    assert!(ended.out.contains("authenticates by SASL (DIGEST-MD5) as ada"), "{ended:?}");
+    assert!(ended.code == 0 && ended.out.ends_with("all is well\n"), "{ended:?}");
+
+    run(run_with(&[])).assert_failed(77, "requires SASL authentication");
+    for login in ["ada:pass-phrase", "nobody:pass-phrase"] {
+        let ended = run(run_with(&["--sasl", &format!("digest-md5:{login}")]));
+        ended.assert_failed(77, "the servers refuse the authentication by SASL");
+        assert!(!ended.err.contains("pass-phrase"), "{ended:?}");
+    }
+    run(run_with(&["--sasl", "plain:ada:pass-phrase"])).assert_failed(64, "write digest-md5:USER:PASSWORD");
+    run(run_with(&["--sasl-file", "/nowhere"])).assert_failed(78, "/nowhere");
+    let without = zklock(
+        server::shared(),
+        &["who", "/locks/a", "--sasl", "digest-md5:ada:x", "--session-timeout", "2s"],
+    );
+    without.assert_failed(69, "the server does not use SASL");
+}
+
+#[cfg(feature = "kerberos")]
+#[test]
+fn tickets_of_the_environment_are_used() {
+    let kdc = test_server::TestKdc::start().unwrap();
+    let server = Server::published(&options().kerberos(&kdc).require_sasl());
+    let keytab = kdc.keytab("app").unwrap();
+    let zklock = |args: &[&str]| {
+        let args = [&["--sasl", "kerberos", "--session-timeout", "4s"], args].concat();
+        let mut zklock = command(&server.connect_string(), &args);
+        zklock
+            .env("KRB5_CONFIG", kdc.krb5_conf())
+            .env("KRB5CCNAME", "MEMORY:")
+            .env_remove("KRB5_CLIENT_KTNAME");
+        zklock
+    };
+    let mut with_keytab = zklock(&["who", "/locks/a"]);
+    with_keytab.env("KRB5_CLIENT_KTNAME", &keytab);
+    run(with_keytab).assert_failed(66, "does not exist");
+    run(zklock(&["who", "/locks/a"])).assert_failed(69, "No Kerberos credentials available");
+
+    let mut doctor = zklock(&["doctor"]);
+    doctor.env("KRB5_CLIENT_KTNAME", &keytab);
+    let ended = run(doctor);
+    assert!(ended.out.contains("authenticates by SASL (Kerberos) as app@ZK.TEST"), "{ended:?}");
+    assert!(ended.code == 0 && ended.out.ends_with("all is well\n"), "{ended:?}");
+
+    let wrong_keytab = options().kerberos_as("zookeeper/127.0.0.1", &kdc, &keytab);
+    let refusing = Server::published(&wrong_keytab);
+    let mut refused = zklock(&["run", "/locks/a", "--connect", &refusing.connect_string(), "--", "true"]);
+    refused.env("KRB5_CLIENT_KTNAME", &keytab);
+    run(refused).assert_failed(77, "the servers refuse the authentication by SASL");
 }

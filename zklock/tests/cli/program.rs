@@ -58,7 +58,9 @@ pub struct Ended {
 /// The program, without the environment of the test.
 pub fn command(connect: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zklock"));
-    for name in ["ZK_AUTH", "ZK_CERT_KEY_PASSWORD", "RUST_LOG", "ZKLOCK_PATH"] {
+    let names =
+        ["ZK_AUTH", "ZK_CERT_KEY_PASSWORD", "ZK_SASL", "ZK_SERVER_PRINCIPAL", "RUST_LOG", "ZKLOCK_PATH"];
+    for name in names {
         command.env_remove(name);
     }
     command.env("ZK_CONNECT", connect).args(args);

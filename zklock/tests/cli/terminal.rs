@@ -47,7 +47,8 @@ impl Terminal {
         let mut shell = Command::new("env");
         shell.args(["--default-signal", "setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"]);
         shell.stdin(stdio()).stdout(stdio()).stderr(stdio());
-        for name in ["ZK_AUTH", "ZK_CERT_KEY_PASSWORD", "RUST_LOG", "ZKLOCK_PATH", "PROMPT_COMMAND"] {
+        let of_zklock = ["ZK_AUTH", "ZK_CERT_KEY_PASSWORD", "ZK_SASL", "ZK_SERVER_PRINCIPAL", "ZKLOCK_PATH"];
+        for name in of_zklock.into_iter().chain(["RUST_LOG", "PROMPT_COMMAND"]) {
             shell.env_remove(name);
         }
         shell.env("ZK_CONNECT", fixture.server.connect_string()).env("PS1", "prompt> ").env("TERM", "dumb");

@@ -29,10 +29,10 @@ mod writer;
 pub use connect::{ConnectAnswer, ConnectRequest, ConnectResponse, Password, decode_connect_answer};
 pub use frame::Frames;
 pub use op_code::OpCode;
-pub use reply::{EventKind, ReplyHeader, WatchEvent};
+pub use reply::{EventKind, ReplyHeader, WatchEvent, decode_sasl_token};
 pub use request::Control;
 #[cfg(any(test, feature = "test-util"))]
-pub use server::Request;
+pub use server::{Request, encode_sasl_token};
 
 /// The default bound for the frames of a server: a listing of about a million locks. Servers have
 /// no bound, and a client with a lower one cannot read a larger listing on any connection.

@@ -22,11 +22,12 @@ pub enum OpCode {
     CreateContainer = 19,
     Auth = 100,
     SetWatches = 101,
+    Sasl = 102,
     Close = -11,
 }
 
 impl OpCode {
-    pub const ALL: [OpCode; 15] = [
+    pub const ALL: [OpCode; 16] = [
         OpCode::Create,
         OpCode::Delete,
         OpCode::Exists,
@@ -41,6 +42,7 @@ impl OpCode {
         OpCode::CreateContainer,
         OpCode::Auth,
         OpCode::SetWatches,
+        OpCode::Sasl,
         OpCode::Close,
     ];
 

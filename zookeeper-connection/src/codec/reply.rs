@@ -76,6 +76,7 @@ impl Reply {
             | OpCode::Ping
             | OpCode::Auth
             | OpCode::SetWatches
+            | OpCode::Sasl
             | OpCode::Close => Ok(Reply::Done),
         };
         reader.finish()?;
@@ -165,6 +166,14 @@ fn decode_outcome(
         | (Some(Op::Check { .. }), outcome @ Ok(OpOutcome::Checked)) => outcome,
         _ => Err(ZkError::MarshallingError),
     })
+}
+
+/// Decodes the body of a server's answer to a token of an exchange by SASL: its next token, empty if it sends none.
+pub fn decode_sasl_token(body: &[u8]) -> Result<&[u8], DecodeError> {
+    let mut reader = Reader::new(body);
+    let token = reader.buffer()?;
+    reader.finish()?;
+    Ok(token)
 }
 
 /// A watch that fired. It is not set any more.

@@ -34,6 +34,10 @@ pub enum Control<'a> {
         scheme: Cow<'a, str>,
         auth: Cow<'a, [u8]>,
     },
+    /// A token of an exchange by SASL.
+    Sasl {
+        token: Cow<'a, [u8]>,
+    },
     /// Sets watches again on a new connection. Changes after the transaction `relative_zxid` are
     /// reported at once.
     SetWatches {
@@ -52,6 +56,7 @@ impl Control<'_> {
             Control::Ping => OpCode::Ping,
             Control::Barrier { .. } => OpCode::SetData,
             Control::Auth { .. } => OpCode::Auth,
+            Control::Sasl { .. } => OpCode::Sasl,
             Control::SetWatches { .. } => OpCode::SetWatches,
             Control::Close => OpCode::Close,
         }
@@ -74,6 +79,7 @@ impl Control<'_> {
                 writer.str(scheme);
                 writer.buffer(auth);
             }
+            Control::Sasl { token } => writer.buffer(token),
             Control::SetWatches { relative_zxid, data, exist, child } => {
                 writer.i64(*relative_zxid);
                 writer.strings(data);

@@ -133,6 +133,7 @@ fn decode_control<'a>(
             let _type = reader.i32()?;
             Control::Auth { scheme: reader.str()?.into(), auth: reader.buffer()?.into() }
         }
+        OpCode::Sasl => Control::Sasl { token: reader.buffer()?.into() },
         OpCode::SetWatches => Control::SetWatches {
             relative_zxid: reader.i64()?,
             data: reader.strings()?,
@@ -257,6 +258,17 @@ impl Reply {
             }
         });
     }
+}
+
+/// Appends the frame of an answer to a token of an exchange by SASL. `None` is null.
+pub fn encode_sasl_token(xid: i32, token: Option<&[u8]>, frame: &mut Vec<u8>) {
+    Writer::frame(frame, |writer| {
+        writer.reply_header(ReplyHeader { xid, zxid: 0, error: 0 });
+        match token {
+            Some(token) => writer.buffer(token),
+            None => writer.i32(-1),
+        }
+    });
 }
 
 impl WatchEvent<'_> {

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use super::{Action, Event, Identity, Machine, Phase, Serving, SessionLoss};
 use crate::Granted;
-use crate::codec::{
-    AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Control, Frames, ReplyHeader,
-    XID_AUTH, decode_connect_answer,
-};
+use crate::codec::{ConnectAnswer, ConnectRequest, ConnectResponse, Frames, decode_connect_answer};
 use crate::error::ZkError;
 use crate::time::Moment;
 
@@ -18,6 +15,7 @@ impl<C> Machine<C> {
     pub(super) fn open(&mut self, now: Moment) {
         self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
         self.frames = Frames::new(self.config.max_frame);
+        self.first_token = None;
         self.actions.push_back(Action::Open);
     }
 
@@ -50,10 +48,7 @@ impl<C> Machine<C> {
                 self.mismatched(SessionLoss::ClickHouseKeeper);
                 Err(Malformed)
             }
-            ConnectAnswer::Accepted(response) => {
-                self.accepted(response, now);
-                Ok(())
-            }
+            ConnectAnswer::Accepted(response) => self.accepted(response, now),
             ConnectAnswer::Refused if self.identity.id == 0 => Err(Malformed),
             ConnectAnswer::Refused => {
                 self.lose_session(SessionLoss::Expired);
@@ -62,10 +57,11 @@ impl<C> Machine<C> {
         }
     }
 
-    fn accepted(&mut self, response: ConnectResponse, now: Moment) {
+    fn accepted(&mut self, response: ConnectResponse, now: Moment) -> Result<(), Malformed> {
         // A server that opens another session does not know the one that was asked for.
         if self.identity.id != 0 && response.session_id != self.identity.id {
-            return self.lose_session(SessionLoss::Expired);
+            self.lose_session(SessionLoss::Expired);
+            return Ok(());
         }
         let is_new = std::mem::replace(&mut self.identity.id, response.session_id) == 0;
         self.identity.password = response.password;
@@ -77,51 +73,18 @@ impl<C> Machine<C> {
         }
         self.pacing.session_timeout = granted.session_timeout;
         self.last_heard = self.last_heard.max(now);
-        if self.config.credentials.is_empty() {
-            return self.serve(granted, now);
+        if self.config.credentials.is_empty() && !self.config.sasl {
+            self.serve(granted, now);
+            return Ok(());
         }
         if !is_new {
             self.post(Event::TakenUp { session_timeout: granted.session_timeout });
         }
-        for credential in &self.config.credentials {
-            let scheme = credential.scheme.as_str().into();
-            let auth = credential.auth.as_slice().into();
-            Control::Auth { scheme, auth }.encode(XID_AUTH, &mut self.outgoing);
-        }
-        let (unanswered, give_up_at) =
-            (self.config.credentials.len(), now.after(self.pacing.greeting_time()));
-        self.phase = Phase::Authenticating { granted, unanswered, give_up_at };
-    }
-
-    pub(super) fn read_authentication(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
-        let (header, _body) = ReplyHeader::decode(frame).map_err(|_| Malformed)?;
-        let Phase::Authenticating { granted, unanswered, .. } = &mut self.phase else {
-            return Err(Malformed);
-        };
-        if header.error == AUTHENTICATION_REQUIRED {
-            self.mismatched(SessionLoss::AuthenticationRequired);
-            return Err(Malformed);
-        }
-        if header.xid != XID_AUTH {
-            return Err(Malformed);
-        }
-        if header.error != 0 {
-            if ZkError::from_code(header.error) == ZkError::AuthFailed {
-                self.credentials_refused(now);
-            }
-            // After a refusal the server closes the connection, too.
-            return Err(Malformed);
-        }
-        *unanswered -= 1;
-        if *unanswered == 0 {
-            let granted = *granted;
-            self.serve(granted, now);
-        }
-        Ok(())
+        self.authenticate(granted, now)
     }
 
     /// Reports the connection, sets the watches again, and sends what has waited.
-    fn serve(&mut self, granted: Granted, now: Moment) {
+    pub(super) fn serve(&mut self, granted: Granted, now: Moment) {
         let next_ping = if self.is_admitted { now.after(self.pacing.ping_interval()) } else { now };
         self.phase = Phase::Serving(Serving { since: now, last_progress: now, unread: 0, next_ping });
         if self.closing_until.is_some() {

@@ -6,12 +6,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Action, Config, Event, Machine};
+use super::{Action, Config, Event, Machine, SaslStep};
 use crate::Names;
 use crate::chroot::Chroot;
 use crate::codec::{
     AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectResponse, EventKind, OpCode, Password, ReplyHeader,
-    WatchEvent, XID_AUTH, XID_PING,
+    WatchEvent, XID_AUTH, XID_PING, encode_sasl_token,
 };
 use crate::credential::Credential;
 use crate::error::ZkError;
@@ -52,12 +52,13 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Checks a history. Its first byte is the number of credentials, and the size of the pieces in
+/// Checks a history. Its first byte is the number of credentials, whether SASL is used, and the size of the pieces in
 /// which bytes arrive. Each step is a byte for its kind, and a few for its arguments.
 ///
 /// - Every request has one outcome.
 /// - The actions fit the state of the transport, of the contact and of the session.
 /// - What waits to be written is no more than what was requested.
+/// - With SASL, no connection is reported before the owner has taken the exchange for complete.
 /// - The deadline is in the future, or the timer was not called yet.
 /// - A close ends the machine.
 pub fn check_history(history: &[u8]) {
@@ -86,6 +87,7 @@ struct Run {
     piece: usize,
     /// The most that may wait to be written.
     max_outgoing: usize,
+    uses_sasl: bool,
 }
 
 /// The state that the owner of a machine relies on.
@@ -96,15 +98,21 @@ struct Owner {
     has_ended: bool,
     is_closing: bool,
     is_lost: bool,
+    /// The owner of a machine that uses SASL has not taken the exchange on this transport for complete.
+    needs_sasl: bool,
+    /// It owes a response.
+    has_challenge: bool,
     unanswered: HashSet<u32>,
 }
 
 impl Run {
     fn new(first: u8) -> Run {
+        let uses_sasl = first >= 128;
         let credential = Credential { scheme: "digest".to_owned(), auth: b"user:secret".to_vec() };
         let config = Config {
             session_timeout: TIMEOUT,
             credentials: vec![credential; usize::from(first % 3)],
+            sasl: uses_sasl,
             max_frame: MAX_FRAME,
             barrier_paths: ["/barrier", "/barrier/none"],
             seed: 5,
@@ -117,6 +125,7 @@ impl Run {
             last_request: 0,
             piece: usize::from(first / 3).max(1),
             max_outgoing: OWN_FRAMES,
+            uses_sasl,
         };
         run.machine.set_addresses(2);
         run.carry_out(0);
@@ -125,12 +134,17 @@ impl Run {
 
     fn step(&mut self, bytes: &mut Bytes<'_>) {
         let has_transport = self.owner.has_transport;
-        match bytes.next() % 16 {
+        let kinds = if self.uses_sasl { 20 } else { 16 };
+        match bytes.next() % kinds {
             0 | 1 => self.submit(bytes.next(), bytes.next()),
             2 if has_transport => {
                 match bytes.next() % 4 {
                     0 => self.machine.opening_another(self.now),
-                    _ => self.machine.opened(self.now),
+                    1 => self.machine.opened(self.now),
+                    _ => {
+                        self.machine.set_first_token(vec![1]);
+                        self.machine.opened(self.now);
+                    }
                 }
                 self.carry_out(0);
             }
@@ -159,6 +173,14 @@ impl Run {
                 self.now = self.now.after(TIMEOUT * part / 256);
             }
             14 => self.timer(),
+            16 => self.token(bytes.next()),
+            17 | 18 => self.respond(bytes.next()),
+            19 => {
+                if let Some(xid) = self.machine.awaited_token() {
+                    let error = ERRORS[usize::from(bytes.next()) % ERRORS.len()];
+                    self.deliver(&encoded(|frame| ReplyHeader { xid, zxid: 0, error }.encode(frame)));
+                }
+            }
             _ => match bytes.next() {
                 0 => self.close(),
                 count => {
@@ -222,6 +244,31 @@ impl Run {
             _ => accepted(ID, TIMEOUT),
         };
         self.deliver(&encoded(|frame| answer.encode(frame)));
+    }
+
+    /// The server's answer to a token.
+    fn token(&mut self, length: u8) {
+        let Some(xid) = self.machine.awaited_token() else { return };
+        let token = [2; 255];
+        let token = if length == 255 { None } else { Some(&token[..usize::from(length)]) };
+        self.deliver(&encoded(|frame| encode_sasl_token(xid, token, frame)));
+    }
+
+    fn respond(&mut self, kind: u8) {
+        let token = vec![3; usize::from(kind)];
+        self.max_outgoing += token.len() + 16;
+        let step = match kind % 8 {
+            0 => SaslStep::Complete,
+            1 => SaslStep::Refused("wrong".to_owned()),
+            2 => SaslStep::Failed("over".to_owned()),
+            3 | 4 => SaslStep::LastToken(token),
+            _ => SaslStep::Token(token),
+        };
+        let is_end = matches!(step, SaslStep::Complete | SaslStep::LastToken(_));
+        self.owner.needs_sasl &= !(is_end && self.owner.has_challenge);
+        self.owner.has_challenge = false;
+        self.machine.respond(self.now, step);
+        self.carry_out(0);
     }
 
     /// The expected reply.
@@ -290,6 +337,9 @@ impl Run {
         let most = self.owner.unanswered.len() + 2 * (received / 20 + 1) + 8;
         let mut count = 0;
         while let Some(action) = self.machine.next_action() {
+            if matches!(action, Action::Open) {
+                (self.owner.needs_sasl, self.owner.has_challenge) = (self.uses_sasl, false);
+            }
             self.owner.take(action);
             count += 1;
         }
@@ -313,11 +363,15 @@ impl Owner {
                 assert!(self.has_transport);
                 self.has_transport = false;
             }
+            Action::Challenge(token) => {
+                assert!(self.has_transport && !token.is_empty() && !self.has_challenge);
+                self.has_challenge = true;
+            }
             Action::Event(event) => {
                 assert!(!self.is_closing && !self.is_lost, "{event:?} after the close or the loss");
                 match event {
                     Event::Connected { .. } => {
-                        assert!(!self.is_connected);
+                        assert!(!self.is_connected && !self.needs_sasl);
                         self.is_connected = true;
                     }
                     Event::Disconnected => assert!(std::mem::take(&mut self.is_connected)),

@@ -10,7 +10,7 @@
 //! | `Pausing` | none | the time of the next attempt | `Opening` |
 //! | `Opening` | being opened | [`opened`](Machine::opened) | `Greeting`, or an attempt has failed |
 //! | `Greeting` | open | the answer to the connect request | `Authenticating`, the session is lost, or an attempt has failed |
-//! | `Authenticating` | open | the answers to the credentials | `Serving`, or an attempt has failed |
+//! | `Authenticating` | open | the answers to the tokens of SASL, then to the credentials | `Serving`, the session is lost, or an attempt has failed |
 //! | `Serving` | open | frames, requests, the next ping | the connection is lost |
 //! | `Ended` | none | nothing | |
 //!
@@ -26,6 +26,9 @@
 //! - A server before version 3.5 does not know `create2`, and closes the connection. Then the
 //!   session uses `create` from the next connection on.
 //! - A session whose credentials are refused is lost, and closed on the next connection.
+//! - With SASL, nothing but its tokens is sent before the exchange is complete. A server that ends the exchange
+//!   without a proof is left: the session never goes on without its identity. A session that servers refuse by SASL as
+//!   often as there are addresses, with no exchange complete in between, is lost. It is not presented again.
 //! - A server may refuse every client like this one, because it demands an authentication, or be refused
 //!   because it is ClickHouse Keeper. The session is lost after a lap over the servers in which none has answered a request. It is not presented
 //!   again, because each connect request renews it, and its znodes block others.
@@ -43,6 +46,7 @@
 //! [deadline]: Machine::deadline
 
 mod attempts;
+mod authentication;
 #[cfg(any(test, zk_laws))]
 pub mod laws;
 mod pacing;
@@ -55,6 +59,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+pub use self::authentication::SaslStep;
+use self::authentication::Stage;
 use self::pacing::Pacing;
 use self::traffic::{Submitted, Traffic, Unsent};
 use self::watches::Watches;
@@ -73,6 +79,9 @@ pub struct Config {
     pub session_timeout: Duration,
     /// Presented on every connection before anything else.
     pub credentials: Vec<Credential>,
+    /// An exchange by SASL comes before the credentials, on every connection. Its first token is that of
+    /// [`Machine::set_first_token`].
+    pub sasl: bool,
     /// The longest frame of a server.
     pub max_frame: usize,
     /// The path of a znode that does not exist, and one below it, for the write after a reconnect that changes
@@ -89,6 +98,8 @@ pub enum Action<C> {
     Open,
     /// Drop the transport, or the attempt to open one.
     Drop,
+    /// Hand the response to this token of a server to [`Machine::respond`].
+    Challenge(Vec<u8>),
     /// Report what has happened.
     Event(Event),
     /// Hand the outcome of a call to its maker.
@@ -100,8 +111,8 @@ pub enum Action<C> {
 /// What has happened to the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A server has taken up the session again and grants this. It does not serve yet: credentials
-    /// are being presented.
+    /// A server has taken up the session again and grants this. It does not serve yet: the client
+    /// authenticates.
     TakenUp {
         /// See [`Granted::session_timeout`].
         session_timeout: Duration,
@@ -139,6 +150,8 @@ pub enum SessionLoss {
     Expired,
     /// A server refuses a credential.
     CredentialsRefused,
+    /// The servers refuse the authentication by SASL.
+    SaslRefused,
     /// The servers demand an authentication that this client has not presented.
     AuthenticationRequired,
     /// The servers are those of ClickHouse Keeper, which end sessions too early.
@@ -153,6 +166,10 @@ impl SessionLoss {
             SessionLoss::Expired => "the session has expired",
             SessionLoss::CredentialsRefused => {
                 "a server refuses a credential, check its scheme and its content"
+            }
+            SessionLoss::SaslRefused => {
+                "the servers refuse the authentication by SASL; check the user and the password or the ticket, and whether \
+                 they use this mechanism: their logs say why"
             }
             SessionLoss::AuthenticationRequired => {
                 "the server requires SASL authentication, or another one of its enforce.auth.schemes; present a \
@@ -180,7 +197,7 @@ enum Phase {
     Pausing { until: Moment },
     Opening { give_up_at: Moment },
     Greeting { give_up_at: Moment },
-    Authenticating { granted: Granted, unanswered: usize, give_up_at: Moment },
+    Authenticating { granted: Granted, stage: Stage, tokens: u32, give_up_at: Moment },
     Serving(Serving),
     Ended,
 }
@@ -242,6 +259,12 @@ pub struct Machine<C> {
     /// The time of the last sign of a server, on any connection.
     last_heard: Moment,
     refusal: Option<Refusal>,
+    /// The first token of the exchange by SASL on the transport that is open next.
+    first_token: Option<Vec<u8>>,
+    /// The number of refusals by SASL since an exchange was last complete.
+    sasl_refusals: u32,
+    /// The reason for which the last connection was left.
+    failure: Option<String>,
     /// A server has answered a request of the session.
     is_admitted: bool,
     frames: Frames,
@@ -268,6 +291,9 @@ impl<C> Machine<C> {
             closing_until: None,
             last_heard: now,
             refusal: None,
+            first_token: None,
+            sasl_refusals: 0,
+            failure: None,
             is_admitted: false,
             frames: Frames::new(config.max_frame),
             outgoing: Vec::new(),

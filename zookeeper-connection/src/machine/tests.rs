@@ -1,6 +1,7 @@
 //! The machine against a scripted server.
 
 mod laws;
+mod sasl;
 mod scripted;
 mod session;
 mod traffic;

@@ -111,7 +111,7 @@ impl<C> Default for Traffic<C> {
 
 impl<C> Traffic<C> {
     /// Numbers run from 1 to the largest: the protocol has uses for those below.
-    fn next_xid(&mut self) -> i32 {
+    pub(super) fn next_xid(&mut self) -> i32 {
         self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
         self.last_xid
     }

@@ -45,6 +45,7 @@ impl SimulatedConnection {
             let config = Config {
                 session_timeout: requested,
                 credentials: if authenticates { vec![credential] } else { Vec::new() },
+                sasl: false,
                 max_frame: DEFAULT_MAX_FRAME,
                 barrier_paths: [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH],
                 seed: state.random.next(),

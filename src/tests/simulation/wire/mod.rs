@@ -297,7 +297,7 @@ impl World {
                 endpoint.late.retain(|transport| !transport.up.is_empty());
                 Work::Nothing
             }
-            Some((_, Action::Drop)) | None => Work::Nothing,
+            Some((_, Action::Drop | Action::Challenge(_))) | None => Work::Nothing,
         }
     }
 

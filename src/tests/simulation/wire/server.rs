@@ -322,7 +322,8 @@ impl Front<'_> {
         }
         self.touch();
         match control {
-            Control::Auth { .. } | Control::Barrier { .. } => {}
+            // No client of the simulation uses SASL.
+            Control::Auth { .. } | Control::Barrier { .. } | Control::Sasl { .. } => {}
             Control::SetWatches { relative_zxid, data, exist, child } => {
                 self.set_watches(connection, xid, *relative_zxid, [data, exist, child]);
             }

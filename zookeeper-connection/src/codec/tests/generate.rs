@@ -102,6 +102,7 @@ fn control() -> impl Strategy<Value = Control<'static>> {
     prop_oneof![
         1 => path().prop_map(|path| Control::RemoveWatches { path }),
         1 => (path(), data()).prop_map(|(scheme, auth)| Control::Auth { scheme, auth: auth.into() }),
+        1 => data().prop_map(|token| Control::Sasl { token: token.into() }),
         1 => (any::<i64>(), paths(), paths(), paths()).prop_map(|(relative_zxid, data, exist, child)| {
             Control::SetWatches { relative_zxid, data, exist, child }
         }),

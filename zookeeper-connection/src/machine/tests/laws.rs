@@ -15,13 +15,14 @@ fn step() -> impl Strategy<Value = Vec<u8>> {
         4 => Just(6),
         2 => Just(11),
         3 => Just(14),
-        4 => 0..16_u8,
+        4 => 0..20_u8,
+        2 => 16..19_u8,
     ];
     (kind, any::<u8>(), any::<u8>()).prop_map(|(kind, first, second)| match kind {
         // Few bytes, so that the steps that follow are not taken for them.
         4 => vec![kind, 2, first, second],
         0 | 1 | 10 => vec![kind, first, second],
-        5 | 8 | 13 | 15 => vec![kind, first],
+        2 | 5 | 8 | 13 | 15..=19 => vec![kind, first],
         _ => vec![kind],
     })
 }

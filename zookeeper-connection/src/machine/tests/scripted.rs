@@ -33,6 +33,7 @@ pub(super) fn config() -> Config {
     Config {
         session_timeout: TIMEOUT,
         credentials: Vec::new(),
+        sasl: false,
         max_frame: DEFAULT_MAX_FRAME,
         barrier_paths: ["/barrier", "/barrier/none"],
         seed: 5,

@@ -1,0 +1,165 @@
+//! SASL with DIGEST-MD5 at real servers.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes_lock::{
+    Acl, BlockingWriteLock, LockError, LockOptions, Permissions, Session, SessionBuilder, SessionState,
+    WriteLock,
+};
+
+use crate::acl;
+use crate::fixtures::{ErrorVariant, LONG, session, unique_dir};
+use crate::support::relay::Relay;
+use crate::support::server::{self, Server, ServerOptions};
+use crate::support::test_server;
+use crate::support::wait::{deadline, eventually, scaled};
+
+/// Clients hash text of Latin-1 in that encoding, and other text in UTF-8.
+const USERS: [(&str, &str); 4] =
+    [("ada", "secret"), ("other", "other"), ("bärbel", "pässwörd\"\\"), ("eu€o", "pa€€ ö")];
+
+/// The options of servers with SASL, which do not require it.
+fn options() -> test_server::ServerOptions {
+    ServerOptions::default().published().sasl_users(USERS)
+}
+
+fn builder(servers: &str, user: &str, password: &str) -> SessionBuilder {
+    Session::builder(servers).session_timeout(LONG).sasl_digest(user, password)
+}
+
+fn ada(servers: &str) -> Session {
+    builder(servers, "ada", "secret").connect().unwrap()
+}
+
+/// All for the user of the session, and for others so much that a test can look.
+fn acl_of_the_user() -> LockOptions {
+    let others = Acl::new(Permissions::READ, "world", "anyone");
+    LockOptions::new().acl([Acl::creator_all(), vec![others]].concat())
+}
+
+fn lock(session: &Session, dir: &str) -> BlockingWriteLock {
+    BlockingWriteLock::with_options(session, dir, acl_of_the_user()).unwrap()
+}
+
+fn assert_locks(session: &Session) {
+    let lock = BlockingWriteLock::new(session, &unique_dir("sasl")).unwrap();
+    lock.lock().unwrap().unlock().unwrap();
+}
+
+/// Fails unless connecting ends long before the wait, with the reason but without the password.
+#[track_caller]
+fn assert_refused(servers: &str, user: &str, password: &str) {
+    for replaces in [false, true] {
+        let begun = Instant::now();
+        let builder = builder(servers, user, password).replace_lost_sessions(replaces);
+        let error = builder.wait_for_server(deadline()).connect().unwrap_err();
+        assert!(begun.elapsed() < scaled(Duration::from_secs(5)), "{user}: {:?}", begun.elapsed());
+        assert!(matches!(error, LockError::CredentialsRefused { .. }), "{user}: {error:?}");
+        assert!(error.to_string().contains("SASL"), "{error}");
+        assert!(!format!("{error} {error:?}").contains("pass-phrase"), "{error:?}");
+    }
+}
+
+#[test]
+fn users_with_their_passwords_are_served_in_any_encoding_and_no_others() {
+    for options in [options(), options().require_sasl()] {
+        let server = Server::published(&options);
+        let servers = server.connect_string();
+        for (user, password) in USERS {
+            assert_locks(&builder(&servers, user, password).connect().unwrap());
+        }
+        assert_refused(&servers, "ada", "pass-phrase");
+        assert_refused(&servers, "nobody", "pass-phrase");
+    }
+}
+
+#[test]
+fn lock_is_held_and_handed_over_under_the_acl_of_its_user() {
+    let server = Server::published(&options());
+    let relay = Relay::to(server.connect_string());
+    let (holder, waiter) = (ada(&relay.connect_string()), ada(&server.connect_string()));
+    let dir = unique_dir("sasl-acl");
+    let guard = lock(&holder, &dir).lock().unwrap();
+    let user = Acl::new(Permissions::ALL, "sasl", "ada");
+    assert!(acl::get(&server.connect_string(), &dir).contains(&user));
+    let other = builder(&server.connect_string(), "other", "other").connect().unwrap();
+    for stranger in [other, session(&server)] {
+        assert!(BlockingWriteLock::new(&stranger, &dir).unwrap().try_lock().unwrap_err().is_access_denied());
+    }
+    let waiting = WriteLock::with_options(&waiter, &dir, acl_of_the_user(), ()).unwrap();
+    assert!(!waiting.lock().unwrap());
+
+    let states = holder.subscribe();
+    relay.cut();
+    assert_eq!(states.recv_timeout(deadline()), Ok(SessionState::Suspended));
+    assert_eq!(states.recv_timeout(deadline()), Ok(SessionState::Connected));
+    assert!(guard.is_owner(), "{:?}", guard.loss());
+    guard.unlock().unwrap();
+    eventually("the waiter owns the lock", || waiting.is_owner());
+}
+
+/// A session without SASL is of the same use for locks, until an ACL names the user.
+#[test]
+fn session_is_never_opened_without_authentication() {
+    let lenient = Server::published(&options().allow_failed_sasl());
+    let good = Server::published(&options());
+    let without = server::shared().connect_string();
+    let cases = [("ada", "secret", without), ("ada", "wrong", lenient.connect_string())];
+    for (user, password, servers) in cases {
+        for replaces in [false, true] {
+            let wait = scaled(Duration::from_secs(2));
+            let builder = builder(&servers, user, password).replace_lost_sessions(replaces);
+            let error = builder.wait_for_server(wait).connect().unwrap_err();
+            assert!(matches!(error, LockError::Connect { .. }), "{error:?}");
+            assert!(error.to_string().contains("does not use SASL"), "{error}");
+        }
+    }
+    for other in [lenient.connect_string(), server::shared().connect_string()] {
+        let servers = format!("{other},{}", good.connect_string());
+        for _ in 0..4 {
+            assert_locks(&ada(&servers));
+        }
+    }
+}
+
+#[test]
+fn session_without_sasl_is_lost_when_the_server_requires_it_and_one_with_sasl_goes_on() {
+    let server = Server::published(&options());
+    let timeout = scaled(Duration::from_secs(6));
+    let plain = Session::builder(server.connect_string()).session_timeout(timeout).connect().unwrap();
+    let kept = ada(&server.connect_string());
+    let [dir, kept_dir] = ["sasl-required", "sasl-kept"].map(unique_dir);
+    let guard = BlockingWriteLock::new(&plain, &dir).unwrap().lock().unwrap();
+    let kept_guard = lock(&kept, &kept_dir).lock().unwrap();
+    server.stop();
+    server.reconfigure("sessionRequireClientSASLAuth=false", "sessionRequireClientSASLAuth=true");
+    server.restart();
+    eventually("the session without SASL is lost", || plain.state() == SessionState::Lost);
+    assert!(!guard.is_owner());
+    // Each connect request of the former holder would have renewed its session.
+    let next = BlockingWriteLock::new(&kept, &dir).unwrap();
+    assert!(next.try_lock_for(deadline()).unwrap().is_some(), "the znode of the former holder is deleted");
+    assert!(kept_guard.is_owner(), "{:?}", kept_guard.loss());
+    kept_guard.unlock().unwrap();
+}
+
+#[test]
+fn session_is_lost_when_the_server_refuses_its_user_and_its_lock_is_free_after_that() {
+    let server = Server::published(&options());
+    let timeout = scaled(Duration::from_secs(4));
+    let holder =
+        builder(&server.connect_string(), "ada", "secret").session_timeout(timeout).connect().unwrap();
+    let dir = unique_dir("sasl-refused");
+    let guard = BlockingWriteLock::new(&holder, &dir).unwrap().lock().unwrap();
+    let jaas = server.dir().join("jaas.conf");
+    let text = fs::read_to_string(&jaas).unwrap();
+    server.stop();
+    fs::write(&jaas, text.replace("\"secret\"", "\"another\"")).unwrap();
+    server.restart();
+    eventually("the session is lost", || holder.state() == SessionState::Lost);
+    assert!(!guard.is_owner());
+    let other = builder(&server.connect_string(), "other", "other").connect().unwrap();
+    let next = BlockingWriteLock::new(&other, &dir).unwrap();
+    assert!(next.try_lock_for(deadline()).unwrap().is_some(), "the znode of the former holder is deleted");
+}

@@ -1,0 +1,85 @@
+//! Who this client is to the servers, by SASL.
+
+#[cfg(feature = "kerberos")]
+use std::{sync::mpsc, thread, time::Duration};
+
+#[cfg(feature = "kerberos")]
+use zookeeper_recipes_lock::{KerberosConfig, KerberosTicket};
+
+use super::Findings;
+use crate::connection::ConnectionArgs;
+use crate::failure::Failure;
+#[cfg(feature = "kerberos")]
+use crate::spans::show_duration;
+
+/// The longest time for a KDC to answer. The system's library waits for a minute.
+#[cfg(feature = "kerberos")]
+const TICKET_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A ticket that ends sooner is worth a warning.
+#[cfg(feature = "kerberos")]
+const SHORT_LIFE: Duration = Duration::from_secs(10 * 60);
+
+impl Findings {
+    /// Says who authenticates, and for Kerberos for how long, and at which servers.
+    pub(super) fn of_identity(
+        &mut self,
+        connection: &ConnectionArgs,
+        servers: &[(String, u16)],
+    ) -> Result<(), Failure> {
+        if let Some(user) = connection.sasl.user()? {
+            self.checked.push("the identity");
+            self.notes.push(format!("authenticates by SASL (DIGEST-MD5) as {user}"));
+        }
+        #[cfg(feature = "kerberos")]
+        if let Some(config) = connection.sasl.kerberos_config()? {
+            self.checked.extend(["the identity", "a Kerberos ticket for every server"]);
+            self.of_tickets(&config, servers);
+        }
+        #[cfg(not(feature = "kerberos"))]
+        let _ = servers;
+        Ok(())
+    }
+
+    #[cfg(feature = "kerberos")]
+    fn of_tickets(&mut self, config: &KerberosConfig, servers: &[(String, u16)]) {
+        let mut hosts: Vec<&str> = servers.iter().map(|(host, _)| &**host).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        let fetched: Vec<_> = hosts.into_iter().map(|host| (host, fetch_ticket(config, host))).collect();
+        let mut client = None;
+        for (host, ticket) in fetched {
+            match ticket.recv_timeout(TICKET_TIMEOUT) {
+                Ok(Ok(ticket)) => client = Some(ticket),
+                Ok(Err(why)) => self.warn(format!("no ticket for {host}: {why}")),
+                Err(_) => self.warn(format!(
+                    "no ticket for {host} within {}: the KDC does not answer",
+                    show_duration(TICKET_TIMEOUT)
+                )),
+            }
+        }
+        let Some(KerberosTicket { client, lifetime, .. }) = client else { return };
+        let life = show_duration(lifetime);
+        self.notes
+            .push(format!("authenticates by SASL (Kerberos) as {client}, whose ticket lasts for {life}"));
+        if lifetime < SHORT_LIFE {
+            self.warn(format!(
+                "the ticket of {client} ends in {life}, and no connection can be made then: renew it (kinit, k5start), or use \
+                 a keytab (KRB5_CLIENT_KTNAME)"
+            ));
+        }
+    }
+}
+
+/// On a thread, as it may take a minute.
+#[cfg(feature = "kerberos")]
+fn fetch_ticket(config: &KerberosConfig, host: &str) -> mpsc::Receiver<Result<KerberosTicket, String>> {
+    let (sender, ticket) = mpsc::channel();
+    let (config, host) = (config.clone(), host.to_owned());
+    let failed = sender.clone();
+    let thread = thread::Builder::new().spawn(move || drop(sender.send(config.ticket(&host))));
+    if let Err(error) = thread {
+        let _ = failed.send(Err(error.to_string()));
+    }
+    ticket
+}

@@ -1,0 +1,229 @@
+//! The authentication on a new connection: an exchange by SASL, then the credentials. Nothing else is sent before
+//! its end, because a server would handle it without the client's identity, or close the connection.
+
+use super::attempts::Malformed;
+use super::{Action, Machine, Phase, SessionLoss};
+use crate::Granted;
+use crate::codec::{AUTHENTICATION_REQUIRED, Control, ReplyHeader, XID_AUTH, decode_sasl_token};
+use crate::error::ZkError;
+use crate::time::Moment;
+
+/// The most tokens that a client sends on one connection. DIGEST-MD5 has two, Kerberos three.
+const MAX_TOKENS: u32 = 8;
+
+/// The longest token in either direction. A ticket of Active Directory has up to 64 KiB.
+const MAX_TOKEN: usize = 256 << 10;
+
+const NO_SASL: &str = "the server does not use SASL, or lets clients in whose authentication fails";
+const REFUSED: &str = "the server refuses the authentication by SASL, its log says why";
+const TOO_LONG: &str = "a token of SASL is too long";
+const ENDLESS: &str = "the exchange by SASL does not come to an end";
+
+/// What is missing before a server serves the session.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stage {
+    /// The server's answer to the token in the request of this number.
+    Token { xid: i32, is_last: bool },
+    /// The answer to the server's token, by the owner of the machine.
+    Response,
+    /// The server's answers to so many credentials.
+    Credentials(usize),
+}
+
+/// The client's step in an exchange by SASL, in response to a server's token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SaslStep {
+    /// Send this token. The server is to answer with another one.
+    Token(Vec<u8>),
+    /// Send this token. The exchange is complete when the server accepts it, and sends no other.
+    LastToken(Vec<u8>),
+    /// The exchange is complete: the server has proved itself.
+    Complete,
+    /// The server has not proved itself. Counts as a refusal.
+    Refused(String),
+    /// The exchange cannot go on, for this reason.
+    Failed(String),
+}
+
+impl<C> Machine<C> {
+    /// Sets the first token of the exchange by SASL on the transport that is open next. To be called before
+    /// [`opened`](Machine::opened), on each transport.
+    pub fn set_first_token(&mut self, token: Vec<u8>) {
+        self.first_token = Some(token);
+    }
+
+    /// Takes the response to [`Action::Challenge`].
+    pub fn respond(&mut self, now: Moment, step: SaslStep) {
+        if !matches!(self.phase, Phase::Authenticating { stage: Stage::Response, .. }) {
+            return;
+        }
+        let result = match step {
+            SaslStep::Token(token) => self.send_token(&token, false),
+            SaslStep::LastToken(token) => self.send_token(&token, true),
+            SaslStep::Complete => {
+                self.authenticated(now);
+                Ok(())
+            }
+            SaslStep::Refused(why) => Err(self.sasl_refused(why)),
+            SaslStep::Failed(why) => Err(self.attempt_fails(why)),
+        };
+        if let Err(Malformed) = result {
+            self.drop_transport(now);
+        }
+    }
+
+    /// Takes the reason for which the machine has left the last connection, if it knows one.
+    pub fn take_failure(&mut self) -> Option<String> {
+        self.failure.take()
+    }
+
+    /// The number of the request with a token that the server is to answer.
+    #[cfg(any(test, zk_laws))]
+    pub(super) fn awaited_token(&self) -> Option<i32> {
+        match self.phase {
+            Phase::Authenticating { stage: Stage::Token { xid, .. }, .. } => Some(xid),
+            _ => None,
+        }
+    }
+
+    /// Begins, when a server has accepted the session and grants this.
+    pub(super) fn authenticate(&mut self, granted: Granted, now: Moment) -> Result<(), Malformed> {
+        let give_up_at = now.after(self.pacing.greeting_time());
+        self.phase = Phase::Authenticating { granted, stage: Stage::Response, tokens: 0, give_up_at };
+        if !self.config.sasl {
+            self.present_credentials(now);
+            return Ok(());
+        }
+        // Without one it would be a session without an identity.
+        let token = self.first_token.take().ok_or(Malformed)?;
+        self.send_token(&token, false)
+    }
+
+    fn send_token(&mut self, token: &[u8], is_last: bool) -> Result<(), Malformed> {
+        if token.len() > MAX_TOKEN {
+            return Err(self.attempt_fails(TOO_LONG));
+        }
+        let Phase::Authenticating { stage, tokens, .. } = &mut self.phase else { return Err(Malformed) };
+        if *tokens == MAX_TOKENS {
+            return Err(self.attempt_fails(ENDLESS));
+        }
+        *tokens += 1;
+        let xid = self.traffic.next_xid();
+        *stage = Stage::Token { xid, is_last };
+        Control::Sasl { token: token.into() }.encode(xid, &mut self.outgoing);
+        Ok(())
+    }
+
+    /// The exchange by SASL is complete.
+    fn authenticated(&mut self, now: Moment) {
+        self.sasl_refusals = 0;
+        self.present_credentials(now);
+    }
+
+    fn present_credentials(&mut self, now: Moment) {
+        let Phase::Authenticating { granted, stage, .. } = &mut self.phase else { return };
+        if self.config.credentials.is_empty() {
+            let granted = *granted;
+            return self.serve(granted, now);
+        }
+        *stage = Stage::Credentials(self.config.credentials.len());
+        for credential in &self.config.credentials {
+            let scheme = credential.scheme.as_str().into();
+            let auth = credential.auth.as_slice().into();
+            Control::Auth { scheme, auth }.encode(XID_AUTH, &mut self.outgoing);
+        }
+    }
+
+    pub(super) fn read_authentication(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
+        let (header, body) = ReplyHeader::decode(frame).map_err(|_| Malformed)?;
+        let Phase::Authenticating { stage, .. } = self.phase else { return Err(Malformed) };
+        match stage {
+            Stage::Token { xid, is_last } => self.read_token(now, header, body, xid, is_last),
+            // A server speaks only when it was asked.
+            Stage::Response => Err(Malformed),
+            Stage::Credentials(unanswered) => self.read_credential(now, header, unanswered),
+        }
+    }
+
+    fn read_token(
+        &mut self,
+        now: Moment,
+        header: ReplyHeader,
+        body: &[u8],
+        xid: i32,
+        is_last: bool,
+    ) -> Result<(), Malformed> {
+        if header.xid != xid {
+            return Err(Malformed);
+        }
+        if header.error == AUTHENTICATION_REQUIRED || header.result() == Err(ZkError::AuthFailed) {
+            return Err(self.sasl_refused(REFUSED));
+        }
+        if header.error != 0 {
+            return Err(Malformed);
+        }
+        let token = decode_sasl_token(body).map_err(|_| Malformed)?;
+        if token.len() > MAX_TOKEN {
+            return Err(self.attempt_fails(TOO_LONG));
+        }
+        match (is_last, token.is_empty()) {
+            (true, true) => self.authenticated(now),
+            (false, false) => {
+                let challenge = token.to_vec();
+                if let Phase::Authenticating { stage, .. } = &mut self.phase {
+                    *stage = Stage::Response;
+                }
+                self.actions.push_back(Action::Challenge(challenge));
+            }
+            // Never go on: what follows would be handled without the client's identity.
+            (false, true) => return Err(self.attempt_fails(NO_SASL)),
+            (true, false) => return Err(self.attempt_fails(ENDLESS)),
+        }
+        Ok(())
+    }
+
+    fn read_credential(
+        &mut self,
+        now: Moment,
+        header: ReplyHeader,
+        unanswered: usize,
+    ) -> Result<(), Malformed> {
+        if header.error == AUTHENTICATION_REQUIRED {
+            self.mismatched(SessionLoss::AuthenticationRequired);
+            return Err(Malformed);
+        }
+        if header.xid != XID_AUTH {
+            return Err(Malformed);
+        }
+        if header.error != 0 {
+            if ZkError::from_code(header.error) == ZkError::AuthFailed {
+                self.credentials_refused(now);
+            }
+            // After a refusal the server closes the connection, too.
+            return Err(Malformed);
+        }
+        let Phase::Authenticating { granted, stage, .. } = &mut self.phase else { return Err(Malformed) };
+        *stage = Stage::Credentials(unanswered - 1);
+        if unanswered == 1 {
+            let granted = *granted;
+            self.serve(granted, now);
+        }
+        Ok(())
+    }
+
+    /// A server refuses the client, or has not proved itself. Another one may be configured otherwise, but a session
+    /// that all of them refuse is not presented again, because each connect request renews it.
+    fn sasl_refused(&mut self, why: impl Into<String>) -> Malformed {
+        let malformed = self.attempt_fails(why);
+        self.sasl_refusals += 1;
+        if self.sasl_refusals >= self.pacing.addresses() {
+            self.lose_session(SessionLoss::SaslRefused);
+        }
+        malformed
+    }
+
+    fn attempt_fails(&mut self, why: impl Into<String>) -> Malformed {
+        self.failure = Some(why.into());
+        Malformed
+    }
+}

@@ -1,0 +1,366 @@
+//! The authentication by SASL: its stages, refusals, and what servers without SASL do.
+
+use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, granted, read, watch};
+use crate::codec::{AUTHENTICATION_REQUIRED, OpCode, XID_AUTH, XID_PING, encode_sasl_token};
+use crate::credential::Credential;
+use crate::error::ZkError;
+use crate::machine::{Action, Config, Event, SaslStep, SessionLoss};
+use crate::{Granted, Reply};
+
+const AUTH_FAILED: i32 = -115;
+
+/// A machine with a first token and so many credentials, whose server has accepted the session and received the token.
+fn begun(credentials: usize) -> Scripted {
+    let credential = Credential { scheme: "digest".to_owned(), auth: b"user:secret".to_vec() };
+    let mut scripted =
+        Scripted::new(Config { sasl: true, credentials: vec![credential; credentials], ..config() });
+    scripted.machine.set_addresses(2);
+    scripted.actions();
+    begin(&mut scripted);
+    scripted
+}
+
+/// Goes on from `Open` until the server has received the first token.
+fn begin(scripted: &mut Scripted) {
+    scripted.machine.set_first_token(b"first".to_vec());
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    assert_eq!(operations(scripted), [OpCode::Sasl]);
+}
+
+fn operations(scripted: &mut Scripted) -> Vec<OpCode> {
+    scripted.sent().into_iter().map(|request| request.operation).collect()
+}
+
+/// The server's answer to the last token. `None` is null.
+fn answer(scripted: &mut Scripted, token: Option<&[u8]>) {
+    let (xid, mut bytes) = (scripted.machine.awaited_token().unwrap(), Vec::new());
+    encode_sasl_token(xid, token, &mut bytes);
+    scripted.machine.received(scripted.now, &bytes);
+}
+
+fn refuse(scripted: &mut Scripted, error: i32) {
+    let xid = scripted.machine.awaited_token().unwrap();
+    scripted.reply_error(xid, error);
+}
+
+fn respond(scripted: &mut Scripted, step: SaslStep) {
+    scripted.machine.respond(scripted.now, step);
+}
+
+/// The server challenges, and the client responds.
+fn round(scripted: &mut Scripted, step: SaslStep) {
+    answer(scripted, Some(b"challenge"));
+    assert!(matches!(scripted.actions().as_slice(), [Action::Challenge(token)] if token == b"challenge"));
+    respond(scripted, step);
+}
+
+fn token() -> SaslStep {
+    SaslStep::Token(b"token".to_vec())
+}
+
+fn connected() -> Event {
+    Event::Connected { granted: Granted::new(TIMEOUT), session_id: ID }
+}
+
+/// The transport is left for another, for this reason.
+#[track_caller]
+fn assert_left(scripted: &mut Scripted, reason: &str) {
+    let actions = scripted.actions();
+    assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{actions:?}");
+    let failure = scripted.machine.take_failure().unwrap_or_default();
+    assert!(failure.contains(reason), "{failure}");
+    assert!(scripted.machine.outgoing().is_empty(), "nothing is sent without the client's identity");
+}
+
+/// As with DIGEST-MD5.
+#[test]
+fn exchange_comes_before_credentials_watches_and_requests_on_every_connection() {
+    let mut scripted = begun(1);
+    for is_first in [true, false] {
+        scripted.submit(1, &watch("/a"));
+        assert!(operations(&mut scripted).is_empty());
+        round(&mut scripted, token());
+        assert_eq!(operations(&mut scripted), [OpCode::Sasl]);
+        round(&mut scripted, SaslStep::Complete);
+        assert_eq!(operations(&mut scripted), [OpCode::Auth]);
+        assert!(scripted.actions().is_empty(), "not connected before the end");
+        scripted.authenticated();
+        assert_eq!(scripted.events(), [connected()]);
+        let sent = scripted.sent();
+        let expected: &[OpCode] =
+            if is_first { &[OpCode::GetData] } else { &[OpCode::SetWatches, OpCode::GetData] };
+        assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), expected);
+        if is_first {
+            scripted.reply(sent[0].xid, 1, &super::scripted::data());
+            scripted.lose_connection();
+            scripted.machine.set_first_token(b"first".to_vec());
+            scripted.open();
+            scripted.answer(&granted(ID, TIMEOUT));
+            assert_eq!(scripted.events(), [Event::TakenUp { session_timeout: TIMEOUT }]);
+            assert_eq!(operations(&mut scripted), [OpCode::Sasl]);
+        }
+    }
+}
+
+/// As with Kerberos.
+#[test]
+fn exchange_may_end_with_a_token_that_the_server_accepts_without_one() {
+    let mut scripted = begun(0);
+    round(&mut scripted, SaslStep::Token(Vec::new()));
+    round(&mut scripted, SaslStep::LastToken(b"last".to_vec()));
+    assert!(scripted.actions().is_empty());
+    answer(&mut scripted, None);
+    assert_eq!(scripted.events(), [connected()]);
+}
+
+#[test]
+fn server_that_sends_no_token_before_the_end_is_left() {
+    for token in [None, Some(&b""[..])] {
+        let mut scripted = begun(0);
+        answer(&mut scripted, token);
+        assert_left(&mut scripted, "does not use SASL");
+        begin(&mut scripted);
+        scripted.actions();
+        round(&mut scripted, SaslStep::Token(b"second".to_vec()));
+        scripted.sent();
+        answer(&mut scripted, token);
+        scripted.run_to_deadline();
+        assert!(!scripted.actions().iter().any(|action| matches!(action, Action::Event(_))));
+        assert!(scripted.machine.take_failure().unwrap().contains("does not use SASL"));
+    }
+}
+
+#[test]
+fn server_that_sends_a_token_after_the_end_is_left() {
+    let mut scripted = begun(0);
+    round(&mut scripted, SaslStep::LastToken(b"last".to_vec()));
+    scripted.sent();
+    answer(&mut scripted, Some(b"more"));
+    assert_left(&mut scripted, "does not come to an end");
+}
+
+#[test]
+fn transport_without_a_first_token_is_left() {
+    let mut scripted = Scripted::new(Config { sasl: true, ..config() });
+    scripted.machine.set_addresses(2);
+    scripted.machine.set_first_token(b"of another transport".to_vec());
+    scripted.actions();
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    assert!(scripted.actions().iter().any(|action| matches!(action, Action::Drop)));
+    assert!(scripted.machine.outgoing().is_empty());
+}
+
+#[test]
+fn session_that_all_servers_refuse_by_sasl_is_lost_and_not_presented_again() {
+    for error in [AUTH_FAILED, AUTHENTICATION_REQUIRED] {
+        let mut scripted = begun(0);
+        scripted.submit(1, &read("/a"));
+        refuse(&mut scripted, error);
+        assert_left(&mut scripted, "refuses the authentication by SASL");
+        begin(&mut scripted);
+        scripted.actions();
+        round(&mut scripted, token());
+        refuse(&mut scripted, error);
+        let actions = scripted.actions();
+        let [
+            Action::Event(Event::SessionLost(SessionLoss::SaslRefused)),
+            Action::Reply(1, Err(ZkError::SessionExpired)),
+            Action::Drop,
+            Action::Ended,
+        ] = actions.as_slice()
+        else {
+            panic!("{actions:?}");
+        };
+        assert_eq!(scripted.machine.deadline(), None);
+    }
+}
+
+#[test]
+fn server_that_has_not_proved_itself_counts_as_one_that_refuses() {
+    let mut scripted = begun(0);
+    round(&mut scripted, SaslStep::Refused("wrong proof".to_owned()));
+    scripted.sent();
+    assert_left(&mut scripted, "wrong proof");
+    begin(&mut scripted);
+    scripted.actions();
+    round(&mut scripted, SaslStep::Refused("wrong proof".to_owned()));
+    assert!(matches!(scripted.actions().last(), Some(Action::Ended)));
+}
+
+/// Failed attempts for other reasons, as a missing ticket, end no session.
+#[test]
+fn only_refusals_without_an_exchange_in_between_end_a_session() {
+    let mut scripted = begun(0);
+    refuse(&mut scripted, AUTH_FAILED);
+    scripted.actions();
+    for _ in 0..9 {
+        scripted.machine.failed(scripted.now);
+        scripted.run_for(TIMEOUT / 20);
+        scripted.actions();
+    }
+    begin(&mut scripted);
+    scripted.actions();
+    round(&mut scripted, SaslStep::Failed("no answer".to_owned()));
+    assert!(!scripted.actions().iter().any(|action| matches!(action, Action::Ended)));
+    scripted.run_for(TIMEOUT / 20);
+    scripted.actions();
+    begin(&mut scripted);
+    scripted.actions();
+    round(&mut scripted, SaslStep::Complete);
+    scripted.lose_connection();
+    begin(&mut scripted);
+    scripted.actions();
+    refuse(&mut scripted, AUTH_FAILED);
+    assert!(!scripted.actions().iter().any(|action| matches!(action, Action::Ended)));
+    assert!(scripted.machine.deadline().is_some());
+}
+
+#[test]
+fn silent_server_is_left_after_one_greeting_time_for_all_stages_and_gets_no_ping() {
+    let mut scripted = begun(1);
+    let begun = scripted.now;
+    scripted.advance(TIMEOUT / 12);
+    round(&mut scripted, token());
+    scripted.advance(TIMEOUT / 24);
+    round(&mut scripted, SaslStep::Complete);
+    scripted.machine.timer(scripted.now);
+    assert_eq!(operations(&mut scripted), [OpCode::Sasl, OpCode::Auth]);
+    scripted.run_to_deadline();
+    assert_eq!(scripted.now, begun.after(TIMEOUT / 6));
+    assert_left(&mut scripted, "");
+}
+
+#[test]
+fn endless_exchange_is_left_after_eight_tokens() {
+    let mut scripted = begun(0);
+    for _ in 0..7 {
+        round(&mut scripted, token());
+        assert_eq!(operations(&mut scripted), [OpCode::Sasl]);
+    }
+    round(&mut scripted, token());
+    assert_left(&mut scripted, "does not come to an end");
+}
+
+#[test]
+fn long_tokens_of_either_side_end_the_attempt() {
+    let mut scripted = begun(0);
+    answer(&mut scripted, Some(&vec![0; (256 << 10) + 1]));
+    assert_left(&mut scripted, "too long");
+    begin(&mut scripted);
+    scripted.actions();
+    answer(&mut scripted, Some(&vec![0; 256 << 10]));
+    assert!(matches!(scripted.actions().as_slice(), [Action::Challenge(token)] if token.len() == 256 << 10));
+    respond(&mut scripted, SaslStep::Token(vec![0; (256 << 10) + 1]));
+    assert!(scripted.actions().iter().any(|action| matches!(action, Action::Drop)));
+    assert!(scripted.machine.take_failure().unwrap().contains("too long"));
+}
+
+#[test]
+fn frames_that_are_no_answer_end_the_attempt() {
+    for wrong in [
+        |scripted: &mut Scripted| {
+            let mut of_another_request = Vec::new();
+            encode_sasl_token(77, Some(b"challenge"), &mut of_another_request);
+            scripted.machine.received(scripted.now, &of_another_request);
+        },
+        |scripted: &mut Scripted| scripted.reply(XID_PING, 0, &Reply::Done),
+        |scripted: &mut Scripted| scripted.reply(scripted.machine.awaited_token().unwrap(), 0, &Reply::Done),
+        |scripted: &mut Scripted| refuse(scripted, -112),
+        // A second answer, before the response to the first.
+        |scripted: &mut Scripted| {
+            let xid = scripted.machine.awaited_token().unwrap();
+            answer(scripted, Some(b"challenge"));
+            assert!(scripted.machine.next_action().is_some());
+            scripted.reply(xid, 0, &Reply::Done);
+        },
+    ] {
+        let mut scripted = begun(0);
+        wrong(&mut scripted);
+        assert_left(&mut scripted, "");
+        // A late response belongs to no connection.
+        respond(&mut scripted, SaslStep::Complete);
+        assert!(scripted.actions().is_empty());
+    }
+}
+
+#[test]
+fn closing_session_authenticates_and_is_closed() {
+    for stage in 0..4 {
+        let mut scripted = begun(1);
+        let close_at = |now: usize, scripted: &mut Scripted| {
+            if stage == now {
+                scripted.machine.close(scripted.now);
+                assert!(scripted.actions().is_empty());
+            }
+        };
+        close_at(0, &mut scripted);
+        answer(&mut scripted, Some(b"challenge"));
+        assert!(matches!(scripted.actions().as_slice(), [Action::Challenge(_)]));
+        close_at(1, &mut scripted);
+        respond(&mut scripted, SaslStep::LastToken(b"last".to_vec()));
+        close_at(2, &mut scripted);
+        answer(&mut scripted, None);
+        close_at(3, &mut scripted);
+        assert_eq!(operations(&mut scripted), [OpCode::Sasl, OpCode::Auth]);
+        scripted.authenticated();
+        let close = scripted.sent();
+        assert_eq!(close.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Close]);
+        scripted.reply(close[0].xid, 2, &Reply::Done);
+        assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Ended]));
+    }
+}
+
+#[test]
+fn closing_session_that_all_servers_refuse_ends_without_an_event() {
+    let mut scripted = begun(0);
+    scripted.machine.close(scripted.now);
+    refuse(&mut scripted, AUTH_FAILED);
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Open]));
+    begin(&mut scripted);
+    refuse(&mut scripted, AUTHENTICATION_REQUIRED);
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Ended]));
+}
+
+#[test]
+fn session_whose_credentials_are_refused_after_the_exchange_is_closed_with_another_exchange() {
+    let mut scripted = begun(1);
+    round(&mut scripted, SaslStep::Complete);
+    scripted.reply_error(XID_AUTH, AUTH_FAILED);
+    let actions = scripted.actions();
+    assert!(
+        matches!(
+            actions.as_slice(),
+            [Action::Event(Event::SessionLost(SessionLoss::CredentialsRefused)), Action::Drop, Action::Open]
+        ),
+        "{actions:?}"
+    );
+    begin(&mut scripted);
+    round(&mut scripted, SaslStep::Complete);
+    assert_eq!(operations(&mut scripted), [OpCode::Close]);
+}
+
+/// A server may require a certificate besides.
+#[test]
+fn authenticated_session_whose_requests_are_refused_is_lost_after_a_lap() {
+    let mut scripted = begun(0);
+    for is_last in [false, true] {
+        if is_last {
+            begin(&mut scripted);
+            scripted.actions();
+        }
+        round(&mut scripted, SaslStep::Complete);
+        scripted.actions();
+        scripted.run_to_deadline();
+        scripted.reply_error(XID_PING, AUTHENTICATION_REQUIRED);
+    }
+    let actions = scripted.actions();
+    let lost = Event::SessionLost(SessionLoss::AuthenticationRequired);
+    assert!(
+        actions.iter().any(|action| matches!(action, Action::Event(event) if *event == lost)),
+        "{actions:?}"
+    );
+}

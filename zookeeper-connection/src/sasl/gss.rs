@@ -1,0 +1,112 @@
+//! [`Handshake`]: a client's side of GSSAPI with Kerberos (RFC 4752), by the system's library. Nothing else uses that library.
+
+use std::time::Duration;
+
+use libgssapi::context::{ClientCtx, CtxFlags, SecurityContext};
+use libgssapi::credential::{Cred, CredUsage};
+use libgssapi::error::Error;
+use libgssapi::name::Name;
+use libgssapi::oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, GSS_NT_KRB5_PRINCIPAL, OidSet};
+
+use super::Exchange;
+use super::kerberos::{KerberosConfig, KerberosTicket, ServerName};
+use crate::machine::SaslStep;
+
+/// The bit of the security layer "none" in a server's offer, and a client's choice of it: no message is longer than zero.
+const NO_LAYER: u8 = 1;
+const CHOICE: [u8; 4] = [NO_LAYER, 0, 0, 0];
+
+/// What is asked for, and must be granted. Not the delegation of the client's ticket, which would let the server act for the
+/// client everywhere.
+const REQUIRED: CtxFlags =
+    CtxFlags::GSS_C_MUTUAL_FLAG.union(CtxFlags::GSS_C_INTEG_FLAG).union(CtxFlags::GSS_C_SEQUENCE_FLAG);
+
+/// The exchange on one connection. Only its beginning waits for others, if a ticket is missing.
+pub(super) struct Handshake {
+    context: ClientCtx,
+    /// Both sides have proved themselves, and the server is to offer its security layers.
+    is_established: bool,
+}
+
+impl Handshake {
+    /// Makes the first token for the server on a host. May block for a minute.
+    pub(super) fn begin(config: &KerberosConfig, host: &str) -> Result<(Handshake, Vec<u8>), String> {
+        let server = server_name(&config.server(host)).map_err(|error| describe(&error))?;
+        let credential = credential(config).map_err(|error| describe(&error))?;
+        let mut context = ClientCtx::new(Some(credential), server, REQUIRED, Some(GSS_MECH_KRB5));
+        let token = context.step(None, None).map_err(|error| describe(&error))?;
+        let token = token.map(|token| token.to_vec()).filter(|token| !token.is_empty());
+        let token = token.ok_or("Kerberos: there is no first token")?;
+        Ok((Handshake { context, is_established: false }, token))
+    }
+
+    fn establish(&mut self, token: &[u8]) -> Result<SaslStep, String> {
+        let response = self.context.step(Some(token), None).map_err(|error| {
+            format!("{}; the server may use another mechanism than Kerberos", describe(&error))
+        })?;
+        let response = response.map(|response| response.to_vec()).unwrap_or_default();
+        if !self.context.is_complete() {
+            return Ok(SaslStep::Token(response));
+        }
+        let granted = self.context.flags().map_err(|error| describe(&error))?;
+        if !granted.contains(REQUIRED) {
+            return Ok(SaslStep::Refused("Kerberos: the server has not proved itself".to_owned()));
+        }
+        self.is_established = true;
+        Ok(SaslStep::Token(response))
+    }
+
+    fn choose_layer(&mut self, token: &[u8]) -> Result<SaslStep, String> {
+        let offer = self.context.unwrap(token).map_err(|error| describe(&error))?;
+        match *offer {
+            [layers, _, _, _] if layers & NO_LAYER != 0 => {}
+            [_, _, _, _] => return Err("Kerberos: the server insists on a security layer".to_owned()),
+            _ => return Err("Kerberos: the server offers no security layers".to_owned()),
+        }
+        // Without an identity to act for: the client is its principal.
+        let choice = self.context.wrap(false, &CHOICE).map_err(|error| describe(&error))?;
+        Ok(SaslStep::LastToken(choice.to_vec()))
+    }
+}
+
+impl Exchange for Handshake {
+    fn step(&mut self, token: &[u8]) -> SaslStep {
+        let step = if self.is_established { self.choose_layer(token) } else { self.establish(token) };
+        step.unwrap_or_else(SaslStep::Failed)
+    }
+}
+
+/// Returns the client's ticket. May block as the beginning of an exchange.
+pub(super) fn client_ticket(config: &KerberosConfig) -> Result<KerberosTicket, String> {
+    let ticket = || -> Result<(Name, Duration), Error> {
+        let credential = credential(config)?;
+        Ok((credential.name()?, credential.lifetime()?))
+    };
+    let (name, lifetime) = ticket().map_err(|error| describe(&error))?;
+    let name = name.display_name().map_err(|error| describe(&error))?;
+    Ok(KerberosTicket { client: String::from_utf8_lossy(&name).into_owned(), lifetime })
+}
+
+/// Opens the credential cache, or fetches a ticket with the keytab. Each time anew, because others renew tickets.
+fn credential(config: &KerberosConfig) -> Result<Cred, Error> {
+    let client = config.client().map(|client| Name::new(client.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL)));
+    let mechanisms = OidSet::singleton(GSS_MECH_KRB5)?;
+    Cred::acquire(client.transpose()?.as_ref(), None, CredUsage::Initiate, Some(&mechanisms))
+}
+
+fn server_name(name: &ServerName) -> Result<Name, Error> {
+    match name {
+        ServerName::Principal(principal) => Name::new(principal.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL)),
+        ServerName::OnHost(name) => Name::new(name.as_bytes(), Some(GSS_NT_HOSTBASED_SERVICE)),
+    }
+}
+
+/// The message of the library in one line, without the part that says nothing.
+fn describe(error: &Error) -> String {
+    let text = error.to_string();
+    let text = text.replace("Unspecified GSS failure.  Minor code may provide more information", "");
+    let text = text.replace("(Success)", "");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&text);
+    format!("Kerberos: {text}")
+}

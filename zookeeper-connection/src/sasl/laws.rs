@@ -1,0 +1,81 @@
+//! The laws of DIGEST-MD5, for any token of a server.
+
+use super::Exchange;
+use super::digest::{DigestMd5, SaslDigest};
+use super::directives::{Directives, quoted};
+use crate::machine::SaslStep;
+
+/// Checks a client's responses to two tokens in sequence: an exchange that is not complete after the server's proof
+/// never is, and a response quotes the challenge as it is. A text that can be parsed survives a copy.
+///
+/// # Panics
+/// If a law is violated.
+pub fn check_tokens(challenge: &[u8], proof: &[u8]) {
+    let login = SaslDigest { user: "a \"user\" \\ €".to_owned(), password: "secret".to_owned() };
+    let mut exchange = DigestMd5::new(login, "cnonce".to_owned());
+    check_directives(challenge);
+    check_directives(proof);
+    match exchange.step(challenge) {
+        SaslStep::Token(response) => {
+            let parse = |token: &[u8]| Directives::parse(std::str::from_utf8(token).ok()?);
+            let (asked, answered) = (parse(challenge), parse(&response));
+            let (Some(asked), Some(answered)) = (asked, answered) else { panic!("they can be parsed") };
+            assert_eq!(asked.only("nonce"), answered.only("nonce"));
+            assert_eq!(
+                asked.all("realm").next().unwrap_or_default(),
+                answered.only("realm").unwrap_or("none")
+            );
+            assert_eq!(answered.only("username"), Some("a \"user\" \\ €"));
+            assert!(!String::from_utf8_lossy(&response).contains("secret"));
+        }
+        SaslStep::Failed(_) => return,
+        other => panic!("{other:?} in response to a challenge"),
+    }
+    match exchange.step(proof) {
+        SaslStep::Refused(_) | SaslStep::Failed(_) => {}
+        // Nobody guesses 128 bits.
+        other => panic!("{other:?} in response to a proof"),
+    }
+}
+
+fn check_directives(text: &[u8]) {
+    let Some(directives) = std::str::from_utf8(text).ok().and_then(Directives::parse) else { return };
+    let copy: Vec<String> =
+        directives.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
+    assert_eq!(Directives::parse(&copy.join(",")), Some(directives));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Texts that are nearly challenges.
+    fn challenge() -> impl Strategy<Value = String> {
+        let part = prop_oneof![
+            Just("nonce=\"abc\"".to_owned()),
+            Just("charset=utf-8".to_owned()),
+            Just("algorithm=md5-sess".to_owned()),
+            "(realm|qop|nonce|x)=\"[a-z\\\\,\" é]{0,6}\"",
+            "[a-z=\", \\\\]{0,5}",
+        ];
+        let sound = Just(",nonce=n,charset=utf-8,algorithm=md5-sess");
+        let rest = prop_oneof![sound, Just("")];
+        (prop::collection::vec(part, 0..6), rest).prop_map(|(parts, rest)| parts.join(",") + rest)
+    }
+
+    proptest! {
+        #[test]
+        fn any_tokens_have_sound_responses(challenge in challenge(), proof in "(rspauth=)?[0-9a-f]{0,33}") {
+            check_tokens(challenge.as_bytes(), proof.as_bytes());
+        }
+
+        #[test]
+        fn any_bytes_are_tokens(
+            challenge in prop::collection::vec(any::<u8>(), 0..100),
+            proof in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            check_tokens(&challenge, &proof);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Authentication by SASL, by a mechanism that the test commands.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{bounded, unbounded};
+
+use super::server::{Client, Seen, Server, accepted, answer, refused};
+use super::wait::scaled;
+use super::{LONG, connect_with, eventually, next};
+use crate::codec::{Control, Request, encode_sasl_token};
+use crate::connection::ConnectionOptions;
+use crate::machine::SaslStep;
+use crate::sasl::{Exchange, Mechanism, Prepared};
+use crate::tests::server::SESSION;
+use crate::{ConnectError, Verbs, ZkError};
+
+/// Expects one challenge.
+struct OneRound;
+
+impl Exchange for OneRound {
+    fn step(&mut self, token: &[u8]) -> SaslStep {
+        assert_eq!(token, b"challenge");
+        SaslStep::LastToken(b"last".to_vec())
+    }
+}
+
+fn prepared() -> Prepared {
+    Prepared { exchange: Box::new(OneRound), first_token: b"first".to_vec() }
+}
+
+fn with_mechanism(
+    session_timeout: Duration,
+    prepare: impl Fn(&str) -> Result<Prepared, String> + Send + Sync + 'static,
+) -> ConnectionOptions {
+    let mut options = ConnectionOptions::new(session_timeout);
+    options.mechanism = Some(Mechanism::with_tickets(prepare));
+    options
+}
+
+/// Takes a token, and answers with another one.
+fn exchange(client: &mut Client, expected: &[u8], token: Option<&[u8]>) -> Option<()> {
+    let frame = client.read()?;
+    let (xid, request) = Request::decode(&frame).unwrap();
+    assert_eq!(request, Request::Control(Control::Sasl { token: expected.into() }));
+    let mut reply = Vec::new();
+    encode_sasl_token(xid, token, &mut reply);
+    client.write(&reply);
+    Some(())
+}
+
+/// Serves a session that authenticates in one round.
+fn serve(client: &mut Client) -> Option<()> {
+    let request = client.read_connect()?;
+    client.write(&accepted(request.timeout_ms, SESSION));
+    exchange(client, b"first", Some(b"challenge"))?;
+    exchange(client, b"last", None)?;
+    if request.session_id == 0 {
+        client.answer_first_ping()?;
+    }
+    client.serve_accepted(|xid, request| (answer(xid, request), true));
+    Some(())
+}
+
+fn server() -> Server {
+    Server::with(|mut client| _ = serve(&mut client))
+}
+
+#[test]
+fn session_authenticates_on_every_connection() {
+    let server = server();
+    let connection = connect_with(&server.address(), &with_mechanism(LONG, |_| Ok(prepared()))).unwrap();
+    for _ in 0..3 {
+        assert!(connection.exists("/a", false).is_ok());
+        server.disconnect();
+        eventually("the loss is noticed", || connection.exists("/a", false).is_ok());
+    }
+}
+
+/// A connect request renews the session, whose locks a client without a ticket may no longer own.
+#[test]
+fn client_without_a_ticket_connects_to_no_server() {
+    let server = server();
+    let options =
+        with_mechanism(scaled(Duration::from_millis(500)), |_| Err("no ticket, on purpose".to_owned()));
+    let error = connect_with(&server.address(), &options).unwrap_err();
+    assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
+    assert!(error.to_string().contains("(no ticket, on purpose)"), "{error}");
+    assert_eq!(server.connections.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn client_whose_ticket_comes_later_connects_then() {
+    let server = server();
+    let attempts = AtomicUsize::new(0);
+    let options = with_mechanism(LONG, move |_| match attempts.fetch_add(1, Ordering::SeqCst) {
+        0..3 => Err("not yet".to_owned()),
+        3 => panic!("on purpose"),
+        _ => Ok(prepared()),
+    });
+    assert!(connect_with(&server.address(), &options).unwrap().exists("/a", false).is_ok());
+}
+
+#[test]
+fn ticket_that_never_comes_holds_up_no_other_server_and_one_thread() {
+    let good = server();
+    let address: SocketAddr = good.address().parse().unwrap();
+    let (hold, held) = bounded::<()>(0);
+    let stuck = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&stuck);
+    let mut options = with_mechanism(scaled(Duration::from_secs(5)), move |host| {
+        if host == "stuck" {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let _ = held.recv();
+            return Err("too late".to_owned());
+        }
+        Ok(prepared())
+    });
+    options.names = Arc::new(move |_, _| Ok(vec![address]));
+    let connection = connect_with("stuck,good", &options).unwrap();
+    for _ in 0..6 {
+        assert!(connection.server().starts_with("good"), "{}", connection.server());
+        good.disconnect();
+        eventually("there is contact again", || connection.exists("/a", false).is_ok());
+    }
+    assert_eq!(stuck.load(Ordering::SeqCst), 1);
+    drop(hold);
+}
+
+#[test]
+fn attempt_whose_ticket_does_not_come_says_so() {
+    let server = server();
+    let (hold, held) = bounded::<()>(0);
+    let options = with_mechanism(scaled(Duration::from_millis(800)), move |_| {
+        let _ = held.recv();
+        Err("too late".to_owned())
+    });
+    let error = connect_with(&server.address(), &options).unwrap_err();
+    assert!(error.to_string().contains("no ticket for the server in time"), "{error}");
+    assert_eq!(server.connections.load(Ordering::SeqCst), 0);
+    drop(hold);
+}
+
+#[test]
+fn tickets_for_all_servers_are_fetched_after_a_contact() {
+    let servers = [server(), server()];
+    let addresses = servers.each_ref().map(|server| server.address().parse::<SocketAddr>().unwrap());
+    let (fetched, tickets) = unbounded();
+    let mut options = with_mechanism(scaled(Duration::from_secs(2)), move |host| {
+        let _ = fetched.send(host.to_owned());
+        Ok(prepared())
+    });
+    let [first, second] = addresses;
+    options.names = Arc::new(move |host, _| Ok(vec![if host == "first" { first } else { second }]));
+    let connection = connect_with("first,second", &options).unwrap();
+    let mut missing = vec!["first", "second"];
+    while !missing.is_empty() {
+        let ticket = next(&tickets);
+        missing.retain(|host| *host != ticket);
+    }
+    let unused = if connection.server().starts_with("first") { &servers[1] } else { &servers[0] };
+    assert!(unused.seen.try_iter().next().is_none(), "it is not connected to");
+}
+
+#[test]
+fn server_without_sasl_is_never_used() {
+    let without = Server::with(|mut client| {
+        let Some(request) = client.read_connect() else { return };
+        client.write(&accepted(request.timeout_ms, SESSION));
+        let _ = exchange(&mut client, b"first", None);
+        assert!(client.read().is_none(), "nothing is sent without the client's identity");
+    });
+    let options = with_mechanism(scaled(Duration::from_millis(500)), |_| Ok(prepared()));
+    let error = connect_with(&without.address(), &options).unwrap_err();
+    assert!(error.to_string().contains("does not use SASL"), "{error}");
+    let with = server();
+    let servers = format!("{},{}", without.address(), with.address());
+    let options = with_mechanism(LONG, |_| Ok(prepared()));
+    assert_eq!(connect_with(&servers, &options).unwrap().server(), with.address());
+}
+
+#[test]
+fn session_that_all_servers_refuse_fails_at_once() {
+    let refusing = || {
+        Server::with(|mut client| {
+            let Some(request) = client.read_connect() else { return };
+            client.write(&accepted(request.timeout_ms, SESSION));
+            if let Some(frame) = client.read() {
+                let (xid, _) = Request::decode(&frame).unwrap();
+                client.write(&refused(xid, ZkError::AuthFailed));
+            }
+        })
+    };
+    let servers = [refusing(), refusing()];
+    let list = format!("{},{}", servers[0].address(), servers[1].address());
+    let error = connect_with(&list, &with_mechanism(LONG, |_| Ok(prepared()))).unwrap_err();
+    assert!(matches!(error, ConnectError::CredentialsRefused { .. }), "{error:?}");
+    assert!(error.to_string().contains("refuse the authentication by SASL"), "{error}");
+    for server in servers {
+        let connected = server.seen.try_iter().filter(|seen| matches!(seen, Seen::Connected(_))).count();
+        assert_eq!(connected, 1, "each was asked once");
+    }
+}
+
+#[cfg(feature = "kerberos")]
+#[test]
+fn two_mechanisms_at_once_are_refused() {
+    let mut options = ConnectionOptions::new(LONG);
+    options.sasl_digest = Some(crate::SaslDigest { user: "app".to_owned(), password: "secret".to_owned() });
+    options.kerberos = Some(crate::KerberosConfig::new());
+    let error = connect_with("127.0.0.1:1", &options).unwrap_err();
+    assert!(matches!(error, ConnectError::InvalidSasl { .. }), "{error:?}");
+}

@@ -1,0 +1,58 @@
+//! The mechanism by which a server authenticates its clients: a section of a JAAS file, and the flags of the JVM.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::options::utf8;
+
+/// A server's JAAS file chooses one of the two mechanisms that ZooKeeper knows.
+#[derive(Debug, Clone)]
+pub(super) enum Sasl {
+    /// DIGEST-MD5, with pairs of a user and a password.
+    Users(Vec<(String, String)>),
+    Kerberos {
+        krb5_conf: PathBuf,
+        principal: String,
+        keytab: PathBuf,
+    },
+}
+
+impl Sasl {
+    /// Writes the JAAS file, and returns the flags of the JVM.
+    pub(super) fn write(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let path = dir.join("jaas.conf");
+        let (login_module, mechanism_flag) = match self {
+            // Later servers refuse DIGEST-MD5 in FIPS mode, which is their default.
+            Sasl::Users(users) => (digest_module(users), "-Dzookeeper.fips-mode=false".to_owned()),
+            Sasl::Kerberos { krb5_conf, principal, keytab } => (
+                kerberos_module(principal, utf8(keytab)?),
+                format!("-Djava.security.krb5.conf={}", utf8(krb5_conf)?),
+            ),
+        };
+        fs::write(&path, format!("Server {{\n  {login_module};\n}};\n"))?;
+        Ok(vec![format!("-Djava.security.auth.login.config={}", utf8(&path)?), mechanism_flag])
+    }
+}
+
+fn digest_module(users: &[(String, String)]) -> String {
+    let mut module = "org.apache.zookeeper.server.auth.DigestLoginModule required".to_owned();
+    for (user, password) in users {
+        module += &format!("\n  {}={}", quoted(&format!("user_{user}")), quoted(password));
+    }
+    module
+}
+
+/// A server that only accepts needs no ticket, so it starts without a KDC.
+fn kerberos_module(principal: &str, keytab: &str) -> String {
+    format!(
+        "com.sun.security.auth.module.Krb5LoginModule required isInitiator=false\n  \
+         useKeyTab=true storeKey=true keyTab={} principal={}",
+        quoted(keytab),
+        quoted(principal)
+    )
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
