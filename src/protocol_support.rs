@@ -73,9 +73,12 @@ impl ProtocolSupport {
     /// Closes this and its clones: no operation begins any more, and one that waits for its next
     /// attempt fails with [`Closed`](LockError::Closed). The session stays open.
     pub fn close(&self) {
+        // In a forked child, where every call fails, those that wait are the parent's, and a mutex may stay held for ever.
+        if !self.session.process().is_current() {
+            return;
+        }
         self.closed.cancel();
-        // In a forked child, those that wait are tasks of the parent.
-        if self.session.process().is_current() && self.closed().has_tasks_to_wake() {
+        if self.closed().has_tasks_to_wake() {
             let core = self.session.core();
             let (runtime, closed) = (Arc::clone(core.runtime()), self.closed().clone());
             core.run_callback(move || wake_tasks(&*runtime, [&closed]));

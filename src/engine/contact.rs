@@ -67,7 +67,7 @@ impl Engine {
     /// A server has taken up the session again, and does not serve it yet.
     fn taken_up(&mut self, at: Moment, session_timeout: Duration) {
         let after = if let Contact::Lost { since } = self.commons.contact { since } else { at };
-        self.lease_checks.extend(self.commons.lease.taken_up(session_timeout, after, at));
+        self.lease_checks.extend(self.commons.lease.taken_up(session_timeout, after));
     }
 
     fn disconnected(&mut self, at: Moment) {

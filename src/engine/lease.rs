@@ -433,7 +433,8 @@ impl Lease {
         taken_up_after: Option<Moment>,
         now: Moment,
     ) -> Option<Moment> {
-        let epochs_end = self.taken_up(granted.session_timeout, taken_up_after.unwrap_or(now), now);
+        self.note_sign_of_life(now);
+        let epochs_end = self.taken_up(granted.session_timeout, taken_up_after.unwrap_or(now));
         self.granted.report_delay = granted.report_delay;
         self.begin_connection();
         self.is_connected = true;
@@ -445,14 +446,11 @@ impl Lease {
     /// longer one than before does not count: the leader may change, and then it goes by an earlier
     /// one.
     ///
+    /// It is no sign of life: each connect request renews the session, and where no server lets the client
+    /// in after that, a session that counted it would keep its znodes for ever.
+    ///
     /// Returns the moment at which the epochs of before end now, if that may be earlier.
-    pub(crate) fn taken_up(
-        &mut self,
-        session_timeout: Duration,
-        after: Moment,
-        now: Moment,
-    ) -> Option<Moment> {
-        self.note_sign_of_life(now);
+    pub(crate) fn taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
         if session_timeout >= self.granted.session_timeout {
             return None;
         }

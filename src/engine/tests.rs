@@ -186,6 +186,23 @@ fn session_that_was_silent_for_too_long_is_given_up_by_the_clock_whatever_comes_
     assert_eq!(engine.end_reason(), Some(LossReason::LeaseExpired));
 }
 
+#[test]
+fn session_that_is_only_taken_up_again_and_never_served_is_given_up() {
+    let mut engine = served_since(seconds(1));
+    let lost = seconds(2);
+    engine.input(lost, |engine| engine.handle_event(lost, ClientEvent::Disconnected));
+    let given_up = seconds(1).after(TIMEOUT);
+    let mut now = lost;
+    while now < given_up {
+        let event = ClientEvent::TakenUp { session_timeout: TIMEOUT };
+        engine.input(now, |engine| engine.handle_event(now, event));
+        assert_eq!(engine.end_reason(), None);
+        now = now.after(TIMEOUT / 16);
+    }
+    engine.input(given_up, Engine::handle_deadline);
+    assert_eq!(engine.end_reason(), Some(LossReason::LeaseExpired));
+}
+
 const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 
 #[test]

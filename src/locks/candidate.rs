@@ -195,6 +195,10 @@ impl Candidate {
     ///
     /// It is that of this term: it does not lead in a later one. Its channels for a loss and a revocation are those that the
     /// closure has, and each message arrives once. Drop it when the term is over, since it keeps the session open.
+    ///
+    /// A term that ends without a loss, because the closure has returned, sends no message for a loss, and
+    /// [`lost_async`](crate::LockGuard::lost_async) does not complete then. [`stop_requested`](Leadership::stop_requested) ends
+    /// with every term.
     #[must_use]
     pub fn leadership(&self) -> Option<Arc<Leadership>> {
         // The process before the mutex, whose holder may not exist in a forked child.

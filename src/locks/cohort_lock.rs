@@ -44,7 +44,7 @@ use crate::wait::Wait;
 /// | event | holder | threads that wait |
 /// |---|---|---|
 /// | connection cut, back in time | remains the owner | wait on |
-/// | the lease ends, or another client deletes the znode | [`loss`](CohortGuard::loss) has the reason | join the queue again, at its end |
+/// | the lease or [`max_hold`](crate::LockOptions::max_hold) ends, or another client deletes the znode | [`loss`](CohortGuard::loss) has the reason | join the queue again, at its end |
 /// | another client deletes the znode of the process in the queue | | [`RequestDeleted`](LockError::RequestDeleted), all of them |
 /// | the session is lost | [`loss`](CohortGuard::loss) has the reason | [`SessionLost`](LockError::SessionLost), all of them; on a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions) they join the queue again |
 /// | the directory is deleted while the lock is kept | | the next thread creates it again |

@@ -86,15 +86,16 @@ impl Leadership {
         }
     }
 
-    /// Returns a channel that is disconnected when the candidate is stopped or is to step down; for use in
-    /// [`select!`](crossbeam_channel::select). No message arrives.
+    /// Returns a channel that is disconnected when the candidate is stopped or is to step down, and at the end of the
+    /// term; for use in [`select!`](crossbeam_channel::select). No message arrives.
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
         self.stop.cancelled()
     }
 
-    /// Releases the lock and waits for the server.
+    /// Releases the lock and waits for the server. Ends the waits of those who have kept the leadership.
     pub(crate) fn end(&self) -> Result<Released> {
+        self.stop.cancel();
         self.guard.release()
     }
 }

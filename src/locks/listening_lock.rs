@@ -154,8 +154,8 @@ impl ListeningLock {
     /// before.
     ///
     /// # Errors
-    /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted) or
-    ///   [`Closed`](LockError::Closed): the lock was lost before, so the work under it may have
+    /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted),
+    ///   [`HeldTooLong`](LockError::HeldTooLong) or [`Closed`](LockError::Closed): the lock was lost before, so the work under it may have
     ///   overlapped with the next owner's. The first `unlock` after a loss reports it, unless
     ///   [`lock`](ListeningLock::lock) joined the queue again in between.
     /// - [`AccessDenied`](LockError::AccessDenied) or another refusal of the server: the lock is

@@ -213,8 +213,8 @@ impl LockGuard {
     /// A silent connection counts as lost after two fifths of the session timeout.
     ///
     /// # Errors
-    /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted) or
-    ///   [`Closed`](LockError::Closed): the lock was lost before, so the work under it may have
+    /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted),
+    ///   [`HeldTooLong`](LockError::HeldTooLong) or [`Closed`](LockError::Closed): the lock was lost before, so the work under it may have
     ///   overlapped with the next owner's.
     /// - [`AccessDenied`](LockError::AccessDenied) or another refusal of the server: the lock is
     ///   released, but its znode blocks others. The deletion is repeated in the background until it

@@ -136,6 +136,9 @@ impl Semaphore {
     /// Waits until a permit is acquired, in a task, as
     /// [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
     ///
+    /// A future that is kept and not polled holds up all who want a permit, from its turn on, and
+    /// [`max_hold`](crate::LockOptions::max_hold) does not end that: it counts from the permit. Poll it, or drop it.
+    ///
     /// # Errors
     /// As [`acquire`](Semaphore::acquire).
     pub fn acquire_async(&self) -> impl Future<Output = Result<Permit>> + Send + use<> {

@@ -69,7 +69,7 @@ const HELD: &str = "zookeeper_locks_held";
 const WAITING: &str = "zookeeper_locks_waiting";
 const OLDEST_WAIT: &str = "zookeeper_lock_oldest_wait_seconds";
 
-/// Passes the events of a session and its locks on to the recorder of [`metrics`]. See the [crate](crate).
+/// Passes the events of a session and its locks on to the recorder of [`metrics`]. See the [crate].
 ///
 /// Give it to [`SessionBuilder::event_hook`](zookeeper_recipes_lock::SessionBuilder::event_hook); each session gets one.
 #[derive(Clone, Debug)]

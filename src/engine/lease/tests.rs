@@ -398,7 +398,7 @@ fn the_shortest_timeout_counts_whatever_is_granted_after_it() {
     let mut lease = opened();
     let (longer, end) = (granted(4 * TIMEOUT, REPORT), |from: u64| second(from).after(TIMEOUT / 64 * 31));
     lease.disconnected(second(10));
-    lease.taken_up(TIMEOUT / 2, second(10), second(10));
+    lease.taken_up(TIMEOUT / 2, second(10));
     for at in [11, 20, 29] {
         lease.connected(longer, Some(second(at - 1)), second(at));
         lease.write(second(at), second(at));

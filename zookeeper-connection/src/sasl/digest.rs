@@ -85,13 +85,14 @@ impl Exchange for DigestMd5 {
     fn step(&mut self, token: &[u8]) -> SaslStep {
         let text = Some(token).filter(|token| token.len() < MAX_CHALLENGE);
         let text = text.and_then(|token| std::str::from_utf8(token).ok());
-        let Some(directives) = text.and_then(Directives::parse) else {
-            return SaslStep::Failed(ANOTHER_MECHANISM.to_owned());
-        };
-        match &self.proof {
-            Some(proof) if directives.only("rspauth") == Some(proof) => SaslStep::Complete,
-            Some(_) => SaslStep::Refused("the server does not know the password of the user".to_owned()),
-            None => match self.respond(&directives) {
+        let directives = text.and_then(Directives::parse);
+        match (&self.proof, directives) {
+            (Some(proof), Some(directives)) if directives.only("rspauth") == Some(proof) => {
+                SaslStep::Complete
+            }
+            (Some(_), _) => SaslStep::Refused("the server does not know the password of the user".to_owned()),
+            (None, None) => SaslStep::Failed(ANOTHER_MECHANISM.to_owned()),
+            (None, Some(directives)) => match self.respond(&directives) {
                 Ok(response) => SaslStep::Token(response.into_bytes()),
                 Err(why) => SaslStep::Failed(why.to_owned()),
             },
