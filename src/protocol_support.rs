@@ -3,7 +3,6 @@
 //! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock has one.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Acl, Call, CreateMode};
@@ -14,7 +13,7 @@ use crate::operation::ZooKeeperOperation;
 use crate::recipe::path::ZNodePath;
 use crate::retry::RetryCounter;
 use crate::session::Session;
-use crate::time::{Latch, wake_tasks};
+use crate::time::{Latch, submit_wake_up};
 use crate::wait::CancelToken;
 
 /// Retries after a lost connection, and znodes that must exist.
@@ -78,11 +77,7 @@ impl ProtocolSupport {
             return;
         }
         self.closed.cancel();
-        if self.closed().has_tasks_to_wake() {
-            let core = self.session.core();
-            let (runtime, closed) = (Arc::clone(core.runtime()), self.closed().clone());
-            core.run_callback(move || wake_tasks(&*runtime, [&closed]));
-        }
+        submit_wake_up(self.session.core().runtime(), self.closed());
     }
 
     /// Executes an operation, and repeats it after each connection loss as the

@@ -151,10 +151,11 @@ impl BlockingLock {
     /// Makes a request. The caller has checked the process.
     fn start(&self, signals: &Arc<GuardSignals>, is_lasting: bool) -> Result<Attempt> {
         self.support.check_open(Operation::LOCK.name, &self.dir)?;
+        let core = self.session().core();
         if !is_lasting || self.session().replacement().is_none() {
-            self.session().core().check_open(Operation::LOCK, &self.dir)?;
+            core.check_open(Operation::LOCK, &self.dir)?;
         }
-        let observer = WaitObserver::new(signals, self.session().core().runtime());
+        let observer = WaitObserver::new(signals, core.runtime());
         let decided = observer.decided();
         let mut spec = locking::spec(&self.dir, &self.support, self.access);
         spec.max_hold = spec.max_hold.filter(|_| self.is_limited);

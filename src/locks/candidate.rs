@@ -18,7 +18,7 @@ use crate::locks::lock_guard::LockGuard;
 use crate::logging;
 use crate::panics::contain;
 use crate::process::Process;
-use crate::time::{Latch, Priority, Runtime, Setter, until, wake_tasks};
+use crate::time::{Latch, Runtime, Setter, submit_wake_up, until};
 use crate::wait::{CancelToken, Wait, Waited};
 
 /// Minimum interval between joins.
@@ -136,8 +136,7 @@ impl Candidate {
                 let _ = of_thread.error.set(error);
             }
             drop((running, end));
-            let runtime = Arc::clone(&waking);
-            waking.submit(Priority::Callback, Box::new(move || wake_tasks(&*runtime, [&of_tasks])));
+            submit_wake_up(&waking, &of_tasks);
         });
         runtime.spawn("zk-lock-leader", body).map_err(LockError::thread)?;
         Ok(Candidate { shared, process, runtime, ended })

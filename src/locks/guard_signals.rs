@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::LossReason;
 use crate::request::{Ending, Observer, RequestEvent};
-use crate::time::{Latch, Runtime, Setter, wake_tasks};
+use crate::time::{Latch, Runtime, Setter, submit_wake_up, wake_tasks};
 
 type Channel<T> = (Sender<T>, Receiver<T>);
 
@@ -120,6 +120,54 @@ impl Observer for WaitObserver {
     }
 
     fn deliver(&self) {
-        wake_tasks(&*self.runtime, self.of_tasks());
+        wake_tasks(&*self.runtime, [self.decided.latch()]);
+        // A release delivers on the thread of the application that releases, which a waker must not hold up.
+        if let Some(lost) = self.signals.first_loss.get() {
+            submit_wake_up(&self.runtime, lost.latch());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Wake, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::process::Process;
+    use crate::request::Place;
+    use crate::tests::ManualRuntime;
+    use crate::time::{Priority, until};
+
+    #[derive(Default)]
+    struct IsWoken(AtomicBool);
+
+    impl Wake for IsWoken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn waker_of_a_loss_that_a_release_reports_runs_on_a_callback_thread() {
+        let runtime: Arc<dyn Runtime> = Arc::new(ManualRuntime::default());
+        let signals = GuardSignals::of(1);
+        let observer = WaitObserver::new(&signals, &runtime);
+        let is_woken = Arc::new(IsWoken::default());
+        let mut lost = pin!(until(Process::current(), [signals.first_loss()], || None::<()>));
+        let waker = Waker::from(Arc::clone(&is_woken));
+        assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let on_this_thread = Arc::clone(&is_woken);
+        // Jobs that are submitted by this one run after it.
+        let release = move || {
+            let how = Ending::Lost(LossReason::LeaseExpired);
+            observer.post(&RequestEvent::Ended { place: Place::Owner, how, time: Duration::ZERO });
+            observer.deliver();
+            assert!(!on_this_thread.0.load(Ordering::SeqCst));
+        };
+        runtime.submit(Priority::Other, Box::new(release));
+        assert!(is_woken.0.load(Ordering::SeqCst));
     }
 }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
@@ -119,6 +120,14 @@ pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<I
     }
     if let Some(last) = last {
         wake(last);
+    }
+}
+
+/// As [`wake_tasks`], for a caller on any thread, which no waker holds up.
+pub(crate) fn submit_wake_up(runtime: &Arc<dyn Runtime>, latch: &Latch) {
+    if latch.has_tasks_to_wake() {
+        let (of_job, latch) = (Arc::clone(runtime), latch.clone());
+        runtime.submit(Priority::Callback, Box::new(move || wake_tasks(&*of_job, [&latch])));
     }
 }
 

@@ -94,8 +94,6 @@ pub struct ConnectionOptions {
     /// The target of the log lines. `zookeeper_connection` by default.
     pub log_target: &'static str,
     pub(crate) names: NameService,
-    #[cfg(test)]
-    pub(crate) mechanism: Option<Mechanism>,
 }
 
 impl ConnectionOptions {
@@ -117,8 +115,6 @@ impl ConnectionOptions {
             barrier_paths: ["/zookeeper-connection-barrier", "/zookeeper-connection-barrier/none"],
             log_target: env!("CARGO_CRATE_NAME"),
             names: resolver::system(),
-            #[cfg(test)]
-            mechanism: None,
         }
     }
 }
@@ -126,10 +122,6 @@ impl ConnectionOptions {
 impl ConnectionOptions {
     /// The mechanism of SASL, if the client is to authenticate.
     fn mechanism(&self) -> Result<Option<Mechanism>> {
-        #[cfg(test)]
-        if self.mechanism.is_some() {
-            return Ok(self.mechanism.clone());
-        }
         #[cfg(feature = "kerberos")]
         if let Some(kerberos) = &self.kerberos {
             if self.sasl_digest.is_some() {
@@ -204,8 +196,19 @@ impl Connection {
         deadline: Option<Instant>,
         cancelled: &Receiver<Infallible>,
     ) -> Result<Arc<Connection>> {
+        Connection::connect_by(options.mechanism()?, servers, options, deadline, cancelled)
+    }
+
+    /// Opens a session, and authenticates by this mechanism of SASL if there is one.
+    pub(crate) fn connect_by(
+        mechanism: Option<Mechanism>,
+        servers: &ConnectString,
+        options: &ConnectionOptions,
+        deadline: Option<Instant>,
+        cancelled: &Receiver<Infallible>,
+    ) -> Result<Arc<Connection>> {
         let (first_contact, contact) = bounded(1);
-        let connection = Connection::start(servers, options, first_contact)?;
+        let connection = Connection::start(mechanism, servers, options, first_contact)?;
         let named = || servers.to_string();
         let tried = match await_either(&contact, deadline, cancelled) {
             Some(Ok(())) => return Ok(Arc::new(connection)),
@@ -227,13 +230,13 @@ impl Connection {
     }
 
     fn start(
+        mechanism: Option<Mechanism>,
         servers: &ConnectString,
         options: &ConnectionOptions,
         first_contact: Sender<FirstContact>,
     ) -> Result<Connection> {
         let session_timeout = options.session_timeout;
         let (names_seed, machine_seed) = Uuid::new_v4().as_u64_pair();
-        let mechanism = options.mechanism()?;
         let config = Config {
             session_timeout,
             credentials: options.credentials.clone(),

@@ -3,19 +3,21 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{bounded, unbounded};
+use crossbeam_channel::{bounded, never, unbounded};
 
+#[cfg(feature = "kerberos")]
+use super::connect_with;
 use super::server::{Client, Seen, Server, accepted, answer, refused};
 use super::wait::scaled;
-use super::{LONG, connect_with, eventually, next};
+use super::{LONG, begin, eventually, next};
 use crate::codec::{Control, Request, encode_sasl_token};
 use crate::connection::ConnectionOptions;
 use crate::machine::SaslStep;
 use crate::sasl::{Exchange, Mechanism, Prepared};
 use crate::tests::server::SESSION;
-use crate::{ConnectError, Verbs, ZkError};
+use crate::{ConnectError, ConnectString, Connection, Verbs, ZkError};
 
 /// Expects one challenge.
 struct OneRound;
@@ -31,13 +33,28 @@ fn prepared() -> Prepared {
     Prepared { exchange: Box::new(OneRound), first_token: b"first".to_vec() }
 }
 
+/// The options of a connection that authenticates by a mechanism of the test's.
+struct Authenticating {
+    options: ConnectionOptions,
+    mechanism: Mechanism,
+}
+
 fn with_mechanism(
     session_timeout: Duration,
     prepare: impl Fn(&str) -> Result<Prepared, String> + Send + Sync + 'static,
-) -> ConnectionOptions {
-    let mut options = ConnectionOptions::new(session_timeout);
-    options.mechanism = Some(Mechanism::with_tickets(prepare));
-    options
+) -> Authenticating {
+    Authenticating {
+        options: ConnectionOptions::new(session_timeout),
+        mechanism: Mechanism::with_tickets(prepare),
+    }
+}
+
+fn authenticate(servers: &str, by: &Authenticating) -> Result<Arc<Connection>, ConnectError> {
+    begin();
+    let Authenticating { options, mechanism } = by;
+    let deadline = Instant::now().checked_add(options.session_timeout);
+    let servers = ConnectString::parse(servers)?;
+    Connection::connect_by(Some(mechanism.clone()), &servers, options, deadline, &never())
 }
 
 /// Takes a token, and answers with another one.
@@ -71,7 +88,7 @@ fn server() -> Server {
 #[test]
 fn session_authenticates_on_every_connection() {
     let server = server();
-    let connection = connect_with(&server.address(), &with_mechanism(LONG, |_| Ok(prepared()))).unwrap();
+    let connection = authenticate(&server.address(), &with_mechanism(LONG, |_| Ok(prepared()))).unwrap();
     for _ in 0..3 {
         assert!(connection.exists("/a", false).is_ok());
         server.disconnect();
@@ -85,7 +102,7 @@ fn client_without_a_ticket_connects_to_no_server() {
     let server = server();
     let options =
         with_mechanism(scaled(Duration::from_millis(500)), |_| Err("no ticket, on purpose".to_owned()));
-    let error = connect_with(&server.address(), &options).unwrap_err();
+    let error = authenticate(&server.address(), &options).unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
     assert!(error.to_string().contains("(no ticket, on purpose)"), "{error}");
     assert_eq!(server.connections.load(Ordering::SeqCst), 0);
@@ -100,7 +117,7 @@ fn client_whose_ticket_comes_later_connects_then() {
         3 => panic!("on purpose"),
         _ => Ok(prepared()),
     });
-    assert!(connect_with(&server.address(), &options).unwrap().exists("/a", false).is_ok());
+    assert!(authenticate(&server.address(), &options).unwrap().exists("/a", false).is_ok());
 }
 
 #[test]
@@ -118,8 +135,8 @@ fn ticket_that_never_comes_holds_up_no_other_server_and_one_thread() {
         }
         Ok(prepared())
     });
-    options.names = Arc::new(move |_, _| Ok(vec![address]));
-    let connection = connect_with("stuck,good", &options).unwrap();
+    options.options.names = Arc::new(move |_, _| Ok(vec![address]));
+    let connection = authenticate("stuck,good", &options).unwrap();
     for _ in 0..6 {
         assert!(connection.server().starts_with("good"), "{}", connection.server());
         good.disconnect();
@@ -137,7 +154,7 @@ fn attempt_whose_ticket_does_not_come_says_so() {
         let _ = held.recv();
         Err("too late".to_owned())
     });
-    let error = connect_with(&server.address(), &options).unwrap_err();
+    let error = authenticate(&server.address(), &options).unwrap_err();
     assert!(error.to_string().contains("no ticket for the server in time"), "{error}");
     assert_eq!(server.connections.load(Ordering::SeqCst), 0);
     drop(hold);
@@ -153,8 +170,8 @@ fn tickets_for_all_servers_are_fetched_after_a_contact() {
         Ok(prepared())
     });
     let [first, second] = addresses;
-    options.names = Arc::new(move |host, _| Ok(vec![if host == "first" { first } else { second }]));
-    let connection = connect_with("first,second", &options).unwrap();
+    options.options.names = Arc::new(move |host, _| Ok(vec![if host == "first" { first } else { second }]));
+    let connection = authenticate("first,second", &options).unwrap();
     let mut missing = vec!["first", "second"];
     while !missing.is_empty() {
         let ticket = next(&tickets);
@@ -173,12 +190,12 @@ fn server_without_sasl_is_never_used() {
         assert!(client.read().is_none(), "nothing is sent without the client's identity");
     });
     let options = with_mechanism(scaled(Duration::from_millis(500)), |_| Ok(prepared()));
-    let error = connect_with(&without.address(), &options).unwrap_err();
+    let error = authenticate(&without.address(), &options).unwrap_err();
     assert!(error.to_string().contains("does not use SASL"), "{error}");
     let with = server();
     let servers = format!("{},{}", without.address(), with.address());
     let options = with_mechanism(LONG, |_| Ok(prepared()));
-    assert_eq!(connect_with(&servers, &options).unwrap().server(), with.address());
+    assert_eq!(authenticate(&servers, &options).unwrap().server(), with.address());
 }
 
 #[test]
@@ -195,7 +212,7 @@ fn session_that_all_servers_refuse_fails_at_once() {
     };
     let servers = [refusing(), refusing()];
     let list = format!("{},{}", servers[0].address(), servers[1].address());
-    let error = connect_with(&list, &with_mechanism(LONG, |_| Ok(prepared()))).unwrap_err();
+    let error = authenticate(&list, &with_mechanism(LONG, |_| Ok(prepared()))).unwrap_err();
     assert!(matches!(error, ConnectError::CredentialsRefused { .. }), "{error:?}");
     assert!(error.to_string().contains("refuse the authentication by SASL"), "{error}");
     for server in servers {
