@@ -197,11 +197,10 @@ impl SessionBuilder {
     /// Authenticates by SASL with DIGEST-MD5: before anything else, on every connection, and also on a session that
     /// replaces a lost one. Credentials of [`auth`](SessionBuilder::auth) come after it.
     ///
-    /// A server that refuses the user is left for another one. After as many refusals as there are addresses, by whichever
-    /// servers, the error is [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a session that is established
-    /// is lost. A server
-    /// that does not use SASL is never used without it. The password is never sent nor logged, but those who read the
-    /// connection can try passwords: use [TLS](SessionBuilder::tls).
+    /// A server that refuses the user is left for another one. When all servers have refused it, or some have and none has
+    /// served for a session timeout, the error is [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a
+    /// session that is established is lost. A server that does not use SASL is never used without it. The password is
+    /// never sent nor logged, but those who read the connection can try passwords: use [TLS](SessionBuilder::tls).
     #[cfg(feature = "sasl")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
     pub fn sasl_digest(self, user: impl Into<String>, password: impl Into<String>) -> SessionBuilder {
@@ -215,7 +214,7 @@ impl SessionBuilder {
     /// Without a ticket, no connection is opened: [`connect`](SessionBuilder::connect) tries again until its wait ends, and a
     /// session that is established until it has expired. The tickets for all servers are fetched
     /// ahead, so a connection that is lost is replaced without a KDC. A server that refuses the ticket is left for
-    /// another one. After as many refusals as there are addresses, by whichever servers, the error is
+    /// another one. When all servers have refused it, or some have and none has served for a session timeout, the error is
     /// [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a session that is established is lost. A server
     /// that does not use SASL is never used without it.
     #[cfg(feature = "kerberos")]

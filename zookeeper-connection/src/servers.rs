@@ -225,6 +225,11 @@ impl Servers {
         self.hosts.iter().map(|host| host.addresses.len()).sum()
     }
 
+    /// Returns whether a name has no known address.
+    pub(super) fn misses_addresses(&self) -> bool {
+        self.hosts.iter().any(|host| host.addresses.is_empty())
+    }
+
     /// The hosts of the list, in its order, without ports.
     pub(super) fn hosts(&self) -> impl Iterator<Item = &str> {
         self.hosts.iter().map(|host| &*host.host)

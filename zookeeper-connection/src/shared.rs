@@ -331,6 +331,7 @@ impl Io {
     fn count_addresses(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.set_addresses(self.servers.address_count());
+            machine.set_misses_addresses(self.servers.misses_addresses());
         }
     }
 

@@ -45,7 +45,7 @@ impl<C> Machine<C> {
             // Zero asks for a new session: this one could never be taken up again. No server opens -1.
             ConnectAnswer::Accepted(ConnectResponse { session_id: 0 | -1, .. }) => Err(Malformed),
             ConnectAnswer::ClickHouseKeeper => {
-                self.mismatched(SessionLoss::ClickHouseKeeper);
+                self.refused(now, SessionLoss::ClickHouseKeeper);
                 Err(Malformed)
             }
             ConnectAnswer::Accepted(response) => self.accepted(response, now),
@@ -127,7 +127,7 @@ impl<C> Machine<C> {
                 self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
             }
         }
-        if let Some(loss) = self.count_refusal() {
+        if let Some(loss) = self.count_refusal(now) {
             return self.lose_session(loss);
         }
         if self.closing_until.is_some() && self.identity.id == 0 {

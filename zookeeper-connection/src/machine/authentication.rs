@@ -61,10 +61,10 @@ impl<C> Machine<C> {
             SaslStep::Token(token) => self.send_token(&token, false),
             SaslStep::LastToken(token) => self.send_token(&token, true),
             SaslStep::Complete => {
-                self.authenticated(now);
+                self.present_credentials(now);
                 Ok(())
             }
-            SaslStep::Refused(why) => Err(self.sasl_refused(why)),
+            SaslStep::Refused(why) => Err(self.sasl_refused(now, why)),
             SaslStep::Failed(why) => Err(self.attempt_fails(why)),
         };
         if let Err(Malformed) = result {
@@ -114,12 +114,6 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    /// The exchange by SASL is complete.
-    fn authenticated(&mut self, now: Moment) {
-        self.sasl_refusals = 0;
-        self.present_credentials(now);
-    }
-
     fn present_credentials(&mut self, now: Moment) {
         let Phase::Authenticating { granted, stage, .. } = &mut self.phase else { return };
         if self.config.credentials.is_empty() {
@@ -157,7 +151,7 @@ impl<C> Machine<C> {
             return Err(Malformed);
         }
         if header.error == AUTHENTICATION_REQUIRED || header.result() == Err(ZkError::AuthFailed) {
-            return Err(self.sasl_refused(REFUSED));
+            return Err(self.sasl_refused(now, REFUSED));
         }
         if header.error != 0 {
             return Err(Malformed);
@@ -167,7 +161,7 @@ impl<C> Machine<C> {
             return Err(self.attempt_fails(TOO_LONG));
         }
         match (is_last, token.is_empty()) {
-            (true, true) => self.authenticated(now),
+            (true, true) => self.present_credentials(now),
             (false, false) => {
                 let challenge = token.to_vec();
                 if let Phase::Authenticating { stage, .. } = &mut self.phase {
@@ -189,7 +183,7 @@ impl<C> Machine<C> {
         unanswered: usize,
     ) -> Result<(), Malformed> {
         if header.error == AUTHENTICATION_REQUIRED {
-            self.mismatched(SessionLoss::AuthenticationRequired);
+            self.refused(now, SessionLoss::AuthenticationRequired);
             return Err(Malformed);
         }
         if header.xid != XID_AUTH {
@@ -211,15 +205,10 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    /// A server refuses the client, or has not proved itself. Another one may be configured otherwise, but a session
-    /// that all of them refuse is not presented again, because each connect request renews it.
-    fn sasl_refused(&mut self, why: impl Into<String>) -> Malformed {
-        let malformed = self.attempt_fails(why);
-        self.sasl_refusals += 1;
-        if self.sasl_refusals >= self.pacing.addresses() {
-            self.lose_session(SessionLoss::SaslRefused);
-        }
-        malformed
+    /// A server refuses the client, or has not proved itself.
+    fn sasl_refused(&mut self, now: Moment, why: impl Into<String>) -> Malformed {
+        self.refused(now, SessionLoss::SaslRefused);
+        self.attempt_fails(why)
     }
 
     fn attempt_fails(&mut self, why: impl Into<String>) -> Malformed {

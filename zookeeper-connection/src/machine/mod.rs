@@ -27,11 +27,11 @@
 //!   session uses `create` from the next connection on.
 //! - A session whose credentials are refused is lost, and closed on the next connection.
 //! - With SASL, nothing but its tokens is sent before the exchange is complete. A server that ends the exchange
-//!   without a proof is left: the session never goes on without its identity. A session that servers refuse by SASL as
-//!   often as there are addresses, with no exchange complete in between, is lost. It is not presented again.
-//! - A server may refuse every client like this one, because it demands an authentication, or be refused
-//!   because it is ClickHouse Keeper. The session is lost after a lap over the servers in which none has answered a request. It is not presented
-//!   again, because each connect request renews it, and its znodes block others.
+//!   without a proof is left: the session never goes on without its identity.
+//! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
+//!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
+//!   attempt has ended so, or after a session timeout in which some have and none has answered a request. It is not
+//!   presented again, because each connect request renews it, and its znodes block others.
 //! - A write at which the server has closed three connections in a row is not sent any more, if no server
 //!   has answered one as long: it may exceed the server's limit, or be unknown to the server.
 //! - The first request of a session is a ping, because only its answer shows that the server admits the client.
@@ -186,10 +186,14 @@ impl SessionLoss {
 /// A server and this client do not fit together, and no server has answered a request since.
 #[derive(Debug)]
 struct Refusal {
-    /// The end of the session if no server of the lap serves it.
+    /// The end of the session if no server serves it.
     loss: SessionLoss,
-    /// The attempts that are left of the lap, with the present one.
-    attempts: u32,
+    /// The time of the first one.
+    since: Moment,
+    /// It is the outcome of the present attempt.
+    is_present: bool,
+    /// The attempts before the present one that have ended so, one after the other.
+    in_a_row: u32,
 }
 
 #[derive(Debug)]
@@ -259,10 +263,10 @@ pub struct Machine<C> {
     /// The time of the last sign of a server, on any connection.
     last_heard: Moment,
     refusal: Option<Refusal>,
+    /// Some servers have no known address.
+    misses_addresses: bool,
     /// The first token of the exchange by SASL on the transport that is open next.
     first_token: Option<Vec<u8>>,
-    /// The number of refusals by SASL since an exchange was last complete.
-    sasl_refusals: u32,
     /// The reason for which the last connection was left.
     failure: Option<String>,
     /// A server has answered a request of the session.
@@ -291,8 +295,8 @@ impl<C> Machine<C> {
             closing_until: None,
             last_heard: now,
             refusal: None,
+            misses_addresses: false,
             first_token: None,
-            sasl_refusals: 0,
             failure: None,
             is_admitted: false,
             frames: Frames::new(config.max_frame),
@@ -350,14 +354,18 @@ impl<C> Machine<C> {
         self.pacing.set_addresses(count);
     }
 
+    /// States whether there are servers besides, to which [`Action::Open`] does not lead yet.
+    pub fn set_misses_addresses(&mut self, misses_addresses: bool) {
+        self.misses_addresses = misses_addresses;
+    }
+
     /// The transport to another address is being opened beside those that [`Action::Open`] has led to so
     /// far. They count as failed attempts, although one of them may still be the first to open.
     pub fn opening_another(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Opening { .. }) {
             self.pacing.another_attempt();
             if let Some(refusal) = &mut self.refusal {
-                // The last one is counted when it ends.
-                refusal.attempts = (refusal.attempts - 1).max(1);
+                refusal.in_a_row = 0;
             }
             self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
         }
@@ -492,22 +500,28 @@ impl<C> Machine<C> {
     }
 
     /// The server and this client do not fit together. Another server may be configured otherwise.
-    fn mismatched(&mut self, loss: SessionLoss) {
+    fn refused(&mut self, now: Moment, loss: SessionLoss) {
         if self.closing_until.is_some() {
             // It refuses to close the session, too, and each attempt would renew it.
             return self.end();
         }
         self.is_admitted = false;
-        let attempts = self.pacing.addresses();
-        self.refusal.get_or_insert(Refusal { loss, attempts }).loss = loss;
+        self.failure = Some(loss.reason().to_owned());
+        let first = Refusal { loss, since: now, is_present: true, in_a_row: 0 };
+        let refusal = self.refusal.get_or_insert(first);
+        (refusal.loss, refusal.is_present) = (loss, true);
     }
 
-    /// An attempt or a connection has ended. Returns the session's end if that was the last one of a lap in
-    /// which no server has admitted this client.
-    fn count_refusal(&mut self) -> Option<SessionLoss> {
+    /// An attempt or a connection has ended. Returns the session's end if the servers refuse this client.
+    fn count_refusal(&mut self, now: Moment) -> Option<SessionLoss> {
         let refusal = self.refusal.as_mut()?;
-        refusal.attempts = refusal.attempts.saturating_sub(1);
-        (refusal.attempts == 0).then_some(refusal.loss)
+        let was_refused = std::mem::take(&mut refusal.is_present);
+        refusal.in_a_row = if was_refused { refusal.in_a_row + 1 } else { 0 };
+        // So many attempts have a whole lap in them, wherever the first of them was in its own.
+        let all_servers = self.pacing.addresses().saturating_mul(2) - 1;
+        let all_refuse = refusal.in_a_row >= all_servers && !self.misses_addresses;
+        let lasts = now.since(refusal.since) >= self.pacing.session_timeout;
+        (all_refuse || lasts).then_some(refusal.loss)
     }
 
     fn lose_session(&mut self, loss: SessionLoss) {

@@ -345,7 +345,7 @@ impl<C> Machine<C> {
             return self.read_event(header, body);
         }
         if header.error == AUTHENTICATION_REQUIRED {
-            self.mismatched(SessionLoss::AuthenticationRequired);
+            self.refused(now, SessionLoss::AuthenticationRequired);
             return Err(Malformed);
         }
         match self.traffic.denied_at_once(header) {

@@ -9,7 +9,7 @@ use crate::codec::{
 };
 use crate::credential::Credential;
 use crate::error::ZkResult;
-use crate::machine::{Action, Config, Event, Machine};
+use crate::machine::{Action, Config, Event, Machine, Phase};
 use crate::time::Moment;
 use crate::{Call, Granted, Reply, Stat};
 
@@ -185,6 +185,14 @@ impl Scripted {
     pub(super) fn run_to_deadline(&mut self) {
         self.now = self.now.max(self.machine.deadline().unwrap());
         self.machine.timer(self.now);
+    }
+
+    /// Runs the timer until a transport is to be opened, and drops the actions.
+    pub(super) fn until_open(&mut self) {
+        while !matches!(self.machine.phase, Phase::Opening { .. }) {
+            self.run_to_deadline();
+        }
+        self.actions();
     }
 
     /// Runs the timer for this long.
