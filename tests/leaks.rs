@@ -271,7 +271,8 @@ fn attempts_without_a_wait_cost_no_other_lock_and_no_memory(server: &Server) {
             });
         }
         // A lock that was just taken is proven by older pings.
-        let (settled, end) = (Instant::now() + TIMEOUT, Instant::now() + TIMEOUT * 2);
+        let begun = Instant::now();
+        let (settled, end) = (begun + TIMEOUT / 2, begun + TIMEOUT * 5 / 4);
         let (mut least, mut most) = (TIMEOUT, 0);
         while Instant::now() < end && held.is_owner() {
             if settled < Instant::now() {

@@ -47,16 +47,12 @@ fn case<const N: usize>(name: &'static str, requests: [(usize, Access); N], faul
     }
 }
 
-/// Those of the test suite: a few seconds without optimization.
+/// Those of the test suite.
 pub(super) fn small_cases() -> Vec<Case> {
     let two = [(0, EXCLUSIVE), (1, EXCLUSIVE)];
     vec![
         case("two, a deletion", two, Faults { withdrawals: 1, deletions: 1, ..NONE }),
         case("two, a cut", two, Faults { withdrawals: 1, cuts: 1, ..NONE }),
-        Case {
-            sets_watches_again: true,
-            ..case("two, watches set again, a cut", two, Faults { withdrawals: 1, cuts: 1, ..NONE })
-        },
         case(
             "two of a session, a deletion",
             [(0, EXCLUSIVE); 2],
@@ -117,6 +113,7 @@ pub(super) fn large_cases() -> Vec<Case> {
             may_lag: true,
             ..case("two, servers lag, a deletion", two, Faults { withdrawals: 1, deletions: 1, ..NONE })
         },
+        Case { sets_watches_again: true, ..case("two, watches set again, a cut", two, cut) },
         Case {
             sets_watches_again: true,
             ..case("two, watches set again, a deletion", two, Faults { deletions: 1, ..cut })
