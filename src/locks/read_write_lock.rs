@@ -32,9 +32,13 @@ use crate::wait::Wait;
 /// [downgraded](WriteGuard::downgrade). A read lock cannot be upgraded, as two readers that both
 /// tried would wait for each other for ever.
 ///
-/// Any exclusive lock of this crate on the same directory counts as a writer, such as a
-/// [`WriteLock`](crate::WriteLock). Readers have no [`LockListener`](crate::LockListener): to read
-/// without a thread that waits, await [`read_async`](ReadWriteLock::read_async) in a task.
+/// A [`WriteLock`](crate::WriteLock) or [`BlockingWriteLock`](crate::BlockingWriteLock) on the same
+/// directory counts as a writer. Other libraries may not count it: see
+/// [`NamingScheme`](crate::NamingScheme).
+///
+/// No [`LockListener`](crate::LockListener) hears of a reader. To wait without a thread, await
+/// [`read_async`](ReadWriteLock::read_async) in a task, and
+/// [`lost_async`](crate::LockGuard::lost_async) of its guard.
 ///
 /// ```no_run
 /// use std::time::Duration;
