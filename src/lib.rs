@@ -32,7 +32,7 @@
 //! |---|---|---|---|
 //! | one at a time, in scoped code | [`BlockingWriteLock`] | the calling thread | the guard is no owner; [`LockGuard::lost`] |
 //! | one at a time, without a thread that waits | [`WriteLock`] | only to join the queue | [`LockListener::lock_lost`] |
-//! | readers together, writers alone | [`ReadWriteLock`] | both ways | as above |
+//! | readers together, writers alone | [`ReadWriteLock`] | the calling thread | as for a guard |
 //! | a leader that does work | [`Candidate`], [`CandidateGroup`] | no: threads of their own | the closure should stop; it may lead again |
 //! | many threads of each process on one lock | [`CohortLock`] | the calling thread | as for a guard |
 //! | at most n at a time | [`Semaphore`] | the calling thread | the [`Permit`] is lost |
@@ -179,9 +179,9 @@ pub use error::{ErrorKind, LockError, LossReason, Result as LockResult, ZkError,
 pub use lock_options::LockOptions;
 pub use locks::{
     BlockingWriteLock, Candidate, CandidateGroup, CohortGuard, CohortLock, CohortOptions, DowngradeError,
-    Leadership, ListeningLock, LockEvent, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, Permit,
-    ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Repeat, Revocation, Revoker,
-    RunOnce, RunOutcome, Semaphore, Transaction, WriteGuard, WriteLock,
+    Leadership, LockEvent, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, Permit, ReadGuard,
+    ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Repeat, Revocation, Revoker, RunOnce, RunOutcome,
+    Semaphore, Transaction, WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;

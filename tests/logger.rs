@@ -25,7 +25,7 @@ use zookeeper_recipes_lock::client::{Call, Granted, ZooKeeperClient};
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
     Acl, BlockingWriteLock, CancelToken, Candidate, LeaderWatch, Leadership, LockDirectory, LockError,
-    LockGuard, LockOptions, MultiLock, NamingScheme, NodeTracker, Permissions, QueueWatch, ReadLock,
+    LockGuard, LockOptions, MultiLock, NamingScheme, NodeTracker, Permissions, QueueWatch, ReadGuard,
     ReadWriteLock, ReentrantLock, RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock, ZkError,
 };
 
@@ -110,7 +110,7 @@ impl Drop for Reacting {
 struct Objects {
     session: Session,
     waiting: WriteLock,
-    reading: ReadLock,
+    reading: ReadGuard,
     guard: LockGuard,
     blocking: BlockingWriteLock,
     shared: ReadWriteLock,
@@ -140,7 +140,7 @@ impl Objects {
         Objects {
             session: session.clone(),
             waiting: WriteLock::with_listener(session, DIR, ()).unwrap(),
-            reading: shared.read_lock(()),
+            reading: ReadWriteLock::new(session, "/locks/read").unwrap().read().unwrap(),
             guard: blocking("/locks/held").lock().unwrap(),
             blocking: blocking(DIR),
             reentrant: ReentrantLock::new(blocking(DIR)),
@@ -162,7 +162,7 @@ impl Objects {
         let _ = (waiting.is_owner(), waiting.id(), waiting.is_closed(), waiting.lock_listener());
         let _ = (waiting.dir(), waiting.is_closed());
         waiting.set_lock_listener(());
-        let _ = (reading.is_owner(), reading.id(), reading.is_closed(), reading.dir());
+        let _ = (reading.is_owner(), reading.id(), reading.loss(), reading.lease_remaining());
         let _ = (guard.is_owner(), guard.id(), guard.lost().try_recv(), guard.revocation().try_recv());
         let _ = (guard.loss(), guard.is_revocation_requested());
         let _ = (self.tracker.current().is_ok(), self.tracker.changes().try_recv());

@@ -21,7 +21,7 @@ use crate::wait::Wait;
 /// and leave behind it cost nothing. Results are as recent as the connected server's last answer:
 /// usually a moment old, and during an outage as old as the outage. Use it to find the leader. To
 /// find out whether this process *is* the leader, ask
-/// [`is_owner`](crate::ListeningLock::is_owner). It survives the
+/// [`is_owner`](crate::WriteLock::is_owner). It survives the
 /// [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
 ///
 /// `Send` and `Sync`; dropping it ends the watching.

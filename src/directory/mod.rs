@@ -102,7 +102,7 @@ impl LockDirectory {
     /// readers. `None` if nobody holds the lock.
     ///
     /// A process that asks for its own lock gets a better answer from
-    /// [`is_owner`](crate::ListeningLock::is_owner).
+    /// [`is_owner`](crate::WriteLock::is_owner).
     ///
     /// # Errors
     /// As [`contenders`](LockDirectory::contenders).

@@ -23,7 +23,7 @@
 //! # From `lock()` to the owner
 //! 1. `locks/blocking_lock.rs`: `lock()` has `request/lasting.rs` make a request (`request/mod.rs`, with the settings
 //!    from `locks/locking.rs`), and another one if the session is lost and replaced. The driver
-//!    (`session/driver/requests.rs`) starts it; the caller waits. (`locks/listening_lock.rs` does not wait.)
+//!    (`session/driver/requests.rs`) starts it; the caller waits. (`locks/write_lock.rs` does not wait.)
 //! 2. [`Engine::start`] inserts a [`contender`], whose `step` ([`steps`]) finds the way from here on. The first is
 //!    to [`join`]: to submit the creation of the znode and the listing of the directory. Behind a request of the same
 //!    session, no listing is needed.

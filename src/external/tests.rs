@@ -16,7 +16,7 @@ use crate::events::EventHook;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::{OnNewSession, Threads};
 use crate::tests::{BlockingClient, eventually, in_background, next, port, replacing_session};
-use crate::{BlockingWriteLock, ListeningLock, LockListener, LockResult, Session, SessionState, WriteLock};
+use crate::{BlockingWriteLock, LockListener, LockResult, Session, SessionState, WriteLock};
 
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
@@ -202,7 +202,7 @@ impl LockListener for OnLoss {
 
     fn lock_released(&self) {}
 
-    fn lock_lost(&self, _lock: &ListeningLock, _reason: LossReason) {
+    fn lock_lost(&self, _lock: &WriteLock, _reason: LossReason) {
         let act = self.act.lock().take();
         act.unwrap()();
     }

@@ -170,10 +170,6 @@ impl BlockingLock {
         &self.dir
     }
 
-    pub(crate) fn access(&self) -> Access {
-        self.access
-    }
-
     pub(crate) fn session(&self) -> &Session {
         self.support.session()
     }

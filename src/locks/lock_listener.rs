@@ -9,7 +9,7 @@ use crossbeam_channel::Sender;
 use crate::error::LossReason;
 use crate::external::External;
 use crate::lock_order::{Mutex, rank::LISTENER};
-use crate::locks::listening_lock::{ListeningLock, LockInner};
+use crate::locks::write_lock::{LockInner, WriteLock};
 use crate::logging;
 use crate::request::{Ending, Observer, Place, RequestEvent};
 use crate::session::{Mailbox, Session};
@@ -18,7 +18,7 @@ use crate::time::Runtime;
 /// The largest number of events that wait for a listener.
 const MAX_WAITING: usize = 1000;
 
-/// The callbacks of a [`WriteLock`](crate::WriteLock) or a [`ReadLock`](crate::ReadLock).
+/// The callbacks of a [`WriteLock`].
 ///
 /// Each acquisition leads to exactly one call of [`lock_acquired`](LockListener::lock_acquired),
 /// and later to exactly one of [`lock_released`](LockListener::lock_released) or
@@ -31,14 +31,14 @@ const MAX_WAITING: usize = 1000;
 /// lock meanwhile: a listener may lock, unlock, close or drop its own lock or any other. A listener
 /// that blocks delays only the later calls for its own lock. If 1,000 wait for it, the oldest acquisitions are
 /// left out, each with its end, and [counted](LockListener::missed). A call comes a moment after the event;
-/// ask [`is_owner`](crate::ListeningLock::is_owner) for the state *now*. A panic in a listener is
+/// ask [`is_owner`](WriteLock::is_owner) for the state *now*. A panic in a listener is
 /// caught and logged, and affects nothing else.
 ///
 /// A listener that no lock has any more is dropped on a callback thread of the session, soon after. There
 /// it may block, or panic, or use the crate.
 ///
 /// The methods that ask for an answer get the lock: after a loss,
-/// [`lock`](crate::ListeningLock::lock) joins the queue again. Its session stays open until the call
+/// [`lock`](WriteLock::lock) joins the queue again. Its session stays open until the call
 /// returns.
 ///
 /// # Order
@@ -55,10 +55,10 @@ pub trait LockListener: Send + Sync {
     fn lock_released(&self);
 
     /// The lock was taken away: the session has ended or can no longer be proven alive, or another
-    /// client deleted the znode. [`is_owner`](crate::ListeningLock::is_owner) is already false:
+    /// client deleted the znode. [`is_owner`](WriteLock::is_owner) is already false:
     /// stop at once what only the owner may do. Calls
     /// [`lock_released`](LockListener::lock_released) unless overridden.
-    fn lock_lost(&self, lock: &ListeningLock, reason: LossReason) {
+    fn lock_lost(&self, lock: &WriteLock, reason: LossReason) {
         let _ = (lock, reason);
         self.lock_released();
     }
@@ -71,16 +71,16 @@ pub trait LockListener: Send + Sync {
     /// If the release takes too long, the other process may take the lock away [by
     /// force](crate::Revoker::force_revocation_after). Origin: "Recoverable Shared Locks" of
     /// ZooKeeper's recipe page; Curator's `RevocationListener`.
-    fn revocation_requested(&self, lock: &ListeningLock) {
+    fn revocation_requested(&self, lock: &WriteLock) {
         let _ = lock;
     }
 
     /// A request that did not hold the lock has ended without being withdrawn, so it will never
-    /// acquire the lock. Call [`lock`](crate::ListeningLock::lock) again; after a loss of the
+    /// acquire the lock. Call [`lock`](WriteLock::lock) again; after a loss of the
     /// session, on a new one. Where lost sessions [are
     /// replaced](crate::SessionBuilder::replace_lost_sessions), the request is made again on the
     /// new session instead, without this call. Does nothing unless overridden.
-    fn request_dropped(&self, lock: &ListeningLock, reason: LossReason) {
+    fn request_dropped(&self, lock: &WriteLock, reason: LossReason) {
         let _ = (lock, reason);
     }
 
@@ -138,15 +138,15 @@ impl LockListener for Sender<LockEvent> {
         let _ = self.try_send(LockEvent::Released);
     }
 
-    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn lock_lost(&self, _lock: &WriteLock, reason: LossReason) {
         let _ = self.try_send(LockEvent::Lost(reason));
     }
 
-    fn revocation_requested(&self, _lock: &ListeningLock) {
+    fn revocation_requested(&self, _lock: &WriteLock) {
         let _ = self.try_send(LockEvent::RevocationRequested);
     }
 
-    fn request_dropped(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn request_dropped(&self, _lock: &WriteLock, reason: LossReason) {
         let _ = self.try_send(LockEvent::Dropped(reason));
     }
 }
@@ -160,15 +160,15 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
         (**self).lock_released();
     }
 
-    fn lock_lost(&self, lock: &ListeningLock, reason: LossReason) {
+    fn lock_lost(&self, lock: &WriteLock, reason: LossReason) {
         (**self).lock_lost(lock, reason);
     }
 
-    fn revocation_requested(&self, lock: &ListeningLock) {
+    fn revocation_requested(&self, lock: &WriteLock) {
         (**self).revocation_requested(lock);
     }
 
-    fn request_dropped(&self, lock: &ListeningLock, reason: LossReason) {
+    fn request_dropped(&self, lock: &WriteLock, reason: LossReason) {
         (**self).request_dropped(lock, reason);
     }
 
@@ -220,7 +220,7 @@ impl ListenerSlot {
     }
 
     /// The only caller of listeners.
-    fn call(&self, lock: &ListeningLock, event: LockEvent) {
+    fn call(&self, lock: &WriteLock, event: LockEvent) {
         let listener = self.listener.lock().clone();
         let Some(listener) = listener else { return };
         // Between two requests.
@@ -280,7 +280,7 @@ impl Observer for ListenerSlot {
 
     fn deliver(&self) {
         // A lock that is dropped has been closed, and has delivered everything.
-        let Some(lock) = ListeningLock::of_call(&self.lock) else { return };
+        let Some(lock) = WriteLock::of_call(&self.lock) else { return };
         self.events.deliver(|event| self.call(&lock, event));
     }
 }
@@ -310,9 +310,9 @@ mod tests {
 
     use crossbeam_channel::{Receiver, bounded, unbounded};
 
+    use crate::Session;
     use crate::fake::SimulatedZooKeeper;
     use crate::tests::eventually;
-    use crate::{Session, WriteLock};
 
     /// Posts and delivers these events of a lock with this listener.
     fn deliver(lock: &WriteLock, events: [LockEvent; 2]) {
@@ -442,7 +442,7 @@ mod tests {
             self.calls.lock_released();
         }
 
-        fn lock_lost(&self, lock: &ListeningLock, reason: LossReason) {
+        fn lock_lost(&self, lock: &WriteLock, reason: LossReason) {
             self.calls.lock_lost(lock, reason);
         }
 

@@ -1,6 +1,6 @@
 //! The locks: thin shells around requests, their guards, and what builds on them.
 //!
-//! `locking`, `blocking_lock` and `listening_lock` hold what they share.
+//! `locking` and `blocking_lock` hold what they share.
 
 mod blocking_lock;
 mod blocking_write_lock;
@@ -13,7 +13,6 @@ mod cohort_options;
 mod guard_signals;
 mod held_here;
 mod leadership;
-pub(crate) mod listening_lock;
 mod lock_guard;
 mod lock_listener;
 pub(crate) mod locking;
@@ -22,7 +21,6 @@ mod multi_lock;
 mod named_locks;
 mod permit;
 mod read_guard;
-mod read_lock;
 mod read_write_lock;
 mod reentrant_lock;
 mod revoker;
@@ -39,7 +37,6 @@ pub use cohort_guard::CohortGuard;
 pub use cohort_lock::CohortLock;
 pub use cohort_options::CohortOptions;
 pub use leadership::Leadership;
-pub use listening_lock::ListeningLock;
 pub use lock_guard::LockGuard;
 pub use lock_listener::{LockEvent, LockListener};
 pub use locking::Released;
@@ -48,7 +45,6 @@ pub use multi_lock::MultiLock;
 pub use named_locks::NamedLocks;
 pub use permit::Permit;
 pub use read_guard::ReadGuard;
-pub use read_lock::ReadLock;
 pub use read_write_lock::ReadWriteLock;
 pub use reentrant_lock::{ReentrantGuard, ReentrantLock};
 pub use revoker::{Revocation, Revoker};

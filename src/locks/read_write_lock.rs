@@ -9,14 +9,10 @@ use std::sync::Arc;
 use crate::error::{LockError, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
-use crate::locks::listening_lock::ListeningLock;
 use crate::locks::lock_guard::LockGuard;
-use crate::locks::lock_listener::LockListener;
 use crate::locks::locking::finish;
 use crate::locks::read_guard::ReadGuard;
-use crate::locks::read_lock::ReadLock;
 use crate::locks::write_guard::WriteGuard;
-use crate::locks::write_lock::WriteLock;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -36,8 +32,13 @@ use crate::wait::Wait;
 /// [downgraded](WriteGuard::downgrade). A read lock cannot be upgraded, as two readers that both
 /// tried would wait for each other for ever.
 ///
-/// An exclusive [`WriteLock`] or [`BlockingWriteLock`](crate::BlockingWriteLock) on the same
-/// directory counts as a writer.
+/// A [`WriteLock`](crate::WriteLock) or [`BlockingWriteLock`](crate::BlockingWriteLock) on the same
+/// directory counts as a writer. Other libraries may not count it: see
+/// [`NamingScheme`](crate::NamingScheme).
+///
+/// No [`LockListener`](crate::LockListener) hears of a reader. To wait without a thread, await
+/// [`read_async`](ReadWriteLock::read_async) in a task, and
+/// [`lost_async`](crate::LockGuard::lost_async) of its guard.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -204,25 +205,12 @@ impl ReadWriteLock {
         finish(result, guard.unlock())
     }
 
-    /// Makes a read lock that joins the queue and returns, and notifies a listener. It has the
-    /// options of this lock.
-    pub fn read_lock(&self, listener: impl LockListener + 'static) -> ReadLock {
-        ReadLock::around(listening(&self.readers, Arc::new(listener)))
-    }
-
-    /// Makes a write lock that joins the queue and returns, and notifies a listener. It has the
-    /// options of this lock.
-    pub fn write_lock(&self, listener: impl LockListener + 'static) -> WriteLock {
-        WriteLock::around(listening(&self.writers, Arc::new(listener)))
-    }
-
     fn writing(&self, guard: LockGuard) -> WriteGuard {
         WriteGuard::new(guard, Arc::clone(self.writers.support()))
     }
 
     /// Closes the lock: threads that wait for it fail with [`Closed`](crate::LockError::Closed),
-    /// and so does every later call. Guards, locks with a listener and the session stay.
-    /// Idempotent.
+    /// and so does every later call. Guards and the session stay. Idempotent.
     pub fn close(&self) {
         self.writers.support().close();
     }
@@ -237,13 +225,6 @@ impl ReadWriteLock {
     pub fn session(&self) -> &Session {
         self.writers.session()
     }
-}
-
-/// A lock with a listener that requests the same as a blocking one, and is closed on its own.
-fn listening(blocking: &BlockingLock, listener: Arc<dyn LockListener>) -> ListeningLock {
-    let options = blocking.support().options().clone();
-    let support = ProtocolSupport::with_checked_options(blocking.session(), options);
-    ListeningLock::new(support, blocking.path().clone(), blocking.access(), Some(listener))
 }
 
 impl fmt::Debug for ReadWriteLock {

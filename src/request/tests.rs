@@ -17,6 +17,7 @@ mod retries;
 mod session_ends;
 mod sharing;
 mod succession;
+mod waiting;
 mod withdrawal;
 
 use std::sync::Arc;
@@ -33,8 +34,8 @@ use crate::tests::{
     deadline, eventually, in_background, logged, logged_down_to, next, open_on_manual_runtime,
 };
 use crate::{
-    BlockingWriteLock, CancelToken, ListeningLock, LockError, LockListener, LockOptions, LossReason,
-    ProtocolSupport, Released, RetryPolicy, Session, SessionState, Wait, WriteLock,
+    BlockingWriteLock, CancelToken, LockError, LockListener, LockOptions, LossReason, ProtocolSupport,
+    Released, RetryPolicy, Session, SessionState, Wait, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -130,10 +131,10 @@ impl LockListener for RecordingListener {
     fn lock_released(&self) {
         let _ = self.0.send(Call::Released);
     }
-    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn lock_lost(&self, _lock: &WriteLock, reason: LossReason) {
         let _ = self.0.send(Call::Lost(reason));
     }
-    fn request_dropped(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn request_dropped(&self, _lock: &WriteLock, reason: LossReason) {
         let _ = self.0.send(Call::Dropped(reason));
     }
 }

@@ -16,7 +16,6 @@ fn shared_types_are_send_and_sync() {
     assert_send_sync::<crate::BlockingWriteLock>();
     assert_send_sync::<crate::LockGuard>();
     assert_send_sync::<crate::ReadWriteLock>();
-    assert_send_sync::<crate::ReadLock>();
     assert_send_sync::<crate::ReadGuard>();
     assert_send_sync::<crate::WriteGuard>();
     assert_send_sync::<crate::DowngradeError>();

@@ -11,9 +11,7 @@ use zookeeper_recipes_lock::{
     Wait, WriteLock,
 };
 
-use crate::fixtures::{
-    ErrorVariant, LONG, Observer, RecordingListener, SHORT, connect, next, session, unique_dir,
-};
+use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, next, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server, ServerOptions};
 use crate::support::wait::{deadline, eventually};
@@ -109,16 +107,22 @@ fn readers_own_together_up_to_the_first_writer() {
                 .unwrap();
         let owners = || fixture.directory.current_owners().unwrap();
         let readers = [lock.read().unwrap(), lock.read().unwrap()];
-        let writer = lock.write_lock(RecordingListener::new().0);
-        assert!(!writer.lock().unwrap());
-        let late = lock.read_lock(RecordingListener::new().0);
-        assert!(!late.lock().unwrap());
-        assert_eq!(paths(&owners()), [readers[0].id(), readers[1].id()], "{scheme:?}");
-        assert!(owners().iter().all(|owner| owner.kind == LockKind::Read));
-        drop(readers);
-        eventually("the writer owns the lock", || writer.is_owner());
-        assert_eq!(paths(&owners()), [writer.id().unwrap()]);
-        assert_eq!(fixture.directory.contenders().unwrap().len(), 2);
+        let requests = || fixture.directory.contenders().unwrap().len();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| lock.write().unwrap());
+            eventually("the writer is in the queue", || requests() == 3);
+            let late = scope.spawn(|| lock.read().unwrap());
+            eventually("a reader is behind it", || requests() == 4);
+            assert_eq!(paths(&owners()), [readers[0].id(), readers[1].id()], "{scheme:?}");
+            assert!(owners().iter().all(|owner| owner.kind == LockKind::Read));
+            drop(readers);
+            let writer = writer.join().unwrap();
+            assert_eq!(paths(&owners()), [writer.id()]);
+            assert_eq!(requests(), 2);
+            drop(writer);
+            let late = late.join().unwrap();
+            assert_eq!(paths(&owners()), [late.id()]);
+        });
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper_recipes_lock::{
-    Acl, CreateMode, ListeningLock, LockError, LockListener, LossReason, Session, SessionBuilder, ZkError,
+    Acl, CreateMode, LockError, LockListener, LossReason, Session, SessionBuilder, WriteLock, ZkError,
 };
 
 use crate::raw_client::RawClient;
@@ -163,15 +163,15 @@ impl LockListener for RecordingListener {
         self.record(Call::Released);
     }
 
-    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn lock_lost(&self, _lock: &WriteLock, reason: LossReason) {
         self.record(Call::Lost(reason));
     }
 
-    fn revocation_requested(&self, _lock: &ListeningLock) {
+    fn revocation_requested(&self, _lock: &WriteLock) {
         self.record(Call::RevocationRequested);
     }
 
-    fn request_dropped(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn request_dropped(&self, _lock: &WriteLock, reason: LossReason) {
         self.record(Call::Dropped(reason));
     }
 }

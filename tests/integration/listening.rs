@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use crossbeam_channel::{Sender, unbounded};
-use zookeeper_recipes_lock::{ListeningLock, LockError, LockListener, LossReason, Released, WriteLock};
+use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Released, WriteLock};
 
 use crate::fixtures::{Call, ErrorVariant, Observer, RecordingListener, next, session, unique_dir};
 use crate::support::server;
@@ -121,7 +121,7 @@ impl<F: Fn(&WriteLock) + Send + Sync> LockListener for CallsItsLock<F> {
         self.listener.lock_released();
     }
 
-    fn lock_lost(&self, lock: &ListeningLock, reason: LossReason) {
+    fn lock_lost(&self, lock: &WriteLock, reason: LossReason) {
         self.listener.lock_lost(lock, reason);
     }
 }
@@ -336,7 +336,7 @@ impl LockListener for DropsItsLock {
 
     fn lock_released(&self) {}
 
-    fn lock_lost(&self, _lock: &ListeningLock, _reason: LossReason) {
+    fn lock_lost(&self, _lock: &WriteLock, _reason: LossReason) {
         let lock = self.lock.lock().unwrap().take();
         drop(lock);
     }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, CohortLock, CohortOptions, ListeningLock, LockError, LockListener,
-    LockOptions, LossReason, NamingScheme, ReadWriteLock, Semaphore, Session, WriteLock,
+    BlockingWriteLock, Candidate, CohortLock, CohortOptions, LockError, LockListener, LockOptions,
+    LossReason, NamingScheme, ReadWriteLock, Semaphore, Session, WriteLock,
 };
 
 use crate::pairs::{Ours, Pair};
@@ -148,7 +148,7 @@ impl LockListener for Notify {
         let _ = self.0.send(());
     }
     fn lock_released(&self) {}
-    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn lock_lost(&self, _lock: &WriteLock, reason: LossReason) {
         eprintln!("a lock with a listener is lost: {reason}");
     }
 }

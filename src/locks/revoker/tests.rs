@@ -16,8 +16,8 @@ use crate::session::Threads;
 use crate::tests::{await_replacement, eventually, in_background, next, replacing_session_on};
 use crate::time::{Job, Latch, Moment, Priority, Runtime};
 use crate::{
-    BlockingWriteLock, ListeningLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock,
-    NamingScheme, ReadWriteLock, RetryPolicy, Session, WriteLock,
+    BlockingWriteLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock, NamingScheme,
+    ReadWriteLock, RetryPolicy, Session, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -40,10 +40,10 @@ impl LockListener for RecordingListener {
     fn lock_released(&self) {
         let _ = self.0.send(Call::Released);
     }
-    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn lock_lost(&self, _lock: &WriteLock, reason: LossReason) {
         let _ = self.0.send(Call::Lost(reason));
     }
-    fn revocation_requested(&self, _lock: &ListeningLock) {
+    fn revocation_requested(&self, _lock: &WriteLock) {
         let _ = self.0.send(Call::Asked);
     }
 }

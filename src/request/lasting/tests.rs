@@ -18,8 +18,8 @@ use crate::session::{Factory, Threads};
 use crate::tests::{deadline, eventually, in_background, next};
 use crate::time::{Job, Moment, Priority, Runtime};
 use crate::{
-    BlockingWriteLock, CancelToken, ListeningLock, LockEvent, LockListener, MultiLock, ProtocolSupport,
-    Released, Semaphore, SessionState, Wait, WriteLock,
+    BlockingWriteLock, CancelToken, LockEvent, LockListener, MultiLock, ProtocolSupport, Released, Semaphore,
+    SessionState, Wait, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -605,7 +605,7 @@ impl LockListener for CallsBack {
 
     fn lock_released(&self) {}
 
-    fn lock_lost(&self, lock: &ListeningLock, _reason: LossReason) {
+    fn lock_lost(&self, lock: &WriteLock, _reason: LossReason) {
         let _ = self.0.send(lock.lock().unwrap());
     }
 }

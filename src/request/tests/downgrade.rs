@@ -1,5 +1,6 @@
 //! Writers that become readers.
 
+use super::waiting::Waiting;
 use super::*;
 use crate::client::{self, EventSink, Reply, ZooKeeperClient};
 use crate::error::ZkResult;
@@ -15,7 +16,7 @@ struct DowngradeFixture {
     zk: SimulatedZooKeeper,
     fixture: Fixture,
     waiting: Fixture,
-    next: WriteLock,
+    next: Waiting<WriteGuard>,
 }
 
 impl DowngradeFixture {
@@ -27,8 +28,7 @@ impl DowngradeFixture {
         let zk = SimulatedZooKeeper::new();
         let (fixture, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
         let writer = ReadWriteLock::with_options(&fixture.session, DIR, options).unwrap().write().unwrap();
-        let (next, _) = waiting.listening_to_write();
-        assert!(!next.lock().unwrap());
+        let next = waiting.waiting_writer(&zk);
         (DowngradeFixture { zk, fixture, waiting, next }, writer)
     }
 
@@ -62,11 +62,10 @@ fn downgraded_writer_owns_as_a_reader() {
     let lock = ReadWriteLock::with_options(&fixture.session, DIR, LockOptions::new().data("who")).unwrap();
     let writer = lock.write().unwrap();
     let writers_znode = writer.id().to_owned();
-    let (behind, calls) = waiting.listening_to_read();
-    assert!(!behind.lock().unwrap());
+    let behind = waiting.waiting_reader(&zk);
     let reader = writer.downgrade().unwrap();
     assert!(reader.is_owner());
-    assert_eq!(next(&calls), Call::Acquired, "readers behind it own, too");
+    eventually("readers behind it own, too", || behind.is_owner());
     eventually("the writer's znode is gone", || !zk.exists(&writers_znode));
     let number = |znode: &str| znode[znode.len() - 10..].to_owned();
     assert_eq!(number(reader.id()), number(&writers_znode));
@@ -200,7 +199,7 @@ fn downgrade_fails_after_external_delete() {
         });
         let failed = writer.downgrade().unwrap_err();
         assert!(matches!(failed.error, LockError::NotOwner { .. }), "{step:?}: {failed}");
-        let next = Arc::try_unwrap(next).unwrap();
+        let next = Arc::into_inner(next).unwrap();
         DowngradeFixture { next, ..downgrade }.assert_lost(failed);
     }
 }
@@ -308,8 +307,8 @@ fn downgraded_reader_keeps_the_writers_fencing_token() {
     let reader = writer.downgrade().unwrap();
     assert_eq!(reader.fencing_token().unwrap(), token, "it is the writer's");
     reader.unlock().unwrap();
-    eventually("the next writer owns", || downgrade.next.is_owner());
-    assert!(downgrade.next.fencing_token().unwrap() > token, "its znode is older than the reader's");
+    let next = downgrade.next.outcome().unwrap();
+    assert!(next.fencing_token().unwrap() > token, "its znode is older than the reader's");
 }
 
 #[test]

@@ -117,8 +117,7 @@ fn readers_znode_that_is_created_after_a_failed_downgrade_blocks_nobody() {
     let zk = SimulatedZooKeeper::new();
     let (fixture, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let writer = fixture.sharing().write().unwrap();
-    let (next_writer, _) = waiting.listening_to_write();
-    assert!(!next_writer.lock().unwrap());
+    let next_writer = waiting.waiting_writer(&zk);
     fixture.client.cut_next(SimOperation::Create, Effect::Before);
     let failed = writer.downgrade().unwrap_err();
     fixture.client.reconnect();
@@ -133,8 +132,7 @@ fn readers_znode_that_is_created_again_after_its_release_blocks_nobody() {
     let zk = SimulatedZooKeeper::new();
     let (fixture, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let writer = fixture.sharing().write().unwrap();
-    let (next_writer, _) = waiting.listening_to_write();
-    assert!(!next_writer.lock().unwrap());
+    let next_writer = waiting.waiting_writer(&zk);
     fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
     let reader = writer.downgrade().unwrap();
     assert!(reader.is_owner() && !next_writer.is_owner());

@@ -1,7 +1,6 @@
 //! Waiters that know that only one request is ahead.
 
 use super::*;
-use crate::ReadWriteLock;
 use crate::tests::{Hold, HoldingClient};
 
 impl Fixture {
@@ -259,17 +258,10 @@ fn reader_behind_a_deleted_request_of_its_session_acquires_beside_other_readers(
         let fixture = if ordered { Fixture::ordered(&zk) } else { Fixture::join(&zk) };
         (0..ahead).for_each(|_| drop(zk.create_sequential(DIR, "read-other-", None)));
         let (exclusive, calls) = waiter(&fixture);
-        let (sender, calls_of_reader) = unbounded();
-        let lock = ReadWriteLock::with_options(&fixture.session, DIR, quick_retries()).unwrap();
-        let reader = lock.read_lock(RecordingListener(sender));
-        assert!(!reader.lock().unwrap(), "the exclusive request is ahead");
-        let id = exclusive.id().unwrap();
-        let is_look = |call: &crate::fake::Call| call.operation == SimOperation::GetData && call.path == id;
-        // Not only the routine look, half a minute later, would find its deletion.
-        eventually("the request ahead is watched", || zk.log().iter().any(is_look));
-        zk.delete(&id);
-        assert_eq!(next(&calls_of_reader), Call::Acquired);
-        assert!(reader.is_owner());
+        // Not only the routine look, half a minute later, would find the deletion of the exclusive request.
+        let reader = fixture.waiting_reader(&zk);
+        zk.delete(&exclusive.id().unwrap());
+        eventually("the reader owns", || reader.is_owner());
         assert!(!exclusive.is_owner());
         drop(calls);
     }

@@ -107,21 +107,28 @@ fn routine_look_of_a_waiter_is_a_read_of_its_znode_and_of_its_predecessor() {
 /// For any request, behind any other.
 #[test]
 fn waiter_notices_the_deletion_of_its_znode_while_the_queue_stays() {
-    type Join = fn(&Fixture) -> (WriteLock, Receiver<Call>);
-    let (exclusive, writer): (Join, Join) = (Fixture::listening, Fixture::listening_to_write);
-    for (ahead, join) in
-        [("_c_0b2e-__READ__", exclusive), ("_c_0b2e-__READ__", writer), ("x-other-lock-", exclusive)]
-    {
+    let delete_unseen = |fixture: &Fixture, zk: &SimulatedZooKeeper, own: &str| {
+        hide(zk, own);
+        zk.delete(own);
+        fixture.session.core().look_routinely();
+    };
+    for ahead in ["_c_0b2e-__READ__", "x-other-lock-"] {
         let zk = SimulatedZooKeeper::new();
         zk.create_sequential(DIR, ahead, None);
         let fixture = Fixture::join(&zk);
-        let (lock, calls) = join(&fixture);
+        let (lock, calls) = fixture.listening();
         assert!(!lock.lock().unwrap());
-        let own = lock.id().unwrap();
-        hide(&zk, &own);
-        zk.delete(&own);
-        fixture.session.core().look_routinely();
+        delete_unseen(&fixture, &zk, &lock.id().unwrap());
         assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted), "behind {ahead}");
+
+        let zk = SimulatedZooKeeper::new();
+        zk.create_sequential(DIR, ahead, None);
+        let fixture = Fixture::join(&zk);
+        let writer = fixture.waiting_writer(&zk);
+        let own = zk.children(DIR).into_iter().find(|name| name.starts_with("write-")).unwrap();
+        delete_unseen(&fixture, &zk, &format!("{DIR}/{own}"));
+        let error = writer.outcome().unwrap_err();
+        assert!(matches!(error, LockError::RequestDeleted { .. }), "behind {ahead}: {error}");
     }
 }
 

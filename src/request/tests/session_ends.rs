@@ -254,7 +254,7 @@ impl LockListener for Perseveres {
 
     fn lock_released(&self) {}
 
-    fn lock_lost(&self, lock: &ListeningLock, _reason: LossReason) {
+    fn lock_lost(&self, lock: &WriteLock, _reason: LossReason) {
         let _ = self.0.send(lock.lock().unwrap());
     }
 }

@@ -2,23 +2,8 @@
 
 use super::*;
 use crate::fake::SequenceEnd;
-use crate::{NamingScheme, ReadLock, ReadWriteLock};
-
-impl Fixture {
-    pub(super) fn sharing(&self) -> ReadWriteLock {
-        ReadWriteLock::with_options(&self.session, DIR, quick_retries()).unwrap()
-    }
-
-    pub(super) fn listening_to_read(&self) -> (ReadLock, Receiver<Call>) {
-        let (sender, calls) = unbounded();
-        (self.sharing().read_lock(RecordingListener(sender)), calls)
-    }
-
-    pub(super) fn listening_to_write(&self) -> (WriteLock, Receiver<Call>) {
-        let (sender, calls) = unbounded();
-        (self.sharing().write_lock(RecordingListener(sender)), calls)
-    }
-}
+use crate::tests::{await_replacement, replacing_session};
+use crate::{NamingScheme, ReadWriteLock};
 
 #[test]
 fn readers_share_and_a_writer_owns_alone() {
@@ -81,27 +66,10 @@ fn try_lock_until_a_deadline_acquires_only_a_free_lock() {
 }
 
 #[test]
-fn fencing_token_of_a_read_lock_is_that_of_its_znode() {
+fn fencing_token_of_a_reader_is_that_of_its_znode() {
     let zk = SimulatedZooKeeper::new();
-    let (reading, _calls) = Fixture::join(&zk).listening_to_read();
-    assert!(matches!(reading.fencing_token(), Err(LockError::NotOwner { .. })));
-    assert!(reading.lock().unwrap());
-    let id = reading.id().unwrap();
-    assert_eq!(reading.fencing_token().unwrap(), zk.stat(&id).unwrap().czxid);
-}
-
-#[test]
-fn read_lock_calls_the_listener_set_last() {
-    let zk = SimulatedZooKeeper::new();
-    let (reading, first_calls) = Fixture::join(&zk).listening_to_read();
-    let first = reading.lock_listener().unwrap();
-    first.lock_acquired();
-    assert_eq!(next(&first_calls), Call::Acquired);
-    let (sender, calls) = unbounded();
-    reading.set_lock_listener(RecordingListener(sender));
-    assert!(reading.lock().unwrap());
-    assert_eq!(next(&calls), Call::Acquired);
-    assert!(first_calls.is_empty());
+    let reading = Fixture::join(&zk).sharing().read().unwrap();
+    assert_eq!(reading.fencing_token().unwrap(), zk.stat(reading.id()).unwrap().czxid);
 }
 
 #[test]
@@ -117,21 +85,33 @@ fn exclusive_lock_on_the_directory_counts_as_a_writer() {
 }
 
 #[test]
+fn lock_with_a_listener_on_the_directory_counts_as_a_writer() {
+    let zk = SimulatedZooKeeper::new();
+    let (ours, theirs) = (Fixture::join(&zk), Fixture::join(&zk));
+    let reading = ours.sharing().read().unwrap();
+    let (exclusive, calls) = theirs.listening();
+    assert!(!exclusive.lock().unwrap());
+    let behind = ours.waiting_reader(&zk);
+    reading.unlock().unwrap();
+    assert_eq!(next(&calls), Call::Acquired);
+    assert!(exclusive.is_owner() && !behind.is_owner());
+    exclusive.unlock().unwrap();
+    eventually("the reader behind it owns", || behind.is_owner());
+    assert_eq!(next(&calls), Call::Released);
+}
+
+#[test]
 fn release_wakes_only_requests_that_can_acquire() {
     let zk = SimulatedZooKeeper::new();
     let (first, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let writer = first.sharing().write().unwrap();
-    let (reader, reader_calls) = waiting.listening_to_read();
-    let (another, another_calls) = waiting.listening_to_read();
-    let (second, second_calls) = waiting.listening_to_write();
-    let (last, last_calls) = waiting.listening_to_read();
-    assert!(!reader.lock().unwrap() && !another.lock().unwrap());
-    assert!(!second.lock().unwrap() && !last.lock().unwrap());
+    let (reader, another) = (waiting.waiting_reader(&zk), waiting.waiting_reader(&zk));
+    let (second, last) = (waiting.waiting_writer(&zk), waiting.waiting_reader(&zk));
     let looks = || zk.calls(SimOperation::GetChildren);
 
     zk.clear_log();
     writer.unlock().unwrap();
-    assert_eq!((next(&reader_calls), next(&another_calls)), (Call::Acquired, Call::Acquired));
+    let (reader, another) = (reader.outcome().unwrap(), another.outcome().unwrap());
     assert_eq!(looks(), 2, "each of the two readers looks once");
 
     zk.clear_log();
@@ -139,11 +119,11 @@ fn release_wakes_only_requests_that_can_acquire() {
     assert_eq!(looks(), 0, "the writer waits for the nearest reader, and the last reader for the writer");
 
     another.unlock().unwrap();
-    assert_eq!(next(&second_calls), Call::Acquired);
+    let second = second.outcome().unwrap();
     assert_eq!(looks(), 1);
     assert!(!last.is_owner());
     second.unlock().unwrap();
-    assert_eq!(next(&last_calls), Call::Acquired);
+    eventually("the last reader owns", || last.is_owner());
 }
 
 #[test]
@@ -151,15 +131,14 @@ fn reader_keeps_waiting_when_only_the_nearest_writer_leaves() {
     let zk = SimulatedZooKeeper::new();
     let (holder, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let writer = holder.sharing().write().unwrap();
-    let (middle, _) = waiting.listening_to_write();
-    let (reader, calls) = waiting.listening_to_read();
-    assert!(!middle.lock().unwrap() && !reader.lock().unwrap());
+    let middle = waiting.waiting_writer(&zk);
+    let reader = waiting.waiting_reader(&zk);
     zk.clear_log();
-    middle.unlock().unwrap();
+    drop(middle);
     eventually("the reader watches the first writer", || zk.calls(SimOperation::GetData) == 1);
     assert!(!reader.is_owner());
     writer.unlock().unwrap();
-    assert_eq!(next(&calls), Call::Acquired);
+    eventually("the reader owns", || reader.is_owner());
 }
 
 #[test]
@@ -169,21 +148,15 @@ fn readers_and_writers_are_served_in_order_across_zero() {
     zk.set_sequence(DIR, -2);
     let fixture = Fixture::join(&zk);
     let first = fixture.sharing().write().unwrap();
-    let readers = [fixture.listening_to_read(), fixture.listening_to_read()];
-    let (writer, writer_calls) = fixture.listening_to_write();
-    for (reader, _) in &readers {
-        assert!(!reader.lock().unwrap());
-    }
-    assert!(!writer.lock().unwrap());
+    let readers = [fixture.waiting_reader(&zk), fixture.waiting_reader(&zk)];
+    let writer = fixture.waiting_writer(&zk);
     drop(first);
-    for (reader, calls) in &readers {
-        assert_eq!(next(calls), Call::Acquired);
-        assert!(reader.is_owner() && !writer.is_owner());
+    for reader in &readers {
+        eventually("a reader owns", || reader.is_owner());
+        assert!(!writer.is_owner());
     }
-    for (reader, _) in &readers {
-        reader.unlock().unwrap();
-    }
-    assert_eq!(next(&writer_calls), Call::Acquired);
+    drop(readers);
+    eventually("the writer owns", || writer.is_owner());
 }
 
 #[test]
@@ -195,41 +168,74 @@ fn readers_share_at_the_end_of_the_counter_and_writers_are_refused() {
         zk.set_sequence_end(end);
         let fixture = Fixture::join(&zk);
         let first = fixture.sharing().write().unwrap();
-        let readers = [fixture.listening_to_read(), fixture.listening_to_read()];
-        for (reader, _) in &readers {
-            assert!(!reader.lock().unwrap());
-        }
+        let readers = [fixture.waiting_reader(&zk), fixture.waiting_reader(&zk)];
         let refusal = fixture.sharing().write().unwrap_err();
         assert!(matches!(refusal, LockError::SequenceExhausted { .. }), "{end:?}: {refusal}");
         eventually("the refused writer is gone", || zk.children(DIR).len() == 3);
         drop(first);
-        for (reader, calls) in &readers {
-            assert_eq!(next(calls), Call::Acquired, "{end:?}");
-            assert!(reader.is_owner());
+        for reader in &readers {
+            eventually(&format!("a reader owns, {end:?}"), || reader.is_owner());
         }
     }
 }
 
 #[test]
-fn listening_lock_inherits_the_options() {
+fn readers_and_writers_have_the_options_of_the_lock() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let acl =
         vec![Acl::new(Permissions::ALL, "world", "anyone"), Acl::new(Permissions::READ, "ip", "10.0.0.1")];
     let options = LockOptions::new().acl(acl.clone()).naming(NamingScheme::Curator).data("who");
     let lock = ReadWriteLock::with_options(&fixture.session, DIR, options).unwrap();
-    let (sender, _calls) = unbounded();
-    let reading = lock.read_lock(RecordingListener(sender.clone()));
-    assert!(reading.lock().unwrap());
-    let id = reading.id().unwrap();
-    assert!(id.contains("-__READ__"), "{id}");
-    assert_eq!((zk.data(&id).unwrap(), zk.acl(&id).unwrap()), (b"who".to_vec(), acl));
-    reading.close();
-    assert!(reading.lock().unwrap_err().is_closed());
-    eventually("the znode is gone", || zk.children(DIR).is_empty());
-    let writing = lock.write_lock(RecordingListener(sender));
-    assert!(writing.lock().unwrap(), "closing one lock closes no other");
-    assert!(writing.id().unwrap().contains("-__WRIT__"));
+    let check = |id: &str, marker: &str| {
+        assert!(id.contains(marker), "{id}");
+        assert_eq!((zk.data(id).unwrap(), zk.acl(id).unwrap()), (b"who".to_vec(), acl.clone()));
+    };
+    let reading = lock.read().unwrap();
+    check(reading.id(), "-__READ__");
+    reading.unlock().unwrap();
+    check(lock.write().unwrap().id(), "-__WRIT__");
+}
+
+#[test]
+fn reader_that_has_lost_the_lock_learns_it_at_the_release_and_reads_again() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let deleted = fixture.sharing().read().unwrap();
+    zk.delete(deleted.id());
+    assert_eq!(next(deleted.lost()), LossReason::NodeDeleted);
+    let error = deleted.unlock().unwrap_err();
+    assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
+    let expired = fixture.sharing().read().unwrap();
+    fixture.client.expire();
+    assert_eq!(next(expired.lost()), LossReason::SessionExpired);
+    assert!(expired.unlock().unwrap_err().is_session_lost());
+    assert!(Fixture::join(&zk).sharing().read().unwrap().is_owner(), "on another session");
+}
+
+#[test]
+fn release_of_a_reader_is_pending_during_an_outage() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let reading = fixture.sharing().read().unwrap();
+    fixture.client.disconnect();
+    assert_eq!(reading.unlock().unwrap(), Released::Pending);
+    fixture.client.reconnect();
+    eventually("the znode is deleted", || zk.children(DIR).is_empty());
+}
+
+/// Behind a writer, and behind a session that is lost meanwhile.
+#[test]
+fn reader_that_waits_outlives_its_session_where_that_is_replaced() {
+    let zk = SimulatedZooKeeper::new();
+    let ahead = zk.create_sequential(DIR, "write-other-", None);
+    let (session, clients) = replacing_session(&zk, LONG);
+    let fixture = Fixture { client: next(&clients), session };
+    let reader = fixture.waiting_reader(&zk);
+    await_replacement(&fixture.session, || fixture.client.expire());
+    assert!(!reader.is_owner());
+    zk.delete(&ahead);
+    eventually("it owns on the next session", || reader.is_owner());
 }
 
 #[test]

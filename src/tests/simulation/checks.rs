@@ -7,7 +7,7 @@ use super::holds::Hold;
 use super::locks::Callback;
 use super::turns::Place;
 use super::world::{ClientState, World, short};
-use crate::locks::listening_lock::ListeningLock;
+use crate::WriteLock;
 use crate::recipe::counter::is_in_doubt;
 use crate::recipe::znode_name::{ZNodeName, generated_sequence};
 use crate::session::Core;
@@ -126,7 +126,7 @@ impl World {
     /// If nothing is left to do at this moment, every lock that is no longer owned has reported it.
     pub(super) fn check_that_losses_are_reported(&self) -> Option<String> {
         let now = self.now();
-        let believing: Vec<(usize, Arc<ListeningLock>)> = {
+        let believing: Vec<(usize, Arc<WriteLock>)> = {
             let state = self.state();
             let is_free = |client: usize| {
                 let client = &state.clients[client];
@@ -164,8 +164,8 @@ impl World {
     }
 
     /// The locks on a directory that currently report ownership.
-    pub(super) fn owners(&self, dir: &str) -> Vec<(usize, Arc<ListeningLock>)> {
-        let locks: Vec<(usize, Arc<ListeningLock>)> = {
+    pub(super) fn owners(&self, dir: &str) -> Vec<(usize, Arc<WriteLock>)> {
+        let locks: Vec<(usize, Arc<WriteLock>)> = {
             let state = self.state();
             let of_dir = state.locks.iter().enumerate().filter(|(_, record)| record.dir == dir);
             of_dir.filter_map(|(number, record)| Some((number, record.weak.upgrade()?))).collect()

@@ -210,10 +210,10 @@ impl User {
             let profile = &self.world.profile;
             let (shares, several) = (profile.shares, profile.dirs > 1);
             let mut state = self.world.state();
-            match state.random.below(5) {
-                0 | 4 if several => 'm',
-                1 if shares => 'r',
-                2 | 3 if shares => 'w',
+            match state.random.below(6) {
+                0 | 1 if several => 'm',
+                2 | 3 if shares => 'r',
+                4 | 5 if shares => 'w',
                 _ => 'x',
             }
         };

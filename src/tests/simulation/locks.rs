@@ -7,25 +7,20 @@ use std::time::Duration;
 
 use super::baton::{Wait, pause, role};
 use super::world::{State, World};
-use crate::locks::listening_lock::ListeningLock;
-use crate::protocol_support::ProtocolSupport;
-use crate::recipe::access::Access;
-use crate::recipe::naming_scheme::NamingScheme;
-use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
-use crate::{Acl, LockListener, LockOptions, LossReason, Permissions, RetryPolicy, Session};
+use crate::{
+    Acl, LockListener, LockOptions, LossReason, NamingScheme, Permissions, RetryPolicy, Session, WriteLock,
+};
 
-/// The names of readers and writers. Tests of the rules cover other schemes.
+/// The names of all requests. Tests of the rules cover other schemes.
 pub(super) const SCHEME: NamingScheme = NamingScheme::Recipe;
-const READ: Access = Access::Read(SCHEME);
-const WRITE: Access = Access::Write(SCHEME);
 
 /// What the checks know of a lock.
 pub(super) struct LockRecord {
     pub(super) client: usize,
     pub(super) dir: &'static str,
-    pub(super) held_by_application: Option<Arc<ListeningLock>>,
-    pub(super) weak: Weak<ListeningLock>,
+    pub(super) held_by_application: Option<Arc<WriteLock>>,
+    pub(super) weak: Weak<WriteLock>,
     /// User threads in one of its methods.
     pub(super) users: usize,
     /// The last callback other than for a revocation.
@@ -67,18 +62,13 @@ struct RecordingListener {
 
 /// Creates a lock on a client's session.
 pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir: &'static str) {
-    let access = match world.profile.shares {
-        true => world.state().random.of(&[Access::Exclusive(SCHEME), READ, READ, WRITE, WRITE]),
-        false => Access::Exclusive(SCHEME),
-    };
     let number = world.state().locks.len();
     let listener = RecordingListener { world: Arc::downgrade(world), lock: number };
-    let path = ZNodePath::parse(dir).expect("a good path");
-    let options = options(world);
+    let options = options(world).naming(SCHEME);
     let max_hold = options.hold_limit();
-    let support = ProtocolSupport::with_options(session, options).expect("good options");
-    let lock = Arc::new(ListeningLock::new(support, path, access, Some(Arc::new(listener))));
-    world.note(format!("client {client} creates lock {number}: {access:?}, held for at most {max_hold:?}"));
+    let lock = WriteLock::with_options(session, dir, options, listener).expect("a good path and options");
+    let lock = Arc::new(lock);
+    world.note(format!("client {client} creates lock {number}, held for at most {max_hold:?}"));
     world.state().locks.push(LockRecord {
         client,
         dir,
@@ -269,15 +259,15 @@ impl LockListener for RecordingListener {
         self.on_callback(Callback::Released);
     }
 
-    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn lock_lost(&self, _lock: &WriteLock, reason: LossReason) {
         self.on_callback(Callback::Lost(reason));
     }
 
-    fn revocation_requested(&self, _lock: &ListeningLock) {
+    fn revocation_requested(&self, _lock: &WriteLock) {
         self.on_callback(Callback::RevocationRequested);
     }
 
-    fn request_dropped(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn request_dropped(&self, _lock: &WriteLock, reason: LossReason) {
         self.on_callback(Callback::Dropped(reason));
     }
 }

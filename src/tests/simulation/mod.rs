@@ -8,8 +8,8 @@
 //! Time is a number, and exactly one thread runs at any time. At each call to ZooKeeper, each
 //! callback and each wait it returns the [baton](baton), and the [scheduler](scheduler) randomly
 //! chooses the next step: another thread's next step, a worker's job, an event, a timer, the expiry
-//! of a session, the passing of time, a user's action, or a [fault](faults). Half of the runs have
-//! readers and writers among the locks. In most runs, threads [use](guards) blocking, multiple and
+//! of a session, the passing of time, a user's action, or a [fault](faults). In half of the runs, readers and writers share
+//! the directories of exclusive locks. In most runs, threads [use](guards) blocking, multiple and
 //! reentrant locks, share [cohort locks](cohorts) and [semaphores], downgrade, [stand](elections) for election and
 //! revoke. Some [tasks](futures) wait for locks, and give them up at any moment. Owners read and write a register, in [turns]. In many runs without that network they also run [jobs](jobs)
 //! once and [commit](transactions) changes. Some links of that network are narrow, and users start more than those

@@ -9,7 +9,7 @@ use super::run::{Verdict, check};
 use super::scheduler::{ALL_DIRS, DIRS, Scheduler};
 use super::world::{ClientState, World};
 use super::{cohorts, faults, wire};
-use crate::locks::listening_lock::ListeningLock;
+use crate::WriteLock;
 use crate::session::Core;
 
 /// The maximum wait without faults: covers all attempts to join and the end of a session.
@@ -214,20 +214,20 @@ fn check_that_owners_are_notified(world: &World, owners: &[usize]) -> Verdict {
     Ok(())
 }
 
-fn all_locks(world: &World) -> Vec<(usize, Arc<ListeningLock>)> {
+fn all_locks(world: &World) -> Vec<(usize, Arc<WriteLock>)> {
     let state = world.state();
     let locks = state.locks.iter().enumerate();
     locks.filter_map(|(number, record)| Some((number, record.held_by_application.clone()?))).collect()
 }
 
 fn waiters(world: &World) -> Vec<usize> {
-    let waits = |lock: &ListeningLock| lock.request().is_some_and(|it| !it.has_ended());
+    let waits = |lock: &WriteLock| lock.request().is_some_and(|it| !it.has_ended());
     all_locks(world).into_iter().filter(|(_, lock)| waits(lock)).map(|(number, _)| number).collect()
 }
 
 /// Locks that are next in line, with no request before them that excludes them, but do not own.
 fn overdue_waiters(world: &World) -> Vec<usize> {
-    let is_kept_waiting = |lock: &ListeningLock| {
+    let is_kept_waiting = |lock: &WriteLock| {
         let Some(id) = lock.id().filter(|_| !lock.is_owner()) else { return false };
         let children = world.zookeeper.children(lock.dir());
         let name = &id[lock.dir().len() + 1..];

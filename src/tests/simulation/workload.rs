@@ -84,12 +84,15 @@ impl Scheduler<'_> {
         let user = User { world: Arc::clone(&self.world), client, session, dir };
         let revokes = self.world.profile.faults.deletions && !self.world.profile.unreadable;
         let uses_semaphore = self.world.profile.permits > 0 && self.world.state().random.one_in(2);
-        let Profile { transacts, mostly_jobs, .. } = self.world.profile;
+        let Profile { transacts, mostly_jobs, shares, .. } = self.world.profile;
+        // Readers come by blocking calls and tasks only.
+        let may_share = shares && self.world.state().random.one_in(2);
         let runs_jobs = mostly_jobs || transacts && self.world.state().random.one_in(2);
         let body: Body = match choice {
             13.. if self.world.profile.is_narrow => Box::new(move || user.start_too_much()),
             _ if runs_jobs => Box::new(move || user.use_job()),
             _ if uses_semaphore => Box::new(move || user.use_semaphore()),
+            _ if may_share => Box::new(move || user.use_lock()),
             choice if choice > 3 && self.world.profile.mostly_cohorts => {
                 Box::new(move || user.use_cohort_lock())
             }

@@ -23,13 +23,12 @@ use super::runtime::{SimulatedRuntime, Timer};
 use super::transactions::Commits;
 use super::turns::Turn;
 use super::wire::{Ensemble, Wired};
-use crate::Session;
 use crate::client::{ClientEvent, EventSink};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
-use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::znode_name::generated_sequence;
 use crate::session::Core;
 use crate::time::{Job, Moment, Priority};
+use crate::{Session, WriteLock};
 
 /// The number of steps in a trace.
 const TRACED: usize = 60;
@@ -264,7 +263,7 @@ impl World {
     }
 
     /// A lock that the application still holds.
-    pub(super) fn lock(&self, lock: usize) -> Option<Arc<ListeningLock>> {
+    pub(super) fn lock(&self, lock: usize) -> Option<Arc<WriteLock>> {
         self.state().locks[lock].held_by_application.clone()
     }
 }

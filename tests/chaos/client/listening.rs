@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
-use zookeeper_recipes_lock::{
-    ListeningLock, LockError, LockListener, LossReason, Session, SessionState, WriteLock,
-};
+use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Session, SessionState, WriteLock};
 
 use super::contender::{Contender, class_of};
 use super::holding::Held;
@@ -167,11 +165,11 @@ impl LockListener for RecordingListener {
         self.on_callback("released", true, false, None);
     }
 
-    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn lock_lost(&self, _lock: &WriteLock, reason: LossReason) {
         self.on_callback("lost", true, false, Some(reason));
     }
 
-    fn request_dropped(&self, _lock: &ListeningLock, reason: LossReason) {
+    fn request_dropped(&self, _lock: &WriteLock, reason: LossReason) {
         self.on_callback("dropped", false, false, Some(reason));
     }
 }

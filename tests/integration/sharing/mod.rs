@@ -4,16 +4,19 @@
 mod faults;
 mod names;
 
+use std::cell::RefCell;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, LockError, LossReason, ReadLock, ReadWriteLock, Session, Wait, WriteLock,
+    BlockingWriteLock, CancelToken, LockDirectory, LockError, LockGuard, LockResult, LossReason, ReadGuard,
+    ReadWriteLock, Session, Wait, WriteGuard,
 };
 
-use crate::fixtures::{Call, Observer, RecordingListener, next, session, unique_dir};
+use crate::fixtures::{Observer, next, session, unique_dir};
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually, scaled};
 
@@ -159,47 +162,80 @@ fn invalid_path_is_refused() {
 
 // ---- order
 
-/// A waiting lock with the calls of its listener.
-enum Waiting {
-    Reader(ReadLock, Receiver<Call>),
-    Writer(WriteLock, Receiver<Call>),
+/// A reader or a writer in the queue, in a task that the test polls.
+struct Waiting {
+    reads: bool,
+    task: RefCell<Task>,
+}
+
+type Acquiring = Pin<Box<dyn Future<Output = LockResult<Guard>>>>;
+
+enum Task {
+    Waits(Acquiring),
+    Owns(Guard),
+    Released,
+}
+
+enum Guard {
+    Read(ReadGuard),
+    Write(WriteGuard),
+}
+
+impl Guard {
+    fn lock(&self) -> &LockGuard {
+        match self {
+            Guard::Read(guard) => guard,
+            Guard::Write(guard) => guard,
+        }
+    }
 }
 
 impl Waiting {
+    /// Joins the queue, and returns when the request is in it.
     fn join(lock: &ReadWriteLock, reads: bool) -> Waiting {
-        let (listener, calls) = RecordingListener::new();
-        if reads {
-            let reader = lock.read_lock(listener);
-            reader.lock().unwrap();
-            Waiting::Reader(reader, calls)
+        let directory = LockDirectory::new(lock.session(), lock.dir()).unwrap();
+        let requests = || directory.contenders().unwrap().len();
+        let before = requests();
+        let acquiring: Acquiring = if reads {
+            let reading = lock.read_async();
+            Box::pin(async { reading.await.map(Guard::Read) })
         } else {
-            let writer = lock.write_lock(listener);
-            writer.lock().unwrap();
-            Waiting::Writer(writer, calls)
-        }
-    }
-
-    fn reads(&self) -> bool {
-        matches!(self, Waiting::Reader(..))
+            let writing = lock.write_async();
+            Box::pin(async { writing.await.map(Guard::Write) })
+        };
+        let waiting = Waiting { reads, task: RefCell::new(Task::Waits(acquiring)) };
+        assert!(!waiting.is_owner(), "another request is ahead");
+        eventually("it is in the queue", || requests() == before + 1);
+        waiting
     }
 
     fn is_owner(&self) -> bool {
-        match self {
-            Waiting::Reader(lock, _) => lock.is_owner(),
-            Waiting::Writer(lock, _) => lock.is_owner(),
+        let mut task = self.task.borrow_mut();
+        if let Task::Waits(acquiring) = &mut *task {
+            if let Poll::Ready(acquired) = acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                *task = Task::Owns(acquired.unwrap());
+            }
         }
+        matches!(&*task, Task::Owns(guard) if guard.lock().is_owner())
     }
 
     fn await_acquired(&self) {
-        let (Waiting::Reader(_, calls) | Waiting::Writer(_, calls)) = self;
-        assert_eq!(next(calls), Call::Acquired);
+        eventually("it owns the lock", || self.is_owner());
     }
 
     fn unlock(&self) {
-        match self {
-            Waiting::Reader(lock, _) => lock.unlock().unwrap(),
-            Waiting::Writer(lock, _) => lock.unlock().unwrap(),
+        match self.task.replace(Task::Released) {
+            Task::Owns(Guard::Read(guard)) => guard.unlock().unwrap(),
+            Task::Owns(Guard::Write(guard)) => guard.unlock().unwrap(),
+            Task::Waits(_) | Task::Released => panic!("it does not own the lock"),
         };
+    }
+
+    fn fencing_token(&self) -> i64 {
+        match &*self.task.borrow() {
+            Task::Owns(guard) => guard.lock().fencing_token().unwrap(),
+            Task::Waits(_) | Task::Released => panic!("it does not own the lock"),
+        }
     }
 }
 
@@ -214,7 +250,7 @@ fn readers_and_writers_acquire_in_the_order_of_their_requests() {
         kinds.iter().enumerate().map(|(number, reads)| Waiting::join(&locks[number % 3], *reads)).collect();
     assert!(!queue.iter().any(Waiting::is_owner));
     first.unlock().unwrap();
-    for owners in queue.chunk_by(|one, other| one.reads() && other.reads()) {
+    for owners in queue.chunk_by(|one, other| one.reads && other.reads) {
         owners.iter().for_each(Waiting::await_acquired);
         let count = queue.iter().filter(|waiting| waiting.is_owner()).count();
         assert_eq!(count, owners.len(), "there is no other owner");
@@ -240,8 +276,8 @@ fn release_of_a_writer_wakes_only_the_readers_behind_it() {
     };
     // Watches: on the holder's znode, by the holder and its readers; on the last reader before the
     // writer; on the writer. None is on the directory.
+    eventually("each waits for the one ahead", || watched().len() == 3);
     assert!(watched().contains(&id) && !watched().contains(&dir), "{:?}", watched());
-    assert_eq!(watched().len(), 3, "{:?}", watched());
     writing.unlock().unwrap();
     readers.iter().for_each(Waiting::await_acquired);
     assert!(!writer.is_owner() && !last.is_owner());
@@ -329,9 +365,8 @@ fn downgrade_admits_the_readers_behind_and_no_writer() {
     assert!(!writer.is_owner());
     reading.unlock().unwrap();
     writer.await_acquired();
-    let Waiting::Writer(writer, _) = writer else { unreachable!() };
-    assert!(writer.fencing_token().unwrap() > token);
-    writer.unlock().unwrap();
+    assert!(writer.fencing_token() > token);
+    writer.unlock();
     last.await_acquired();
 }
 
