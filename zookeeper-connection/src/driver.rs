@@ -22,7 +22,7 @@ use crate::chroot::Chroot;
 use crate::machine::{Action, Event, SessionLoss};
 use crate::probe::{Probe, Progress};
 use crate::resolver::Resolver;
-use crate::sasl::{Authenticator, Prepared};
+use crate::sasl::{Answer, Authenticator, Prepared};
 use crate::servers::{Destination, NextServer};
 use crate::shared::{Actions, ContactState, Shared};
 use crate::support::{Outage, Repetition, logging, panics};
@@ -210,8 +210,11 @@ impl IoThread {
             }
             io.wake_up(link_is_ready, buffer);
         }
-        while let Some((server, answer)) = self.authenticator.as_mut().and_then(Authenticator::next_answer) {
-            self.on_prepared(server, answer);
+        while let Some(answer) = self.authenticator.as_mut().and_then(Authenticator::next_answer) {
+            match answer {
+                Answer::Prepared(server, answer) => self.on_prepared(server, answer),
+                Answer::NoTicket(server, why) => self.warn_of_missing_ticket(server, &why),
+            }
         }
     }
 
@@ -305,9 +308,8 @@ impl IoThread {
         match (target, answer) {
             (Some(target), Ok(prepared)) => self.open_to(target, Some(prepared), number),
             (Some(target), Err(why)) => self.shared.lock().opening_failed(target, why),
-            // The attempt was given up, or the ticket was fetched ahead.
-            (None, Ok(_)) => {}
-            (None, Err(why)) => self.warn_of_missing_ticket(server, &why),
+            // The attempt was given up.
+            (None, _) => {}
         }
         let host = {
             let io = self.shared.lock();
@@ -323,7 +325,7 @@ impl IoThread {
     /// lost. Their tokens are not used.
     fn fetch_tickets(&mut self) {
         let now = SystemClock.now();
-        let Some(authenticator) = &mut self.authenticator else { return };
+        let Some(authenticator) = &self.authenticator else { return };
         if self.notes.tickets_due.take_if(|due| *due <= now).is_none() {
             return;
         }
@@ -337,7 +339,7 @@ impl IoThread {
             io.servers.hosts().map(str::to_owned).collect::<Vec<_>>()
         };
         for (server, host) in hosts.into_iter().enumerate() {
-            authenticator.prepare(server, host);
+            authenticator.fetch_ahead(server, host);
         }
     }
 

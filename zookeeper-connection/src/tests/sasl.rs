@@ -146,6 +146,27 @@ fn ticket_that_never_comes_holds_up_no_other_server_and_one_thread() {
     drop(hold);
 }
 
+/// As by a session that replaces lost ones.
+#[test]
+fn connections_that_follow_one_another_have_one_thread_for_a_ticket_that_never_comes() {
+    let server = server();
+    let (hold, held) = bounded::<()>(0);
+    let stuck = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&stuck);
+    let options = with_mechanism(scaled(Duration::from_millis(300)), move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let _ = held.recv();
+        Ok(prepared())
+    });
+    for _ in 0..4 {
+        assert!(authenticate(&server.address(), &options).is_err());
+    }
+    assert_eq!(stuck.load(Ordering::SeqCst), 1);
+    drop(hold);
+    let later = Authenticating { options: ConnectionOptions::new(LONG), ..options };
+    assert!(authenticate(&server.address(), &later).unwrap().exists("/a", false).is_ok());
+}
+
 #[test]
 fn attempt_whose_ticket_does_not_come_says_so() {
     let server = server();
