@@ -24,7 +24,7 @@ use crate::probe::{Probe, Progress};
 use crate::resolver::Resolver;
 use crate::sasl::{Answer, Authenticator, Prepared};
 use crate::servers::{Destination, NextServer};
-use crate::shared::{Actions, ContactState, Shared};
+use crate::shared::{Actions, ContactState, NO_TOKEN, Shared};
 use crate::support::{Outage, Repetition, logging, panics};
 use crate::time::{Clock, MAX_SLEEP, Moment, SystemClock};
 #[cfg(feature = "tls")]
@@ -285,17 +285,22 @@ impl IoThread {
         for lookup in lookups {
             self.resolver.resolve(lookup);
         }
-        match (target, &mut self.authenticator) {
-            (Some(target), None) => self.open_to(target, None, number),
-            (Some(target), Some(authenticator)) => {
-                let host = {
-                    let mut io = self.shared.lock();
-                    io.add_preparing(target);
-                    io.servers.host(target.server).to_owned()
-                };
-                authenticator.prepare(target.server, host);
+        match target {
+            Some(target) if self.authenticator.is_some() => {
+                self.shared.lock().add_preparing(target);
+                self.prepare(target.server, number);
             }
-            (None, _) => {}
+            Some(target) => self.open_to(target, None, number),
+            None => {}
+        }
+    }
+
+    /// Has the first token for a server made, for the addresses that wait for it in the attempt of this number.
+    fn prepare(&mut self, server: usize, number: u64) {
+        let Some(authenticator) = &mut self.authenticator else { return };
+        let host = self.shared.lock().servers.host(server).to_owned();
+        if !authenticator.prepare(server, host, number) {
+            self.on_prepared(server, Err(NO_TOKEN.to_owned()));
         }
     }
 
@@ -311,13 +316,13 @@ impl IoThread {
             // The attempt was given up.
             (None, _) => {}
         }
-        let host = {
+        let (is_next, number) = {
             let io = self.shared.lock();
-            // Another address of the same server needs another token.
-            io.is_preparing(server).then(|| io.servers.host(server).to_owned())
+            (io.is_preparing(server), io.link_number)
         };
-        if let (Some(authenticator), Some(host)) = (&mut self.authenticator, host) {
-            authenticator.prepare(server, host);
+        if is_next {
+            // Another address of the same server needs another token.
+            self.prepare(server, number);
         }
     }
 

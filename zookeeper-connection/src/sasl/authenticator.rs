@@ -1,6 +1,6 @@
 //! [`Authenticator`]: prepares the exchanges of one connection.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, unbounded};
@@ -19,8 +19,8 @@ pub(crate) enum Answer {
 
 pub(crate) struct Authenticator {
     mechanism: Mechanism,
-    /// The servers for which an exchange is being prepared.
-    pending: HashSet<usize>,
+    /// The servers for which an exchange is being prepared, each with the number of the attempt that asked for it.
+    pending: HashMap<usize, u64>,
     caller: Caller,
     answers: Receiver<Answer>,
 }
@@ -30,7 +30,7 @@ impl Authenticator {
     pub(crate) fn new(mechanism: Mechanism, waker: &Arc<Waker>) -> Authenticator {
         let (sender, answers) = unbounded();
         let caller = Caller { answers: sender, waker: Arc::downgrade(waker) };
-        Authenticator { mechanism, pending: HashSet::new(), caller, answers }
+        Authenticator { mechanism, pending: HashMap::new(), caller, answers }
     }
 
     /// Returns whether an exchange needs a ticket, which is to be fetched ahead.
@@ -38,15 +38,19 @@ impl Authenticator {
         matches!(self.mechanism, Mechanism::WithTickets(_))
     }
 
-    /// Prepares an exchange with a server, unless one is being prepared.
-    pub(crate) fn prepare(&mut self, server: usize, host: String) {
-        if !self.pending.insert(server) {
-            return;
+    /// Prepares an exchange with a server for the attempt of this number. Returns `false` if an earlier attempt has not got
+    /// its answer yet: a KDC is silent, so this attempt would wait in vain.
+    #[must_use]
+    pub(crate) fn prepare(&mut self, server: usize, host: String, attempt: u64) -> bool {
+        if let Some(earlier) = self.pending.get(&server) {
+            return *earlier == attempt;
         }
+        self.pending.insert(server, attempt);
         match &self.mechanism {
             Mechanism::WithoutTickets(prepare) => self.caller.reply(Answer::Prepared(server, prepare(&host))),
             Mechanism::WithTickets(calls) => calls.prepare(host, server, self.caller.clone()),
         }
+        true
     }
 
     /// Fetches a ticket for a server, if the mechanism has tickets.
@@ -114,10 +118,10 @@ mod tests {
         let (hanging, waker) = (hanging(), waker());
         let mut connections = [0; 3].map(|_| Authenticator::new(hanging.mechanism.clone(), &waker));
         for connection in &mut connections {
-            connection.prepare(7, "silent".to_owned());
+            assert!(connection.prepare(7, "silent".to_owned(), 0));
         }
         assert_eq!(next(&hanging.begun), "silent");
-        connections[2].prepare(1, "other".to_owned());
+        assert!(connections[2].prepare(1, "other".to_owned(), 0));
         assert_eq!(next(&hanging.begun), "other");
         assert!(hanging.begun.is_empty(), "one at a time for each host");
         drop(hanging.end);
@@ -133,14 +137,14 @@ mod tests {
         let (hanging, waker) = (hanging(), waker());
         let waiting = {
             let mut ended = Authenticator::new(hanging.mechanism.clone(), &waker);
-            ended.prepare(0, "silent".to_owned());
+            assert!(ended.prepare(0, "silent".to_owned(), 0));
             ended.fetch_ahead(1, "ahead".to_owned());
             let mut calls = [next(&hanging.begun), next(&hanging.begun)];
             calls.sort_unstable();
             assert_eq!(calls, ["ahead", "silent"]);
             let waker = self::waker();
             let mut waits = Authenticator::new(hanging.mechanism.clone(), &waker);
-            waits.prepare(0, "silent".to_owned());
+            assert!(waits.prepare(0, "silent".to_owned(), 0));
             Arc::downgrade(&waker)
         };
         assert_eq!(waiting.strong_count(), 0);
@@ -150,6 +154,23 @@ mod tests {
         // The threads end.
         drop((hanging.end, hanging.mechanism));
         assert_eq!(hanging.begun.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
+    }
+
+    #[test]
+    fn later_attempt_does_not_wait_for_a_call_of_an_earlier_one() {
+        let (hanging, waker) = (hanging(), waker());
+        let mut connection = Authenticator::new(hanging.mechanism, &waker);
+        for _ in 0..2 {
+            assert!(connection.prepare(0, "silent".to_owned(), 1), "two addresses have the same name");
+        }
+        for attempt in 2..4 {
+            assert!(!connection.prepare(0, "silent".to_owned(), attempt));
+            assert!(connection.prepare(1, "other".to_owned(), 2));
+        }
+        drop(hanging.end);
+        let answers = [next_answer(&mut connection).0, next_answer(&mut connection).0];
+        assert_eq!(answers[0] + answers[1], 1, "one answer for each");
+        assert!(connection.prepare(0, "silent".to_owned(), 5));
     }
 
     #[test]
