@@ -103,10 +103,38 @@ fn server_name(name: &ServerName) -> Result<Name, Error> {
 
 /// The message of the library in one line, without the part that says nothing.
 fn describe(error: &Error) -> String {
-    let text = error.to_string();
+    in_one_line(&error.to_string())
+}
+
+/// A message may have text of a KDC, so what could deceive the reader of a log or a terminal is escaped.
+fn in_one_line(text: &str) -> String {
     let text = text.replace("Unspecified GSS failure.  Minor code may provide more information", "");
     let text = text.replace("(Success)", "");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&text);
-    format!("Kerberos: {text}")
+    let mut line = "Kerberos: ".to_owned();
+    for character in text.chars() {
+        match character {
+            '\'' | '"' => line.push(character),
+            _ => line.extend(character.escape_debug()),
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_one_line_without_what_a_terminal_would_obey() {
+        let message = "Unspecified GSS failure.  Minor code may provide more information (Cannot contact any KDC for \
+                       realm 'ZK.TEST')\n";
+        assert_eq!(in_one_line(message), "Kerberos: Cannot contact any KDC for realm 'ZK.TEST'");
+        let hostile = "no\u{1b}[2J \r\nticket \u{7}\u{202e}\u{9b}A\0 caf\u{e9}";
+        assert_eq!(
+            in_one_line(hostile),
+            "Kerberos: no\\u{1b}[2J ticket \\u{7}\\u{202e}\\u{9b}A\\0 caf\u{e9}"
+        );
+    }
 }

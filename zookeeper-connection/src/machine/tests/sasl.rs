@@ -259,6 +259,29 @@ fn long_tokens_of_either_side_end_the_attempt() {
     assert!(scripted.machine.take_failure().unwrap().contains("too long"));
 }
 
+/// A reply may have up to 64 MiB, but not before the server has authenticated.
+#[test]
+fn long_frames_are_for_servers_that_serve() {
+    let long = (256_i32 << 10) + 65;
+    let mut scripted = begun(0);
+    scripted.machine.received(scripted.now, &long.to_be_bytes());
+    assert_left(&mut scripted, "");
+    begin(&mut scripted);
+    scripted.actions();
+    round(&mut scripted, SaslStep::Complete);
+    assert_eq!(scripted.events(), [connected()]);
+    scripted.machine.received(scripted.now, &long.to_be_bytes());
+    assert!(scripted.actions().is_empty(), "it waits for the frame");
+}
+
+#[test]
+fn debug_output_has_no_token() {
+    let token = || b"s3cret".to_vec();
+    let steps = [SaslStep::Token(token()), SaslStep::LastToken(token())];
+    let text = format!("{steps:?} {:?}", Action::<()>::Challenge(token()));
+    assert_eq!(text, "[Token, LastToken] Challenge");
+}
+
 #[test]
 fn frames_that_are_no_answer_end_the_attempt() {
     for wrong in [
