@@ -48,12 +48,8 @@ impl Handshake {
         if !self.context.is_complete() {
             return Ok(SaslStep::Token(response));
         }
-        let granted = self.context.flags().map_err(|error| describe(&error))?;
-        if !granted.contains(REQUIRED) {
-            return Ok(SaslStep::Refused("Kerberos: the server has not proved itself".to_owned()));
-        }
         self.is_established = true;
-        Ok(SaslStep::Token(response))
+        Ok(established(self.context.flags().map_err(|error| describe(&error))?, response))
     }
 
     fn choose_layer(&mut self, token: &[u8]) -> Result<SaslStep, String> {
@@ -73,6 +69,14 @@ impl Exchange for Handshake {
     fn step(&mut self, token: &[u8]) -> SaslStep {
         let step = if self.is_established { self.choose_layer(token) } else { self.establish(token) };
         step.unwrap_or_else(SaslStep::Failed)
+    }
+}
+
+/// The step after an exchange of GSSAPI that was granted this.
+fn established(granted: CtxFlags, response: Vec<u8>) -> SaslStep {
+    match granted.contains(REQUIRED) {
+        true => SaslStep::Token(response),
+        false => SaslStep::Refused("Kerberos: the server has not proved itself".to_owned()),
     }
 }
 
@@ -125,6 +129,16 @@ fn in_one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn server_that_has_not_proved_itself_is_refused() {
+        assert_eq!(established(CtxFlags::all(), b"token".to_vec()), SaslStep::Token(b"token".to_vec()));
+        for missing in REQUIRED.iter() {
+            let step = established(CtxFlags::all() - missing, b"token".to_vec());
+            assert!(matches!(step, SaslStep::Refused(_)), "{missing:?}: {step:?}");
+        }
+        assert!(REQUIRED.contains(CtxFlags::GSS_C_MUTUAL_FLAG) && !REQUIRED.contains(CtxFlags::GSS_C_DELEG_FLAG));
+    }
 
     #[test]
     fn messages_are_one_line_without_what_a_terminal_would_obey() {
