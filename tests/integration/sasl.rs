@@ -163,3 +163,25 @@ fn session_is_lost_when_the_server_refuses_its_user_and_its_lock_is_free_after_t
     let next = BlockingWriteLock::new(&other, &dir).unwrap();
     assert!(next.try_lock_for(deadline()).unwrap().is_some(), "the znode of the former holder is deleted");
 }
+
+/// Each connect request of the former holder would have renewed its session.
+#[test]
+fn lock_is_lost_and_free_when_the_server_does_not_use_sasl_any_more() {
+    let server = Server::published(&options());
+    let timeout = scaled(Duration::from_secs(4));
+    let holder =
+        builder(&server.connect_string(), "ada", "secret").session_timeout(timeout).connect().unwrap();
+    let dir = unique_dir("sasl-gone");
+    let guard = BlockingWriteLock::new(&holder, &dir).unwrap().lock().unwrap();
+    let jaas = server.dir().join("jaas.conf");
+    let text = fs::read_to_string(&jaas).unwrap();
+    assert!(text.contains("Server {"), "{text}");
+    server.stop();
+    fs::write(&jaas, text.replace("Server {", "Unused {")).unwrap();
+    server.restart();
+    let next = BlockingWriteLock::new(&session(&server), &dir).unwrap();
+    let won = next.try_lock_for(3 * timeout).unwrap();
+    assert!(!guard.is_owner());
+    assert!(won.is_some(), "the znode of the former holder is deleted");
+    eventually("the session is lost", || holder.state() == SessionState::Lost);
+}
