@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::authentication::MAX_EARLY_FRAME;
 use super::{Action, Event, Identity, Machine, Phase, Serving, SessionLoss};
 use crate::Granted;
 use crate::codec::{ConnectAnswer, ConnectRequest, ConnectResponse, Frames, decode_connect_answer};
@@ -15,7 +14,7 @@ pub(super) struct Malformed;
 impl<C> Machine<C> {
     pub(super) fn open(&mut self, now: Moment) {
         self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
-        self.frames = Frames::new(self.config.max_frame.min(MAX_EARLY_FRAME));
+        self.frames = Frames::new(self.config.max_frame);
         self.first_token = None;
         self.actions.push_back(Action::Open);
     }
@@ -88,7 +87,6 @@ impl<C> Machine<C> {
     pub(super) fn serve(&mut self, granted: Granted, now: Moment) {
         let next_ping = if self.is_admitted { now.after(self.pacing.ping_interval()) } else { now };
         self.phase = Phase::Serving(Serving { since: now, last_progress: now, unread: 0, next_ping });
-        self.frames.set_max(self.config.max_frame);
         if self.closing_until.is_some() {
             return self.traffic.send_close(&mut self.outgoing);
         }
