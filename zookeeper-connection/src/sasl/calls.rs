@@ -60,9 +60,7 @@ impl Caller {
 
 impl Calls {
     #[cfg(any(test, feature = "kerberos"))]
-    pub(super) fn new(
-        prepare: impl Fn(&str) -> Result<Prepared, String> + Send + Sync + 'static,
-    ) -> Calls {
+    pub(super) fn new(prepare: impl Fn(&str) -> Result<Prepared, String> + Send + Sync + 'static) -> Calls {
         Calls { prepare: Box::new(prepare), queues: Mutex::default() }
     }
 

@@ -137,7 +137,9 @@ mod tests {
             let step = established(CtxFlags::all() - missing, b"token".to_vec());
             assert!(matches!(step, SaslStep::Refused(_)), "{missing:?}: {step:?}");
         }
-        assert!(REQUIRED.contains(CtxFlags::GSS_C_MUTUAL_FLAG) && !REQUIRED.contains(CtxFlags::GSS_C_DELEG_FLAG));
+        assert!(
+            REQUIRED.contains(CtxFlags::GSS_C_MUTUAL_FLAG) && !REQUIRED.contains(CtxFlags::GSS_C_DELEG_FLAG)
+        );
     }
 
     #[test]

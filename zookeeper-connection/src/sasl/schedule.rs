@@ -92,7 +92,12 @@ mod tests {
         let mut warned = Vec::new();
         for second in (0..=7200).step_by(300) {
             schedule.take_due(at(second));
-            warned.extend([0, 1].into_iter().filter(|server| schedule.warns_of(*server, at(second + 1))).map(|_| second));
+            warned.extend(
+                [0, 1]
+                    .into_iter()
+                    .filter(|server| schedule.warns_of(*server, at(second + 1)))
+                    .map(|_| second),
+            );
         }
         assert_eq!(warned, [0, 0, 3600, 3600, 7200, 7200]);
         schedule.disconnected();

@@ -1,8 +1,7 @@
 //! The authentication by SASL: its stages, refusals, and what servers without SASL do.
 
-use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, granted, read, watch};
+use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, credentials, granted, read, watch};
 use crate::codec::{AUTHENTICATION_REQUIRED, OpCode, XID_AUTH, XID_PING, encode_sasl_token};
-use crate::credential::Credential;
 use crate::error::ZkError;
 use crate::machine::{Action, Config, Event, SaslStep, SessionLoss};
 use crate::{Granted, Reply};
@@ -10,10 +9,8 @@ use crate::{Granted, Reply};
 const AUTH_FAILED: i32 = -115;
 
 /// A machine with a first token and so many credentials, whose server has accepted the session and received the token.
-fn begun(credentials: usize) -> Scripted {
-    let credential = Credential { scheme: "digest".to_owned(), auth: b"user:secret".to_vec() };
-    let mut scripted =
-        Scripted::new(Config { sasl: true, credentials: vec![credential; credentials], ..config() });
+fn begun(count: usize) -> Scripted {
+    let mut scripted = Scripted::new(Config { sasl: true, credentials: credentials(count), ..config() });
     scripted.machine.set_addresses(2);
     scripted.actions();
     begin(&mut scripted);
