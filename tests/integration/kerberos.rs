@@ -76,7 +76,7 @@ fn in_a_realm_with_a_keytab(name: &str, body: impl FnOnce(&Realm)) {
     });
 }
 
-/// Runs the body in the child process, and otherwise the child process, with an environment of its own.
+/// Runs the body in the child process. Otherwise starts that process, with the environment that `set` makes.
 fn run_in_a_realm(name: &str, body: impl FnOnce(&Realm), set: impl FnOnce(&mut Command, &Path)) {
     match env::var_os(DIR) {
         Some(dir) => {

@@ -1,4 +1,4 @@
-//! [`TicketSchedule`]: when tickets are fetched ahead, and when the log says that one is missing.
+//! [`TicketSchedule`]: when tickets are fetched ahead, and when the log mentions a missing ticket.
 
 use std::collections::HashMap;
 use std::time::Duration;
