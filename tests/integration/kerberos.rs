@@ -4,21 +4,21 @@
 //! own and a credential cache.
 
 use std::env;
-use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, KerberosConfig, LockError, LockOptions, LossReason, Permissions, Session,
-    SessionBuilder, SessionState, WriteLock,
+    Acl, BlockingWriteLock, KerberosConfig, LockError, LossReason, Permissions, Session, SessionBuilder,
+    SessionState, WriteLock,
 };
 
 use crate::acl;
 use crate::child_test::end_with_the_input;
 use crate::fixtures::{ErrorVariant, LONG, Observer, session, unique_dir};
+use crate::sasl::{acl_of_the_user, lock, restart_with};
 use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
 use crate::support::server::{Server, ServerOptions};
@@ -56,8 +56,28 @@ fn options() -> test_server::ServerOptions {
     ServerOptions::default().published()
 }
 
-/// Runs the test with this name again in a child process, and its body there.
+/// Runs the test with this name again in a child process, and its body there. The tickets are those of
+/// [`log_in`](Realm::log_in).
 fn in_a_realm(name: &str, body: impl FnOnce(&Realm)) {
+    run_in_a_realm(name, body, |command, dir| {
+        command.env("KRB5CCNAME", dir.join("cache")).env_remove("KRB5_CLIENT_KTNAME");
+    });
+}
+
+/// As [`in_a_realm`], but the tickets are fetched with a keytab of `app`, and kept in the memory of the process.
+fn in_a_realm_with_a_keytab(name: &str, body: impl FnOnce(&Realm)) {
+    let in_child = |realm: &Realm| {
+        let keytab = realm.kdc.keytab("app").unwrap();
+        symlink(keytab, realm.cache.with_file_name("client.keytab")).unwrap();
+        body(realm);
+    };
+    run_in_a_realm(name, in_child, |command, dir| {
+        command.env("KRB5CCNAME", "MEMORY:").env("KRB5_CLIENT_KTNAME", dir.join("client.keytab"));
+    });
+}
+
+/// Runs the body in the child process. Otherwise starts that process, with the environment that `set` makes.
+fn run_in_a_realm(name: &str, body: impl FnOnce(&Realm), set: impl FnOnce(&mut Command, &Path)) {
     match env::var_os(DIR) {
         Some(dir) => {
             end_with_the_input();
@@ -65,18 +85,18 @@ fn in_a_realm(name: &str, body: impl FnOnce(&Realm)) {
             symlink(kdc.krb5_conf(), dir.join("krb5.conf")).unwrap();
             body(&Realm { kdc, cache: dir.join("cache") });
         }
-        None => run_in_a_child(name),
+        None => run_in_a_child(name, set),
     }
 }
 
-fn run_in_a_child(name: &str) {
+fn run_in_a_child(name: &str, set: impl FnOnce(&mut Command, &Path)) {
     let dir = tempfile::tempdir().unwrap();
-    let mut child = Command::new(env::current_exe().unwrap())
+    let mut command = Command::new(env::current_exe().unwrap());
+    set(&mut command, dir.path());
+    let mut child = command
         .args(["--exact", &format!("kerberos::{name}")])
         .env(DIR, dir.path())
         .env("KRB5_CONFIG", dir.path().join("krb5.conf"))
-        .env("KRB5CCNAME", dir.path().join("cache"))
-        .env_remove("KRB5_CLIENT_KTNAME")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -95,16 +115,6 @@ fn builder(servers: &str) -> SessionBuilder {
 
 fn connect(servers: &str) -> Session {
     builder(servers).connect().unwrap()
-}
-
-/// All for the user of the session, and for others so much that a test can look.
-fn acl_of_the_user() -> LockOptions {
-    let others = Acl::new(Permissions::READ, "world", "anyone");
-    LockOptions::new().acl([Acl::creator_all(), vec![others]].concat())
-}
-
-fn lock(session: &Session, dir: &str) -> BlockingWriteLock {
-    BlockingWriteLock::with_options(session, dir, acl_of_the_user()).unwrap()
 }
 
 fn assert_locks(session: &Session) {
@@ -283,15 +293,35 @@ fn rolling_restart_without_a_kdc_costs_no_lock() {
     });
 }
 
+#[test]
+fn tickets_that_a_client_keytab_fetches_ahead_serve_while_the_kdc_is_down() {
+    in_a_realm_with_a_keytab(
+        "tickets_that_a_client_keytab_fetches_ahead_serve_while_the_kdc_is_down",
+        |realm| {
+            let [first, other] = [0; 2].map(|_| Server::published(&realm.options().require_sasl()));
+            // No attempt needs its ticket, because the name has no address.
+            let name = "nowhere.invalid";
+            rename(&other, realm, name);
+            let servers = format!("{},{name}:2181", first.connect_string());
+            let session = builder(&servers).session_timeout(Duration::from_secs(10)).connect().unwrap();
+            let fetched = format!("for zookeeper/{name}@");
+            eventually("the other ticket is fetched", || realm.kdc.log().contains(&fetched));
+            realm.kdc.stop().unwrap();
+            assert_locks(&session);
+            assert_locks(&connect(&first.connect_string()));
+            let other = Session::builder(other.connect_string()).kerberos(KerberosConfig::new().host(name));
+            assert_locks(&other.connect().unwrap());
+        },
+    );
+}
+
 /// Restarts a server with the principal for another name of its host.
 fn rename(server: &Server, realm: &Realm, host: &str) {
     let principal = format!("zookeeper/{host}");
     let keytab = realm.kdc.keytab(&principal).unwrap();
-    let jaas = server.dir().join("jaas.conf");
     let former = realm.kdc.keytab("zookeeper/127.0.0.1").unwrap();
-    let text = fs::read_to_string(&jaas).unwrap();
-    let text = text.replace(former.to_str().unwrap(), keytab.to_str().unwrap());
-    server.stop();
-    fs::write(&jaas, text.replace("zookeeper/127.0.0.1", &principal)).unwrap();
-    server.restart();
+    restart_with(server, |jaas| {
+        let jaas = jaas.replace(former.to_str().unwrap(), keytab.to_str().unwrap());
+        jaas.replace("zookeeper/127.0.0.1", &principal)
+    });
 }

@@ -33,13 +33,24 @@ fn ada(servers: &str) -> Session {
 }
 
 /// All for the user of the session, and for others so much that a test can look.
-fn acl_of_the_user() -> LockOptions {
+pub fn acl_of_the_user() -> LockOptions {
     let others = Acl::new(Permissions::READ, "world", "anyone");
     LockOptions::new().acl([Acl::creator_all(), vec![others]].concat())
 }
 
-fn lock(session: &Session, dir: &str) -> BlockingWriteLock {
+pub fn lock(session: &Session, dir: &str) -> BlockingWriteLock {
     BlockingWriteLock::with_options(session, dir, acl_of_the_user()).unwrap()
+}
+
+/// Restarts a server with another JAAS configuration.
+pub fn restart_with(server: &Server, change: impl FnOnce(&str) -> String) {
+    let jaas = server.dir().join("jaas.conf");
+    let text = fs::read_to_string(&jaas).unwrap();
+    let changed = change(&text);
+    assert_ne!(changed, text);
+    server.stop();
+    fs::write(&jaas, changed).unwrap();
+    server.restart();
 }
 
 fn assert_locks(session: &Session) {
@@ -152,14 +163,27 @@ fn session_is_lost_when_the_server_refuses_its_user_and_its_lock_is_free_after_t
         builder(&server.connect_string(), "ada", "secret").session_timeout(timeout).connect().unwrap();
     let dir = unique_dir("sasl-refused");
     let guard = BlockingWriteLock::new(&holder, &dir).unwrap().lock().unwrap();
-    let jaas = server.dir().join("jaas.conf");
-    let text = fs::read_to_string(&jaas).unwrap();
-    server.stop();
-    fs::write(&jaas, text.replace("\"secret\"", "\"another\"")).unwrap();
-    server.restart();
+    restart_with(&server, |jaas| jaas.replace("\"secret\"", "\"another\""));
     eventually("the session is lost", || holder.state() == SessionState::Lost);
     assert!(!guard.is_owner());
     let other = builder(&server.connect_string(), "other", "other").connect().unwrap();
     let next = BlockingWriteLock::new(&other, &dir).unwrap();
     assert!(next.try_lock_for(deadline()).unwrap().is_some(), "the znode of the former holder is deleted");
+}
+
+/// Each connect request of the former holder would have renewed its session.
+#[test]
+fn lock_is_lost_and_free_when_the_server_does_not_use_sasl_any_more() {
+    let server = Server::published(&options());
+    let timeout = scaled(Duration::from_secs(4));
+    let holder =
+        builder(&server.connect_string(), "ada", "secret").session_timeout(timeout).connect().unwrap();
+    let dir = unique_dir("sasl-gone");
+    let guard = BlockingWriteLock::new(&holder, &dir).unwrap().lock().unwrap();
+    restart_with(&server, |jaas| jaas.replace("Server {", "Unused {"));
+    let next = BlockingWriteLock::new(&session(&server), &dir).unwrap();
+    let won = next.try_lock_for(3 * timeout).unwrap();
+    assert!(!guard.is_owner());
+    assert!(won.is_some(), "the znode of the former holder is deleted");
+    eventually("the session is lost", || holder.state() == SessionState::Lost);
 }

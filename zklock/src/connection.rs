@@ -1,6 +1,7 @@
 //! The options for reaching the servers.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -164,7 +165,7 @@ impl ConnectionArgs {
 
     fn key_password(&self) -> Result<Option<String>, Failure> {
         let Some(file) = &self.cert_key_password_file else {
-            return Ok(variable(KEY_PASSWORD_VARIABLE));
+            return variable(KEY_PASSWORD_VARIABLE);
         };
         let unusable = |why: &str| Failure::new(CONFIG, format!("{}: {why}", file.display()));
         let text = std::fs::read_to_string(file).map_err(|error| unusable(&error.to_string()))?;
@@ -235,13 +236,17 @@ impl fmt::Debug for Identity {
 }
 
 /// An empty variable is none.
-fn variable(name: &str) -> Option<String> {
+///
+/// # Errors
+/// It is no text. The error does not show it, because it may be a password.
+pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
     let value = env::var_os(name).filter(|value| !value.is_empty());
-    value.map(|value| value.to_string_lossy().into_owned())
+    let text = value.map(OsString::into_string).transpose();
+    text.map_err(|_| Failure::new(USAGE, format!("{name}: it is not valid UTF-8")))
 }
 
 fn identity_of_environment() -> Result<Option<Identity>, Failure> {
-    let identity = variable(AUTH_VARIABLE).map(|value| value.parse());
+    let identity = variable(AUTH_VARIABLE)?.map(|value| value.parse());
     identity.transpose().map_err(|error: String| Failure::new(USAGE, format!("{AUTH_VARIABLE}: {error}")))
 }
 

@@ -1,6 +1,5 @@
 //! The options for the authentication by SASL.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -9,7 +8,7 @@ use clap::Args;
 use zookeeper_recipes_lock::KerberosConfig;
 use zookeeper_recipes_lock::SessionBuilder;
 
-use crate::connection::Secret;
+use crate::connection::{Secret, variable};
 use crate::failure::{CONFIG, Failure, USAGE};
 
 /// A mechanism that other users do not see.
@@ -127,9 +126,7 @@ impl SaslArgs {
         if let Some(file) = &self.sasl_file {
             return parse(&first_line(file)?, CONFIG, &file.display().to_string()).map(Some);
         }
-        // An empty variable is none.
-        let value = env::var_os(SASL_VARIABLE).filter(|value| !value.is_empty());
-        value.map(|value| parse(&value.to_string_lossy(), USAGE, SASL_VARIABLE)).transpose()
+        variable(SASL_VARIABLE)?.map(|text| parse(&text, USAGE, SASL_VARIABLE)).transpose()
     }
 }
 

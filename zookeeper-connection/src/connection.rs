@@ -262,7 +262,7 @@ impl Connection {
             shared: Arc::clone(&shared),
             poll,
             resolver: Resolver::new(Arc::clone(&options.names), Arc::clone(&waker)),
-            authenticator: mechanism.map(|mechanism| Authenticator::new(mechanism, waker)),
+            authenticator: mechanism.map(|mechanism| Authenticator::new(mechanism, &waker)),
             chroot: chroot.clone(),
             #[cfg(feature = "tls")]
             tls,

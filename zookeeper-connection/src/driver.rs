@@ -22,9 +22,9 @@ use crate::chroot::Chroot;
 use crate::machine::{Action, Event, SessionLoss};
 use crate::probe::{Probe, Progress};
 use crate::resolver::Resolver;
-use crate::sasl::{Authenticator, Prepared};
+use crate::sasl::{Answer, Authenticator, Prepared, TicketSchedule};
 use crate::servers::{Destination, NextServer};
-use crate::shared::{Actions, ContactState, Shared};
+use crate::shared::{Actions, ContactState, NO_TOKEN, Shared};
 use crate::support::{Outage, Repetition, logging, panics};
 use crate::time::{Clock, MAX_SLEEP, Moment, SystemClock};
 #[cfg(feature = "tls")]
@@ -53,12 +53,6 @@ const PROBES_BEFORE_WARNING: u32 = 2;
 /// were: a single one may only show a pause.
 const MAX_ROUND_TRIP_DIVISOR: u32 = 6;
 const SLOW_PINGS_BEFORE_WARNING: u32 = 3;
-
-/// Tickets for all servers are fetched after a contact, delayed by up to this part of the session timeout, and then
-/// this often. A failure is logged this often for each server.
-const TICKETS_DELAY_DIVISOR: u32 = 8;
-const TICKETS_INTERVAL: Duration = Duration::from_secs(5 * 60);
-const MIN_TICKET_WARNING_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 const BUFFER: usize = 64 * 1024;
 
@@ -117,10 +111,7 @@ pub(super) struct ServerNotes {
     /// The longest tick of the servers, as far as it is known.
     longest_tick: Option<Duration>,
     contact: Repetition,
-    /// The time to fetch tickets for all servers.
-    tickets_due: Option<Moment>,
-    /// The servers for which there was no ticket.
-    no_ticket: HashMap<usize, Repetition>,
+    tickets: TicketSchedule,
 }
 
 impl ServerNotes {
@@ -189,7 +180,7 @@ impl IoThread {
     fn sleep(&mut self, events: &mut Events) -> io::Result<()> {
         let to_probe = self.notes.to_probe.map(|(at, _)| at);
         let of_probe = self.notes.probe.as_ref().map(Probe::deadline).or(to_probe);
-        let others = [of_probe, self.notes.outage.deadline(), self.notes.tickets_due];
+        let others = [of_probe, self.notes.outage.deadline(), self.notes.tickets.deadline()];
         let others = others.into_iter().flatten().min();
         let until = self.shared.lock().fall_asleep(others);
         let time = until.map_or(Duration::ZERO, |until| until.since(SystemClock.now()));
@@ -210,8 +201,11 @@ impl IoThread {
             }
             io.wake_up(link_is_ready, buffer);
         }
-        while let Some((server, answer)) = self.authenticator.as_mut().and_then(Authenticator::next_answer) {
-            self.on_prepared(server, answer);
+        while let Some(answer) = self.authenticator.as_mut().and_then(Authenticator::next_answer) {
+            match answer {
+                Answer::Prepared(server, answer) => self.on_prepared(server, answer),
+                Answer::NoTicket(server, why) => self.warn_of_missing_ticket(server, &why),
+            }
         }
     }
 
@@ -282,17 +276,22 @@ impl IoThread {
         for lookup in lookups {
             self.resolver.resolve(lookup);
         }
-        match (target, &mut self.authenticator) {
-            (Some(target), None) => self.open_to(target, None, number),
-            (Some(target), Some(authenticator)) => {
-                let host = {
-                    let mut io = self.shared.lock();
-                    io.add_preparing(target);
-                    io.servers.host(target.server).to_owned()
-                };
-                authenticator.prepare(target.server, host);
+        match target {
+            Some(target) if self.authenticator.is_some() => {
+                self.shared.lock().add_preparing(target);
+                self.prepare(target.server, number);
             }
-            (None, _) => {}
+            Some(target) => self.open_to(target, None, number),
+            None => {}
+        }
+    }
+
+    /// Has the first token for a server made, for the addresses that wait for it in the attempt of this number.
+    fn prepare(&mut self, server: usize, number: u64) {
+        let Some(authenticator) = &mut self.authenticator else { return };
+        let host = self.shared.lock().servers.host(server).to_owned();
+        if !authenticator.prepare(server, host, number) {
+            self.on_prepared(server, Err(NO_TOKEN.to_owned()));
         }
     }
 
@@ -305,45 +304,34 @@ impl IoThread {
         match (target, answer) {
             (Some(target), Ok(prepared)) => self.open_to(target, Some(prepared), number),
             (Some(target), Err(why)) => self.shared.lock().opening_failed(target, why),
-            // The attempt was given up, or the ticket was fetched ahead.
-            (None, Ok(_)) => {}
-            (None, Err(why)) => self.warn_of_missing_ticket(server, &why),
+            // The attempt was given up.
+            (None, _) => {}
         }
-        let host = {
+        let (is_next, number) = {
             let io = self.shared.lock();
-            // Another address of the same server needs another token.
-            io.is_preparing(server).then(|| io.servers.host(server).to_owned())
+            (io.is_preparing(server), io.link_number)
         };
-        if let (Some(authenticator), Some(host)) = (&mut self.authenticator, host) {
-            authenticator.prepare(server, host);
+        if is_next {
+            // Another address of the same server needs another token.
+            self.prepare(server, number);
         }
     }
 
     /// Fetches tickets for all servers when the time has come, so that none is needed from a KDC when the connection is
     /// lost. Their tokens are not used.
     fn fetch_tickets(&mut self) {
-        let now = SystemClock.now();
-        let Some(authenticator) = &mut self.authenticator else { return };
-        if self.notes.tickets_due.take_if(|due| *due <= now).is_none() {
+        let Some(authenticator) = &self.authenticator else { return };
+        if !self.notes.tickets.take_due(SystemClock.now()) {
             return;
         }
-        self.notes.tickets_due = Some(now.after(TICKETS_INTERVAL));
-        let hosts = {
-            let io = self.shared.lock();
-            // During an outage, the attempts fetch them.
-            if io.status.contact != ContactState::Connected {
-                return;
-            }
-            io.servers.hosts().map(str::to_owned).collect::<Vec<_>>()
-        };
+        let hosts: Vec<String> = self.shared.lock().servers.hosts().map(str::to_owned).collect();
         for (server, host) in hosts.into_iter().enumerate() {
-            authenticator.prepare(server, host);
+            authenticator.fetch_ahead(server, host);
         }
     }
 
     fn warn_of_missing_ticket(&mut self, server: usize, why: &str) {
-        let repetition = self.notes.no_ticket.entry(server).or_default();
-        if repetition.is_repeated(SystemClock.now(), MIN_TICKET_WARNING_INTERVAL) {
+        if !self.notes.tickets.warns_of(server, SystemClock.now()) {
             return;
         }
         let host = self.shared.lock().servers.host(server).to_owned();
@@ -411,6 +399,7 @@ impl IoThread {
             Event::Connected { granted, session_id } => self.on_connect(granted, session_id, number),
             Event::Disconnected => {
                 self.drop_probe();
+                self.notes.tickets.disconnected();
                 self.notes.outage.begin(SystemClock.now());
                 self.report(ContactState::Disconnected, ClientEvent::Disconnected);
                 let outcomes = self.shared.lock().servers.outcomes();
@@ -457,8 +446,8 @@ impl IoThread {
             self.notes.to_probe = Some((SystemClock.now().after(delay), target));
         }
         if self.authenticator.as_ref().is_some_and(Authenticator::needs_tickets) {
-            let delay = (fresh.session_timeout / TICKETS_DELAY_DIVISOR).mul_f64(self.random.f64());
-            self.notes.tickets_due = Some(SystemClock.now().after(delay));
+            let random = self.random.f64();
+            self.notes.tickets.connected(SystemClock.now(), fresh.session_timeout, random);
         }
     }
 

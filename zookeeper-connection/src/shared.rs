@@ -43,7 +43,7 @@ const CLOSED_AT_FIRST: &str = "the server closed the connection, it may not be s
      connections from this machine (maxClientCnxns)";
 
 /// The outcome of an attempt that has ended before its first token was made.
-const NO_TOKEN: &str = "no ticket for the server in time, the KDC may not answer";
+pub(super) const NO_TOKEN: &str = "no ticket for the server in time, the KDC may not answer";
 
 pub(super) struct Shared {
     io: Mutex<CONNECTION, Io>,

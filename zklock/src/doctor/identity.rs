@@ -1,7 +1,11 @@
 //! Who this client is to the servers, by SASL.
 
 #[cfg(feature = "kerberos")]
-use std::{sync::mpsc, thread, time::Duration};
+use std::{
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 #[cfg(feature = "kerberos")]
 use zookeeper_recipes_lock::{KerberosConfig, KerberosTicket};
@@ -12,7 +16,7 @@ use crate::failure::Failure;
 #[cfg(feature = "kerberos")]
 use crate::spans::show_duration;
 
-/// The longest time for a KDC to answer. The system's library waits for a minute.
+/// The longest time for the tickets of all servers. The system's library waits a minute for a silent KDC.
 #[cfg(feature = "kerberos")]
 const TICKET_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -46,18 +50,8 @@ impl Findings {
         let mut hosts: Vec<&str> = servers.iter().map(|(host, _)| &**host).collect();
         hosts.sort_unstable();
         hosts.dedup();
-        let fetched: Vec<_> = hosts.into_iter().map(|host| (host, fetch_ticket(config, host))).collect();
-        let mut client = None;
-        for (host, ticket) in fetched {
-            match ticket.recv_timeout(TICKET_TIMEOUT) {
-                Ok(Ok(ticket)) => client = Some(ticket),
-                Ok(Err(why)) => self.warn(format!("no ticket for {host}: {why}")),
-                Err(_) => self.warn(format!(
-                    "no ticket for {host} within {}: the KDC does not answer",
-                    show_duration(TICKET_TIMEOUT)
-                )),
-            }
-        }
+        let fetched = hosts.into_iter().map(|host| (host, fetch_ticket(config, host))).collect();
+        let client = self.await_tickets(fetched, TICKET_TIMEOUT);
         let Some(KerberosTicket { client, lifetime, .. }) = client else { return };
         let life = show_duration(lifetime);
         self.notes
@@ -69,11 +63,33 @@ impl Findings {
             ));
         }
     }
+
+    /// Awaits the tickets for these hosts, all within the time. Returns the client's, if there is one.
+    #[cfg(feature = "kerberos")]
+    fn await_tickets(&mut self, fetched: Vec<(&str, Ticket)>, timeout: Duration) -> Option<KerberosTicket> {
+        let begun = Instant::now();
+        let mut client = None;
+        for (host, ticket) in fetched {
+            match ticket.recv_timeout(timeout.saturating_sub(begun.elapsed())) {
+                Ok(Ok(ticket)) => client = Some(ticket),
+                Ok(Err(why)) => self.warn(format!("no ticket for {host}: {why}")),
+                Err(_) => self.warn(format!(
+                    "no ticket for {host} within {}: the KDC does not answer",
+                    show_duration(timeout)
+                )),
+            }
+        }
+        client
+    }
 }
+
+/// The answer of a KDC, which may never come.
+#[cfg(feature = "kerberos")]
+type Ticket = mpsc::Receiver<Result<KerberosTicket, String>>;
 
 /// On a thread, as it may take a minute.
 #[cfg(feature = "kerberos")]
-fn fetch_ticket(config: &KerberosConfig, host: &str) -> mpsc::Receiver<Result<KerberosTicket, String>> {
+fn fetch_ticket(config: &KerberosConfig, host: &str) -> Ticket {
     let (sender, ticket) = mpsc::channel();
     let (config, host) = (config.clone(), host.to_owned());
     let failed = sender.clone();
@@ -82,4 +98,19 @@ fn fetch_ticket(config: &KerberosConfig, host: &str) -> mpsc::Receiver<Result<Ke
         let _ = failed.send(Err(error.to_string()));
     }
     ticket
+}
+
+#[cfg(all(test, feature = "kerberos"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_kdc_takes_the_time_once_and_not_for_each_server() {
+        let (_silent, tickets): (Vec<_>, Vec<_>) =
+            (0..50).map(|_| mpsc::channel()).map(|(sender, ticket)| (sender, ("zk", ticket))).unzip();
+        let (mut findings, begun) = (Findings::default(), Instant::now());
+        assert!(findings.await_tickets(tickets, Duration::from_millis(200)).is_none());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert_eq!(findings.warnings.len(), 50);
+    }
 }

@@ -174,6 +174,22 @@ fn empty_identity_in_the_environment_is_none() {
     assert!(!wrong.err.contains("secret"), "{wrong:?}");
 }
 
+#[cfg(unix)]
+#[test]
+fn variables_with_secrets_must_be_valid_utf_8() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let [cert, key] = ["/nowhere/cert", "/nowhere/key"];
+    for name in ["ZK_AUTH", "ZK_SASL", "ZK_CERT_KEY_PASSWORD"] {
+        let mut program = command("127.0.0.1:1", &["who", "/a", "--cert", cert, "--cert-key", key]);
+        program.env(name, OsStr::from_bytes(b"digest-md5:ada:s\xe4cret"));
+        let ended = run(program);
+        ended.assert_failed(64, &format!("{name}: it is not valid UTF-8"));
+        assert!(!ended.err.contains("cret"), "{ended:?}");
+    }
+}
+
 #[test]
 fn error_in_a_file_of_identities_names_the_line() {
     let files = TempDir::new().unwrap();

@@ -34,6 +34,11 @@ impl Frames {
         Frames { max, buffer: Vec::new(), start: 0 }
     }
 
+    /// Sets the bound of the frames that are read from now on.
+    pub fn set_max(&mut self, max: usize) {
+        self.max = max;
+    }
+
     /// Appends bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {

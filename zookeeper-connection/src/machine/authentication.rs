@@ -1,6 +1,8 @@
 //! The authentication on a new connection: an exchange by SASL, then the credentials. Nothing else is sent before
 //! its end, because a server would handle it without the client's identity, or close the connection.
 
+use std::fmt;
+
 use super::attempts::Malformed;
 use super::{Action, Machine, Phase, SessionLoss};
 use crate::Granted;
@@ -13,6 +15,9 @@ const MAX_TOKENS: u32 = 8;
 
 /// The longest token in either direction. A ticket of Active Directory has up to 64 KiB.
 const MAX_TOKEN: usize = 256 << 10;
+
+/// The longest frame of a server that does not serve the session yet: a token with what is around it.
+pub(super) const MAX_EARLY_FRAME: usize = MAX_TOKEN + 64;
 
 const NO_SASL: &str = "the server does not use SASL, or lets clients in whose authentication fails";
 const REFUSED: &str = "the server refuses the authentication by SASL, its log says why";
@@ -31,7 +36,7 @@ pub(super) enum Stage {
 }
 
 /// The client's step in an exchange by SASL, in response to a server's token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum SaslStep {
     /// Send this token. The server is to answer with another one.
     Token(Vec<u8>),
@@ -43,6 +48,19 @@ pub enum SaslStep {
     Refused(String),
     /// The exchange cannot go on, for this reason.
     Failed(String),
+}
+
+impl fmt::Debug for SaslStep {
+    /// Without tokens, with which passwords could be tried.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SaslStep::Token(_) => f.write_str("Token"),
+            SaslStep::LastToken(_) => f.write_str("LastToken"),
+            SaslStep::Complete => f.write_str("Complete"),
+            SaslStep::Refused(why) => write!(f, "Refused({why:?})"),
+            SaslStep::Failed(why) => write!(f, "Failed({why:?})"),
+        }
+    }
 }
 
 impl<C> Machine<C> {

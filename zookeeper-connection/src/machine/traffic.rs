@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::attempts::Malformed;
+use super::authentication::MAX_EARLY_FRAME;
 use super::watches::Table;
 use super::{Action, Event, Machine, Phase, SessionLoss};
 use crate::chroot::Chroot;
@@ -308,6 +309,7 @@ impl<C> Machine<C> {
         while self.has_transport() {
             // Taken out, as a frame borrows the buffer while it changes the rest.
             let mut frames = std::mem::replace(&mut self.frames, super::Frames::new(0));
+            frames.set_max(self.max_frame());
             let read = match frames.next_frame() {
                 Ok(Some(frame)) => self.read_frame(now, frame).map(|()| true),
                 Ok(None) => Ok(false),
@@ -323,6 +325,14 @@ impl<C> Machine<C> {
                 Ok(false) => return,
                 Err(Malformed) => return self.drop_transport(now),
             }
+        }
+    }
+
+    /// The longest frame that is accepted now. Only a server that serves the session may send long ones.
+    fn max_frame(&self) -> usize {
+        match self.phase {
+            Phase::Serving(_) => self.config.max_frame,
+            _ => self.config.max_frame.min(MAX_EARLY_FRAME),
         }
     }
 

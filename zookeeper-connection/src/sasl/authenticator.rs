@@ -1,72 +1,200 @@
-//! [`Authenticator`]: prepares exchanges, on short-lived threads where that may block.
-//!
-//! A server has at most one thread. A thread that waits for a ticket for ever stops nothing else, and ends with its
-//! answer, even after the connection.
+//! [`Authenticator`]: prepares the exchanges of one connection.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, unbounded};
 use mio::Waker;
 
+use super::calls::Caller;
 use super::{Mechanism, Prepared};
-use crate::support::panics;
 
-/// The exchange with the server at this position, or why there is none.
-pub(crate) type Answer = (usize, Result<Prepared, String>);
+/// What has become of a call.
+pub(crate) enum Answer {
+    /// The exchange with the server at this position, or why there is none.
+    Prepared(usize, Result<Prepared, String>),
+    /// Why no ticket for the server at this position could be fetched ahead.
+    NoTicket(usize, String),
+}
 
 pub(crate) struct Authenticator {
     mechanism: Mechanism,
-    /// The servers whose answer has not been taken.
-    pending: HashSet<usize>,
-    answer: Sender<Answer>,
+    /// The servers for which an exchange is being prepared, each with the number of the attempt that asked for it.
+    pending: HashMap<usize, u64>,
+    caller: Caller,
     answers: Receiver<Answer>,
-    waker: Arc<Waker>,
 }
 
 impl Authenticator {
     /// `waker` is woken at each answer.
-    pub(crate) fn new(mechanism: Mechanism, waker: Arc<Waker>) -> Authenticator {
-        let (answer, answers) = unbounded();
-        Authenticator { mechanism, pending: HashSet::new(), answer, answers, waker }
+    pub(crate) fn new(mechanism: Mechanism, waker: &Arc<Waker>) -> Authenticator {
+        let (sender, answers) = unbounded();
+        let caller = Caller { answers: sender, waker: Arc::downgrade(waker) };
+        Authenticator { mechanism, pending: HashMap::new(), caller, answers }
     }
 
     /// Returns whether an exchange needs a ticket, which is to be fetched ahead.
     pub(crate) fn needs_tickets(&self) -> bool {
-        self.mechanism.needs_tickets
+        matches!(self.mechanism, Mechanism::WithTickets(_))
     }
 
-    /// Prepares an exchange with a server, unless one is being prepared.
-    pub(crate) fn prepare(&mut self, server: usize, host: String) {
-        if !self.pending.insert(server) {
-            return;
+    /// Prepares an exchange with a server for the attempt of this number. Returns `false` if an earlier attempt has not got
+    /// its answer yet: a KDC is silent, so this attempt would wait in vain.
+    #[must_use]
+    pub(crate) fn prepare(&mut self, server: usize, host: String, attempt: u64) -> bool {
+        if let Some(earlier) = self.pending.get(&server) {
+            return *earlier == attempt;
         }
-        let prepare = Arc::clone(&self.mechanism.prepare);
-        if !self.mechanism.needs_tickets {
-            return reply(&self.answer, &self.waker, (server, prepare(&host)));
+        self.pending.insert(server, attempt);
+        match &self.mechanism {
+            Mechanism::WithoutTickets(prepare) => self.caller.reply(Answer::Prepared(server, prepare(&host))),
+            Mechanism::WithTickets(calls) => calls.prepare(host, server, self.caller.clone()),
         }
-        let (answer, waker) = (self.answer.clone(), Arc::clone(&self.waker));
-        let thread = thread::Builder::new().name("zk-sasl".to_owned());
-        let spawned = thread.spawn(move || {
-            let prepared = panics::contain(|| prepare(&host));
-            reply(&answer, &waker, (server, prepared.unwrap_or_else(Err)));
-        });
-        if let Err(error) = spawned {
-            reply(&self.answer, &self.waker, (server, Err(error.to_string())));
+        true
+    }
+
+    /// Fetches a ticket for a server, if the mechanism has tickets.
+    pub(crate) fn fetch_ahead(&self, server: usize, host: String) {
+        if let Mechanism::WithTickets(calls) = &self.mechanism {
+            calls.fetch_ahead(host, server, self.caller.clone());
         }
     }
 
     pub(crate) fn next_answer(&mut self) -> Option<Answer> {
-        let (server, answer) = self.answers.try_recv().ok()?;
-        self.pending.remove(&server);
-        Some((server, answer))
+        let answer = self.answers.try_recv().ok()?;
+        if let Answer::Prepared(server, _) = answer {
+            self.pending.remove(&server);
+        }
+        Some(answer)
     }
 }
 
-fn reply(answers: &Sender<Answer>, waker: &Waker, answer: Answer) {
-    // Fails once the connection has ended.
-    if answers.send(answer).is_ok() {
-        let _ = waker.wake();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{deadline, eventually, next};
+    use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+    use mio::{Poll, Token};
+
+    /// A mechanism of which nothing can be prepared.
+    struct Hanging {
+        mechanism: Mechanism,
+        /// The hosts, at the beginning of a call.
+        begun: Receiver<String>,
+        /// Each message ends a call.
+        end: Sender<()>,
+    }
+
+    fn hanging() -> Hanging {
+        let (begin, begun) = unbounded();
+        let (end, ended) = bounded(0);
+        let prepare = move |host: &str| {
+            let _ = begin.send(host.to_owned());
+            let _ = ended.recv();
+            Err(format!("no ticket for {host}"))
+        };
+        Hanging { mechanism: Mechanism::with_tickets(prepare), begun, end }
+    }
+
+    fn waker() -> Arc<Waker> {
+        let poll = Poll::new().unwrap();
+        Arc::new(Waker::new(poll.registry(), Token(0)).unwrap())
+    }
+
+    fn next_answer(authenticator: &mut Authenticator) -> (usize, String) {
+        let mut answer = None;
+        eventually("there is an answer", || {
+            answer = authenticator.next_answer();
+            answer.is_some()
+        });
+        match answer {
+            Some(Answer::Prepared(server, Err(why)) | Answer::NoTicket(server, why)) => (server, why),
+            _ => panic!("nothing can be prepared"),
+        }
+    }
+
+    #[test]
+    fn calls_of_all_connections_for_a_host_are_made_one_after_the_other_and_delay_no_other_host() {
+        let (hanging, waker) = (hanging(), waker());
+        let mut connections = [0; 3].map(|_| Authenticator::new(hanging.mechanism.clone(), &waker));
+        for connection in &mut connections {
+            assert!(connection.prepare(7, "silent".to_owned(), 0));
+        }
+        assert_eq!(next(&hanging.begun), "silent");
+        assert!(connections[2].prepare(1, "other".to_owned(), 0));
+        assert_eq!(next(&hanging.begun), "other");
+        assert!(hanging.begun.is_empty(), "one at a time for each host");
+        drop(hanging.end);
+        assert_eq!(next_answer(&mut connections[0]), (7, "no ticket for silent".to_owned()));
+        assert_eq!(next_answer(&mut connections[1]), (7, "no ticket for silent".to_owned()));
+        let mut both = [0; 2].map(|_| next_answer(&mut connections[2]).0);
+        both.sort_unstable();
+        assert_eq!(both, [1, 7]);
+    }
+
+    #[test]
+    fn calls_keep_nothing_of_a_connection_that_has_ended_and_none_is_made_for_it() {
+        let (hanging, waker) = (hanging(), waker());
+        let waiting = {
+            let mut ended = Authenticator::new(hanging.mechanism.clone(), &waker);
+            assert!(ended.prepare(0, "silent".to_owned(), 0));
+            ended.fetch_ahead(1, "ahead".to_owned());
+            let mut calls = [next(&hanging.begun), next(&hanging.begun)];
+            calls.sort_unstable();
+            assert_eq!(calls, ["ahead", "silent"]);
+            let waker = self::waker();
+            let mut waits = Authenticator::new(hanging.mechanism.clone(), &waker);
+            assert!(waits.prepare(0, "silent".to_owned(), 0));
+            Arc::downgrade(&waker)
+        };
+        assert_eq!(waiting.strong_count(), 0);
+        let of_ended = Arc::downgrade(&waker);
+        drop(waker);
+        assert_eq!(of_ended.strong_count(), 0);
+        // The threads end.
+        drop((hanging.end, hanging.mechanism));
+        assert_eq!(hanging.begun.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
+    }
+
+    #[test]
+    fn later_attempt_does_not_wait_for_a_call_of_an_earlier_one() {
+        let (hanging, waker) = (hanging(), waker());
+        let mut connection = Authenticator::new(hanging.mechanism, &waker);
+        for _ in 0..2 {
+            assert!(connection.prepare(0, "silent".to_owned(), 1), "two addresses have the same name");
+        }
+        for attempt in 2..4 {
+            assert!(!connection.prepare(0, "silent".to_owned(), attempt));
+            assert!(connection.prepare(1, "other".to_owned(), 2));
+        }
+        drop(hanging.end);
+        let answers = [next_answer(&mut connection).0, next_answer(&mut connection).0];
+        assert_eq!(answers[0] + answers[1], 1, "one answer for each");
+        assert!(connection.prepare(0, "silent".to_owned(), 5));
+    }
+
+    #[test]
+    fn tickets_are_fetched_ahead_host_after_host_for_all_connections() {
+        let (hanging, waker) = (hanging(), waker());
+        let mut connections = [0; 2].map(|_| Authenticator::new(hanging.mechanism.clone(), &waker));
+        let fetch = |connection: &Authenticator| {
+            for (server, host) in ["zk1", "zk2", "zk3"].into_iter().enumerate() {
+                connection.fetch_ahead(server, host.to_owned());
+            }
+        };
+        fetch(&connections[0]);
+        assert_eq!(next(&hanging.begun), "zk1");
+        fetch(&connections[1]);
+        for host in ["zk2", "zk3", "zk1"] {
+            assert!(hanging.begun.is_empty(), "one at a time");
+            hanging.end.send(()).unwrap();
+            assert_eq!(next(&hanging.begun), host);
+        }
+        drop(hanging.end);
+        // The other connection has asked for its first host only while that call was under way.
+        assert_eq!(next_answer(&mut connections[1]).0, 0);
+        assert!(hanging.begun.is_empty(), "no host is asked for twice");
+        let failed = [0; 3].map(|_| next_answer(&mut connections[0]));
+        assert_eq!(failed.map(|(server, _)| server), [0, 1, 2]);
     }
 }

@@ -48,12 +48,8 @@ impl Handshake {
         if !self.context.is_complete() {
             return Ok(SaslStep::Token(response));
         }
-        let granted = self.context.flags().map_err(|error| describe(&error))?;
-        if !granted.contains(REQUIRED) {
-            return Ok(SaslStep::Refused("Kerberos: the server has not proved itself".to_owned()));
-        }
         self.is_established = true;
-        Ok(SaslStep::Token(response))
+        Ok(established(self.context.flags().map_err(|error| describe(&error))?, response))
     }
 
     fn choose_layer(&mut self, token: &[u8]) -> Result<SaslStep, String> {
@@ -73,6 +69,14 @@ impl Exchange for Handshake {
     fn step(&mut self, token: &[u8]) -> SaslStep {
         let step = if self.is_established { self.choose_layer(token) } else { self.establish(token) };
         step.unwrap_or_else(SaslStep::Failed)
+    }
+}
+
+/// The step after an exchange of GSSAPI that was granted this.
+fn established(granted: CtxFlags, response: Vec<u8>) -> SaslStep {
+    match granted.contains(REQUIRED) {
+        true => SaslStep::Token(response),
+        false => SaslStep::Refused("Kerberos: the server has not proved itself".to_owned()),
     }
 }
 
@@ -103,10 +107,50 @@ fn server_name(name: &ServerName) -> Result<Name, Error> {
 
 /// The message of the library in one line, without the part that says nothing.
 fn describe(error: &Error) -> String {
-    let text = error.to_string();
+    in_one_line(&error.to_string())
+}
+
+/// A message may have text of a KDC, so what could deceive the reader of a log or a terminal is escaped.
+fn in_one_line(text: &str) -> String {
     let text = text.replace("Unspecified GSS failure.  Minor code may provide more information", "");
     let text = text.replace("(Success)", "");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&text);
-    format!("Kerberos: {text}")
+    let mut line = "Kerberos: ".to_owned();
+    for character in text.chars() {
+        match character {
+            '\'' | '"' => line.push(character),
+            _ => line.extend(character.escape_debug()),
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_that_has_not_proved_itself_is_refused() {
+        assert_eq!(established(CtxFlags::all(), b"token".to_vec()), SaslStep::Token(b"token".to_vec()));
+        for missing in REQUIRED.iter() {
+            let step = established(CtxFlags::all() - missing, b"token".to_vec());
+            assert!(matches!(step, SaslStep::Refused(_)), "{missing:?}: {step:?}");
+        }
+        assert!(
+            REQUIRED.contains(CtxFlags::GSS_C_MUTUAL_FLAG) && !REQUIRED.contains(CtxFlags::GSS_C_DELEG_FLAG)
+        );
+    }
+
+    #[test]
+    fn messages_are_one_line_without_what_a_terminal_would_obey() {
+        let message = "Unspecified GSS failure.  Minor code may provide more information (Cannot contact any KDC for \
+                       realm 'ZK.TEST')\n";
+        assert_eq!(in_one_line(message), "Kerberos: Cannot contact any KDC for realm 'ZK.TEST'");
+        let hostile = "no\u{1b}[2J \r\nticket \u{7}\u{202e}\u{9b}A\0 caf\u{e9}";
+        assert_eq!(
+            in_one_line(hostile),
+            "Kerberos: no\\u{1b}[2J ticket \\u{7}\\u{202e}\\u{9b}A\\0 caf\u{e9}"
+        );
+    }
 }

@@ -8,6 +8,7 @@
 //! authenticate must not send a connect request, because that renews a session whose locks it may no longer own.
 
 mod authenticator;
+mod calls;
 #[cfg(feature = "sasl")]
 mod digest;
 #[cfg(feature = "sasl")]
@@ -18,15 +19,24 @@ mod gss;
 mod kerberos;
 #[cfg(all(feature = "sasl", any(test, zk_laws)))]
 pub mod laws;
+mod schedule;
 
 use std::sync::Arc;
+#[cfg(feature = "kerberos")]
+use std::sync::Weak;
 
-pub(crate) use self::authenticator::Authenticator;
+pub(crate) use self::authenticator::{Answer, Authenticator};
+use self::calls::Calls;
 #[cfg(feature = "sasl")]
 pub use self::digest::SaslDigest;
 #[cfg(feature = "kerberos")]
 pub use self::kerberos::{KerberosConfig, KerberosTicket};
+pub(crate) use self::schedule::TicketSchedule;
 use crate::machine::SaslStep;
+#[cfg(feature = "kerberos")]
+use crate::support::lock_order::{Mutex, rank::TICKETS};
+#[cfg(feature = "kerberos")]
+use crate::support::process::Process;
 
 /// The client's side of the exchange on one connection.
 pub(crate) trait Exchange: Send {
@@ -45,11 +55,17 @@ type Prepare = dyn Fn(&str) -> Result<Prepared, String> + Send + Sync;
 
 /// How a connection authenticates.
 #[derive(Clone)]
-pub(crate) struct Mechanism {
-    prepare: Arc<Prepare>,
-    /// Preparing an exchange may take any time, as it may need a ticket.
-    needs_tickets: bool,
+#[cfg_attr(not(feature = "kerberos"), allow(dead_code, reason = "each belongs to a feature"))]
+pub(crate) enum Mechanism {
+    /// Prepares an exchange at once.
+    WithoutTickets(Arc<Prepare>),
+    /// Preparing an exchange may take any time, because it may need a ticket.
+    WithTickets(Arc<Calls>),
 }
+
+/// The calls for each configuration, in the process that makes them. A process that it forks has none of their threads.
+#[cfg(feature = "kerberos")]
+static CALLS: Mutex<TICKETS, Vec<(Process, KerberosConfig, Weak<Calls>)>> = Mutex::new(Vec::new());
 
 impl Mechanism {
     #[cfg(feature = "sasl")]
@@ -59,21 +75,55 @@ impl Mechanism {
             let exchange = Box::new(digest::DigestMd5::new(login.clone(), random() + &random()));
             Ok(Prepared { exchange, first_token: Vec::new() })
         };
-        Mechanism { prepare: Arc::new(prepare), needs_tickets: false }
+        Mechanism::WithoutTickets(Arc::new(prepare))
     }
 
+    /// Connections with the same configuration share its calls.
     #[cfg(feature = "kerberos")]
     pub(crate) fn kerberos(config: KerberosConfig) -> Mechanism {
-        Mechanism::with_tickets(move |host| {
-            let (handshake, first_token) = gss::Handshake::begin(&config, host)?;
+        let process = Process::current();
+        let mut shared = CALLS.lock();
+        shared.retain(|(.., calls)| calls.strong_count() > 0);
+        let known = shared.iter().find(|(owner, known, _)| *owner == process && *known == config);
+        if let Some(calls) = known.and_then(|(.., calls)| calls.upgrade()) {
+            return Mechanism::WithTickets(calls);
+        }
+        let of_calls = config.clone();
+        let calls = Arc::new(Calls::new(move |host| {
+            let (handshake, first_token) = gss::Handshake::begin(&of_calls, host)?;
             Ok(Prepared { exchange: Box::new(handshake), first_token })
-        })
+        }));
+        shared.push((process, config, Arc::downgrade(&calls)));
+        Mechanism::WithTickets(calls)
     }
 
-    #[cfg(any(test, feature = "kerberos"))]
+    #[cfg(test)]
     pub(crate) fn with_tickets(
         prepare: impl Fn(&str) -> Result<Prepared, String> + Send + Sync + 'static,
     ) -> Mechanism {
-        Mechanism { prepare: Arc::new(prepare), needs_tickets: true }
+        Mechanism::WithTickets(Arc::new(Calls::new(prepare)))
+    }
+}
+
+#[cfg(all(test, feature = "kerberos"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_with_the_same_configuration_share_their_calls() {
+        let calls = |config: KerberosConfig| match Mechanism::kerberos(config) {
+            Mechanism::WithTickets(calls) => calls,
+            Mechanism::WithoutTickets(_) => panic!("Kerberos has tickets"),
+        };
+        let config = |service: &str| KerberosConfig::new().service(service);
+        let [one, another] = ["a-service", "another-service"].map(|service| calls(config(service)));
+        assert!(Arc::ptr_eq(&one, &calls(config("a-service"))));
+        assert!(!Arc::ptr_eq(&one, &another));
+        let is_kept = |service: &str| CALLS.lock().iter().any(|(_, known, _)| *known == config(service));
+        drop(one);
+        drop(another);
+        assert!(is_kept("a-service"));
+        calls(config("a-third-service"));
+        assert!(!is_kept("a-service"), "of a configuration that is used no longer nothing is kept");
     }
 }

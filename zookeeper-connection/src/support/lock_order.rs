@@ -15,6 +15,8 @@ use parking_lot::{Condvar, WaitTimeoutResult};
 
 /// The ranks of this crate. What is built on it takes its own mutexes before these, so they have lower ranks.
 pub mod rank {
+    /// The calls for tickets.
+    pub const TICKETS: u8 = 29;
     /// The state and the transport of a connection.
     pub const CONNECTION: u8 = 30;
     /// The lines that wait for the logger.

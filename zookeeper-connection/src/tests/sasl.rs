@@ -146,6 +146,47 @@ fn ticket_that_never_comes_holds_up_no_other_server_and_one_thread() {
     drop(hold);
 }
 
+/// Without that, each lap would wait for it, and longer from lap to lap.
+#[test]
+fn only_the_first_lap_waits_for_a_ticket_that_never_comes() {
+    let (hold, held) = bounded::<()>(0);
+    let laps = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&laps);
+    let options = with_mechanism(scaled(Duration::from_secs(4)), move |host| {
+        if host == "127.0.0.1" {
+            let _ = held.recv();
+        }
+        counted.fetch_add(1, Ordering::SeqCst);
+        Err("no ticket, on purpose".to_owned())
+    });
+    let error = authenticate("127.0.0.1:1,127.0.0.2:1", &options).unwrap_err().to_string();
+    assert!(error.contains("127.0.0.1:1 (no ticket for the server in time"), "{error}");
+    assert!(error.contains("127.0.0.2:1 (no ticket, on purpose)"), "{error}");
+    assert!(laps.load(Ordering::SeqCst) >= 12, "{laps:?}");
+    drop(hold);
+}
+
+/// As by a session that replaces lost ones.
+#[test]
+fn connections_that_follow_one_another_have_one_thread_for_a_ticket_that_never_comes() {
+    let server = server();
+    let (hold, held) = bounded::<()>(0);
+    let stuck = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&stuck);
+    let options = with_mechanism(scaled(Duration::from_millis(300)), move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let _ = held.recv();
+        Ok(prepared())
+    });
+    for _ in 0..4 {
+        assert!(authenticate(&server.address(), &options).is_err());
+    }
+    assert_eq!(stuck.load(Ordering::SeqCst), 1);
+    drop(hold);
+    let later = Authenticating { options: ConnectionOptions::new(LONG), ..options };
+    assert!(authenticate(&server.address(), &later).unwrap().exists("/a", false).is_ok());
+}
+
 #[test]
 fn attempt_whose_ticket_does_not_come_says_so() {
     let server = server();

@@ -385,6 +385,15 @@ fn files_that_cannot_be_used_again_are_named_once_for_each_change() {
     assert!(look().is_empty());
     files.write("client.key", "nothing");
     assert_eq!(look().len(), 1);
+    // A pair of which only one file is renewed so far.
+    let renewed = authority.issue(&["another renewed client"]);
+    files.write_identity(&authority.issue(&["a renewed client"]));
+    assert!(look().is_empty());
+    files.write("client.pem", &renewed.certificate.pem());
+    let lines = look();
+    assert!(lines.len() == 1 && lines[0].contains("cannot be used together"), "{lines:?}");
+    files.write_identity(&renewed);
+    assert!(look().is_empty());
 }
 
 // The same key, which nobody trusts, as OpenSSL 3.0 writes it; the password is "secret".

@@ -1,8 +1,7 @@
 //! The authentication by SASL: its stages, refusals, and what servers without SASL do.
 
-use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, granted, read, watch};
+use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, credentials, granted, read, watch};
 use crate::codec::{AUTHENTICATION_REQUIRED, OpCode, XID_AUTH, XID_PING, encode_sasl_token};
-use crate::credential::Credential;
 use crate::error::ZkError;
 use crate::machine::{Action, Config, Event, SaslStep, SessionLoss};
 use crate::{Granted, Reply};
@@ -10,10 +9,8 @@ use crate::{Granted, Reply};
 const AUTH_FAILED: i32 = -115;
 
 /// A machine with a first token and so many credentials, whose server has accepted the session and received the token.
-fn begun(credentials: usize) -> Scripted {
-    let credential = Credential { scheme: "digest".to_owned(), auth: b"user:secret".to_vec() };
-    let mut scripted =
-        Scripted::new(Config { sasl: true, credentials: vec![credential; credentials], ..config() });
+fn begun(count: usize) -> Scripted {
+    let mut scripted = Scripted::new(Config { sasl: true, credentials: credentials(count), ..config() });
     scripted.machine.set_addresses(2);
     scripted.actions();
     begin(&mut scripted);
@@ -269,6 +266,35 @@ fn long_tokens_of_either_side_end_the_attempt() {
     respond(&mut scripted, SaslStep::Token(vec![0; (256 << 10) + 1]));
     assert!(scripted.actions().iter().any(|action| matches!(action, Action::Drop)));
     assert!(scripted.machine.take_failure().unwrap().contains("too long"));
+}
+
+/// A reply may have up to 64 MiB, but not before the server has authenticated.
+#[test]
+fn long_frames_are_for_servers_that_serve() {
+    let long = ((256_i32 << 10) + 65).to_be_bytes();
+    let mut scripted = begun(0);
+    scripted.machine.received(scripted.now, &long);
+    assert_left(&mut scripted, "");
+    begin(&mut scripted);
+    scripted.actions();
+    round(&mut scripted, SaslStep::Complete);
+    assert_eq!(scripted.events(), [connected()]);
+    let mut by_last_token = begun(0);
+    round(&mut by_last_token, SaslStep::LastToken(b"last".to_vec()));
+    answer(&mut by_last_token, None);
+    assert_eq!(by_last_token.events(), [connected()]);
+    for mut serving in [scripted, by_last_token, Scripted::serving()] {
+        serving.machine.received(serving.now, &long);
+        assert!(serving.actions().is_empty(), "it waits for the rest of the frame");
+    }
+}
+
+#[test]
+fn debug_output_has_no_token() {
+    let token = || b"s3cret".to_vec();
+    let steps = [SaslStep::Token(token()), SaslStep::LastToken(token())];
+    let text = format!("{steps:?} {:?}", Action::<()>::Challenge(token()));
+    assert_eq!(text, "[Token, LastToken] Challenge");
 }
 
 #[test]

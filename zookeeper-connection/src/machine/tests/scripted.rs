@@ -40,6 +40,10 @@ pub(super) fn config() -> Config {
     }
 }
 
+pub(super) fn credentials(count: usize) -> Vec<Credential> {
+    vec![Credential { scheme: "digest".to_owned(), auth: b"user:secret".to_vec() }; count]
+}
+
 impl Scripted {
     pub(super) fn new(config: Config) -> Scripted {
         let now = Moment::from_nanos(0).after(TIMEOUT);
@@ -47,8 +51,7 @@ impl Scripted {
     }
 
     pub(super) fn with_credentials(count: usize) -> Scripted {
-        let credential = Credential { scheme: "digest".to_owned(), auth: b"user:secret".to_vec() };
-        Scripted::new(Config { credentials: vec![credential; count], ..config() })
+        Scripted::new(Config { credentials: credentials(count), ..config() })
     }
 
     /// A machine whose session a server serves.

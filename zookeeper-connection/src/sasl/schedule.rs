@@ -1,0 +1,108 @@
+//! [`TicketSchedule`]: when tickets are fetched ahead, and when the log mentions a missing ticket.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::support::Repetition;
+use crate::time::Moment;
+
+/// Tickets for all servers are fetched after a contact, delayed by up to this part of the session timeout, and then
+/// this often. A failure is logged this often for each server.
+const DELAY_DIVISOR: u32 = 8;
+const INTERVAL: Duration = Duration::from_secs(5 * 60);
+const MIN_WARNING_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// See the [module](self). During an outage, the attempts fetch tickets, and report those that are missing.
+#[derive(Default)]
+pub(crate) struct TicketSchedule {
+    /// The time of the next fetch. `None` without contact.
+    due: Option<Moment>,
+    /// The servers for which there was no ticket.
+    missing: HashMap<usize, Repetition>,
+}
+
+impl TicketSchedule {
+    /// There is contact. `random` is less than one, because sessions come to a server together.
+    pub(crate) fn connected(&mut self, now: Moment, session_timeout: Duration, random: f64) {
+        self.due = Some(now.after((session_timeout / DELAY_DIVISOR).mul_f64(random)));
+    }
+
+    pub(crate) fn disconnected(&mut self) {
+        self.due = None;
+    }
+
+    /// Returns when [`take_due`](TicketSchedule::take_due) is to be called.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        self.due
+    }
+
+    /// Returns whether the tickets are to be fetched now. Then the next time is an interval later.
+    pub(crate) fn take_due(&mut self, now: Moment) -> bool {
+        let is_due = self.due.is_some_and(|due| due <= now);
+        if is_due {
+            self.due = Some(now.after(INTERVAL));
+        }
+        is_due
+    }
+
+    /// Returns whether the log is to say that there is no ticket for the server at this position.
+    pub(crate) fn warns_of(&mut self, server: usize, now: Moment) -> bool {
+        self.due.is_some() && !self.missing.entry(server).or_default().is_repeated(now, MIN_WARNING_INTERVAL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(8);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(1_000_000_000).after(Duration::from_secs(seconds))
+    }
+
+    /// The seconds up to this one at which tickets are fetched.
+    fn fetches(schedule: &mut TicketSchedule, seconds: std::ops::Range<u64>) -> Vec<u64> {
+        let is_fetched = |second: &u64| {
+            let deadline = schedule.deadline();
+            let is_fetched = schedule.take_due(at(*second));
+            assert_eq!(is_fetched, deadline.is_some_and(|deadline| deadline <= at(*second)));
+            is_fetched
+        };
+        seconds.filter(is_fetched).collect()
+    }
+
+    #[test]
+    fn tickets_are_fetched_soon_after_a_contact_and_then_every_five_minutes() {
+        let mut schedule = TicketSchedule::default();
+        assert_eq!(fetches(&mut schedule, 0..1000), [0; 0]);
+        schedule.connected(at(1000), TIMEOUT, 0.0);
+        assert_eq!(fetches(&mut schedule, 1000..1601), [1000, 1300, 1600]);
+        schedule.disconnected();
+        assert_eq!(fetches(&mut schedule, 1601..3000), [0; 0], "the attempts fetch them");
+        schedule.connected(at(3000), TIMEOUT, 0.999);
+        assert_eq!(fetches(&mut schedule, 3000..3400), [3001, 3301]);
+    }
+
+    #[test]
+    fn missing_ticket_is_logged_once_an_hour_for_each_server_and_only_during_a_contact() {
+        let mut schedule = TicketSchedule::default();
+        assert!(!schedule.warns_of(0, at(0)));
+        schedule.connected(at(0), TIMEOUT, 0.5);
+        let mut warned = Vec::new();
+        for second in (0..=7200).step_by(300) {
+            schedule.take_due(at(second));
+            warned.extend(
+                [0, 1]
+                    .into_iter()
+                    .filter(|server| schedule.warns_of(*server, at(second + 1)))
+                    .map(|_| second),
+            );
+        }
+        assert_eq!(warned, [0, 0, 3600, 3600, 7200, 7200]);
+        schedule.disconnected();
+        assert!(!schedule.warns_of(2, at(20_000)));
+        schedule.connected(at(20_000), TIMEOUT, 0.5);
+        assert!(schedule.warns_of(2, at(20_000)), "not counted before");
+    }
+}
