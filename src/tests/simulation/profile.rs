@@ -232,7 +232,7 @@ impl Profile {
             profile.limits_holds = random.one_in(3);
         }
         // Drawn from a copy, so that the other runs stay what they were.
-        profile.sasl = profile.on_wire && Random::new(!random.clone().next()).one_in(3);
+        profile.sasl = profile.on_wire && Random::new(!random.clone().next()).one_in(2);
         profile
     }
 

@@ -42,7 +42,7 @@ impl SimulatedConnection {
             let mut state = world.state();
             let requested = state.clients[number].session_timeout;
             let authenticates = state.random.one_in(3);
-            let tickets = (world.profile.sasl && state.random.one_in(2)).then_some(Tickets::AtHand);
+            let tickets = (world.profile.sasl && !state.random.one_in(3)).then_some(Tickets::AtHand);
             let credential = Credential { scheme: "digest".to_owned(), auth: b"user:password".to_vec() };
             let config = Config {
                 session_timeout: requested,
