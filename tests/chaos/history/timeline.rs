@@ -114,7 +114,7 @@ impl Picture<'_> {
                 y += FAULT_ROW;
             }
             for thread in 0..THREADS {
-                let kind = if thread + 1 == THREADS { "listener" } else { "blocking" };
+                let kind = if thread + 1 == THREADS { "listener" } else { "guards" };
                 self.label(y, THREAD_ROW, &format!("thread {thread}, {kind}"), "#777");
                 self.thread_row(y, client, thread);
                 y += THREAD_ROW;

@@ -1,4 +1,4 @@
-//! The network between a client and the servers: a relay for each server and, where the machine
+//! The network between a client, the servers and the KDC: a relay for each server and, where the machine
 //! permits it, a network namespace for each client. Packets between a namespace and the machine can
 //! be dropped.
 
