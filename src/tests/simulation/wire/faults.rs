@@ -399,10 +399,10 @@ pub(in crate::tests::simulation) fn stop(world: &World) {
     }
 }
 
-/// In some runs no server lets any client in that authenticates by SASL, from now on. Returns their znodes.
-pub(in crate::tests::simulation) fn lock_out(world: &World) -> Vec<String> {
+/// In some runs no server lets any client in that authenticates by SASL, from now on. Returns their znodes then.
+pub(in crate::tests::simulation) fn lock_out(world: &World) -> Option<Vec<String>> {
     if !world.profile.sasl || world.profile.is_calm() || world.state().random.one_in(2) {
-        return Vec::new();
+        return None;
     }
     let (mode, tickets) = world.state().random.of(&[
         (Mode::Serving, Tickets::Missing),
@@ -424,7 +424,8 @@ pub(in crate::tests::simulation) fn lock_out(world: &World) -> Vec<String> {
     let locked_out: Vec<i64> = locked_out.collect();
     drop(state);
     let ephemerals = world.zookeeper.ephemerals().into_iter();
-    ephemerals.filter(|(session, _)| locked_out.contains(session)).map(|(_, path)| path).collect()
+    let of_them = ephemerals.filter(|(session, _)| locked_out.contains(session));
+    Some(of_them.map(|(_, path)| path).collect())
 }
 
 /// The clients that no server serves, and that wait for one.

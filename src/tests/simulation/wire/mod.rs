@@ -11,9 +11,9 @@
 //! beyond what its link transmits waits there, in order. Time does not pass while a step
 //! is overdue, so that without a fault every step is quick.
 //!
-//! In half of the runs, most clients authenticate by [SASL](sasl). Servers refuse them, do not use it, or leave the exchange
-//! in its midst, and tickets are late or missing. In half of these runs, at the end no server lets such a client in for a
-//! while, which must cost it its locks.
+//! In half of the runs, most clients authenticate by [SASL](sasl). Servers refuse them, do not use it, or leave the
+//! exchange in its midst, and tickets are late or missing. When the faults stop, no server lets such a client in for
+//! a while in half of these runs, which must cost it its locks.
 //!
 //! Beside the promises of every run:
 //! - What a client sends agrees with the frames that it has received: the session, its password,
