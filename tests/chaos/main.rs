@@ -1,17 +1,18 @@
 //! Chaos on real servers: client processes contend for a few locks, exclusively and as readers, and
-//! for the permits of a semaphore, while servers, clients and the network fail. Owners also read and
+//! for the permits of a semaphore, while servers, clients, the network and the KDC fail. They acquire by calls that
+//! block and by futures, and half of them authenticate by Kerberos. Owners also read and
 //! replace data in ZooKeeper's tree. A checker finds broken promises in the clients' journals.
 //!
 //! ```text
 //! scripts/chaos [SECONDS] [--keep DIR] [--seed N]     a long run (600 s), optimised
-//! cargo test --test chaos                             a short one, among the other tests
+//! cargo test --all-features --test chaos              a short one, among the other tests
 //! ```
 //!
 //! | part | does |
 //! |---|---|
-//! | [`conductor`] | starts three servers and the clients, alternates between chaos and calm, ends everything |
+//! | [`conductor`] | starts three servers, a KDC and the clients, alternates between chaos and calm, ends everything |
 //! | [`nemesis`] | injects faults, chosen by one seed |
-//! | [`network`] | what lies between a client and the servers |
+//! | [`network`] | what lies between a client and the servers, and the KDC |
 //! | [`client`] | a contending process: this program, started once more |
 //! | [`register`] | what the locks protect: it refuses old fencing tokens; also sends the clients their orders |
 //! | [`history`] | the parsed journals: the checker, the figures, the pictures |

@@ -16,6 +16,27 @@ pub const LOCKS: [&str; 4] = ["/chaos/a", "/chaos/b", "/chaos/c", "/chaos/s"];
 pub const SEMAPHORE: usize = 3;
 pub const PERMITS: usize = 2;
 
+/// Returns whether a client authenticates by Kerberos: one whose threads share a session, and one whose
+/// threads do not.
+pub fn has_tickets(client: usize) -> bool {
+    client >= CLIENTS / 2
+}
+
+/// The calls that acquire, each of which must succeed in a run. Futures have the suffix.
+pub const CALLS: [&str; 10] = [
+    "lock",
+    "lock-async",
+    "read",
+    "read-async",
+    "write",
+    "write-async",
+    "cohort",
+    "listen",
+    "acquire",
+    "acquire-async",
+];
+pub const OF_FUTURES: &str = "-async";
+
 /// The znode whose data the owners of a lock read and replace.
 pub fn state_of(lock: usize) -> String {
     format!("/state{}", LOCKS[lock].replace('/', "-"))

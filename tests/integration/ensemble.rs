@@ -40,7 +40,7 @@ fn owner_and_waiter_survive_the_death_of_the_leading_server() {
 
 #[test]
 fn owner_on_a_server_without_news_of_the_leader_stops_before_the_next_owns() {
-    let ensemble = Ensemble::with_links(3, &ServerOptions::default());
+    let ensemble = Ensemble::with_links(3, &ServerOptions::default().published());
     let cut_off = ensemble.follower();
     let others = || (0..ensemble.size()).filter(|server| *server != cut_off);
     let dir = unique_dir("stalled-links");

@@ -32,8 +32,8 @@ impl Ensemble {
     }
 
     /// Starts `size` servers whose links to each other can be stalled.
-    pub fn with_links(size: usize, options: &ServerOptions) -> Self {
-        Self::of(TestEnsemble::start_with_links(size, &options.published()))
+    pub fn with_links(size: usize, options: &test_server::ServerOptions) -> Self {
+        Self::of(TestEnsemble::start_with_links(size, options))
     }
 
     /// Starts three voting servers and, last, an observer connected to the first of them, which is

@@ -3,7 +3,7 @@
 //!
 //! Everything above the client port is the crate's own code; below it is the [simulated
 //! ZooKeeper](crate::fake). In a third of the runs the crate's own connection is between them, on a
-//! [network of bytes](wire) with several servers.
+//! [network of bytes](wire) with several servers. In half of those runs some clients authenticate by SASL.
 //!
 //! Time is a number, and exactly one thread runs at any time. At each call to ZooKeeper, each
 //! callback and each wait it returns the [baton](baton), and the [scheduler](scheduler) randomly

@@ -45,6 +45,8 @@ pub(super) struct Profile {
     pub(super) callbacks_act: bool,
     /// Whether the clients are the crate's own connection, on a network of bytes.
     pub(super) on_wire: bool,
+    /// Whether some of those authenticate by SASL.
+    pub(super) sasl: bool,
     /// The number of servers there.
     pub(super) servers: usize,
     /// Whether those send the transaction with an event, as releases from 3.9.0 do.
@@ -164,6 +166,7 @@ impl Profile {
             weights,
             callbacks_act: random.one_in(3),
             on_wire: false,
+            sasl: false,
             servers: 0,
             events_have_zxids: false,
             denies_at_once: false,
@@ -228,6 +231,8 @@ impl Profile {
         } else {
             profile.limits_holds = random.one_in(3);
         }
+        // Drawn from a copy, so that the other runs stay what they were.
+        profile.sasl = profile.on_wire && Random::new(!random.clone().next()).one_in(2);
         profile
     }
 

@@ -15,6 +15,10 @@ use crate::session::Core;
 /// The maximum wait without faults: covers all attempts to join and the end of a session.
 const BOUND: Duration = Duration::from_secs(60);
 
+/// After so many session timeouts, nothing is left of a client that cannot authenticate: its lease ends, then its
+/// attempts to close the session, which renew it, then the session.
+const LOCKED_OUT: u32 = 4;
+
 /// How soon an owner with contact must notice what another client did to its znode.
 const NOTIFIED_WITHIN: Duration = Duration::from_millis(1100);
 
@@ -108,16 +112,34 @@ pub(super) fn raise_the_session_timeouts(scheduler: &mut Scheduler<'_>) -> Verdi
 fn let_every_client_connect(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     wire::faults::stop(&world);
+    lock_clients_out(scheduler)?;
     settle(scheduler)?;
-    let timeouts = |client: &ClientState| client.session_timeout.max(client.created_timeout);
-    let longest = world.state().clients.iter().map(timeouts).max().unwrap_or_default();
-    let limit = world.now().after(longest);
+    let limit = world.now().after(longest_timeout(&world));
     while !wire::faults::unserved(&world).is_empty() {
         if !scheduler.wait_for_the_clock(limit) {
             return Err(format!("the clients {:?} find no server", wire::faults::unserved(&world)));
         }
         settle(scheduler)?;
     }
+    Ok(())
+}
+
+fn longest_timeout(world: &World) -> Duration {
+    let timeouts = |client: &ClientState| client.session_timeout.max(client.created_timeout);
+    world.state().clients.iter().map(timeouts).max().unwrap_or_default()
+}
+
+/// A client that can no longer authenticate loses its locks to others, although each connect request renews its
+/// session.
+fn lock_clients_out(scheduler: &mut Scheduler<'_>) -> Verdict {
+    let world = Arc::clone(&scheduler.world);
+    let Some(znodes) = wire::faults::lock_out(&world) else { return Ok(()) };
+    let kept = |world: &World| znodes.iter().find(|path| world.zookeeper.exists(path)).cloned();
+    pass_until(scheduler, longest_timeout(&world) * LOCKED_OUT, |world| kept(world).is_none())?;
+    if let Some(path) = kept(&world) {
+        return Err(format!("{path} is kept by a client that cannot authenticate"));
+    }
+    wire::faults::stop(&world);
     Ok(())
 }
 

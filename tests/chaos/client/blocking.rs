@@ -1,4 +1,4 @@
-//! Acquires with `BlockingWriteLock`, and contains the common parts of all blocking calls.
+//! Acquires with `BlockingWriteLock`, and contains the common parts of all calls that return a guard.
 
 use std::time::Duration;
 
@@ -16,8 +16,9 @@ impl Contender {
         time_limit: Option<Duration>,
     ) -> bool {
         let blocking = BlockingWriteLock::new(session, LOCKS[lock]).expect("the path is fine");
-        self.note_call("lock", lock, time_limit);
+        let is_future = self.note_call_or_future("lock", lock, time_limit);
         let outcome = match time_limit {
+            _ if is_future => self.tasks.run(blocking.lock_async(), time_limit),
             None => blocking.lock().map(Some),
             Some(Duration::ZERO) => blocking.try_lock(),
             Some(time_limit) => blocking.try_lock_for(time_limit),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use zookeeper_recipes_lock::{LockError, RecoverableZooKeeper, Session};
 
+use super::futures::Tasks;
 use super::journal::Journal;
 use super::keeper::Keeper;
 use super::listening::Listening;
@@ -21,6 +22,7 @@ pub struct Contender {
     pub(super) random: Random,
     pub(super) listening: Listening,
     pub(super) conductor: Arc<Conductor>,
+    pub(super) tasks: Tasks,
     pub(super) index: usize,
     pub(super) thread: usize,
     /// The number of this thread's holds.
@@ -46,6 +48,7 @@ impl Contender {
             random: Random::of(orders.seed, [orders.index as u64, incarnation, thread as u64]),
             listening: Listening::new(Arc::clone(&journal), thread),
             journal,
+            tasks: Tasks::new(thread),
             index: orders.index,
             thread,
             holds: 0,

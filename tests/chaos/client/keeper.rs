@@ -3,14 +3,22 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use zookeeper_recipes_lock::{CohortLock, CohortOptions, LockOptions, Session, SessionState};
+use zookeeper_recipes_lock::{
+    CohortLock, CohortOptions, KerberosConfig, LockOptions, Session, SessionBuilder, SessionState,
+};
 
 use super::contender::class_of;
 use super::journal::Journal;
-use crate::plan::{LOCKS, RAISED_TIMEOUT, SEMAPHORE, SESSION_TIMEOUT, TICK};
+use super::orders::Orders;
+use crate::plan::{LOCKS, RAISED_TIMEOUT, SEMAPHORE, SESSION_TIMEOUT, TICK, has_tickets};
+
+/// The servers know themselves by this name, whatever the address by which a client reaches them.
+const SERVER_PRINCIPAL: &str = "zookeeper/127.0.0.1";
 
 pub struct Keeper {
-    servers: String,
+    builder: SessionBuilder,
+    /// How the journal calls a new session.
+    connected: &'static str,
     kept: Mutex<Option<Kept>>,
     journal: Arc<Journal>,
 }
@@ -32,8 +40,17 @@ impl Kept {
 }
 
 impl Keeper {
-    pub fn new(servers: &str, journal: &Arc<Journal>) -> Arc<Keeper> {
-        Arc::new(Keeper { servers: servers.to_owned(), kept: Mutex::new(None), journal: Arc::clone(journal) })
+    pub fn new(orders: &Orders, journal: &Arc<Journal>) -> Arc<Keeper> {
+        // More than a server grants, unless it was restarted under a larger limit.
+        let builder = Session::builder(&orders.servers).session_timeout(RAISED_TIMEOUT).max_tick(TICK);
+        let (builder, connected) = match has_tickets(orders.index) {
+            true => {
+                let config = KerberosConfig::new().server_principal(SERVER_PRINCIPAL);
+                (builder.kerberos(config), "authenticated")
+            }
+            false => (builder, "connected"),
+        };
+        Arc::new(Keeper { builder, connected, kept: Mutex::new(None), journal: Arc::clone(journal) })
     }
 
     /// The session, a new one if needed. `None` if no server could be reached.
@@ -43,13 +60,11 @@ impl Keeper {
             return Some(kept.session.clone());
         }
         *kept = None;
-        // More than a server grants, unless it was restarted under a larger limit.
-        let builder = Session::builder(&self.servers).session_timeout(RAISED_TIMEOUT).max_tick(TICK);
-        match builder.connect() {
+        match self.builder.clone().connect() {
             Ok(session) => {
                 let granted = session.session_timeout();
                 assert!([SESSION_TIMEOUT, RAISED_TIMEOUT].contains(&granted), "a server grants {granted:?}");
-                self.journal.note("main", "connected");
+                self.journal.note("main", self.connected);
                 *kept = Some(Kept::new(session.clone()));
                 Some(session)
             }

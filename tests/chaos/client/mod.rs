@@ -5,6 +5,7 @@
 mod blocking;
 mod cohort;
 mod contender;
+mod futures;
 mod holding;
 mod journal;
 mod keeper;
@@ -42,7 +43,7 @@ pub fn run(orders: Orders) -> ExitCode {
     // Half of the clients share one session among their threads. In the others each thread has its
     // own session, which is then silent for long while a lock is held.
     let sessions = if orders.index % 2 == 0 { 1 } else { THREADS };
-    let keepers: Vec<_> = (0..sessions).map(|_| Keeper::new(&orders.servers, &journal)).collect();
+    let keepers: Vec<_> = (0..sessions).map(|_| Keeper::new(&orders, &journal)).collect();
 
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {

@@ -11,8 +11,9 @@ use crate::plan::{LOCKS, PERMITS, SEMAPHORE};
 impl Contender {
     pub(super) fn acquire_permit(&mut self, session: &Session, time_limit: Option<Duration>) -> bool {
         let semaphore = Semaphore::new(session, LOCKS[SEMAPHORE], PERMITS as u32).expect("the path is fine");
-        self.note_call("acquire", SEMAPHORE, time_limit);
+        let is_future = self.note_call_or_future("acquire", SEMAPHORE, time_limit);
         let outcome = match time_limit {
+            _ if is_future => self.tasks.run(semaphore.acquire_async(), time_limit),
             None => semaphore.acquire().map(Some),
             Some(Duration::ZERO) => semaphore.try_acquire(),
             Some(time_limit) => semaphore.try_acquire_for(time_limit),

@@ -19,8 +19,9 @@ impl Contender {
         time_limit: Option<Duration>,
     ) -> bool {
         let shared = ReadWriteLock::new(session, LOCKS[lock]).expect("the path is fine");
-        self.note_call("read", lock, time_limit);
+        let is_future = self.note_call_or_future("read", lock, time_limit);
         let outcome = match time_limit {
+            _ if is_future => self.tasks.run(shared.read_async(), time_limit),
             None => shared.read().map(Some),
             Some(Duration::ZERO) => shared.try_read(),
             Some(time_limit) => shared.try_read_for(time_limit),
@@ -38,8 +39,9 @@ impl Contender {
         time_limit: Option<Duration>,
     ) -> bool {
         let shared = ReadWriteLock::new(session, LOCKS[lock]).expect("the path is fine");
-        self.note_call("write", lock, time_limit);
+        let is_future = self.note_call_or_future("write", lock, time_limit);
         let outcome = match time_limit {
+            _ if is_future => self.tasks.run(shared.write_async(), time_limit),
             None => shared.write().map(Some),
             Some(Duration::ZERO) => shared.try_write(),
             Some(time_limit) => shared.try_write_for(time_limit),

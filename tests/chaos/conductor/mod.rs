@@ -21,13 +21,14 @@ use self::place::Place;
 use crate::clock::{now, seconds};
 use crate::history::checker::{Findings, check, check_the_checker, list};
 use crate::history::timeline::{self, Calm};
-use crate::history::{History, figures, linear};
+use crate::history::{History, Wait, figures, linear};
 use crate::nemesis::{Nemesis, World};
 use crate::network::{Link, Namespaces};
 use crate::plan::{CHAOS, CLIENTS, PERMITS, Plan, SEMAPHORE, SERVERS, SESSION_TIMEOUT, SETTLING, THREADS};
 use crate::register::Register;
 use crate::support::ensemble::Ensemble;
 use crate::support::server::ServerOptions;
+use crate::support::test_server::TestKdc;
 use crate::support::wait::scaled;
 
 /// The exit status of a program that was interrupted.
@@ -113,18 +114,19 @@ fn watch_interrupts() -> Arc<AtomicBool> {
     interrupted
 }
 
-fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Verdict {
+fn perform(plan: &Plan, dir: &Path, interrupted: &AtomicBool) -> Verdict {
     let scratch = tempfile::Builder::new().prefix("zookeeper-chaos.").tempdir().expect("a directory");
     // The checker and the register go by the numbers of the requests. They would start again in a new
     // directory, if the servers deleted an empty one.
     let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
     let max_session_timeout_ms = SESSION_TIMEOUT.as_millis() as u64;
     let options = ServerOptions { jvm_flags, max_session_timeout_ms, ..ServerOptions::default() };
-    let ensemble = Ensemble::with_links(SERVERS, &options);
+    let kdc = TestKdc::start().unwrap_or_else(|error| panic!("{error}"));
+    let ensemble = Ensemble::with_links(SERVERS, &options.published().kerberos(&kdc));
     leftovers::create_states(&ensemble);
     let namespaces = plan.namespaces.then(|| Namespaces::make(CLIENTS)).flatten();
     println!(
-        "{SERVERS} servers of ZooKeeper {}, {CLIENTS} clients of {THREADS} threads, {} locks, a semaphore of {PERMITS} permits, session timeout {SESSION_TIMEOUT:?}; partitions: {}",
+        "{SERVERS} servers of ZooKeeper {}, {CLIENTS} clients of {THREADS} threads, half of them with Kerberos, {} locks, a semaphore of {PERMITS} permits, session timeout {SESSION_TIMEOUT:?}; partitions: {}",
         release_of(&ensemble),
         SEMAPHORE,
         match &namespaces {
@@ -134,13 +136,13 @@ fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Verdict {
     );
     let register = Register::open(&scratch.path().join("socket"));
     let clients = (0..CLIENTS).map(|index| {
-        let link = Link::new(index, &ensemble, namespaces.clone());
-        Client::new(index, link, plan.seed, history, scratch.path())
+        let link = Link::new(index, &ensemble, &kdc, namespaces.clone(), scratch.path());
+        Client::new(index, link, plan.seed, dir, scratch.path())
     });
     let clients: Vec<_> = clients.collect();
-    let log = File::create(history.join("faults.log")).expect("the history can be written");
+    let log = File::create(dir.join("faults.log")).expect("the history can be written");
     let mut run = Run {
-        world: Arc::new(World::new(ensemble, clients, register, log)),
+        world: Arc::new(World::new(ensemble, kdc, clients, register, log)),
         begin: now(),
         calms: Vec::new(),
         complaints: Vec::new(),
@@ -149,15 +151,17 @@ fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Verdict {
     if interrupted.load(Ordering::SeqCst) {
         return Verdict::Judged(Vec::new());
     }
-    let leftovers = run.end(history, starved);
-    let (acquisitions, undone) = run.judge(history, starved, &leftovers);
+    let leftovers = run.end(dir, starved);
+    let (history, undone) = run.judge(dir, starved, &leftovers);
     if !undone.is_empty() {
         return Verdict::Void(undone);
     }
     if let Some(file) = &plan.totals {
         let run = totals::Run {
             seconds: plan.chaos.as_secs(),
-            acquisitions,
+            acquisitions: history.acquisitions().count(),
+            by_futures: history.acquired(Wait::is_of_a_future),
+            with_kerberos: history.acquired(Wait::has_tickets),
             faults: run.world.records.lock().len(),
             complaints: run.complaints.len(),
         };
@@ -246,8 +250,8 @@ impl Run {
         leftovers
     }
 
-    /// Returns how many acquisitions there were, and the writes that the servers have lost.
-    fn judge(&mut self, dir: &Path, starved: usize, leftovers: &Leftovers) -> (usize, Vec<String>) {
+    /// Returns the history, and the writes that the servers have lost.
+    fn judge(&mut self, dir: &Path, starved: usize, leftovers: &Leftovers) -> (History, Vec<String>) {
         let history = History::read(dir).expect("the history can be read");
         let records = self.world.records.lock().clone();
         let findings = check(&history, self.begin);
@@ -285,10 +289,9 @@ impl Run {
         if starved > 0 {
             self.complaints.push(format!("{starved} threads starved"));
         }
-        if history.holds.is_empty() {
-            self.complaints.push("no lock was ever acquired".to_owned());
-        }
-        (history.acquisitions().count(), findings.undone)
+        let missing = history.kinds().into_iter().filter(|(_, count)| *count == 0);
+        self.complaints.extend(missing.map(|(kind, _)| format!("no acquisition of the kind: {kind}")));
+        (history, findings.undone)
     }
 }
 

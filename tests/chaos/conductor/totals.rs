@@ -10,18 +10,20 @@ use std::path::Path;
 pub struct Run {
     pub seconds: u64,
     pub acquisitions: usize,
+    pub by_futures: usize,
+    pub with_kerberos: usize,
     pub faults: usize,
     pub complaints: usize,
 }
 
 /// Adds a run to the file, and returns the sums as a sentence.
 pub fn add(file: &Path, run: Run) -> io::Result<String> {
-    let Run { seconds, acquisitions, faults, complaints } = run;
+    let Run { seconds, acquisitions, by_futures, with_kerberos, faults, complaints } = run;
     let commit = env::var("CHAOS_COMMIT").unwrap_or_else(|_| "unknown".to_owned());
     let mut lines = OpenOptions::new().create(true).append(true).open(file)?;
     writeln!(
         lines,
-        "seconds={seconds} acquisitions={acquisitions} faults={faults} complaints={complaints} commit={commit}"
+        "seconds={seconds} acquisitions={acquisitions} futures={by_futures} kerberos={with_kerberos} faults={faults} complaints={complaints} commit={commit}"
     )?;
     let text = fs::read_to_string(file)?;
     let sum = |key: &str| -> usize {
@@ -29,10 +31,12 @@ pub fn add(file: &Path, run: Run) -> io::Result<String> {
         values.filter(|(name, _)| *name == key).filter_map(|(_, value)| value.parse::<usize>().ok()).sum()
     };
     Ok(format!(
-        "in all: {} runs, {} s, {} acquisitions, {} faults, {} complaints",
+        "in all: {} runs, {} s, {} acquisitions ({} by futures, {} with Kerberos), {} faults, {} complaints",
         text.lines().count(),
         sum("seconds"),
         sum("acquisitions"),
+        sum("futures"),
+        sum("kerberos"),
         sum("faults"),
         sum("complaints")
     ))

@@ -303,6 +303,7 @@ pub fn check_the_checker() {
 
     let wait = |time_limit, outcome| Wait {
         actor: Actor { client: 2, incarnation: 1, thread: 0 },
+        call: "lock".to_owned(),
         lock: 0,
         began: 0,
         ended: 5_000_000_000,

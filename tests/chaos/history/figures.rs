@@ -19,6 +19,9 @@ pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
     let of_client = |client| acquired.iter().filter(|hold| hold.actor.client == client).count();
     let each: Vec<_> = (0..CLIENTS).map(|client| of_client(client).to_string()).collect();
     let _ = writeln!(text, "acquisitions: {} (by client: {})", acquired.len(), each.join(", "));
+    for (kind, count) in history.kinds() {
+        let _ = writeln!(text, "  {kind:37} {count}");
+    }
     let (permits, locks): (Vec<&Hold>, Vec<&Hold>) =
         acquired.iter().copied().partition(|hold| hold.lock == SEMAPHORE);
     let shared = locks.iter().filter(|hold| hold.shares).count();

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use self::sight::Sight;
+use crate::plan::{CALLS, OF_FUTURES, has_tickets};
 
 /// The thread behind a hold or a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,12 +57,24 @@ pub enum HoldEnd {
 #[derive(Clone, Debug)]
 pub struct Wait {
     pub actor: Actor,
+    /// One of the plan's calls.
+    pub call: String,
     pub lock: usize,
     pub began: u64,
     pub ended: u64,
     /// In milliseconds, if the call had a deadline.
     pub time_limit: Option<u64>,
     pub outcome: Outcome,
+}
+
+impl Wait {
+    pub fn is_of_a_future(&self) -> bool {
+        self.call.ends_with(OF_FUTURES)
+    }
+
+    pub fn has_tickets(&self) -> bool {
+        has_tickets(self.actor.client)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -154,6 +167,25 @@ impl History {
         self.holds.iter().filter(|hold| hold.waited_since.is_some())
     }
 
+    /// The number of acquisitions of each kind. A run in which one is missing proves less than it seems to.
+    pub fn kinds(&self) -> Vec<(&'static str, usize)> {
+        let by_call = |call: &'static str| (call, self.acquired(|wait| wait.call == call));
+        let mut kinds: Vec<_> = CALLS.iter().copied().map(by_call).collect();
+        kinds.extend([
+            ("by futures", self.acquired(Wait::is_of_a_future)),
+            ("with Kerberos", self.acquired(Wait::has_tickets)),
+            ("by futures, with Kerberos", self.acquired(|wait| wait.is_of_a_future() && wait.has_tickets())),
+            ("without Kerberos", self.acquired(|wait| !wait.has_tickets())),
+        ]);
+        kinds
+    }
+
+    /// The number of acquisitions of one kind.
+    pub fn acquired(&self, is_of_kind: impl Fn(&Wait) -> bool) -> usize {
+        let acquired = self.waits.iter().filter(|wait| wait.outcome == Outcome::Acquired);
+        acquired.filter(|wait| is_of_kind(wait)).count()
+    }
+
     /// Ordered by the requests of the owners.
     pub fn accesses_of(&self, lock: usize) -> Vec<&Access> {
         let mut accesses: Vec<_> = self.accesses.iter().filter(|access| access.lock == lock).collect();
@@ -217,7 +249,7 @@ impl Reader<'_> {
             "violation" => self.history.violations.push(self.describe(line)),
             "refused" if line.text("believed") == "1" => self.history.believing.push(self.describe(line)),
             "refused" => self.history.late += 1,
-            "connected" | "closed" => self.remark(line.event.to_owned()),
+            "connected" | "authenticated" | "closed" => self.remark(line.event.to_owned()),
             "reported" => self.remark(format!("lost {}", line.text("reason"))),
             "unreachable" | "no-token" | "no-downgrade" | "no-state" => {
                 self.remark(format!("{} {}", line.event, line.text("error")));
@@ -231,8 +263,11 @@ impl Reader<'_> {
             "wait" => {
                 let lock = line.number("lock").unwrap_or_default();
                 let time_limit = line.number("time_limit");
+                let how = line.text("how");
+                let call = how.strip_prefix("try-").unwrap_or(how);
+                let call = call.strip_suffix("-for").unwrap_or(call).to_owned();
                 let (began, ended, outcome) = (line.time, line.time, Outcome::Cut);
-                state.wait = Some(Wait { actor, lock, began, ended, time_limit, outcome });
+                state.wait = Some(Wait { actor, call, lock, began, ended, time_limit, outcome });
             }
             "acquired" => {
                 let lock = line.number("lock").unwrap_or_default();

@@ -78,7 +78,7 @@ struct Picture<'a> {
 
 impl Picture<'_> {
     fn draw(mut self) -> String {
-        let servers = SERVERS * FAULT_ROW + GAP;
+        let servers = (SERVERS + 1) * FAULT_ROW + GAP;
         let client = 2 * FAULT_ROW + THREADS * THREAD_ROW + GAP;
         let height = TOP + servers + CLIENTS * client + 34;
         let bottom = height - 34;
@@ -96,12 +96,14 @@ impl Picture<'_> {
             let concerned = |fault: &&Record| match fault.target {
                 Target::Server(one) => one == server,
                 Target::AllBut(other) => other != server,
-                Target::Client(_) => false,
+                Target::Kdc | Target::Client(_) => false,
             };
             self.fault_row(y, concerned);
             y += FAULT_ROW;
         }
-        y += GAP;
+        self.label(y, FAULT_ROW, "KDC", "#333");
+        self.fault_row(y, |fault| fault.target == Target::Kdc);
+        y += FAULT_ROW + GAP;
         for client in 0..CLIENTS {
             for of_process in [true, false] {
                 let what = if of_process { "process" } else { "network" };
@@ -112,7 +114,7 @@ impl Picture<'_> {
                 y += FAULT_ROW;
             }
             for thread in 0..THREADS {
-                let kind = if thread + 1 == THREADS { "listener" } else { "blocking" };
+                let kind = if thread + 1 == THREADS { "listener" } else { "guards" };
                 self.label(y, THREAD_ROW, &format!("thread {thread}, {kind}"), "#777");
                 self.thread_row(y, client, thread);
                 y += THREAD_ROW;

@@ -10,7 +10,7 @@ use super::World;
 use super::record::{Fault, Record, Target};
 use crate::clock;
 use crate::network::Direction;
-use crate::plan::{LOWERED_TICK, RAISED_TIMEOUT, SESSION_TIMEOUT, TICK};
+use crate::plan::{CLIENTS, LOWERED_TICK, RAISED_TIMEOUT, SESSION_TIMEOUT, TICK, has_tickets};
 use crate::random::Random;
 use crate::support::ensemble::Ensemble;
 
@@ -35,7 +35,7 @@ impl Injection {
         let range = match fault {
             Fault::ServerKilled | Fault::HandoverKilled => 300..3_000,
             Fault::TimeoutRaised | Fault::TickLowered => 1_000..5_000,
-            Fault::ServerStopped | Fault::LinksStalled => 500..7_000,
+            Fault::ServerStopped | Fault::LinksStalled | Fault::KdcStopped => 500..7_000,
             // Shorter than the leader waits for a server: it still passes on what it has not read.
             Fault::ServerLeft => 900..2_300,
             Fault::QuorumStopped => 500..2_500,
@@ -57,10 +57,12 @@ impl Injection {
             let _ = stopped.recv_timeout(time); // nothing is ever sent
         };
         let wait = || pause(self.length);
+        let any_of = |clients: Vec<usize>| clients[self.detail % clients.len()];
         let owner = match self.target {
             Target::Client(client) => client,
+            Target::Kdc => any_of(clients_with_tickets()),
             // Any client: it may be connected to this server.
-            _ => self.detail % world.clients.len(),
+            _ => any_of((0..CLIENTS).collect()),
         };
         if self.fault.wants_an_owner() {
             world.register.prolong(owner, PROLONG_LIMIT);
@@ -77,6 +79,7 @@ impl Injection {
                 wait();
                 others.iter().for_each(|other| world.ensemble.resume(*other));
             }
+            Target::Kdc => self.stop_kdc(world, pause),
             Target::Client(client) => self.inject_into_client(world, client, wait),
         }
         if self.fault.wants_an_owner() {
@@ -126,6 +129,15 @@ impl Injection {
             world.clients.iter().for_each(|client| client.link().cut());
         }
         world.ensemble.resume(server);
+    }
+
+    /// Stops the KDC, and has its clients connect anew with the tickets that they have.
+    fn stop_kdc(&self, world: &World, pause: impl Fn(Duration)) {
+        world.kdc.pause().expect("the KDC is suspended");
+        pause(self.length / 2);
+        clients_with_tickets().iter().for_each(|client| world.clients[*client].link().cut());
+        pause(self.length / 2);
+        world.kdc.resume();
     }
 
     /// Stalls all links of a server to the others, or the one to the next. Later they go on, or die.
@@ -189,6 +201,10 @@ impl Injection {
         }
         link.restore();
     }
+}
+
+fn clients_with_tickets() -> Vec<usize> {
+    (0..CLIENTS).filter(|client| has_tickets(*client)).collect()
 }
 
 /// Restarts a server with another value of a setting.

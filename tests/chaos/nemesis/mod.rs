@@ -22,11 +22,13 @@ use crate::plan::LOCKS;
 use crate::random::Random;
 use crate::register::Register;
 use crate::support::ensemble::Ensemble;
+use crate::support::test_server::TestKdc;
 
 /// The parts that can fail.
 #[derive(Debug)]
 pub struct World {
     pub ensemble: Ensemble,
+    pub kdc: TestKdc,
     pub clients: Vec<Client>,
     pub register: Arc<Register>,
     pub records: Mutex<Vec<Record>>,
@@ -39,15 +41,22 @@ pub struct World {
 #[derive(Debug)]
 struct Busy {
     servers: bool,
+    kdc: bool,
     processes: Vec<bool>,
     links: Vec<bool>,
 }
 
 impl World {
-    pub fn new(ensemble: Ensemble, clients: Vec<Client>, register: Arc<Register>, log: File) -> World {
+    pub fn new(
+        ensemble: Ensemble,
+        kdc: TestKdc,
+        clients: Vec<Client>,
+        register: Arc<Register>,
+        log: File,
+    ) -> World {
         let free = vec![false; clients.len()];
-        let busy = Mutex::new(Busy { servers: false, processes: free.clone(), links: free });
-        World { ensemble, clients, register, records: Mutex::default(), busy, log }
+        let busy = Mutex::new(Busy { servers: false, kdc: false, processes: free.clone(), links: free });
+        World { ensemble, kdc, clients, register, records: Mutex::default(), busy, log }
     }
 
     fn note(&self, record: &Record) {
@@ -61,6 +70,7 @@ impl Busy {
     fn place(&mut self, fault: Fault, target: Target) -> &mut bool {
         match target {
             Target::Server(_) | Target::AllBut(_) => &mut self.servers,
+            Target::Kdc => &mut self.kdc,
             Target::Client(client) if fault.is_of_a_process() => &mut self.processes[client],
             Target::Client(client) => &mut self.links[client],
         }
@@ -140,6 +150,7 @@ impl Nemesis {
             | Fault::ServerLeft
             | Fault::ServerStopped => Target::Server(self.a_server()),
             Fault::QuorumStopped => Target::AllBut(self.random.below(self.world.ensemble.size())),
+            Fault::KdcStopped => Target::Kdc,
             _ => Target::Client(self.a_client()),
         }
     }

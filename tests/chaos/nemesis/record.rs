@@ -13,6 +13,7 @@ pub enum Fault {
     ServerLeft,
     QuorumStopped,
     LinksStalled,
+    KdcStopped,
     ClientKilled,
     ClientStopped,
     ClientStoppedLong,
@@ -27,7 +28,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 19] = [
+    pub const ALL: [Fault; 20] = [
         Fault::ServerKilled,
         Fault::HandoverKilled,
         Fault::TimeoutRaised,
@@ -36,6 +37,7 @@ impl Fault {
         Fault::ServerLeft,
         Fault::QuorumStopped,
         Fault::LinksStalled,
+        Fault::KdcStopped,
         Fault::ClientKilled,
         Fault::ClientStopped,
         Fault::ClientStoppedLong,
@@ -59,6 +61,7 @@ impl Fault {
             Fault::ServerLeft => "server stopped, clients leave and return",
             Fault::QuorumStopped => "two servers stopped: no quorum",
             Fault::LinksStalled => "links between servers stalled",
+            Fault::KdcStopped => "KDC stopped, its clients' connections cut",
             Fault::ClientKilled => "client killed (SIGKILL), restarted",
             Fault::ClientStopped => "client stopped (SIGSTOP)",
             Fault::ClientStoppedLong => "client stopped beyond its session",
@@ -79,7 +82,9 @@ impl Fault {
             Fault::ServerKilled | Fault::HandoverKilled | Fault::ClientKilled => "kill -9",
             Fault::TimeoutRaised => "timeout",
             Fault::TickLowered => "tick",
-            Fault::ServerStopped | Fault::ClientStopped | Fault::ClientStoppedLong => "stop",
+            Fault::ServerStopped | Fault::KdcStopped | Fault::ClientStopped | Fault::ClientStoppedLong => {
+                "stop"
+            }
             Fault::ServerLeft => "leave",
             Fault::QuorumStopped => "no quorum",
             Fault::LinksStalled => "stall",
@@ -118,6 +123,7 @@ impl Fault {
             Fault::ServerStopped
                 | Fault::HandoverKilled
                 | Fault::LinksStalled
+                | Fault::KdcStopped
                 | Fault::ClientKilled
                 | Fault::ClientStoppedLong
                 | Fault::PartitionLong
@@ -147,6 +153,7 @@ pub enum Target {
     Server(usize),
     /// All servers except this one.
     AllBut(usize),
+    Kdc,
     Client(usize),
 }
 
@@ -155,6 +162,7 @@ impl fmt::Display for Target {
         match self {
             Target::Server(server) => write!(f, "server-{server}"),
             Target::AllBut(server) => write!(f, "all-but-server-{server}"),
+            Target::Kdc => write!(f, "kdc"),
             Target::Client(client) => write!(f, "client-{client}"),
         }
     }

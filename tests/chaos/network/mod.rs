@@ -1,23 +1,29 @@
-//! The network between a client and the servers: a relay for each server and, where the machine
+//! The network between a client, the servers and the KDC: a relay for each server and, where the machine
 //! permits it, a network namespace for each client. Packets between a namespace and the machine can
 //! be dropped.
 
 mod gate;
 mod namespaces;
+mod tickets;
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use self::gate::Gate;
 pub use self::namespaces::{Direction, Namespaces};
+use self::tickets::Tickets;
+use crate::plan::has_tickets;
 use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
+use crate::support::test_server::TestKdc;
 
-/// A client's paths to the servers.
+/// A client's paths to the servers, and to the KDC if it needs tickets.
 #[derive(Debug)]
 pub struct Link {
     client: usize,
     ways: Vec<Way>,
+    tickets: Option<Tickets>,
     namespaces: Option<Arc<Namespaces>>,
 }
 
@@ -30,13 +36,21 @@ struct Way {
 }
 
 impl Link {
-    pub fn new(client: usize, ensemble: &Ensemble, namespaces: Option<Arc<Namespaces>>) -> Link {
+    pub fn new(
+        client: usize,
+        ensemble: &Ensemble,
+        kdc: &TestKdc,
+        namespaces: Option<Arc<Namespaces>>,
+        scratch: &Path,
+    ) -> Link {
         let outside: Option<IpAddr> = namespaces.as_ref().map(|all| all.outside_of(client));
         let ways = (0..ensemble.size()).map(|server| {
             let relay = Relay::to(ensemble.connect_string_of(server));
             Way { gate: outside.map(|address| Gate::open(address, relay.port())), relay }
         });
-        Link { client, ways: ways.collect(), namespaces }
+        let ways = ways.collect();
+        let tickets = has_tickets(client).then(|| Tickets::new(client, kdc, outside, scratch));
+        Link { client, ways, tickets, namespaces }
     }
 
     /// The client's connect string.
@@ -46,10 +60,14 @@ impl Link {
         self.ways.iter().map(address).collect::<Vec<_>>().join(",")
     }
 
-    /// The command that runs a program in the client's namespace.
+    /// The command that runs a program in the client's namespace, with what it needs to get tickets.
     pub fn command(&self) -> Vec<String> {
-        let Some(namespaces) = &self.namespaces else { return Vec::new() };
-        ["ip", "netns", "exec", namespaces.name_of(self.client)].map(str::to_owned).into()
+        let mut command = Vec::new();
+        if let Some(namespaces) = &self.namespaces {
+            command.extend(["ip", "netns", "exec", namespaces.name_of(self.client)].map(str::to_owned));
+        }
+        command.extend(self.tickets.iter().flat_map(Tickets::command));
+        command
     }
 
     /// Drops packets. Without a namespace the relays hold the bytes back: all of them, or only

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::endpoint::{Contact, Endpoint};
 use super::faults;
+use super::sasl::Tickets;
 use super::session::{Ticketed, Wired};
 use crate::LockError;
 use crate::client::{
@@ -41,11 +42,12 @@ impl SimulatedConnection {
             let mut state = world.state();
             let requested = state.clients[number].session_timeout;
             let authenticates = state.random.one_in(3);
+            let tickets = (world.profile.sasl && !state.random.one_in(3)).then_some(Tickets::AtHand);
             let credential = Credential { scheme: "digest".to_owned(), auth: b"user:password".to_vec() };
             let config = Config {
                 session_timeout: requested,
                 credentials: if authenticates { vec![credential] } else { Vec::new() },
-                sasl: false,
+                sasl: tickets.is_some(),
                 max_frame: DEFAULT_MAX_FRAME,
                 barrier_paths: [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH],
                 seed: state.random.next(),
@@ -55,7 +57,7 @@ impl SimulatedConnection {
                 None => state.ensemble.well_servers(),
             };
             let endpoint = Endpoint::new(Machine::new(config, now), servers, Granted::new(requested), now);
-            let mut wired = Wired::new(endpoint, requested, authenticates, now);
+            let mut wired = Wired::new(endpoint, requested, tickets, authenticates, now);
             // The process may be suspended already.
             wired.disturb(state.clients[number].paused_until);
             state.clients[number].wire = Some(wired);

@@ -38,7 +38,7 @@ pub(in crate::tests::simulation) struct Endpoint {
     servers: Vec<usize>,
     /// The position of the next one, unless a lap is to begin.
     next: usize,
-    /// A server has taken the session up since the last attempt, which ends the lap unless it refuses the client.
+    /// A server has served the session since the last attempt, which ends the lap unless it refuses the client.
     was_served: bool,
     /// Those that were asked in this lap, and in the former ones if this client was refused there.
     asked: BTreeSet<usize>,
@@ -120,6 +120,7 @@ impl Endpoint {
             if matches!(action, Action::Open | Action::Drop | Action::Ended) {
                 self.leave_transport();
             }
+            self.was_served |= matches!(action, Action::Event(Event::Connected { .. }));
             self.actions.push_back((self.link_number, action));
         }
         self.flush();
@@ -181,6 +182,11 @@ impl Endpoint {
     pub(super) fn has_asked_all(&self) -> bool {
         let has_slept = self.actions.iter().any(|(_, action)| matches!(action, Action::Open));
         has_slept || self.servers.iter().all(|server| self.asked.contains(server))
+    }
+
+    /// Returns whether servers have refused the client by SASL once for each of them, without a success between.
+    pub(super) fn is_refused_by_sasl(&self) -> bool {
+        self.ledger.refusals >= self.servers.len()
     }
 
     // ---- steps
@@ -253,7 +259,6 @@ impl Endpoint {
             events += usize::from(matches!(meaning, Meaning::Event { .. }));
             must_leave |= self.ledger.take_up(meaning);
             if begins {
-                self.was_served = true;
                 transport.peer.at_greeting = Some(self.ledger.clone());
             }
         }

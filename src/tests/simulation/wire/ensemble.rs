@@ -32,6 +32,12 @@ pub(super) enum Mode {
     PingsOnly,
     /// It takes sessions up, and demands an authentication of another kind with the first request.
     Demanding,
+    /// It refuses clients that authenticate by SASL.
+    Refusing,
+    /// It does not use SASL.
+    WithoutSasl,
+    /// It leaves the exchange by SASL in its midst.
+    Mute,
 }
 
 pub(super) struct Server {

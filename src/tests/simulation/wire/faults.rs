@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::endpoint::Endpoint;
 use super::ensemble::Mode;
+use super::sasl::Tickets;
 use super::server::Front;
 use super::stream::Transport;
 use crate::tests::simulation::profile::Faults;
@@ -26,11 +27,12 @@ enum Fault {
     ChangeLeader,
     Break(Mode),
     Recover,
+    ChangeTickets,
 }
 
 /// Injects a fault at a client's connection, or at a server.
 pub(in crate::tests::simulation) fn inject(world: &World) {
-    let possible = possible(world.profile.faults);
+    let possible = possible(world.profile.faults, world.profile.sasl);
     if possible.is_empty() {
         return;
     }
@@ -51,10 +53,14 @@ pub(in crate::tests::simulation) fn inject(world: &World) {
         Fault::ChangeLeader => crate::tests::simulation::faults::change_leader_at_any_time(world),
         Fault::Break(mode) => break_server(world, server, mode),
         Fault::Recover => recover(world, server),
+        Fault::ChangeTickets => {
+            let tickets = world.state().random.of(&[Tickets::AtHand, Tickets::Awaited, Tickets::Missing]);
+            set_tickets(world, client, tickets);
+        }
     }
 }
 
-fn possible(faults: Faults) -> Vec<Fault> {
+fn possible(faults: Faults, sasl: bool) -> Vec<Fault> {
     let mut possible = Vec::new();
     if faults.disconnects {
         possible.extend([Fault::Cut, Fault::Cut, Fault::Break(Mode::Down), Fault::Break(Mode::Electing)]);
@@ -80,6 +86,10 @@ fn possible(faults: Faults) -> Vec<Fault> {
         possible.extend([Fault::Garbage, Fault::Break(Mode::Garbled), Fault::Break(Mode::ReadOnly)]);
         possible.push(Fault::Break(Mode::Demanding));
         possible.extend([Fault::Break(Mode::Lagging), Fault::Break(Mode::Lagging), Fault::Cut]);
+    }
+    if sasl {
+        possible.extend([Mode::Refusing, Mode::WithoutSasl, Mode::Mute].map(Fault::Break));
+        possible.extend([Fault::ChangeTickets, Fault::ChangeTickets, Fault::Cut]);
     }
     let breaking = possible.iter().filter(|fault| matches!(fault, Fault::Break(_))).count();
     possible.extend(std::iter::repeat_n(Fault::Recover, 2 * breaking));
@@ -144,6 +154,19 @@ fn slow_down(world: &World, number: usize) {
     world.note(format!("the network of client {number} is slow"));
 }
 
+/// Decides whether a client gets tickets, if it needs any.
+fn set_tickets(world: &World, number: usize, tickets: Tickets) {
+    let now = world.now();
+    let mut state = world.state();
+    let Some(wired) = state.clients[number].wire.as_mut().filter(|wired| wired.tickets.is_some()) else {
+        return;
+    };
+    wired.tickets = Some(tickets);
+    wired.disturb(now);
+    drop(state);
+    world.note(format!("the tickets of client {number} are {tickets:?}"));
+}
+
 fn send_to(world: &World, client: usize, send: impl FnOnce(&mut Front<'_>)) {
     world.with_endpoint(client, |endpoint| {
         world.serve_on(client, endpoint, |front| {
@@ -182,9 +205,14 @@ fn break_server(world: &World, server: usize, mode: Mode) {
     world.note(format!("server {server} is {mode:?}"));
     match mode {
         // An operator has started it again with another configuration.
-        Mode::Down | Mode::Electing | Mode::ReadOnly | Mode::Demanding => lose_server(world, server),
+        Mode::Down
+        | Mode::Electing
+        | Mode::ReadOnly
+        | Mode::Demanding
+        | Mode::Refusing
+        | Mode::WithoutSasl => lose_server(world, server),
         Mode::Lagging | Mode::Deposed => send_all_events(world, server),
-        Mode::Serving | Mode::Silent | Mode::Unreachable | Mode::Garbled | Mode::PingsOnly => {}
+        Mode::Serving | Mode::Silent | Mode::Unreachable | Mode::Garbled | Mode::PingsOnly | Mode::Mute => {}
     }
     let view = matches!(mode, Mode::Lagging | Mode::Deposed).then(|| Arc::new(world.zookeeper.view()));
     let mut state = world.state();
@@ -353,6 +381,7 @@ pub(in crate::tests::simulation) fn stop(world: &World) {
     };
     for client in 0..clients {
         end_partition(world, client);
+        set_tickets(world, client, Tickets::AtHand);
         if !world.profile.is_calm() && world.state().random.one_in(2) {
             change_transport(world, client, "is disconnected", Transport::cut);
         }
@@ -368,6 +397,35 @@ pub(in crate::tests::simulation) fn stop(world: &World) {
     for server in 0..servers {
         recover(world, server);
     }
+}
+
+/// In some runs no server lets any client in that authenticates by SASL, from now on. Returns their znodes then.
+pub(in crate::tests::simulation) fn lock_out(world: &World) -> Option<Vec<String>> {
+    if !world.profile.sasl || world.profile.is_calm() || world.state().random.one_in(2) {
+        return None;
+    }
+    let (mode, tickets) = world.state().random.of(&[
+        (Mode::Serving, Tickets::Missing),
+        (Mode::Serving, Tickets::Awaited),
+        (Mode::Refusing, Tickets::AtHand),
+        (Mode::WithoutSasl, Tickets::AtHand),
+        (Mode::Mute, Tickets::AtHand),
+    ]);
+    world.note(format!("all servers are {mode:?}, and all tickets {tickets:?}"));
+    end_all_connections(world);
+    let clients = world.state().clients.len();
+    (0..clients).for_each(|client| set_tickets(world, client, tickets));
+    let mut state = world.state();
+    for server in &mut state.ensemble.servers {
+        (server.mode, server.well_since) = (mode, None);
+    }
+    let uses_sasl = |client: &&ClientState| client.wire.as_ref().is_some_and(|wired| wired.tickets.is_some());
+    let locked_out = state.clients.iter().filter(uses_sasl).map(|client| client.simulated.session_id());
+    let locked_out: Vec<i64> = locked_out.collect();
+    drop(state);
+    let ephemerals = world.zookeeper.ephemerals().into_iter();
+    let of_them = ephemerals.filter(|(session, _)| locked_out.contains(session));
+    Some(of_them.map(|(_, path)| path).collect())
 }
 
 /// The clients that no server serves, and that wait for one.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::ensemble::Mode;
 use super::leader::{Proposal, note_result};
 use super::ledger::{Ledger, Meaning, Table, Watched};
+use super::sasl::Identity;
 use super::stream::Transport;
 use crate::client::{Call, Reply};
 use crate::error::{ZkError, ZkResult};
@@ -44,6 +45,7 @@ pub(super) struct Peer {
     pub(super) at_greeting: Option<Ledger>,
     pub(super) session: i64,
     /// What the client has sent since, before its first request.
+    pub(super) identity: Identity,
     is_authenticated: bool,
     watched: Watched,
     has_begun: bool,
@@ -69,6 +71,7 @@ impl Peer {
             meanings: VecDeque::new(),
             at_greeting: None,
             session: 0,
+            identity: Identity::Unknown,
             is_authenticated: false,
             watched: Watched::default(),
             has_begun: false,
@@ -110,7 +113,7 @@ pub(super) struct Front<'a> {
 }
 
 impl Front<'_> {
-    fn mode(&self) -> Mode {
+    pub(super) fn mode(&self) -> Mode {
         self.world.state().ensemble.servers[self.transport.server].mode
     }
 
@@ -122,7 +125,7 @@ impl Front<'_> {
         self.view().map_or_else(|| self.world.zookeeper.last_zxid(), |view| view.last_zxid())
     }
 
-    fn fail(&self, what: &str) {
+    pub(super) fn fail(&self, what: &str) {
         self.world.fail(format!("client {} {what}", self.client));
     }
 
@@ -131,7 +134,7 @@ impl Front<'_> {
         self.transport.end_down();
     }
 
-    fn send(&mut self, frame: &[u8], meaning: Option<Meaning>) {
+    pub(super) fn send(&mut self, frame: &[u8], meaning: Option<Meaning>) {
         let Transport { down, peer, .. } = &mut *self.transport;
         if peer.is_mute {
             return;
@@ -291,6 +294,13 @@ impl Front<'_> {
         if self.is_left_without_a_reply(&request) {
             return;
         }
+        if let Request::Control(Control::Sasl { token }) = &request {
+            return self.take_token(xid, token);
+        }
+        let must = self.world.state().clients[self.client].wired().tickets.is_some();
+        if must && self.transport.peer.identity != Identity::Proven {
+            return self.fail("sends a request before it has authenticated by SASL");
+        }
         if self.mode() == Mode::Demanding && !matches!(request, Request::Control(Control::Auth { .. })) {
             return self.demand_authentication(xid);
         }
@@ -322,7 +332,7 @@ impl Front<'_> {
         }
         self.touch();
         match control {
-            // No client of the simulation uses SASL.
+            // Tokens come before.
             Control::Auth { .. } | Control::Barrier { .. } | Control::Sasl { .. } => {}
             Control::SetWatches { relative_zxid, data, exist, child } => {
                 self.set_watches(connection, xid, *relative_zxid, [data, exist, child]);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Endpoint;
 use super::endpoint::Contact;
+use super::sasl::Tickets;
 use super::stream::Transport;
 use crate::client::Reply;
 use crate::error::ZkResult;
@@ -19,6 +20,8 @@ use zookeeper_connection::machine::SessionLoss;
 pub(in crate::tests::simulation) struct Wired {
     /// Taken out while one of its steps is taken.
     pub(super) endpoint: Option<Box<Endpoint>>,
+    /// Whether it gets tickets, if it authenticates by SASL.
+    pub(super) tickets: Option<Tickets>,
     /// Whether it presents credentials.
     pub(super) authenticates: bool,
     was_opened: bool,
@@ -77,9 +80,16 @@ impl Drop for Ticket {
 }
 
 impl Wired {
-    pub(super) fn new(endpoint: Endpoint, timeout: Duration, authenticates: bool, now: Moment) -> Wired {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        timeout: Duration,
+        tickets: Option<Tickets>,
+        authenticates: bool,
+        now: Moment,
+    ) -> Wired {
         Wired {
             endpoint: Some(Box::new(endpoint)),
+            tickets,
             authenticates,
             was_opened: false,
             owner: None,
@@ -230,6 +240,7 @@ impl World {
         let is_hindered = is_stalled || is_paused || client.link.partitioned || client.link.slow_until > now;
         // The simulation has made sessions that no server has opened yet.
         let Some(wired) = client.wire.as_ref().filter(|wired| wired.was_opened) else { return };
+        let is_hindered = is_hindered || wired.tickets.is_some_and(|tickets| tickets != Tickets::AtHand);
         let (since, clear_since) = (wired.last_touch, wired.clear_since);
         let Some(endpoint) = client.endpoint() else { return };
         let is_over = matches!(endpoint.contact, Contact::Lost | Contact::Closed) || endpoint.has_ended;
@@ -255,8 +266,13 @@ impl World {
             let mut state = self.state();
             let Some(endpoint) = state.clients[number].endpoint() else { return };
             let Some(loss) = endpoint.reported_loss() else { return };
-            let (session, has_asked_all) = (endpoint.ledger.session, endpoint.has_asked_all());
-            if loss == SessionLoss::AuthenticationRequired && has_asked_all {
+            let session = endpoint.ledger.session;
+            let is_refused = match loss {
+                SessionLoss::AuthenticationRequired => endpoint.has_asked_all(),
+                SessionLoss::SaslRefused => endpoint.is_refused_by_sasl(),
+                _ => false,
+            };
+            if is_refused {
                 state.given_up.insert(session);
                 return;
             }
