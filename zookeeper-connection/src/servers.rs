@@ -169,27 +169,34 @@ impl Servers {
         Some(Lookup { server, host: host.host.clone(), port: host.port })
     }
 
-    /// Takes the answer of the name service. After an error the former addresses remain.
-    pub(super) fn resolved(&mut self, server: usize, answer: io::Result<Vec<SocketAddr>>) {
-        let Some(host) = self.hosts.get_mut(server) else { return };
+    /// Takes the answer of the name service. After an error the former addresses remain. Returns whether the
+    /// addresses have changed.
+    pub(super) fn resolved(&mut self, server: usize, answer: io::Result<Vec<SocketAddr>>) -> bool {
+        let Some(host) = self.hosts.get_mut(server) else { return false };
         host.lookup = Resolving::Later;
         let mut addresses = match answer {
             Ok(addresses) if addresses.is_empty() => {
-                return host.fail("the name has no address".to_owned());
+                host.fail("the name has no address".to_owned());
+                return false;
             }
             Ok(addresses) => addresses,
-            Err(error) => return host.fail(error.to_string()),
+            Err(error) => {
+                host.fail(error.to_string());
+                return false;
+            }
         };
         addresses.sort_unstable();
         addresses.dedup();
         let former = std::mem::replace(&mut host.addresses, addresses);
+        let has_changed = host.addresses != former;
         let added = host.addresses.iter().filter(|address| !former.contains(address));
-        let Some(lap) = self.lap.as_mut().filter(|lap| !lap.is_gathering) else { return };
+        let Some(lap) = self.lap.as_mut().filter(|lap| !lap.is_gathering) else { return has_changed };
         lap.left.retain(|target| target.server != server || host.addresses.contains(&target.address));
         for address in added {
             let position = self.random.usize(..=lap.left.len());
             lap.left.insert(position, Destination { server, address: *address });
         }
+        has_changed
     }
 
     /// Records why an attempt failed, or why a connection was lost.
@@ -463,13 +470,16 @@ mod tests {
         let mut servers = servers(&["zk:2181"], 1);
         servers.next(at(0));
         lookups(&mut servers);
-        servers.resolved(0, Ok(vec![address(1), address(2), address(1)]));
+        assert!(servers.misses_addresses());
+        assert!(servers.resolved(0, Ok(vec![address(1), address(2), address(1)])));
+        assert!(!servers.resolved(0, Ok(vec![address(2), address(1)])), "they are the same");
+        assert!(!servers.misses_addresses());
         assert_eq!(servers.address_count(), 2);
         let first = [tried(servers.next(at(0))), tried(servers.next(at(0)))];
         assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
         let second = tried(servers.next(at(0)));
         lookups(&mut servers);
-        servers.resolved(0, Ok(vec![second, address(3)]));
+        assert!(servers.resolved(0, Ok(vec![second, address(3)])), "as many, but others");
         assert_eq!(tried(servers.next(at(0))), address(3));
         assert_eq!(servers.address_count(), 2);
     }

@@ -318,8 +318,9 @@ impl Io {
 
     /// Takes the answer of the name service.
     pub(super) fn resolved(&mut self, server: usize, answer: io::Result<Vec<std::net::SocketAddr>>) {
-        self.servers.resolved(server, answer);
-        self.count_addresses();
+        if self.servers.resolved(server, answer) {
+            self.count_addresses();
+        }
         if self.waits_for_name.is_some() {
             self.open_again();
         } else if self.is_opening() && self.opens_another.is_none() {
@@ -327,11 +328,10 @@ impl Io {
         }
     }
 
-    /// The machine makes a pause after as many attempts as there are addresses.
+    /// The machine makes a pause after as many attempts as there are addresses, and counts refusals anew.
     fn count_addresses(&mut self) {
         if let Some(machine) = &mut self.machine {
-            machine.set_addresses(self.servers.address_count());
-            machine.set_misses_addresses(self.servers.misses_addresses());
+            machine.set_addresses(self.servers.address_count(), !self.servers.misses_addresses());
         }
     }
 

@@ -15,9 +15,9 @@ use crate::session::Core;
 /// The maximum wait without faults: covers all attempts to join and the end of a session.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// After so many session timeouts, nothing is left of a client that cannot authenticate: its lease ends, then its
-/// attempts to close the session, which renew it, then the session.
-const LOCKED_OUT: u32 = 4;
+/// After so many session timeouts, nothing is left of a client that cannot authenticate: its lease ends, then an attempt to
+/// close the session, which renews it, then the session.
+const LOCKED_OUT: u32 = 3;
 
 /// How soon an owner with contact must notice what another client did to its znode.
 const NOTIFIED_WITHIN: Duration = Duration::from_millis(1100);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::authentication::Stage;
 use super::{Action, Event, Identity, Machine, Phase, Serving, SessionLoss};
 use crate::Granted;
 use crate::codec::{ConnectAnswer, ConnectRequest, ConnectResponse, Frames, decode_connect_answer};
@@ -119,6 +120,8 @@ impl<C> Machine<C> {
             Phase::Serving(serving) => self.pacing.connection_lost(now.since(serving.since), now),
         };
         let was_serving = matches!(self.phase, Phase::Serving(_));
+        let was_in_sasl =
+            matches!(self.phase, Phase::Authenticating { stage: Stage::Token { .. } | Stage::Response, .. });
         self.outgoing.clear();
         self.phase = Phase::Pausing { until: next };
         if was_serving {
@@ -130,7 +133,8 @@ impl<C> Machine<C> {
         if let Some(loss) = self.count_refusal(now) {
             return self.lose_session(loss);
         }
-        if self.closing_until.is_some() && self.identity.id == 0 {
+        // The next attempt would renew a session that this one has not closed.
+        if self.closing_until.is_some() && (was_in_sasl || self.identity.id == 0) {
             return self.end();
         }
         if next <= now {

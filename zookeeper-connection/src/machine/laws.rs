@@ -127,7 +127,7 @@ impl Run {
             max_outgoing: OWN_FRAMES,
             uses_sasl,
         };
-        run.machine.set_addresses(2);
+        run.machine.set_addresses(2, true);
         run.carry_out(0);
         run
     }

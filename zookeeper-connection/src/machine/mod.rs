@@ -27,7 +27,8 @@
 //!   session uses `create` from the next connection on.
 //! - A session whose credentials are refused is lost, and closed on the next connection.
 //! - With SASL, nothing but its tokens is sent before the exchange is complete. A server that ends the exchange
-//!   without a proof is left: the session never goes on without its identity.
+//!   without a proof is left: the session never goes on without its identity. A session that is being closed ends with an
+//!   exchange that is not completed, because another attempt would renew it.
 //! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
 //!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
 //!   attempt has ended so, or after a session timeout in which some have and none has answered a request. It is not
@@ -362,14 +363,14 @@ impl<C> Machine<C> {
         }
     }
 
-    /// The number of addresses to which [`Action::Open`] leads, one after the other.
-    pub fn set_addresses(&mut self, count: usize) {
+    /// The addresses to which [`Action::Open`] leads, one after the other, have changed: now there are so many.
+    /// `are_all` if each server of the list has one.
+    pub fn set_addresses(&mut self, count: usize, are_all: bool) {
         self.pacing.set_addresses(count);
-    }
-
-    /// States whether there are servers besides, to which [`Action::Open`] does not lead yet.
-    pub fn set_misses_addresses(&mut self, misses_addresses: bool) {
-        self.misses_addresses = misses_addresses;
+        self.misses_addresses = !are_all;
+        if let Some(refusal) = &mut self.refusal {
+            refusal.in_a_row = 0;
+        }
     }
 
     /// The transport to another address is being opened beside those that [`Action::Open`] has led to so

@@ -40,8 +40,9 @@ pub(in crate::tests::simulation) struct Endpoint {
     next: usize,
     /// A server has served the session since the last attempt, which ends the lap unless it refuses the client.
     was_served: bool,
-    /// Those that were asked in this lap, and in the former ones if this client was refused there.
-    asked: BTreeSet<usize>,
+    /// Those that have refused the client since one has answered a request, and since when.
+    refusing: BTreeSet<usize>,
+    refused_since: Option<Moment>,
     /// The server of the next attempt, whatever its turn.
     pub(super) next_server: Option<usize>,
     pub(super) contact: Contact,
@@ -77,7 +78,8 @@ impl Endpoint {
             late: Vec::new(),
             next: 0,
             was_served: false,
-            asked: BTreeSet::new(),
+            refusing: BTreeSet::new(),
+            refused_since: None,
             next_server: None,
             contact: Contact::Disconnected,
             has_ended: false,
@@ -87,15 +89,13 @@ impl Endpoint {
             last_step: now,
             servers,
         };
-        endpoint.machine.set_addresses(endpoint.servers.len());
+        endpoint.machine.set_addresses(endpoint.servers.len(), true);
         endpoint.settle();
         endpoint
     }
 
     pub(super) fn set_servers(&mut self, servers: Vec<usize>) {
-        self.machine.set_addresses(servers.len());
-        // The machine goes on to count the attempts of the present lap.
-        self.asked.extend(&servers);
+        self.machine.set_addresses(servers.len(), true);
         (self.servers, self.next) = (servers, 0);
     }
 
@@ -177,16 +177,11 @@ impl Endpoint {
         })
     }
 
-    /// Returns whether each server was asked since one has served the session. An attempt that the process has
-    /// slept through counts for the machine; nobody knows which server it was for.
-    pub(super) fn has_asked_all(&self) -> bool {
-        let has_slept = self.actions.iter().any(|(_, action)| matches!(action, Action::Open));
-        has_slept || self.servers.iter().all(|server| self.asked.contains(server))
-    }
-
-    /// Returns whether servers have refused the client by SASL once for each of them, without a success between.
-    pub(super) fn is_refused_by_sasl(&self) -> bool {
-        self.ledger.refusals >= self.servers.len()
+    /// Returns whether all servers have refused the client since one has answered a request, or some have for as long as
+    /// the session timeout.
+    pub(super) fn may_give_up(&self, now: Moment) -> bool {
+        self.servers.iter().all(|server| self.refusing.contains(server))
+            || self.refused_since.is_some_and(|since| now.since(since) >= self.ledger.granted)
     }
 
     // ---- steps
@@ -194,7 +189,6 @@ impl Endpoint {
     /// Begins to open a transport to the next server.
     pub(super) fn begin_to_open(&mut self, number: u64, peer: i64, random: &mut Random) {
         if number != self.link_number {
-            self.asked.extend(&self.servers);
             return;
         }
         let is_refused = self.machine.is_refused();
@@ -207,9 +201,6 @@ impl Endpoint {
             for last in (1..self.servers.len()).rev() {
                 self.servers.swap(last, random.index(last + 1));
             }
-            if !is_refused {
-                self.asked.clear();
-            }
         }
         let server = match self.next_server.take().filter(|_| !is_refused) {
             Some(server) => server,
@@ -218,7 +209,6 @@ impl Endpoint {
                 self.servers[position]
             }
         };
-        self.asked.insert(server);
         self.transport = Some(Transport::new(server, Peer::new(peer)));
     }
 
@@ -255,6 +245,10 @@ impl Endpoint {
         // What comes behind garbage in the same segment goes with the connection.
         while !must_leave {
             let Some(meaning) = transport.peer.next_meaning(transport.received) else { break };
+            if matches!(meaning, Meaning::Refusal) {
+                self.refusing.insert(transport.server);
+                self.refused_since.get_or_insert(now);
+            }
             let begins = matches!(meaning, Meaning::Served { .. });
             events += usize::from(matches!(meaning, Meaning::Event { .. }));
             must_leave |= self.ledger.take_up(meaning);
@@ -264,6 +258,10 @@ impl Endpoint {
         }
         let (number, reported) = (self.link_number, self.reported_changes());
         self.machine.received(now, &segment);
+        if !self.machine.is_refused() {
+            self.refusing.clear();
+            self.refused_since = None;
+        }
         self.settle();
         let stays = self.transport.is_some() && number == self.link_number;
         if must_leave && stays {

@@ -61,8 +61,6 @@ pub(super) struct Ledger {
     /// The highest transaction of such a reply, or of an event.
     pub(super) seen_zxid: i64,
     pub(super) watched: Watched,
-    /// The refusals by SASL since an exchange was last complete.
-    pub(super) refusals: usize,
 }
 
 /// What a frame of a server means for the client.
@@ -81,11 +79,9 @@ pub(super) enum Meaning {
         zxid: i64,
         fired: Fired,
     },
-    /// A token of SASL, perhaps the end of the exchange.
-    Token {
-        completes: bool,
-    },
-    /// The server refuses the client by SASL.
+    /// A token of SASL, or the end of the exchange.
+    Token,
+    /// The server refuses the client, by SASL or for want of an authentication.
     Refusal,
     /// The client must leave this connection.
     Garbage,
@@ -110,12 +106,8 @@ impl Ledger {
                 self.seen_zxid = self.seen_zxid.max(zxid);
                 self.watched.fire(&fired);
             }
-            Meaning::Token { completes } => self.refusals *= usize::from(!completes),
-            Meaning::Refusal => {
-                self.refusals += 1;
-                return true;
-            }
-            Meaning::Garbage => return true,
+            Meaning::Token => {}
+            Meaning::Refusal | Meaning::Garbage => return true,
         }
         false
     }

@@ -56,7 +56,7 @@ impl Front<'_> {
             _ => {}
         }
         self.transport.peer.identity = next;
-        self.send_token(xid, answer, Meaning::Token { completes: answer.is_none() });
+        self.send_token(xid, answer, Meaning::Token);
     }
 
     fn refuse(&mut self, xid: i32) {

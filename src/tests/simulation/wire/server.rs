@@ -385,7 +385,7 @@ impl Front<'_> {
         self.world.note(format!("server {} refuses client {}", self.transport.server, self.client));
         let mut frame = Vec::new();
         ReplyHeader { xid, zxid: 0, error: AUTHENTICATION_REQUIRED }.encode(&mut frame);
-        self.send(&frame, Some(Meaning::Garbage));
+        self.send(&frame, Some(Meaning::Refusal));
         self.close();
     }
 

@@ -260,16 +260,16 @@ impl World {
         }
     }
 
-    /// No client gives up a session that lives, unless it has asked each server, and some have refused it.
+    /// No client gives up a session that lives, unless all servers have refused it, or some for a session timeout.
     pub(super) fn check_losses(&self, number: usize) {
+        let now = self.now();
         let session = {
             let mut state = self.state();
             let Some(endpoint) = state.clients[number].endpoint() else { return };
             let Some(loss) = endpoint.reported_loss() else { return };
             let session = endpoint.ledger.session;
             let is_refused = match loss {
-                SessionLoss::AuthenticationRequired => endpoint.has_asked_all(),
-                SessionLoss::SaslRefused => endpoint.is_refused_by_sasl(),
+                SessionLoss::AuthenticationRequired | SessionLoss::SaslRefused => endpoint.may_give_up(now),
                 _ => false,
             };
             if is_refused {

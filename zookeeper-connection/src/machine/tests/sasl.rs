@@ -11,7 +11,7 @@ const AUTH_FAILED: i32 = -115;
 /// A machine with a first token and so many credentials, whose server has accepted the session and received the token.
 fn begun(count: usize) -> Scripted {
     let mut scripted = Scripted::new(Config { sasl: true, credentials: credentials(count), ..config() });
-    scripted.machine.set_addresses(2);
+    scripted.machine.set_addresses(2, true);
     scripted.actions();
     begin(&mut scripted);
     scripted
@@ -140,7 +140,7 @@ fn server_that_sends_a_token_after_the_end_is_left() {
 #[test]
 fn transport_without_a_first_token_is_left() {
     let mut scripted = Scripted::new(Config { sasl: true, ..config() });
-    scripted.machine.set_addresses(2);
+    scripted.machine.set_addresses(2, true);
     scripted.machine.set_first_token(b"of another transport".to_vec());
     scripted.actions();
     scripted.machine.failed(scripted.now);
@@ -184,7 +184,7 @@ fn session_that_all_servers_refuse_by_sasl_is_lost_and_not_presented_again() {
 #[test]
 fn server_that_has_not_proved_itself_counts_as_one_that_refuses() {
     let mut scripted = begun(0);
-    scripted.machine.set_addresses(1);
+    scripted.machine.set_addresses(1, true);
     round(&mut scripted, SaslStep::Refused("wrong proof".to_owned()));
     assert_eq!(scripted.machine.take_failure().unwrap(), "wrong proof");
     assert!(scripted.machine.outgoing().is_empty(), "nothing is sent without the client's identity");
@@ -207,8 +207,9 @@ fn only_refusals_one_after_the_other_end_a_session_before_its_time() {
         scripted.actions();
         round(scripted, step);
     }
-    let others: [fn(&mut Scripted); 4] = [
+    let others: [fn(&mut Scripted); 5] = [
         |scripted| scripted.machine.failed(scripted.now),
+        |scripted| scripted.machine.set_addresses(2, true),
         |scripted| scripted.machine.opening_another(scripted.now),
         |scripted| begin_and_respond(scripted, SaslStep::Failed("no answer".to_owned())),
         |scripted| {
@@ -354,6 +355,23 @@ fn closing_session_authenticates_and_is_closed() {
 
 /// Another attempt would renew it.
 #[test]
+fn closing_session_ends_with_an_exchange_that_is_not_completed() {
+    for ends in [
+        |scripted: &mut Scripted| scripted.run_to_deadline(),
+        |scripted: &mut Scripted| {
+            scripted.machine.failed(scripted.now);
+        },
+    ] {
+        let mut scripted = begun(0);
+        scripted.machine.close(scripted.now);
+        assert!(scripted.actions().is_empty());
+        ends(&mut scripted);
+        assert!(matches!(scripted.actions().last(), Some(Action::Ended)));
+    }
+}
+
+/// Another attempt would renew it.
+#[test]
 fn closing_session_that_a_server_refuses_ends_without_an_event() {
     for error in [AUTH_FAILED, AUTHENTICATION_REQUIRED] {
         let mut scripted = begun(0);
@@ -385,7 +403,7 @@ fn session_whose_credentials_are_refused_after_the_exchange_is_closed_with_anoth
 #[test]
 fn authenticated_session_whose_requests_are_refused_is_lost() {
     let mut scripted = begun(0);
-    scripted.machine.set_addresses(1);
+    scripted.machine.set_addresses(1, true);
     round(&mut scripted, SaslStep::Complete);
     scripted.actions();
     scripted.run_to_deadline();

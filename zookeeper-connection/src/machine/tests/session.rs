@@ -125,7 +125,7 @@ fn another_session_id_than_the_one_asked_for_is_a_loss() {
 fn refused_new_session_and_read_only_server_are_failed_attempts() {
     for answer in [ConnectAnswer::Refused, ConnectAnswer::ReadOnlyServer] {
         let mut scripted = Scripted::new(config());
-        scripted.machine.set_addresses(2);
+        scripted.machine.set_addresses(2, true);
         scripted.actions();
         scripted.open();
         scripted.answer(&answer);
@@ -138,7 +138,7 @@ fn refused_new_session_and_read_only_server_are_failed_attempts() {
 fn answer_with_another_version_or_with_the_session_minus_one_is_a_failed_attempt() {
     for (at, value) in [(4, 42_i32), (12, -1)] {
         let mut scripted = Scripted::new(config());
-        scripted.machine.set_addresses(2);
+        scripted.machine.set_addresses(2, true);
         scripted.actions();
         scripted.open();
         let mut bytes = Vec::new();
@@ -154,7 +154,7 @@ fn answer_with_another_version_or_with_the_session_minus_one_is_a_failed_attempt
 #[test]
 fn session_is_lost_after_a_lap_of_servers_of_clickhouse_keeper() {
     for mut scripted in [Scripted::new(config()), Scripted::serving()] {
-        scripted.machine.set_addresses(2);
+        scripted.machine.set_addresses(2, true);
         scripted.machine.failed(scripted.now);
         for attempt in 0..3 {
             scripted.until_open();
@@ -172,7 +172,7 @@ fn session_is_lost_after_a_lap_of_servers_of_clickhouse_keeper() {
 fn negative_session_timeout_is_a_failed_attempt() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.set_addresses(2);
+    scripted.machine.set_addresses(2, true);
     scripted.machine.failed(scripted.now);
     scripted.actions();
     scripted.open();
@@ -214,7 +214,7 @@ fn read_only_server_does_not_end_an_existing_session() {
 fn attempts_go_on_while_no_server_answers_and_are_limited_in_time() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.set_addresses(3);
+    scripted.machine.set_addresses(3, true);
     scripted.machine.failed(scripted.now);
     let mut attempts = 0;
     let begun = scripted.now;
@@ -229,7 +229,7 @@ fn attempts_go_on_while_no_server_answers_and_are_limited_in_time() {
 #[test]
 fn handshake_that_is_not_answered_ends_the_attempt() {
     let mut scripted = Scripted::new(config());
-    scripted.machine.set_addresses(2);
+    scripted.machine.set_addresses(2, true);
     scripted.actions();
     scripted.open();
     scripted.run_to_deadline();
@@ -297,7 +297,7 @@ fn grant_of_a_reconnect_is_reported_before_the_credentials_are_answered() {
 #[test]
 fn session_with_refused_credentials_is_lost_and_closed_on_the_next_connection() {
     let mut scripted = Scripted::with_credentials(2);
-    scripted.machine.set_addresses(2);
+    scripted.machine.set_addresses(2, true);
     scripted.actions();
     scripted.open();
     scripted.submit(1, &read("/a"));
@@ -342,7 +342,7 @@ fn session_with_refused_credentials_ends_by_itself_where_no_server_closes_it() {
 #[test]
 fn credentials_refused_during_a_close_do_not_prevent_it() {
     let mut scripted = Scripted::with_credentials(1);
-    scripted.machine.set_addresses(2);
+    scripted.machine.set_addresses(2, true);
     scripted.actions();
     scripted.open();
     scripted.answer(&accepted(ID));
@@ -459,7 +459,7 @@ fn lost_for(actions: &[Action<u32>], loss: SessionLoss) -> bool {
 #[test]
 fn session_is_lost_when_each_server_was_asked_and_all_demand_an_authentication() {
     let mut scripted = Scripted::new(config());
-    scripted.machine.set_addresses(3);
+    scripted.machine.set_addresses(3, true);
     for _ in 0..4 {
         scripted.until_open();
         demand(&mut scripted);
@@ -478,8 +478,7 @@ fn session_is_lost_when_each_server_was_asked_and_all_demand_an_authentication()
 fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_timeout() {
     for misses_addresses in [false, true] {
         let mut scripted = Scripted::serving();
-        scripted.machine.set_addresses(if misses_addresses { 2 } else { 3 });
-        scripted.machine.set_misses_addresses(misses_addresses);
+        scripted.machine.set_addresses(if misses_addresses { 2 } else { 3 }, !misses_addresses);
         scripted.submit(1, &read("/a"));
         scripted.submit(2, &read("/b"));
         // The error comes ahead of the replies that are owed.
@@ -506,7 +505,7 @@ fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_time
 #[test]
 fn server_that_answers_makes_up_for_one_that_demands_an_authentication() {
     let mut scripted = Scripted::new(config());
-    scripted.machine.set_addresses(2);
+    scripted.machine.set_addresses(2, true);
     for _ in 0..3 {
         scripted.actions();
         demand(&mut scripted);
