@@ -3,7 +3,7 @@
 use super::*;
 use crate::tests::ManualRuntime;
 use crate::time::Runtime;
-use crate::{MultiLock, ReadWriteLock, ReentrantLock, RunOnce, RunOutcome};
+use crate::{CohortLock, CohortOptions, MultiLock, ReadWriteLock, ReentrantLock, RunOnce, RunOutcome};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -316,4 +316,33 @@ fn hold_of_any_length_needs_no_limit() {
     let guard = lock.lock().unwrap();
     limited.pass(10 * LIMIT);
     assert!(guard.is_owner() && guard.lease_remaining() < LONG);
+}
+
+/// Lets the time of a lock pass at its acquisition, before the call that has acquired it goes on.
+struct TakesLong(Arc<ManualRuntime>);
+
+impl crate::events::EventHook for TakesLong {
+    fn acquired(&self, _event: &crate::events::LockAcquired) {
+        self.0.advance(LIMIT);
+    }
+}
+
+#[test]
+fn limit_that_passes_within_the_call_is_reported_by_the_guard() {
+    let limited = Limited::new();
+    let session = &limited.fixture.session;
+    assert!(session.set_event_hook(TakesLong(Arc::clone(&limited.runtime))));
+    let lock = limited.lock();
+    for guard in [lock.lock(), lock.try_lock().map(Option::unwrap)] {
+        let guard = guard.unwrap();
+        assert_eq!((guard.is_owner(), guard.loss()), (false, Some(LossReason::HeldTooLong)));
+        assert_eq!(guard.lost().try_recv(), Ok(LossReason::HeldTooLong));
+        assert!(is_held_too_long(&guard.unlock()));
+    }
+    let lock = CohortLock::with_options(session, DIR, limited_options(), CohortOptions::new()).unwrap();
+    for guard in [lock.lock(), lock.try_lock().map(Option::unwrap)] {
+        let guard = guard.unwrap();
+        assert_eq!((guard.is_owner(), guard.loss()), (false, Some(LossReason::HeldTooLong)));
+        assert!(is_held_too_long(&guard.unlock()));
+    }
 }
