@@ -3,7 +3,10 @@
 use super::*;
 use crate::tests::ManualRuntime;
 use crate::time::Runtime;
-use crate::{CohortLock, CohortOptions, MultiLock, ReadWriteLock, ReentrantLock, RunOnce, RunOutcome};
+use crate::{
+    CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock, Revoker, RunOnce, RunOutcome,
+    Semaphore,
+};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -303,9 +306,23 @@ fn job_that_runs_too_long_has_no_lock() {
 #[test]
 fn hold_of_no_time_is_refused() {
     let limited = Limited::new();
-    let options = LockOptions::new().max_hold(Duration::ZERO);
-    let lock = BlockingWriteLock::with_options(&limited.fixture.session, DIR, options);
-    assert!(lock.unwrap_err().is_invalid_argument());
+    let session = &limited.fixture.session;
+    let none = || LockOptions::new().max_hold(Duration::ZERO);
+    let refusals = [
+        BlockingWriteLock::with_options(session, DIR, none()).err(),
+        WriteLock::with_options(session, DIR, none(), ()).err(),
+        ReadWriteLock::with_options(session, DIR, none()).err(),
+        CohortLock::with_options(session, DIR, none(), CohortOptions::new()).err(),
+        MultiLock::with_options(session, [DIR], none()).err(),
+        Semaphore::with_options(session, DIR, 1, none()).err(),
+        NamedLocks::with_options(session, DIR, none()).err(),
+        RunOnce::with_options(session, DIR, none(), Default::default()).err(),
+        Revoker::with_options(session, none()).err(),
+        ProtocolSupport::with_options(session, none()).err(),
+    ];
+    for (number, refusal) in refusals.into_iter().enumerate() {
+        assert!(refusal.is_some_and(|error| error.is_invalid_argument()), "{number}");
+    }
 }
 
 #[test]
