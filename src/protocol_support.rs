@@ -38,7 +38,7 @@ impl ProtocolSupport {
     ///
     /// # Errors
     /// [`InvalidArgument`](LockError::InvalidArgument) when the options hold more than about 1 MiB
-    /// of data.
+    /// of data or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(session: &Session, options: LockOptions) -> Result<ProtocolSupport> {
         options.check()?;
         Ok(ProtocolSupport::with_checked_options(session, options))

@@ -31,7 +31,7 @@ impl LockListener for Idle {
 /// The size of this process, as reported by the system.
 pub(crate) struct Size {
     pub(crate) resident_kib: f64,
-    threads: f64,
+    pub(crate) threads: f64,
 }
 
 pub(crate) fn run(plan: &Plan, connect_string: &str) {

@@ -6,7 +6,7 @@
 //! cargo bench --bench lock -- --quick       fewer and shorter rounds, in less than 40 s
 //! cargo bench --bench lock -- handover      only these sections: uncontended, cohort,
 //!                                                                handover, distance, readers, contenders,
-//!                                                                queue, is_owner, footprint
+//!                                                                queue, is_owner, footprint, futures
 //! ```
 //!
 //! Our calls and the raw ones alternate within each round, so that a busy machine slows both down
@@ -17,6 +17,7 @@ mod cohort;
 mod contenders;
 mod distance;
 mod footprint;
+mod futures;
 mod handover;
 mod is_owner;
 mod measure;
@@ -55,7 +56,7 @@ const ROOT: &str = "/bench";
 /// The number of cycles that the server gets to compile its code.
 const WARM_UP_CYCLES: usize = 4_000;
 
-const SECTIONS: [&str; 9] = [
+const SECTIONS: [&str; 10] = [
     "uncontended",
     "cohort",
     "handover",
@@ -65,6 +66,7 @@ const SECTIONS: [&str; 9] = [
     "queue",
     "is_owner",
     "footprint",
+    "futures",
 ];
 const USAGE: &str = "usage: cargo bench --bench lock -- [--quick] [SECTION]...";
 
@@ -74,6 +76,10 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [footprint::CHILD, connect_string] => {
             footprint::child(connect_string);
+            return ExitCode::SUCCESS;
+        }
+        [futures::CHILD, connect_string, dirs] => {
+            futures::child(connect_string, dirs);
             return ExitCode::SUCCESS;
         }
         [queue::CHILD, connect_string, waiting, sessions] => {
@@ -139,6 +145,9 @@ fn run(plan: &Plan, sections: &[&str]) {
     }
     if is_wanted("footprint") {
         footprint::run(plan, &connect_string);
+    }
+    if is_wanted("futures") {
+        futures::run(plan);
     }
 }
 

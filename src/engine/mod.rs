@@ -61,6 +61,12 @@
 //! 3. If no reconnect comes in time, the [`clock`] ends the lease, and the request [`ended`]. `is_owner()` has
 //!    been false since that moment, whether or not a thread has noticed.
 //!
+//! # From the limit of a hold to the loss
+//! 1. A request with a limit (`LockOptions::max_hold`) notes in the [`lease`] when it ends, as it acquires ([`turn`]). The
+//!    driver passes that on with the ownership (`session/seat.rs`): `is_owner()` is false from that moment on.
+//! 2. The limit is one of the deadlines of the [`clock`]. When the first one has come, the owners are checked, and that
+//!    request has [`ended`]: its event names `HeldTooLong`, and a [`removal`] deletes its znode.
+//!
 //! # From a drop during an outage to the deletion
 //! The guard's claim (`request/claim.rs`) withdraws the request ([`ended`]), and a [`removal`] begins. It reports
 //! `ConnectionLoss` at once, as no outcome can come soon, and still submits the deletion: the connection keeps it for a

@@ -252,7 +252,8 @@ pub enum LockError {
     },
 
     /// The closure of a [`Candidate`](crate::Candidate) panicked while it led. Leadership was
-    /// released, and the candidate has ended.
+    /// released, and the candidate has ended. A panic elsewhere on the candidate's thread, which would be a mistake of this
+    /// crate, is reported in the same way.
     #[error(
         "lead '{path}': the closure panicked, and the candidate has ended; fix it and start another ({message})"
     )]

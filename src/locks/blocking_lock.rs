@@ -62,12 +62,13 @@ impl BlockingLock {
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
         let attempt = self.start(signals, false)?;
-        match attempt.request.wait_until_placed(&self.ends(signals))? {
-            Some(Place::Owner) => attempt.guard().map(Some),
-            None if self.support.is_closed() => Err(self.closed()),
+        match attempt.request.wait_until_placed(&self.ends(signals)) {
+            // It has ended, perhaps as an owner: the guard reports that, as that of a wait does.
+            Ok(Some(Place::Owner)) | Err(_) => attempt.guard().inspect(held_here::note).map(Some),
+            Ok(None) if self.support.is_closed() => Err(self.closed()),
             // Another lock was lost, which its holder reports.
-            None => Ok(None),
-            Some(_) => {
+            Ok(None) => Ok(None),
+            Ok(Some(_)) => {
                 locking::leave(&attempt.request);
                 Ok(None)
             }
@@ -91,7 +92,7 @@ impl BlockingLock {
         let core = self.session().core();
         let remark = (LONG_WAIT, || self.warn_of_self(&attempt.request));
         let waited = wait.wait_for_or_remark(&**core.runtime(), &latches, remark);
-        self.conclude(&attempt, waited)
+        self.conclude(&attempt, waited).inspect(|acquired| acquired.iter().for_each(held_here::note))
     }
 
     /// As [`wait`](BlockingLock::wait), in a task and without a limit. Dropping the future withdraws the
@@ -233,6 +234,7 @@ impl Drop for Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::task::{Context, Poll, Waker};
 
     use crate::error::ZkError;
     use crate::fake::SimulatedZooKeeper;
@@ -364,7 +366,16 @@ mod tests {
         time: Duration,
     ) -> String {
         fixture.server.delete(&fixture.ahead);
-        let _guard = first.lock().unwrap();
+        let guard = first.lock().unwrap();
+        logged_in_a_wait_with(fixture, &guard, second, time)
+    }
+
+    fn logged_in_a_wait_with(
+        fixture: &Fixture,
+        _held: &LockGuard,
+        second: &BlockingLock,
+        time: Duration,
+    ) -> String {
         let wait = Wait::until_moment(fixture.runtime.now().after(time));
         logged_down_to(log::Level::Warn, || assert!(second.try_lock_for(&wait).unwrap().is_none())).join("\n")
     }
@@ -385,6 +396,44 @@ mod tests {
             "{line}"
         );
         assert!(line.contains("ReentrantLock") && !line.contains('\n'), "{line}");
+    }
+
+    #[test]
+    fn a_thread_that_has_polled_the_future_of_the_holder_is_not_named_in_the_log() {
+        let fixture = Fixture::new();
+        fixture.server.delete(&fixture.ahead);
+        let second = lock(&fixture, "/lock", locking::exclusive);
+        let guard = polled(lock(&fixture, "/lock", locking::exclusive).wait_async()).unwrap();
+        assert_eq!(logged_in_a_wait_with(&fixture, &guard, &second, LONG), "");
+        // Nor when the task has downgraded it.
+        let reading = Access::Read(second.support().options().naming_scheme());
+        let guard = guard.downgrade(reading, second.support()).unwrap();
+        assert_eq!(logged_in_a_wait_with(&fixture, &guard, &second, LONG), "");
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_the_lock_that_it_has_tried_or_downgraded_is_named_in_the_log() {
+        let fixture = Fixture::new();
+        fixture.server.delete(&fixture.ahead);
+        let second = lock(&fixture, "/lock", locking::exclusive);
+        let guard = lock(&fixture, "/lock", locking::exclusive).try_lock().unwrap().unwrap();
+        let before = logged_in_a_wait_with(&fixture, &guard, &second, LONG);
+        let reading = Access::Read(second.support().options().naming_scheme());
+        let guard = guard.downgrade(reading, second.support()).unwrap();
+        let after = logged_in_a_wait_with(&fixture, &guard, &second, LONG);
+        for line in [before, after] {
+            assert!(line.starts_with("this thread waits for /lock"), "{line}");
+        }
+    }
+
+    /// The outcome of a future, on a runtime where nothing takes time.
+    fn polled<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        match poll() {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => panic!("it waits"),
+        }
     }
 
     #[test]

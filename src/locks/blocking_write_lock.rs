@@ -59,7 +59,8 @@ impl BlockingWriteLock {
     ///
     /// # Errors
     /// [`InvalidPath`](crate::LockError::InvalidPath), and
-    /// [`InvalidArgument`](crate::LockError::InvalidArgument) for more than about 1 MiB of data.
+    /// [`InvalidArgument`](crate::LockError::InvalidArgument) for more than about 1 MiB of data
+    /// or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<BlockingWriteLock> {
         let dir = ZNodePath::parse(dir)?;
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);

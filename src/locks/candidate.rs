@@ -125,7 +125,10 @@ impl Candidate {
         let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
         let (of_tasks, waking) = (end.latch().clone(), Arc::clone(&runtime));
         let body = Box::new(move || {
-            let outcome = campaign.run();
+            // Whatever happens to it, those who wait for its end are woken.
+            let outcome = contain(|| campaign.run()).unwrap_or_else(|message| {
+                Err(LockError::LeaderPanicked { path: of_thread.dir.clone(), message })
+            });
             // Before the end is visible, as it holds the application's values.
             if let Err(message) = contain(|| drop(campaign)) {
                 logging::error!("the closure of a candidate panicked when it was dropped: {message}");

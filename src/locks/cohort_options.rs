@@ -11,7 +11,7 @@ const KEEP_FOR: Duration = Duration::from_millis(100);
 const MAX_HANDOVERS: u32 = 64;
 
 /// The delay that others get used to anyway: as much as an idle lock is kept.
-const MAX_HOLD: Duration = Duration::from_millis(100);
+const HAND_OVER_FOR: Duration = Duration::from_millis(100);
 
 /// The limits within which a process keeps a [`CohortLock`](crate::CohortLock) to itself.
 ///
@@ -19,7 +19,7 @@ const MAX_HOLD: Duration = Duration::from_millis(100);
 /// |---|---|
 /// | [`keep_for`](CohortOptions::keep_for) | 100 ms |
 /// | [`max_handovers`](CohortOptions::max_handovers) | 64 |
-/// | [`max_hold`](CohortOptions::max_hold) | 100 ms |
+/// | [`hand_over_for`](CohortOptions::hand_over_for) | 100 ms |
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,14 +32,14 @@ const MAX_HOLD: Duration = Duration::from_millis(100);
 pub struct CohortOptions {
     pub(crate) keep_for: Duration,
     pub(crate) max_handovers: u32,
-    pub(crate) max_hold: Duration,
+    pub(crate) hand_over_for: Duration,
 }
 
 impl CohortOptions {
     /// Returns the default options.
     #[must_use]
     pub fn new() -> CohortOptions {
-        CohortOptions { keep_for: KEEP_FOR, max_handovers: MAX_HANDOVERS, max_hold: MAX_HOLD }
+        CohortOptions { keep_for: KEEP_FOR, max_handovers: MAX_HANDOVERS, hand_over_for: HAND_OVER_FOR }
     }
 
     /// Sets how long an idle lock is kept after its last release while nobody waits for it. With
@@ -70,8 +70,8 @@ impl CohortOptions {
     /// Nothing takes the lock from a thread that holds it longer: that is
     /// [`LockOptions::max_hold`](crate::LockOptions::max_hold).
     #[must_use]
-    pub fn max_hold(self, max_hold: Duration) -> CohortOptions {
-        CohortOptions { max_hold, ..self }
+    pub fn hand_over_for(self, hand_over_for: Duration) -> CohortOptions {
+        CohortOptions { hand_over_for, ..self }
     }
 }
 

@@ -1,8 +1,12 @@
 //! The locks that this thread has acquired, to find a thread that waits for itself.
+//!
+//! Not those of a future: it is a task that holds them, and an executor polls others on the same thread.
 
 use std::cell::RefCell;
+use std::ptr;
 use std::sync::{Arc, Weak};
 
+use crate::locks::lock_guard::LockGuard;
 use crate::recipe::path::ZNodePath;
 use crate::request::Request;
 
@@ -12,15 +16,24 @@ thread_local! {
 }
 
 /// Notes that this thread has acquired a lock.
-pub(super) fn note(request: &Arc<Request>) {
+pub(super) fn note(guard: &LockGuard) {
+    let request = guard.request();
     // It fails while the thread ends, which waits for nothing any more.
     let _ = HELD.try_with(|held| {
         let mut held = held.borrow_mut();
         if held.len() == held.capacity() {
             held.retain(|request| request.strong_count() > 0);
         }
-        held.push(Arc::downgrade(request));
+        held.push(Arc::downgrade(&request));
     });
+}
+
+/// Notes the guard of a downgraded lock if this thread has acquired the former one.
+pub(super) fn note_downgrade(former: &Request, guard: &LockGuard) {
+    let is_former = |request: &Weak<Request>| ptr::eq(request.as_ptr(), former);
+    if HELD.try_with(|held| held.borrow().iter().any(is_former)).unwrap_or_default() {
+        note(guard);
+    }
 }
 
 /// Returns the znode by which this thread holds the lock that the request waits for, on the same

@@ -44,7 +44,6 @@ impl LockGuard {
         znode: ZNodePath,
         signals: Arc<GuardSignals>,
     ) -> LockGuard {
-        held_here::note(&claim);
         LockGuard { claim, session, znode, signals }
     }
 
@@ -57,8 +56,12 @@ impl LockGuard {
         let signals = GuardSignals::of(1);
         let observer = WaitObserver::new(&signals, self.claim.core().runtime());
         match locking::downgrade(&self.claim, access, support, observer) {
-            // Dropping `self` withdraws the former request.
-            Ok((request, znode)) => Ok(LockGuard::new(self.session, Claim::on(request), znode, signals)),
+            Ok((request, znode)) => {
+                let guard = LockGuard::new(self.session, Claim::on(request), znode, signals);
+                held_here::note_downgrade(&self.claim, &guard);
+                // Dropping `self` withdraws the former request.
+                Ok(guard)
+            }
             Err(error) => Err((self, error)),
         }
     }

@@ -64,7 +64,7 @@ impl MultiLock {
     ///
     /// # Errors
     /// As [`new`](MultiLock::new); [`InvalidArgument`](LockError::InvalidArgument) for more than
-    /// about 1 MiB of data, too.
+    /// about 1 MiB of data and for a [`max_hold`](LockOptions::max_hold) of zero, too.
     pub fn with_options(
         session: &Session,
         dirs: impl IntoIterator<Item = impl AsRef<str>>,

@@ -73,7 +73,7 @@ impl NamedLocks {
     ///
     /// # Errors
     /// [`InvalidPath`](LockError::InvalidPath), and [`InvalidArgument`](LockError::InvalidArgument)
-    /// for more than about 1 MiB of data.
+    /// for more than about 1 MiB of data or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(session: &Session, root: &str, options: LockOptions) -> Result<NamedLocks> {
         let root = ZNodePath::parse(root)?;
         options.check()?;

@@ -91,7 +91,7 @@ impl ReadWriteLock {
     ///
     /// # Errors
     /// As [`new`](ReadWriteLock::new), and [`InvalidArgument`](crate::LockError::InvalidArgument)
-    /// for more than about 1 MiB of data, and for
+    /// for more than about 1 MiB of data, for a [`max_hold`](LockOptions::max_hold) of zero, and for
     /// [`NamingScheme::CuratorLatch`](crate::NamingScheme::CuratorLatch), which has no readers.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<ReadWriteLock> {
         let dir = ZNodePath::parse(dir)?;

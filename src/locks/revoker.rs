@@ -30,7 +30,8 @@ use crate::tracking::DeletionWatch;
 /// [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
 /// [`LockGuard::revocation`](crate::LockGuard::revocation). A holder in another language finds
 /// `unlock` in the data of its znode, and one whose request is named as Curator's finds `__REVOKE__`, which
-/// Curator's holders take up after `makeRevocable`. The message overwrites the data.
+/// Curator's holders take up after `makeRevocable`. Holders of earlier builds of this crate do not know the latter: update
+/// them before the processes that revoke. The message overwrites the data.
 ///
 /// Each call blocks until the server has answered. It is repeated after a loss of contact, as often
 /// as the [retry policy](LockOptions::retry) allows. `Send` and `Sync`.
@@ -88,7 +89,7 @@ impl Revoker {
     ///
     /// # Errors
     /// [`InvalidArgument`](LockError::InvalidArgument) when the options hold more than about 1 MiB
-    /// of data.
+    /// of data or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(session: &Session, options: LockOptions) -> Result<Revoker> {
         Ok(Revoker { support: ProtocolSupport::with_options(session, options)? })
     }

@@ -93,7 +93,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`new`](Semaphore::new), and [`InvalidArgument`](LockError::InvalidArgument) for more than
-    /// about 1 MiB of data, too.
+    /// about 1 MiB of data and for a [`max_hold`](LockOptions::max_hold) of zero, too.
     pub fn with_options(
         session: &Session,
         dir: &str,

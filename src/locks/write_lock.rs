@@ -155,7 +155,7 @@ impl WriteLock {
     ///
     /// # Errors
     /// As [`new`](WriteLock::new), and [`InvalidArgument`](crate::LockError::InvalidArgument) for
-    /// more than about 1 MiB of data.
+    /// more than about 1 MiB of data or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(
         session: &Session,
         dir: &str,

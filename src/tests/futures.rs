@@ -529,6 +529,27 @@ fn end_of_a_candidate_wakes_on_a_callback_thread() {
     block_on(candidate.ended_async());
 }
 
+#[test]
+fn end_of_a_candidate_whose_thread_panics_outside_the_closure_wakes_too() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, runtime, session) = open_on_manual_runtime(&server, LONG);
+    server.create_sequential(DIR, "x-other-lock-", None);
+    let (go, may_go) = unbounded::<()>();
+    // On the candidate's thread, which waits for its election.
+    runtime.while_waiting(move || {
+        let _ = may_go.recv_timeout(deadline());
+        std::panic::resume_unwind(Box::new("on purpose"))
+    });
+    let candidate = Candidate::keep_leading(BlockingWriteLock::new(&session, DIR).unwrap()).unwrap();
+    let woken = Arc::new(Woken::default());
+    let mut ended: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(candidate.ended_async());
+    assert!(poll(&mut ended, &woken).is_pending());
+    go.send(()).unwrap();
+    eventually("it is woken", || woken.times() == 1);
+    assert!(poll(&mut ended, &woken).is_ready());
+    assert!(matches!(candidate.error(), Some(LockError::LeaderPanicked { .. })), "{candidate:?}");
+}
+
 // ---- wakers, which are the code of executors
 
 /// Does something when it is woken.

@@ -52,6 +52,7 @@ struct ManualState {
     running: bool,
     timers: Vec<(Moment, Job)>,
     after_reading: Option<Job>,
+    moves: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl ManualState {
@@ -76,6 +77,11 @@ impl ManualRuntime {
     /// Runs a job just after the next reading of the clock, on the thread that reads it.
     pub(crate) fn after_next_reading(&self, job: impl FnOnce() + Send + 'static) {
         self.state.lock().after_reading = Some(Box::new(job));
+    }
+
+    /// Does this during waits, before time passes, as long as it returns that it has done something.
+    pub(crate) fn while_waiting(&self, moves: impl Fn() -> bool + Send + Sync + 'static) {
+        self.state.lock().moves = Some(Arc::new(moves));
     }
 
     /// Advances the time as if the process was suspended: no timer has run yet.
@@ -127,7 +133,11 @@ impl Runtime for ManualRuntime {
     /// Advances the time from timer to timer, up to the deadline. Panics if nothing can end the
     /// wait.
     fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool {
+        let moves = self.state.lock().moves.clone();
         while !latches.iter().any(|latch| latch.is_set()) {
+            if moves.as_ref().is_some_and(|moves| moves()) {
+                continue;
+            }
             let now = self.now();
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return false;

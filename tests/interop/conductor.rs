@@ -18,6 +18,7 @@ use crate::contender;
 use crate::pairs::{CONTENDERS, Expected, Library, Pair};
 use crate::referee::Referee;
 use crate::report;
+use crate::revocation;
 use crate::support::process::{Process, Supervisor, tail};
 use crate::support::server::{Server, ServerOptions};
 use crate::support::wait::scaled;
@@ -81,6 +82,9 @@ pub fn run(plan: &Plan) -> ExitCode {
     let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
     let session = Session::connect(&server.connect_string(), SESSION_TIMEOUT).expect("the server is up");
     ProtocolSupport::new(&session).ensure_path_exists("/interop").expect("it can be created");
+    if plan.is_available(Library::Java) {
+        revocation::check(&plan.command(Some(Library::Java)), &server.connect_string(), &session);
+    }
     let referee = Referee::open(&pairs);
     let mut all = start_all(plan, &pairs, &server, &referee, &scratch);
     let mut killed = BTreeMap::new();

@@ -14,6 +14,7 @@
 //! | [`contender`] | our contenders: this program, started once more |
 //! | `peers/` | the contenders of other libraries |
 //! | [`report`] | the table and the verdict |
+//! | [`revocation`] | one revocation each way with Curator, before the contenders start |
 
 #![allow(
     unreachable_pub,
@@ -29,6 +30,7 @@ mod contender;
 mod pairs;
 mod referee;
 mod report;
+mod revocation;
 
 #[path = "../support/mod.rs"]
 mod support;

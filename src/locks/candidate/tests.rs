@@ -3,12 +3,12 @@
 use super::*;
 use std::time::Instant;
 
-use crossbeam_channel::{RecvTimeoutError, unbounded};
+use crossbeam_channel::{RecvTimeoutError, TryRecvError, unbounded};
 
 use crate::client::{Acl, Permissions};
 use crate::error::{Operation, ZkError};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper, VirtualClock};
-use crate::tests::{deadline, eventually, next, open_on_manual_runtime};
+use crate::tests::{deadline, eventually, in_background, next, open_on_manual_runtime};
 use crate::{LockOptions, LossReason, Session};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -336,4 +336,31 @@ fn leader_that_loses_the_lock_may_step_down() {
     first.step_down();
     eventually("it does not lead", || !first.is_leader());
     assert!(candidate.wait_until_leader(deadline()).unwrap().id() != first.id());
+}
+
+/// It ends without a loss and without a stop: the closure returns.
+#[test]
+fn end_of_a_term_ends_the_waits_of_those_who_kept_the_leadership() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let (end, may_end) = unbounded::<()>();
+    let candidate = Candidate::start(election, move |_| {
+        let _ = may_end.recv_timeout(deadline());
+        Ok(())
+    });
+    let candidate = candidate.unwrap();
+    let first = candidate.wait_until_leader(deadline()).unwrap();
+    let waiting = in_background({
+        let first = Arc::clone(&first);
+        move || first.wait(Duration::from_secs(3600))
+    });
+    assert!(!first.should_stop() && first.stop_requested().try_recv() == Err(TryRecvError::Empty));
+    end.send(()).unwrap();
+    assert!(!next(&waiting));
+    let requested = first.stop_requested().recv_timeout(deadline());
+    assert_eq!(requested, Err(RecvTimeoutError::Disconnected));
+    // The next term has waits of its own.
+    let second = candidate.wait_until_leader(deadline()).unwrap();
+    assert!(!first.wait(LONG) && second.wait(Duration::from_millis(1)));
+    assert_eq!((first.loss(), second.stop_requested().try_recv()), (None, Err(TryRecvError::Empty)));
 }

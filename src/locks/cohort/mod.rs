@@ -126,6 +126,8 @@ impl Cohort {
             }
             Ok(Some(_)) => Ok(ticket.leave(locking::leave)),
             Ok(None) => Err(self.closed()),
+            // It was granted before it ended, perhaps: the guard reports that.
+            Err(_) if outcome.latch().is_set() => self.outcome(ticket),
             Err(error) => Err(error),
         }
     }

@@ -154,7 +154,7 @@ impl CohortShared {
         let may_hand_over = has_time
             && ownership.behind.as_ref().is_none_or(|behind| {
                 behind.handovers < self.options.max_handovers
-                    && now.since(behind.since) < self.options.max_hold
+                    && now.since(behind.since) < self.options.hand_over_for
             });
         let may_keep =
             has_time && ownership.behind.is_none() && !*is_closed && !self.options.keep_for.is_zero();

@@ -3,7 +3,10 @@
 use super::*;
 use crate::tests::ManualRuntime;
 use crate::time::Runtime;
-use crate::{MultiLock, ReadWriteLock, ReentrantLock, RunOnce, RunOutcome};
+use crate::{
+    CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock, Revoker, RunOnce, RunOutcome,
+    Semaphore,
+};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -303,9 +306,23 @@ fn job_that_runs_too_long_has_no_lock() {
 #[test]
 fn hold_of_no_time_is_refused() {
     let limited = Limited::new();
-    let options = LockOptions::new().max_hold(Duration::ZERO);
-    let lock = BlockingWriteLock::with_options(&limited.fixture.session, DIR, options);
-    assert!(lock.unwrap_err().is_invalid_argument());
+    let session = &limited.fixture.session;
+    let none = || LockOptions::new().max_hold(Duration::ZERO);
+    let refusals = [
+        BlockingWriteLock::with_options(session, DIR, none()).err(),
+        WriteLock::with_options(session, DIR, none(), ()).err(),
+        ReadWriteLock::with_options(session, DIR, none()).err(),
+        CohortLock::with_options(session, DIR, none(), CohortOptions::new()).err(),
+        MultiLock::with_options(session, [DIR], none()).err(),
+        Semaphore::with_options(session, DIR, 1, none()).err(),
+        NamedLocks::with_options(session, DIR, none()).err(),
+        RunOnce::with_options(session, DIR, none(), Default::default()).err(),
+        Revoker::with_options(session, none()).err(),
+        ProtocolSupport::with_options(session, none()).err(),
+    ];
+    for (number, refusal) in refusals.into_iter().enumerate() {
+        assert!(refusal.is_some_and(|error| error.is_invalid_argument()), "{number}");
+    }
 }
 
 #[test]
@@ -316,4 +333,33 @@ fn hold_of_any_length_needs_no_limit() {
     let guard = lock.lock().unwrap();
     limited.pass(10 * LIMIT);
     assert!(guard.is_owner() && guard.lease_remaining() < LONG);
+}
+
+/// Lets the time of a lock pass at its acquisition, before the call that has acquired it goes on.
+struct TakesLong(Arc<ManualRuntime>);
+
+impl crate::events::EventHook for TakesLong {
+    fn acquired(&self, _event: &crate::events::LockAcquired) {
+        self.0.advance(LIMIT);
+    }
+}
+
+#[test]
+fn limit_that_passes_within_the_call_is_reported_by_the_guard() {
+    let limited = Limited::new();
+    let session = &limited.fixture.session;
+    assert!(session.set_event_hook(TakesLong(Arc::clone(&limited.runtime))));
+    let lock = limited.lock();
+    for guard in [lock.lock(), lock.try_lock().map(Option::unwrap)] {
+        let guard = guard.unwrap();
+        assert_eq!((guard.is_owner(), guard.loss()), (false, Some(LossReason::HeldTooLong)));
+        assert_eq!(guard.lost().try_recv(), Ok(LossReason::HeldTooLong));
+        assert!(is_held_too_long(&guard.unlock()));
+    }
+    let lock = CohortLock::with_options(session, DIR, limited_options(), CohortOptions::new()).unwrap();
+    for guard in [lock.lock(), lock.try_lock().map(Option::unwrap)] {
+        let guard = guard.unwrap();
+        assert_eq!((guard.is_owner(), guard.loss()), (false, Some(LossReason::HeldTooLong)));
+        assert!(is_held_too_long(&guard.unlock()));
+    }
 }

@@ -70,7 +70,7 @@ impl CohortRecord {
         if view.tally.handovers - before > u64::from(self.options.max_handovers) {
             return Some("the lock is handed over too often while another process waits".to_owned());
         }
-        if has_handed_over && view.tally.handovers > before && now.since(since) >= self.options.max_hold {
+        if has_handed_over && view.tally.handovers > before && now.since(since) >= self.options.hand_over_for {
             return Some("the lock is handed over for too long while another process waits".to_owned());
         }
         None
@@ -170,7 +170,7 @@ impl User {
             CohortOptions::new()
                 .keep_for(state.random.of(&[Duration::ZERO, Duration::from_millis(30), long, long]))
                 .max_handovers(state.random.of(&[0, 1, 3, 64]))
-                .max_hold(state.random.of(&[Duration::ZERO, Duration::from_millis(100), hour]))
+                .hand_over_for(state.random.of(&[Duration::ZERO, Duration::from_millis(100), hour]))
         };
         let lock = CohortLock::with_options(&self.session, self.dir, options, cohort_options);
         let lock = lock.expect("a good path");

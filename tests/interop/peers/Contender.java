@@ -16,6 +16,7 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
+import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.zookeeper.Watcher.Event.KeeperState;
 import org.apache.zookeeper.ZooKeeper;
@@ -25,7 +26,8 @@ import org.apache.zookeeper.recipes.lock.WriteLock;
 /**
  * Contends for locks with Apache's and Curator's classes, one thread for each, as
  * tests/interop/referee.rs describes. Arguments: the servers, the referee's port, the session timeout
- * in milliseconds, and a PAIR:NAME:KIND for each thread.
+ * in milliseconds, and a PAIR:NAME:KIND for each thread. Or, for tests/interop/revocation.rs, a role, the servers, and a
+ * path: "hold" holds a mutex on it until it is revoked, "revoke" revokes the mutex of a znode.
  */
 public final class Contender {
     /** Runs work under a lock. */
@@ -40,7 +42,11 @@ public final class Contender {
     private static String servers;
     private static int sessionTimeoutMs;
 
-    public static void main(String[] arguments) {
+    public static void main(String[] arguments) throws Exception {
+        if (arguments[0].equals("hold") || arguments[0].equals("revoke")) {
+            takePartInRevocation(arguments[0], arguments[1], arguments[2]);
+            return;
+        }
         servers = arguments[0];
         int port = Integer.parseInt(arguments[1]);
         sessionTimeoutMs = Integer.parseInt(arguments[2]);
@@ -54,6 +60,24 @@ public final class Contender {
                     Runtime.getRuntime().halt(1);
                 }
             }).start();
+        }
+    }
+
+    private static void takePartInRevocation(String role, String connectString, String path) throws Exception {
+        try (CuratorFramework client =
+                CuratorFrameworkFactory.newClient(connectString, new ExponentialBackoffRetry(100, 5))) {
+            client.start();
+            client.blockUntilConnected();
+            if (role.equals("revoke")) {
+                Revoker.attemptRevoke(client, path);
+                return;
+            }
+            CountDownLatch revoked = new CountDownLatch(1);
+            InterProcessMutex mutex = new InterProcessMutex(client, path);
+            mutex.makeRevocable(ofMutex -> revoked.countDown());
+            mutex.acquire();
+            revoked.await();
+            mutex.release();
         }
     }
 

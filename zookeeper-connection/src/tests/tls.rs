@@ -177,6 +177,20 @@ fn renewed_files_are_read_at_the_next_connection() {
     assert!(events.iter().any(|event| is_connected(&event)));
 }
 
+/// The attempt that finds them changed does not wait for them.
+#[test]
+fn renewed_files_are_used_by_a_later_attempt_and_then_kept() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let tls = files.with_identity(files.trusting(&authority), &authority.issue(&["client"]));
+    let mut client = tls.load("test").unwrap();
+    let mut used = || client.target("zk1").unwrap().client;
+    let first = used();
+    files.write_identity(&authority.issue(&["a renewed client"]));
+    eventually("the renewed files are used", || !Arc::ptr_eq(&used(), &first));
+    let renewed = used();
+    assert!((0..100).all(|_| Arc::ptr_eq(&used(), &renewed)));
+}
+
 #[test]
 fn other_protocol_on_the_port_is_named_in_the_error() {
     let (authority, files) = (Authority::new(), Files::new());

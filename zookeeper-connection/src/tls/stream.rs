@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 
 /// The encryption of a stream, and the name of its server.
 pub(crate) struct TlsTarget {
-    pub(super) client: Arc<ClientConfig>,
+    pub(crate) client: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
 }
 

@@ -86,7 +86,7 @@ fn waiter_of_another_process_waits_for_a_bounded_number_of_handovers() {
 #[test]
 fn waiter_of_another_process_waits_for_a_bounded_time() {
     for bound in [Duration::ZERO, KEEP] {
-        let fixture = Fixture::new(keeping().max_hold(bound));
+        let fixture = Fixture::new(keeping().hand_over_for(bound));
         let guard = fixture.lock.lock().unwrap();
         fixture.runtime.advance(2 * KEEP);
         fixture.ask();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::{DIR, Fixture, KEEP, keeping};
-use crate::fake::SimOperation;
+use super::{DIR, Fixture, KEEP, TIMEOUT, keeping};
+use crate::fake::{SimOperation, SimulatedZooKeeper};
 use crate::locks::locking::Released;
-use crate::{CohortOptions, LockError, LockOptions, LossReason};
+use crate::tests::{SteppedClient, open_client_on_manual_runtime};
+use crate::{CohortLock, CohortOptions, LockError, LockOptions, LossReason};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -79,4 +80,21 @@ fn idle_lock_is_kept_no_longer_than_half_of_the_time() {
     fixture.runtime.advance(LIMIT / 2);
     assert_eq!(guard.unlock().unwrap(), Released::Deleted, "not kept at all");
     assert_eq!(fixture.server.calls(SimOperation::Delete), 1, "{DIR}");
+}
+
+/// The znode of the process is still there when the thread asks.
+#[test]
+fn thread_that_tries_gets_a_kept_lock_whose_time_is_over_by_another_request() {
+    let server = SimulatedZooKeeper::new();
+    let client = SteppedClient::new(server.connect(TIMEOUT));
+    let (runtime, session) = open_client_on_manual_runtime(client.clone(), TIMEOUT);
+    let options = LockOptions::new().max_hold(LIMIT);
+    let lock = CohortLock::with_options(&session, DIR, options, keeping().keep_for(2 * LIMIT)).unwrap();
+    let id = lock.lock().unwrap().id().to_owned();
+    client.step_by_step();
+    runtime.while_waiting(move || client.serve().is_some() || client.deliver());
+    // The timer is late.
+    runtime.suspend(LIMIT / 2);
+    let guard = lock.try_lock().unwrap().expect("nobody holds the lock or waits for it");
+    assert!(guard.is_owner() && guard.id() != id);
 }
