@@ -92,7 +92,10 @@ fn join(locks: &[BlockingWriteLock], each: usize) -> Vec<Waiting> {
     let begin = |lock: &BlockingWriteLock| {
         let mut future: Waiting = Box::pin(lock.lock_async());
         // None of them is to be woken while it is measured.
-        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "another holds it");
+        assert!(
+            future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(),
+            "another holds it"
+        );
         future
     };
     (0..each).flat_map(|_| locks.iter().map(begin)).collect()
@@ -107,5 +110,8 @@ fn await_all(session: &Session, locks: &[BlockingWriteLock], each: usize) {
         }
     }
     // It lists its queue after the others have.
-    assert!(locks.iter().all(|lock| lock.try_lock().expect("the server answers").is_none()), "another holds it");
+    assert!(
+        locks.iter().all(|lock| lock.try_lock().expect("the server answers").is_none()),
+        "another holds it"
+    );
 }

@@ -2,6 +2,8 @@
 //! [`ZkError`], what a client reports.
 
 mod kind;
+mod loss;
+mod operation;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::kind::ErrorKind;
+pub use self::loss::LossReason;
+pub(crate) use self::operation::Operation;
 pub use zookeeper_connection::{ZkError, ZkResult};
 
 /// The result of this crate's fallible functions. Signatures in these pages call it `Result`.
@@ -560,73 +564,5 @@ impl LockError {
 
     pub(crate) fn is_invalid_argument(&self) -> bool {
         matches!(self, LockError::InvalidPath { .. } | LockError::InvalidArgument { .. })
-    }
-}
-
-/// An operation: its name in error messages, and the permission that it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Operation {
-    pub(crate) name: &'static str,
-    pub(crate) permission: &'static str,
-}
-
-impl Operation {
-    pub(crate) const CREATE: Operation = Operation { name: "create", permission: "CREATE" };
-    pub(crate) const CREATE_CHROOT: Operation =
-        Operation { name: "create the chroot below", permission: "CREATE" };
-    pub(crate) const DELETE: Operation = Operation { name: "delete", permission: "DELETE" };
-    pub(crate) const READ: Operation = Operation { name: "read", permission: "READ" };
-    pub(crate) const SET_DATA: Operation = Operation { name: "set the data of", permission: "WRITE" };
-    pub(crate) const CHECK: Operation = Operation { name: "check", permission: "READ" };
-    pub(crate) const COMMIT: Operation = Operation { name: "commit under", permission: "WRITE" };
-    pub(crate) const REAP: Operation = Operation { name: "reap", permission: "DELETE" };
-    pub(crate) const LIST: Operation = Operation { name: "list the children of", permission: "READ" };
-    pub(crate) const WATCH: Operation = Operation { name: "watch", permission: "READ" };
-    pub(crate) const LOCK: Operation = Operation { name: "lock", permission: "CREATE" };
-    pub(crate) const UNLOCK: Operation = Operation { name: "unlock", permission: "DELETE" };
-    pub(crate) const DOWNGRADE: Operation = Operation { name: "downgrade", permission: "CREATE" };
-    pub(crate) const REVOKE: Operation = Operation { name: "revoke", permission: "READ or WRITE" };
-    pub(crate) const FENCE: Operation = Operation { name: "read the fencing token of", permission: "READ" };
-}
-
-/// The reason why a lock, or a request for one, was taken away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LossReason {
-    /// The server ended the session, or the client library gave it up.
-    SessionExpired,
-    /// No proof of the session's life arrived in time, so the server may have given the lock to
-    /// another client. The session itself may live on, and
-    /// [`Session::state`](crate::Session::state) shows whether it does.
-    LeaseExpired,
-    /// Another client deleted the znode.
-    NodeDeleted,
-    /// The server refused a call that a request in the queue needs, for example after a change of an
-    /// ACL. An owner is not lost by that: it looks again, for as long as its lease lasts.
-    Refused,
-    /// This process closed the [`Session`](crate::Session).
-    SessionClosed,
-    /// The lock was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows. The session
-    /// lives on.
-    HeldTooLong,
-}
-
-impl LossReason {
-    /// Returns whether the session is gone, so that the operation may succeed on a new one.
-    pub(crate) fn is_session_loss(self) -> bool {
-        matches!(self, LossReason::SessionExpired | LossReason::LeaseExpired)
-    }
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LossReason::SessionExpired => "session expired",
-            LossReason::LeaseExpired => "no contact for too long",
-            LossReason::NodeDeleted => "znode deleted by another client",
-            LossReason::Refused => "refused by the server",
-            LossReason::SessionClosed => "session closed",
-            LossReason::HeldTooLong => "held for too long",
-        })
     }
 }

@@ -132,7 +132,9 @@ impl Servers {
 
     /// Takes back an address whose attempt was given up for another one. The present lap ends with it.
     pub(super) fn put_back(&mut self, target: Destination) {
-        if let Some(lap) = &mut self.lap {
+        let is_known =
+            self.hosts.get(target.server).is_some_and(|host| host.addresses.contains(&target.address));
+        if let Some(lap) = self.lap.as_mut().filter(|_| is_known) {
             lap.left.push_back(target);
         }
     }

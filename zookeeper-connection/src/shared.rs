@@ -520,9 +520,14 @@ impl Io {
         self.fail();
     }
 
+    /// See [`Machine::refusal`].
+    pub(super) fn refusal(&self) -> Option<SessionLoss> {
+        self.machine.as_ref().and_then(Machine::refusal)
+    }
+
     fn note_end(&mut self, was_silent: bool) {
         if let Some(link) = self.link.as_ref().filter(|link| link.is_serving) {
-            let was_refused = self.machine.as_ref().is_some_and(Machine::is_refused);
+            let was_refused = self.refusal().is_some();
             self.servers.ended(link.target, was_silent, was_refused);
         }
     }

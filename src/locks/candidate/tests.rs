@@ -359,7 +359,7 @@ fn end_of_a_term_ends_the_waits_of_those_who_kept_the_leadership() {
     assert!(!next(&waiting));
     let requested = first.stop_requested().recv_timeout(deadline());
     assert_eq!(requested, Err(RecvTimeoutError::Disconnected));
-    // Waits of the next term are not ended.
+    // Those of the next term go on.
     let second = candidate.wait_until_leader(deadline()).unwrap();
     assert!(!first.wait(LONG) && second.wait(Duration::from_millis(1)));
     assert_eq!((first.loss(), second.stop_requested().try_recv()), (None, Err(TryRecvError::Empty)));

@@ -4,8 +4,8 @@ use super::*;
 use crate::tests::ManualRuntime;
 use crate::time::Runtime;
 use crate::{
-    CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock, Revoker, RunOnce, RunOutcome,
-    Semaphore,
+    CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock, Revoker, RunOnce,
+    RunOutcome, Semaphore,
 };
 
 const LIMIT: Duration = Duration::from_secs(10);

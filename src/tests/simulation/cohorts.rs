@@ -70,7 +70,8 @@ impl CohortRecord {
         if view.tally.handovers - before > u64::from(self.options.max_handovers) {
             return Some("the lock is handed over too often while another process waits".to_owned());
         }
-        if has_handed_over && view.tally.handovers > before && now.since(since) >= self.options.hand_over_for {
+        if has_handed_over && view.tally.handovers > before && now.since(since) >= self.options.hand_over_for
+        {
             return Some("the lock is handed over for too long while another process waits".to_owned());
         }
         None

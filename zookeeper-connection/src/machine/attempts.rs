@@ -87,7 +87,8 @@ impl<C> Machine<C> {
     /// Reports the connection, sets the watches again, and sends what has waited.
     pub(super) fn serve(&mut self, granted: Granted, now: Moment) {
         let next_ping = if self.is_admitted { now.after(self.pacing.ping_interval()) } else { now };
-        self.phase = Phase::Serving(Serving { since: now, last_progress: now, unread: 0, next_ping });
+        self.phase = Phase::Serving(Serving {
+ since: now, has_answered: false, last_progress: now, unread: 0, next_ping });
         if self.closing_until.is_some() {
             return self.traffic.send_close(&mut self.outgoing);
         }
@@ -130,7 +131,7 @@ impl<C> Machine<C> {
                 self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
             }
         }
-        if let Some(loss) = self.count_refusal(now) {
+        if let Some(loss) = self.count_unserved(now, is_renewed) {
             return self.lose_session(loss);
         }
         // The next attempt would renew a session that this one has not closed.

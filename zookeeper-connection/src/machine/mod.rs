@@ -31,8 +31,9 @@
 //!   exchange that is not completed, because another attempt would renew it.
 //! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
 //!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
-//!   attempt has ended so, or after a session timeout in which some have and none has answered a request. It is not
-//!   presented again, because each connect request renews it, and its znodes block others.
+//!   attempt has ended so.
+//! - Each connect request renews the session, and its znodes block others. So a session that servers take up, or refuse,
+//!   for a session timeout, while none answers a request, is lost. It is not presented again.
 //! - A write at which the server has closed three connections in a row is not sent any more, if no server
 //!   has answered one as long: it may exceed the server's limit, or be unknown to the server.
 //! - The first request of a session is a ping, because only its answer shows that the server admits the client.
@@ -170,6 +171,8 @@ pub enum SessionLoss {
     AuthenticationRequired,
     /// The servers are those of ClickHouse Keeper, which end sessions too early.
     ClickHouseKeeper,
+    /// The servers take the session up, and answer nothing.
+    Unserved,
 }
 
 impl SessionLoss {
@@ -193,21 +196,22 @@ impl SessionLoss {
                 "the server is ClickHouse Keeper, which ends the sessions of a server that is stopped before their \
                  clients notice; use ZooKeeper"
             }
+            SessionLoss::Unserved => "the servers took the session up, and answered nothing for a session timeout",
         }
     }
 }
 
-/// A server and this client do not fit together, and no server has answered a request since.
+/// Servers take up the session, or refuse it, and none has answered a request since.
 #[derive(Debug)]
-struct Refusal {
+struct Unserved {
     /// The end of the session if no server serves it.
     loss: SessionLoss,
-    /// The time of the first one.
+    /// The end of the first such attempt.
     since: Moment,
-    /// It is the outcome of the present attempt.
-    is_present: bool,
-    /// The attempts before the present one that have ended so, one after the other.
-    in_a_row: u32,
+    /// The present attempt is refused.
+    is_refused: bool,
+    /// The attempts before the present one that were refused, one after the other.
+    refused_in_a_row: u32,
 }
 
 #[derive(Debug)]
@@ -224,6 +228,7 @@ enum Phase {
 #[derive(Debug)]
 struct Serving {
     since: Moment,
+    has_answered: bool,
     /// The time of the last answer, or of the last [`MIN_PROGRESS`] bytes without one.
     last_progress: Moment,
     /// The bytes that have come since.
@@ -276,9 +281,11 @@ pub struct Machine<C> {
     closing_until: Option<Moment>,
     /// The time of the last sign of a server, on any connection.
     last_heard: Moment,
-    refusal: Option<Refusal>,
+    unserved: Option<Unserved>,
     /// Some servers have no known address.
     misses_addresses: bool,
+    /// The present attempt leads to one of the addresses, as far as is known.
+    is_to_known_address: bool,
     /// The first token of the exchange by SASL on the transport that is open next.
     first_token: Option<Vec<u8>>,
     /// The reason for which the last connection was left.
@@ -308,8 +315,9 @@ impl<C> Machine<C> {
             identity: Identity::default(),
             closing_until: None,
             last_heard: now,
-            refusal: None,
+            unserved: None,
             misses_addresses: false,
+            is_to_known_address: true,
             first_token: None,
             failure: None,
             is_admitted: false,
@@ -368,9 +376,9 @@ impl<C> Machine<C> {
     pub fn set_addresses(&mut self, count: usize, are_all: bool) {
         self.pacing.set_addresses(count);
         self.misses_addresses = !are_all;
-        if let Some(refusal) = &mut self.refusal {
-            refusal.in_a_row = 0;
-        }
+        // Unless its transport is still to be opened.
+        self.is_to_known_address = self.actions.iter().any(|action| matches!(action, Action::Open));
+        self.count_refusals_anew();
     }
 
     /// The transport to another address is being opened beside those that [`Action::Open`] has led to so
@@ -378,16 +386,14 @@ impl<C> Machine<C> {
     pub fn opening_another(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Opening { .. }) {
             self.pacing.another_attempt();
-            if let Some(refusal) = &mut self.refusal {
-                refusal.in_a_row = 0;
-            }
+            self.count_refusals_anew();
             self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
         }
     }
 
-    /// Returns whether a server has refused clients like this one, and none has admitted it since.
-    pub fn is_refused(&self) -> bool {
-        self.refusal.is_some()
+    /// Returns the end of the session, if a server has refused it and none has served it since.
+    pub fn refusal(&self) -> Option<SessionLoss> {
+        self.unserved.as_ref().map(|unserved| unserved.loss).filter(|loss| *loss != SessionLoss::Unserved)
     }
 
     /// The transport that [`Action::Open`] asked for is open.
@@ -521,21 +527,42 @@ impl<C> Machine<C> {
         }
         self.is_admitted = false;
         self.failure = Some(loss.reason().to_owned());
-        let first = Refusal { loss, since: now, is_present: true, in_a_row: 0 };
-        let refusal = self.refusal.get_or_insert(first);
-        (refusal.loss, refusal.is_present) = (loss, true);
+        let unserved = self.note_unserved(now);
+        (unserved.loss, unserved.is_refused) = (loss, true);
     }
 
-    /// An attempt or a connection has ended. Returns the session's end if the servers refuse this client.
-    fn count_refusal(&mut self, now: Moment) -> Option<SessionLoss> {
-        let refusal = self.refusal.as_mut()?;
-        let was_refused = std::mem::take(&mut refusal.is_present);
-        refusal.in_a_row = if was_refused { refusal.in_a_row + 1 } else { 0 };
+    fn note_unserved(&mut self, now: Moment) -> &mut Unserved {
+        let loss = SessionLoss::Unserved;
+        self.unserved.get_or_insert(Unserved { loss, since: now, is_refused: false, refused_in_a_row: 0 })
+    }
+
+    fn count_refusals_anew(&mut self) {
+        if let Some(unserved) = &mut self.unserved {
+            unserved.refused_in_a_row = 0;
+        }
+    }
+
+    /// An attempt or a connection has ended, perhaps one that has renewed the session and answered nothing. Returns the
+    /// session's end if no server serves this client.
+    fn count_unserved(&mut self, now: Moment, is_renewed: bool) -> Option<SessionLoss> {
+        let is_known = std::mem::replace(&mut self.is_to_known_address, true);
+        let is_refused = self.unserved.as_mut().is_some_and(|unserved| std::mem::take(&mut unserved.is_refused));
+        if !is_refused || !is_known {
+            self.count_refusals_anew();
+        }
+        // A session that has never been served has no znodes.
+        let blocks = self.is_admitted || self.unserved.is_some();
+        if !(is_refused || is_renewed && blocks) {
+            return None;
+        }
         // So many attempts have a whole lap in them, wherever the first of them was in its own.
         let all_servers = self.pacing.addresses().saturating_mul(2) - 1;
-        let all_refuse = refusal.in_a_row >= all_servers && !self.misses_addresses;
-        let lasts = now.since(refusal.since) >= self.pacing.session_timeout;
-        (all_refuse || lasts).then_some(refusal.loss)
+        let (session_timeout, are_all) = (self.pacing.session_timeout, !self.misses_addresses);
+        let unserved = self.note_unserved(now);
+        unserved.refused_in_a_row += u32::from(is_refused && is_known);
+        let all_refuse = unserved.refused_in_a_row >= all_servers && are_all;
+        let lasts = now.since(unserved.since) >= session_timeout;
+        (all_refuse || lasts).then_some(unserved.loss)
     }
 
     fn lose_session(&mut self, loss: SessionLoss) {

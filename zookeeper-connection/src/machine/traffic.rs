@@ -421,12 +421,13 @@ impl<C> Machine<C> {
         let Sent { operation, bytes, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
         self.traffic.note_answered(operation, bytes);
         if let Phase::Serving(serving) = &mut self.phase {
+            serving.has_answered = true;
             // A denial at once shows nothing of the replies that are owed.
             if position == 0 {
                 serving.progressed(now);
             }
         }
-        (self.is_admitted, self.refusal) = (true, None);
+        (self.is_admitted, self.unserved) = (true, None);
         // Until all watches are set again, events from before may be missing. A barrier counts when
         // its write has passed through the leader.
         match purpose {

@@ -191,7 +191,7 @@ impl Endpoint {
         if number != self.link_number {
             return;
         }
-        let is_refused = self.machine.is_refused();
+        let is_refused = self.machine.refusal().is_some();
         if std::mem::take(&mut self.was_served) && !is_refused {
             self.next = 0;
         }
@@ -258,7 +258,7 @@ impl Endpoint {
         }
         let (number, reported) = (self.link_number, self.reported_changes());
         self.machine.received(now, &segment);
-        if !self.machine.is_refused() {
+        if self.machine.refusal().is_none() {
             self.refusing.clear();
             self.refused_since = None;
         }

@@ -1,0 +1,151 @@
+//! Futures that are polled, woken and dropped after each step of their connection.
+
+use super::*;
+use crate::tests::{SteppedClient, open_client_on_manual_runtime};
+
+/// A lock on a connection that moves on command, on one thread.
+struct Stepped {
+    server: SimulatedZooKeeper,
+    client: Arc<SteppedClient>,
+    session: Session,
+    lock: BlockingWriteLock,
+}
+
+impl Stepped {
+    fn new() -> Stepped {
+        let server = SimulatedZooKeeper::new();
+        server.create(DIR, b"");
+        let client = SteppedClient::new(server.connect(LONG));
+        let (_runtime, session) = open_client_on_manual_runtime(client.clone(), LONG);
+        let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+        client.step_by_step();
+        Stepped { server, client, session, lock }
+    }
+
+    /// Moves one request to the server, or one reply or event back; `false` if there is none.
+    fn step(&self) -> bool {
+        self.client.serve().is_some() || self.client.deliver()
+    }
+
+    /// Takes so many steps. If none is left before, the request ahead leaves. Returns how many were taken.
+    fn take(&self, steps: usize, ahead: Option<&str>) -> usize {
+        let mut taken = 0;
+        let mut may_leave = ahead;
+        while taken < steps {
+            match self.step() {
+                true => taken += 1,
+                false => match may_leave.take() {
+                    Some(ahead) => self.server.delete(ahead),
+                    None => break,
+                },
+            }
+        }
+        taken
+    }
+
+    /// Nothing is left of the futures that are gone, and the lock can be acquired.
+    fn assert_free(&self, what: &str) {
+        self.client.hurry();
+        assert!(self.server.children(DIR).is_empty(), "{what}: {:?}", self.server.children(DIR));
+        assert_eq!(self.server.watch_count(), 0, "{what}: a watch is left");
+        assert_eq!(self.session.core().census(), (0, 0), "{what}: a participant is left");
+        assert!(self.lock.try_lock().unwrap().is_some(), "{what}");
+    }
+}
+
+#[test]
+fn future_that_is_never_polled_sends_nothing() {
+    let stepped = Stepped::new();
+    drop(stepped.lock.lock_async());
+    assert_eq!(stepped.client.requests(), 0);
+    stepped.assert_free("never polled");
+}
+
+/// The steps from the first poll to the acquisition lead through each state: the request is not sent, is at the
+/// server, its reply is under way, it waits, its predecessor is gone, it owns the lock and was not polled.
+#[test]
+fn future_that_is_dropped_after_any_number_of_steps_leaves_nothing() {
+    for (is_ahead, least) in [(false, 2), (true, 6)] {
+        for steps in 0.. {
+            let stepped = Stepped::new();
+            let ahead = is_ahead.then(|| stepped.server.create_sequential(DIR, "x-other-lock-", None));
+            let woken = Arc::new(Woken::default());
+            let mut future: Locking = Box::pin(stepped.lock.lock_async());
+            assert!(poll(&mut future, &woken).is_pending());
+            let taken = stepped.take(steps, ahead.as_deref());
+            let is_acquired = woken.times() > 0;
+            drop(future);
+            assert_eq!(Arc::strong_count(&woken), 1, "a waker is left after {taken} steps");
+            stepped.client.move_all();
+            if let Some(ahead) = ahead.filter(|ahead| stepped.server.exists(ahead)) {
+                stepped.server.delete(&ahead);
+            }
+            stepped.assert_free(&format!("dropped after {taken} steps, with one ahead: {is_ahead}"));
+            if taken < steps {
+                assert!(is_acquired && taken >= least, "{taken} steps");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn future_is_woken_once_and_ready_then() {
+    let stepped = Stepped::new();
+    let ahead = stepped.server.create_sequential(DIR, "x-other-lock-", None);
+    let woken = Arc::new(Woken::default());
+    let mut future: Locking = Box::pin(stepped.lock.lock_async());
+    assert!(poll(&mut future, &woken).is_pending());
+    while stepped.step() {
+        assert!(poll(&mut future, &woken).is_pending());
+    }
+    assert_eq!(woken.times(), 0);
+    stepped.server.delete(&ahead);
+    while stepped.step() {}
+    assert_eq!(woken.times(), 1);
+    let Poll::Ready(Ok(guard)) = poll(&mut future, &woken) else { panic!("woken, and not ready") };
+    assert!(guard.is_owner());
+    drop((guard, future));
+    stepped.client.move_all();
+    stepped.assert_free("released");
+}
+
+/// As a blocking call returns it, whose thread runs only now.
+#[test]
+fn lock_that_is_acquired_before_it_is_closed_or_lost_is_still_returned() {
+    for is_lost in [false, true] {
+        let server = SimulatedZooKeeper::new();
+        let ahead = server.create_sequential(DIR, "x-other-lock-", None);
+        let (client, _runtime, session) = open_on_manual_runtime(&server, LONG);
+        let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+        let woken = Arc::new(Woken::default());
+        let mut futures = [(); 2].map(|()| Box::pin(lock.lock_async()));
+        futures.iter_mut().for_each(|future| assert!(poll(future, &woken).is_pending()));
+        server.delete(&ahead);
+        match is_lost {
+            true => client.expire(),
+            false => lock.close(),
+        }
+        let [mut first, mut second] = futures;
+        let Poll::Ready(Ok(guard)) = poll(&mut first, &woken) else { panic!("it was acquired") };
+        assert_eq!((guard.is_owner(), guard.loss().is_some()), (!is_lost, is_lost));
+        let Poll::Ready(Err(error)) = poll(&mut second, &woken) else { panic!("it was behind") };
+        assert_eq!((error.is_closed(), error.is_session_lost()), (!is_lost, is_lost));
+    }
+}
+
+#[test]
+fn task_that_has_polled_last_is_woken() {
+    let server = SimulatedZooKeeper::new();
+    let ahead = server.create_sequential(DIR, "x-other-lock-", None);
+    let (_client, _runtime, session) = open_on_manual_runtime(&server, LONG);
+    let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+    let (first, last) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+    let mut future: Locking = Box::pin(lock.lock_async());
+    assert!(poll(&mut future, &first).is_pending());
+    assert!(poll(&mut future, &last).is_pending());
+    assert_eq!(Arc::strong_count(&first), 1, "its waker is dropped");
+    server.delete(&ahead);
+    assert_eq!([&first, &last].map(|woken| woken.times()), [0, 1]);
+    assert!(poll(&mut future, &last).is_ready());
+}
