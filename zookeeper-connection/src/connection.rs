@@ -210,12 +210,16 @@ impl Connection {
         let (first_contact, contact) = bounded(1);
         let connection = Connection::start(mechanism, servers, options, first_contact)?;
         let named = || servers.to_string();
-        // At the deadline, a refusal says more than what other servers have not answered.
-        let outcome = await_either(&contact, deadline, cancelled);
-        let outcome = outcome.or_else(|| connection.shared.lock().refusal().map(Err));
+        let mut outcome = await_either(&contact, deadline, cancelled);
+        if outcome.is_none() && !is_disconnected(cancelled) {
+            // It says more than that other servers cannot be reached.
+            outcome = connection.shared.lock().refusal().map(Err);
+        }
         let tried = match outcome {
             Some(Ok(())) => return Ok(Arc::new(connection)),
-            Some(Err(loss @ (SessionLoss::Expired | SessionLoss::Unserved))) => format!("{servers} ({})", loss.reason()),
+            Some(Err(loss @ (SessionLoss::Expired | SessionLoss::Unserved))) => {
+                format!("{servers} ({})", loss.reason())
+            }
             Some(Err(loss @ SessionLoss::ClickHouseKeeper)) => {
                 return Err(ConnectError::NotZooKeeper { servers: named(), reason: loss.reason() });
             }

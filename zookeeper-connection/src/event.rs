@@ -34,9 +34,11 @@ pub enum ClientEvent {
         sent: Moment,
     },
     /// No contact; the session may live. A [`Connection`](crate::Connection) goes on to look for a server, and sets the
-    /// watches again on the next one. It never gives up by time: only a server can say that the session has ended.
+    /// watches again on the next one. While no server takes the session up, it never gives up by time: only a server can say
+    /// that the session has ended.
     Disconnected,
-    /// The session cannot come back: a server says so, or refuses the client. Every later call fails with
+    /// The session cannot come back: a server says so, or the servers refuse the client, or they take the session up and
+    /// answer nothing for a session timeout. Every later call fails with
     /// [`SessionExpired`](crate::ZkError::SessionExpired). Open another connection, and set the watches there.
     ///
     /// During an outage, however long, no server says anything. A program that must know when the session can have ended

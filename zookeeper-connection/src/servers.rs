@@ -579,6 +579,19 @@ mod tests {
     }
 
     #[test]
+    fn address_that_its_name_no_longer_has_is_not_put_back() {
+        let mut servers = servers(&["zk:2181"], 1);
+        servers.next(at(0));
+        lookups(&mut servers);
+        servers.resolved(0, Ok(vec![address(1)]));
+        let NextServer::Try(first) = servers.next(at(0)) else { panic!("an address is known") };
+        servers.resolved(0, Ok(vec![address(2)]));
+        servers.put_back(first);
+        assert_eq!(tried(servers.next(at(0))), address(2));
+        assert!(!servers.has_more());
+    }
+
+    #[test]
     fn outcome_is_the_last_failure_since_the_last_session() {
         let mut servers = servers(&["10.0.0.1:1"], 1);
         assert_eq!(servers.outcomes(), "10.0.0.1:1 (not tried)");

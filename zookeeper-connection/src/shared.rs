@@ -16,7 +16,7 @@ use mio::{Registry, Waker};
 use crate::chroot::Chroot;
 use crate::error::ZkError;
 use crate::exchange::Continuation;
-use crate::machine::{Action, Event, Machine, SaslStep};
+use crate::machine::{Action, Event, Machine, SaslStep, SessionLoss};
 use crate::sasl::Prepared;
 use crate::servers::{Destination, NextServer, Servers};
 use crate::support::lock_order::{Mutex, MutexGuard, rank::CONNECTION};

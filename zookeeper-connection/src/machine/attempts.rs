@@ -86,9 +86,16 @@ impl<C> Machine<C> {
 
     /// Reports the connection, sets the watches again, and sends what has waited.
     pub(super) fn serve(&mut self, granted: Granted, now: Moment) {
-        let next_ping = if self.is_admitted { now.after(self.pacing.ping_interval()) } else { now };
+        // Where the last connection has shown nothing, this one is to do so soon.
+        let is_served = self.is_admitted && self.unserved.is_none();
+        let next_ping = if is_served { now.after(self.pacing.ping_interval()) } else { now };
         self.phase = Phase::Serving(Serving {
- since: now, has_answered: false, last_progress: now, unread: 0, next_ping });
+            since: now,
+            has_answered: false,
+            last_progress: now,
+            unread: 0,
+            next_ping,
+        });
         if self.closing_until.is_some() {
             return self.traffic.send_close(&mut self.outgoing);
         }
@@ -121,6 +128,11 @@ impl<C> Machine<C> {
             Phase::Serving(serving) => self.pacing.connection_lost(now.since(serving.since), now),
         };
         let was_serving = matches!(self.phase, Phase::Serving(_));
+        let is_renewed = match &self.phase {
+            Phase::Authenticating { .. } => true,
+            Phase::Serving(serving) => !serving.has_answered,
+            _ => false,
+        };
         let was_in_sasl =
             matches!(self.phase, Phase::Authenticating { stage: Stage::Token { .. } | Stage::Response, .. });
         self.outgoing.clear();

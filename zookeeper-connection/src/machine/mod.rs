@@ -36,7 +36,8 @@
 //!   for a session timeout, while none answers a request, is lost. It is not presented again.
 //! - A write at which the server has closed three connections in a row is not sent any more, if no server
 //!   has answered one as long: it may exceed the server's limit, or be unknown to the server.
-//! - The first request of a session is a ping, because only its answer shows that the server admits the client.
+//! - The first request of a session is a ping, because only its answer shows that the server admits the client; so is the
+//!   first one after a connection on which nothing was answered.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next
 //!   attempt. [`Event::Connected`] comes before the replies of its connection.
 //! - No server serves the session that is behind what the session has seen, in replies or events.
@@ -196,7 +197,9 @@ impl SessionLoss {
                 "the server is ClickHouse Keeper, which ends the sessions of a server that is stopped before their \
                  clients notice; use ZooKeeper"
             }
-            SessionLoss::Unserved => "the servers took the session up, and answered nothing for a session timeout",
+            SessionLoss::Unserved => {
+                "the servers took the session up, and answered nothing for a session timeout"
+            }
         }
     }
 }
@@ -546,8 +549,9 @@ impl<C> Machine<C> {
     /// session's end if no server serves this client.
     fn count_unserved(&mut self, now: Moment, is_renewed: bool) -> Option<SessionLoss> {
         let is_known = std::mem::replace(&mut self.is_to_known_address, true);
-        let is_refused = self.unserved.as_mut().is_some_and(|unserved| std::mem::take(&mut unserved.is_refused));
-        if !is_refused || !is_known {
+        let is_refused =
+            self.unserved.as_mut().is_some_and(|unserved| std::mem::take(&mut unserved.is_refused));
+        if !is_refused {
             self.count_refusals_anew();
         }
         // A session that has never been served has no znodes.

@@ -1,6 +1,7 @@
 //! Authentication by SASL, by a mechanism that the test commands.
 
 use std::net::SocketAddr;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -239,18 +240,29 @@ fn server_without_sasl_is_never_used() {
     assert_eq!(authenticate(&servers, &options).unwrap().server(), with.address());
 }
 
+/// A server that takes sessions up, and refuses their first token.
+fn refusing() -> Server {
+    Server::with(|mut client| {
+        let Some(request) = client.read_connect() else { return };
+        client.write(&accepted(request.timeout_ms, SESSION));
+        if let Some(frame) = client.read() {
+            let (xid, _) = Request::decode(&frame).unwrap();
+            client.write(&refused(xid, ZkError::AuthFailed));
+        }
+    })
+}
+
+#[test]
+fn refusal_is_the_error_at_the_deadline_when_another_server_cannot_be_reached() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let list = format!("{},{closed}", refusing().address());
+    let options = with_mechanism(scaled(Duration::from_secs(1)), |_| Ok(prepared()));
+    let error = authenticate(&list, &options).unwrap_err();
+    assert!(matches!(error, ConnectError::CredentialsRefused { .. }), "{error:?}");
+}
+
 #[test]
 fn session_that_all_servers_refuse_fails_at_once() {
-    let refusing = || {
-        Server::with(|mut client| {
-            let Some(request) = client.read_connect() else { return };
-            client.write(&accepted(request.timeout_ms, SESSION));
-            if let Some(frame) = client.read() {
-                let (xid, _) = Request::decode(&frame).unwrap();
-                client.write(&refused(xid, ZkError::AuthFailed));
-            }
-        })
-    };
     let servers = [refusing(), refusing()];
     let list = format!("{},{}", servers[0].address(), servers[1].address());
     let error = authenticate(&list, &with_mechanism(LONG, |_| Ok(prepared()))).unwrap_err();

@@ -43,6 +43,8 @@ pub(in crate::tests::simulation) struct Endpoint {
     /// Those that have refused the client since one has answered a request, and since when.
     refusing: BTreeSet<usize>,
     refused_since: Option<Moment>,
+    /// The time of the last answer to a request.
+    answered_at: Moment,
     /// The server of the next attempt, whatever its turn.
     pub(super) next_server: Option<usize>,
     pub(super) contact: Contact,
@@ -80,6 +82,7 @@ impl Endpoint {
             was_served: false,
             refusing: BTreeSet::new(),
             refused_since: None,
+            answered_at: now,
             next_server: None,
             contact: Contact::Disconnected,
             has_ended: false,
@@ -169,6 +172,13 @@ impl Endpoint {
         self.link_number
     }
 
+    fn reported_pongs(&self) -> usize {
+        let is_pong = |(_, action): &&(u64, Action<Ticketed>)| {
+            matches!(action, Action::Event(Event::PingAnswered { .. }))
+        };
+        self.actions.iter().filter(is_pong).count()
+    }
+
     /// Returns why the machine has lost the session, if it has.
     pub(super) fn reported_loss(&self) -> Option<SessionLoss> {
         self.actions.iter().find_map(|(_, action)| match action {
@@ -177,11 +187,18 @@ impl Endpoint {
         })
     }
 
-    /// Returns whether all servers have refused the client since one has answered a request, or some have for as long as
-    /// the session timeout.
-    pub(super) fn may_give_up(&self, now: Moment) -> bool {
-        self.servers.iter().all(|server| self.refusing.contains(server))
-            || self.refused_since.is_some_and(|since| now.since(since) >= self.ledger.granted)
+    /// Returns whether the client may give up its session: all servers have refused it since one has answered a request,
+    /// or some for as long as the session timeout, in which none has answered.
+    pub(super) fn may_give_up(&self, loss: SessionLoss, now: Moment) -> bool {
+        let lasts = |since: Moment| now.since(since) >= self.ledger.granted;
+        match loss {
+            SessionLoss::AuthenticationRequired | SessionLoss::SaslRefused => {
+                self.servers.iter().all(|server| self.refusing.contains(server))
+                    || self.refused_since.is_some_and(lasts)
+            }
+            SessionLoss::Unserved => lasts(self.answered_at),
+            _ => false,
+        }
     }
 
     // ---- steps
@@ -249,6 +266,9 @@ impl Endpoint {
                 self.refusing.insert(transport.server);
                 self.refused_since.get_or_insert(now);
             }
+            if matches!(meaning, Meaning::Reply { .. }) {
+                self.answered_at = now;
+            }
             let begins = matches!(meaning, Meaning::Served { .. });
             events += usize::from(matches!(meaning, Meaning::Event { .. }));
             must_leave |= self.ledger.take_up(meaning);
@@ -256,13 +276,16 @@ impl Endpoint {
                 transport.peer.at_greeting = Some(self.ledger.clone());
             }
         }
-        let (number, reported) = (self.link_number, self.reported_changes());
+        let (number, reported, pongs) = (self.link_number, self.reported_changes(), self.reported_pongs());
         self.machine.received(now, &segment);
         if self.machine.refusal().is_none() {
             self.refusing.clear();
             self.refused_since = None;
         }
         self.settle();
+        if self.reported_pongs() > pongs {
+            self.answered_at = now;
+        }
         let stays = self.transport.is_some() && number == self.link_number;
         if must_leave && stays {
             return Some("continues to use a connection that speaks garbage");

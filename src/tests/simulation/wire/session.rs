@@ -14,7 +14,6 @@ use crate::tests::simulation::faults::draw_grant;
 use crate::tests::simulation::world::{State, World};
 use crate::time::Moment;
 use zookeeper_connection::exchange::Continuation;
-use zookeeper_connection::machine::SessionLoss;
 
 /// See the [module](self).
 pub(in crate::tests::simulation) struct Wired {
@@ -260,7 +259,7 @@ impl World {
         }
     }
 
-    /// No client gives up a session that lives, unless all servers have refused it, or some for a session timeout.
+    /// No client gives up a session that lives, unless servers refuse it, or answer nothing.
     pub(super) fn check_losses(&self, number: usize) {
         let now = self.now();
         let session = {
@@ -268,11 +267,7 @@ impl World {
             let Some(endpoint) = state.clients[number].endpoint() else { return };
             let Some(loss) = endpoint.reported_loss() else { return };
             let session = endpoint.ledger.session;
-            let is_refused = match loss {
-                SessionLoss::AuthenticationRequired | SessionLoss::SaslRefused => endpoint.may_give_up(now),
-                _ => false,
-            };
-            if is_refused {
+            if endpoint.may_give_up(loss, now) {
                 state.given_up.insert(session);
                 return;
             }

@@ -17,6 +17,14 @@ fn begun(count: usize) -> Scripted {
     scripted
 }
 
+/// As [`begun`], on the only address.
+fn begun_alone() -> Scripted {
+    let mut scripted = Scripted::new(Config { sasl: true, ..config() });
+    scripted.actions();
+    begin(&mut scripted);
+    scripted
+}
+
 /// Goes on from `Open` until the server has received the first token.
 fn begin(scripted: &mut Scripted) {
     scripted.machine.set_first_token(b"first".to_vec());
@@ -183,8 +191,7 @@ fn session_that_all_servers_refuse_by_sasl_is_lost_and_not_presented_again() {
 
 #[test]
 fn server_that_has_not_proved_itself_counts_as_one_that_refuses() {
-    let mut scripted = begun(0);
-    scripted.machine.set_addresses(1, true);
+    let mut scripted = begun_alone();
     round(&mut scripted, SaslStep::Refused("wrong proof".to_owned()));
     assert_eq!(scripted.machine.take_failure().unwrap(), "wrong proof");
     assert!(scripted.machine.outgoing().is_empty(), "nothing is sent without the client's identity");
@@ -353,6 +360,74 @@ fn closing_session_authenticates_and_is_closed() {
     }
 }
 
+/// The attempt may still lead to the former address.
+#[test]
+fn refusal_on_the_attempt_during_which_the_addresses_change_is_not_counted() {
+    let mut scripted = begun_alone();
+    scripted.machine.set_addresses(1, true);
+    refuse(&mut scripted, AUTH_FAILED);
+    assert_eq!(scripted.machine.refusal(), Some(SessionLoss::SaslRefused));
+    scripted.until_open();
+    begin(&mut scripted);
+    refuse(&mut scripted, AUTH_FAILED);
+    assert!(matches!(scripted.actions().last(), Some(Action::Ended)));
+}
+
+/// Each attempt renews it: the servers use no SASL, another mechanism, or fall silent.
+#[test]
+fn session_that_is_taken_up_and_not_served_for_a_session_timeout_is_lost() {
+    let ends: [fn(&mut Scripted); 3] = [
+        |scripted| answer(scripted, None),
+        |scripted| scripted.machine.failed(scripted.now),
+        |scripted| round(scripted, SaslStep::Failed("no answer".to_owned())),
+    ];
+    for fails in ends {
+        let mut scripted = begun_alone();
+        round(&mut scripted, SaslStep::Complete);
+        scripted.actions();
+        scripted.admit();
+        scripted.lose_connection();
+        let begun = scripted.now;
+        while scripted.machine.deadline().is_some() {
+            assert!(scripted.now.since(begun) <= TIMEOUT + TIMEOUT / 10, "it is renewed for ever");
+            scripted.until_open();
+            begin(&mut scripted);
+            scripted.actions();
+            fails(&mut scripted);
+        }
+        assert!(scripted.now.since(begun) >= TIMEOUT);
+        let actions = scripted.actions();
+        let lost = Event::SessionLost(SessionLoss::Unserved);
+        let is_lost = |action: &Action<u32>| matches!(action, Action::Event(event) if *event == lost);
+        assert!(actions.iter().any(is_lost), "{actions:?}");
+    }
+}
+
+/// It has no znodes that block others.
+#[test]
+fn session_that_was_never_served_is_tried_for_as_long_as_its_owner_waits() {
+    let mut scripted = begun_alone();
+    for _ in 0..100 {
+        answer(&mut scripted, None);
+        scripted.until_open();
+        begin(&mut scripted);
+    }
+    assert!(scripted.machine.deadline().is_some());
+}
+
+/// In an outage nobody renews the session, and only a server knows whether it has expired.
+#[test]
+fn outage_after_a_refusal_ends_no_session() {
+    let mut scripted = begun(0);
+    refuse(&mut scripted, AUTH_FAILED);
+    let begun = scripted.now;
+    while scripted.now.since(begun) < 2 * TIMEOUT {
+        scripted.until_open();
+        scripted.machine.failed(scripted.now);
+    }
+    assert!(scripted.machine.deadline().is_some());
+}
+
 /// Another attempt would renew it.
 #[test]
 fn closing_session_ends_with_an_exchange_that_is_not_completed() {
@@ -402,8 +477,7 @@ fn session_whose_credentials_are_refused_after_the_exchange_is_closed_with_anoth
 /// A server may require a certificate besides.
 #[test]
 fn authenticated_session_whose_requests_are_refused_is_lost() {
-    let mut scripted = begun(0);
-    scripted.machine.set_addresses(1, true);
+    let mut scripted = begun_alone();
     round(&mut scripted, SaslStep::Complete);
     scripted.actions();
     scripted.run_to_deadline();

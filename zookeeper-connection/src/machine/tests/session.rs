@@ -8,7 +8,7 @@ use crate::Reply;
 use crate::chroot::Chroot;
 use crate::codec::{ConnectAnswer, OpCode, XID_AUTH, XID_PING};
 use crate::error::ZkError;
-use crate::machine::{Action, Event, SessionLoss};
+use crate::machine::{Action, Event, Phase, SessionLoss};
 
 #[test]
 fn first_connection_asks_for_a_new_session() {
@@ -80,6 +80,8 @@ fn shortest_grant_of_a_session_is_reported_and_paces_its_connections() {
         let granted = Granted::new(grant).at_most(shortest);
         assert_eq!(scripted.events(), [Event::Connected { granted, session_id: ID }]);
         assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(shortest / 6)), "the next ping");
+        scripted.run_to_deadline();
+        scripted.pong();
     }
 }
 
@@ -500,6 +502,50 @@ fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_time
         assert!(scripted.now.since(first) >= TIMEOUT, "the third server may serve it");
         assert!(lost_for(&scripted.actions(), SessionLoss::AuthenticationRequired));
     }
+}
+
+/// Such a server is cut off from the others, perhaps. Each connect request renews the session.
+#[test]
+fn session_whose_servers_take_it_up_and_answer_nothing_is_lost() {
+    let mut scripted = Scripted::serving();
+    scripted.lose_connection();
+    let begun = scripted.now;
+    while scripted.machine.deadline().is_some() {
+        assert!(scripted.now.since(begun) <= 2 * TIMEOUT, "it is renewed for ever");
+        scripted.until_open();
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        let connected = scripted.now;
+        while matches!(scripted.machine.phase, Phase::Serving(_)) {
+            scripted.run_to_deadline();
+        }
+        assert!(scripted.now.since(connected) >= TIMEOUT / 3);
+    }
+    assert!(scripted.now.since(begun) >= TIMEOUT);
+    assert!(lost_for(&scripted.actions(), SessionLoss::Unserved));
+}
+
+#[test]
+fn session_that_finds_a_server_each_time_before_it_is_cut_off_lives() {
+    let mut scripted = Scripted::serving();
+    for _ in 0..100 {
+        scripted.lose_connection();
+        scripted.until_open();
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        scripted.actions();
+        // The last connection was cut off before a ping was due.
+        scripted.lose_connection();
+        scripted.until_open();
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        assert_eq!(scripted.machine.deadline(), Some(scripted.now), "asked at once");
+        scripted.run_to_deadline();
+        scripted.pong();
+        scripted.run_for(TIMEOUT / 30);
+        scripted.actions();
+    }
+    assert!(scripted.machine.deadline().is_some());
 }
 
 #[test]

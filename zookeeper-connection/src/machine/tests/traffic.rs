@@ -616,10 +616,15 @@ fn three_connections_that_end_in_other_ways_are_not_blamed_on_a_request() {
         if number % 3 == 0 {
             // The server does not answer, and is left.
             scripted.submit(number, &create_of(9000));
-            scripted.advance(TIMEOUT / 2);
+            scripted.advance(TIMEOUT * 2 / 5);
             scripted.machine.timer(scripted.now);
             scripted.actions();
             reconnect(&mut scripted);
+            // The session is served, and not only taken up.
+            scripted.run_to_deadline();
+            scripted.pong();
+            scripted.actions();
+            scripted.sent();
         } else {
             close_at(&mut scripted, number, &create_of(9000));
         }
