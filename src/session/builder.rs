@@ -198,7 +198,7 @@ impl SessionBuilder {
     /// replaces a lost one. Credentials of [`auth`](SessionBuilder::auth) come after it.
     ///
     /// A server that refuses the user is left for another one. When all servers have refused it, or some have and none has
-    /// served for a session timeout, the error is [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a
+    /// served for a session timeout or until the wait ends, the error is [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a
     /// session that is established is lost. A server that does not use SASL is never used without it. The password is
     /// never sent nor logged, but those who read the connection can try passwords: use [TLS](SessionBuilder::tls).
     #[cfg(feature = "sasl")]
@@ -214,7 +214,8 @@ impl SessionBuilder {
     /// Without a ticket, no connection is opened: [`connect`](SessionBuilder::connect) tries again until its wait ends, and a
     /// session that is established until it has expired. The tickets for all servers are fetched
     /// ahead, so a connection that is lost is replaced without a KDC. A server that refuses the ticket is left for
-    /// another one. When all servers have refused it, or some have and none has served for a session timeout, the error is
+    /// another one. When all servers have refused it, or some have and none has served for a session timeout
+    /// or until the wait ends, the error is
     /// [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a session that is established is lost. A server
     /// that does not use SASL is never used without it.
     #[cfg(feature = "kerberos")]

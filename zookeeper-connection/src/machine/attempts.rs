@@ -144,7 +144,10 @@ impl<C> Machine<C> {
             }
         }
         if let Some(loss) = self.count_unserved(now, is_renewed) {
-            return self.lose_session(loss);
+            // The end of a close has a time.
+            if self.closing_until.is_none() {
+                return self.lose_session(loss);
+            }
         }
         // The next attempt would renew a session that this one has not closed.
         if self.closing_until.is_some() && (was_in_sasl || self.identity.id == 0) {

@@ -172,7 +172,7 @@ pub enum SessionLoss {
     AuthenticationRequired,
     /// The servers are those of ClickHouse Keeper, which end sessions too early.
     ClickHouseKeeper,
-    /// The servers take the session up, and answer nothing.
+    /// The servers take the session up, and none serves it.
     Unserved,
 }
 
@@ -198,7 +198,7 @@ impl SessionLoss {
                  clients notice; use ZooKeeper"
             }
             SessionLoss::Unserved => {
-                "the servers took the session up, and answered nothing for a session timeout"
+                "the servers have taken the session up for a session timeout, and none has served it"
             }
         }
     }
@@ -209,8 +209,11 @@ impl SessionLoss {
 struct Unserved {
     /// The end of the session if no server serves it.
     loss: SessionLoss,
-    /// The end of the first such attempt.
+    /// The ends of the first and of the last such attempt.
     since: Moment,
+    last: Moment,
+    /// The attempts since then, however they have ended.
+    attempts: u32,
     /// The present attempt is refused.
     is_refused: bool,
     /// The attempts before the present one that were refused, one after the other.
@@ -535,8 +538,14 @@ impl<C> Machine<C> {
     }
 
     fn note_unserved(&mut self, now: Moment) -> &mut Unserved {
-        let loss = SessionLoss::Unserved;
-        self.unserved.get_or_insert(Unserved { loss, since: now, is_refused: false, refused_in_a_row: 0 })
+        self.unserved.get_or_insert(Unserved {
+            loss: SessionLoss::Unserved,
+            since: now,
+            last: now,
+            attempts: 0,
+            is_refused: false,
+            refused_in_a_row: 0,
+        })
     }
 
     fn count_refusals_anew(&mut self) {
@@ -549,24 +558,32 @@ impl<C> Machine<C> {
     /// session's end if no server serves this client.
     fn count_unserved(&mut self, now: Moment, is_renewed: bool) -> Option<SessionLoss> {
         let is_known = std::mem::replace(&mut self.is_to_known_address, true);
-        let is_refused =
-            self.unserved.as_mut().is_some_and(|unserved| std::mem::take(&mut unserved.is_refused));
-        if !is_refused {
-            self.count_refusals_anew();
-        }
         // A session that has never been served has no znodes.
-        let blocks = self.is_admitted || self.unserved.is_some();
-        if !(is_refused || is_renewed && blocks) {
-            return None;
+        if is_renewed && self.is_admitted {
+            self.note_unserved(now);
         }
         // So many attempts have a whole lap in them, wherever the first of them was in its own.
         let all_servers = self.pacing.addresses().saturating_mul(2) - 1;
-        let (session_timeout, are_all) = (self.pacing.session_timeout, !self.misses_addresses);
-        let unserved = self.note_unserved(now);
-        unserved.refused_in_a_row += u32::from(is_refused && is_known);
-        let all_refuse = unserved.refused_in_a_row >= all_servers && are_all;
-        let lasts = now.since(unserved.since) >= session_timeout;
-        (all_refuse || lasts).then_some(unserved.loss)
+        let session_timeout = self.pacing.session_timeout;
+        let unserved = self.unserved.as_mut()?;
+        unserved.attempts = unserved.attempts.saturating_add(1);
+        let is_refused = std::mem::take(&mut unserved.is_refused);
+        unserved.refused_in_a_row = match is_refused {
+            true => unserved.refused_in_a_row + u32::from(is_known),
+            false => 0,
+        };
+        if !is_refused && !is_renewed {
+            return None;
+        }
+        // An outage: the session was not renewed, and may have ended, or will go on with the next leader.
+        if now.since(unserved.last) >= session_timeout {
+            (unserved.since, unserved.attempts) = (now, 1);
+        }
+        unserved.last = now;
+        let all_refuse = unserved.refused_in_a_row >= all_servers && !self.misses_addresses;
+        let lasts = now.since(unserved.since) >= session_timeout && unserved.attempts >= all_servers;
+        let loss = if is_refused { unserved.loss } else { SessionLoss::Unserved };
+        (all_refuse || lasts).then_some(loss)
     }
 
     fn lose_session(&mut self, loss: SessionLoss) {
@@ -610,6 +627,7 @@ impl Serving {
     fn received(&mut self, now: Moment, bytes: usize) {
         self.unread += bytes;
         if self.unread >= MIN_PROGRESS {
+            self.has_answered = true;
             self.progressed(now);
         }
     }

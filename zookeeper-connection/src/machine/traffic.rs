@@ -393,6 +393,7 @@ impl<C> Machine<C> {
             (OpCode::Create2 | OpCode::RemoveWatches, Err(ZkError::Unimplemented)) => {
                 // The server closes the connection. On the next one it gets what it knows.
                 self.traffic.is_before_3_5 = true;
+                self.note_served();
                 return Err(Malformed);
             }
             (OpCode::CreateContainer, Err(ZkError::Unimplemented)) => self.traffic.lacks_containers = true,
@@ -417,17 +418,30 @@ impl<C> Machine<C> {
         header: ReplyHeader,
         outcome: ZkResult<Reply>,
     ) -> Result<(), Malformed> {
+        let taken_up = self.take_up_reply(now, position, header, outcome);
+        if taken_up.is_ok() {
+            self.note_served();
+        }
+        taken_up
+    }
+
+    fn take_up_reply(
+        &mut self,
+        now: Moment,
+        position: usize,
+        header: ReplyHeader,
+        outcome: ZkResult<Reply>,
+    ) -> Result<(), Malformed> {
         let result = header.result();
         let Sent { operation, bytes, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
         self.traffic.note_answered(operation, bytes);
         if let Phase::Serving(serving) = &mut self.phase {
-            serving.has_answered = true;
             // A denial at once shows nothing of the replies that are owed.
             if position == 0 {
                 serving.progressed(now);
             }
         }
-        (self.is_admitted, self.unserved) = (true, None);
+        self.is_admitted = true;
         // Until all watches are set again, events from before may be missing. A barrier counts when
         // its write has passed through the leader.
         match purpose {
@@ -460,12 +474,21 @@ impl<C> Machine<C> {
         Ok(())
     }
 
+    /// The server has answered a request, and the connection goes on, or ends for another reason than the server.
+    fn note_served(&mut self) {
+        if let Phase::Serving(serving) = &mut self.phase {
+            serving.has_answered = true;
+        }
+        self.unserved = None;
+    }
+
     /// The reply to the oldest request under way cannot be read.
     fn fail_oversized(&mut self) {
         if !matches!(self.phase, Phase::Serving(_)) {
             return;
         }
         let Some(sent) = self.traffic.sent.pop_front() else { return };
+        self.note_served();
         if let SentFor::Caller(Submitted { continuation, .. }) = sent.purpose {
             self.actions.push_back(Action::Reply(continuation, Err(ZkError::MarshallingError)));
         }

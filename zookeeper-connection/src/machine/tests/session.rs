@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, granted, read};
+use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, data, granted, read, watch};
 use crate::Granted;
 use crate::Reply;
 use crate::chroot::Chroot;
@@ -506,8 +506,33 @@ fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_time
 
 /// Such a server is cut off from the others, perhaps. Each connect request renews the session.
 #[test]
-fn session_whose_servers_take_it_up_and_answer_nothing_is_lost() {
+fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_asked() {
+    for (addresses, attempts) in [(1, 3), (3, 5)] {
+        let mut scripted = Scripted::serving();
+        scripted.machine.set_addresses(addresses, true);
+        scripted.lose_connection();
+        let (begun, mut asked) = (scripted.now, 0);
+        while scripted.machine.deadline().is_some() {
+            assert!(scripted.now.since(begun) <= 3 * TIMEOUT, "it is renewed for ever");
+            scripted.until_open();
+            scripted.open();
+            scripted.answer(&accepted(ID));
+            asked += 1;
+            while matches!(scripted.machine.phase, Phase::Serving(_)) {
+                scripted.run_to_deadline();
+            }
+        }
+        assert!(scripted.now.since(begun) >= TIMEOUT && asked >= attempts, "{asked}");
+        assert!(lost_for(&scripted.actions(), SessionLoss::Unserved));
+    }
+}
+
+/// Nothing of it is answered.
+#[test]
+fn session_whose_watches_cannot_be_set_again_on_any_server_is_lost() {
     let mut scripted = Scripted::serving();
+    scripted.submit(1, &watch("/a"));
+    scripted.reply(1, 1, &data());
     scripted.lose_connection();
     let begun = scripted.now;
     while scripted.machine.deadline().is_some() {
@@ -515,13 +540,67 @@ fn session_whose_servers_take_it_up_and_answer_nothing_is_lost() {
         scripted.until_open();
         scripted.open();
         scripted.answer(&accepted(ID));
-        let connected = scripted.now;
+        let sent = scripted.sent();
+        scripted.reply_error(sent[0].xid, -127);
+    }
+    assert!(lost_for(&scripted.actions(), SessionLoss::Unserved));
+}
+
+#[test]
+fn servers_whose_answers_are_too_long_serve_the_session() {
+    let mut scripted = Scripted::serving();
+    let begun = scripted.now;
+    while scripted.now.since(begun) < 3 * TIMEOUT {
+        scripted.submit(1, &read("/a"));
+        scripted.machine.received(scripted.now, &i32::MAX.to_be_bytes());
+        scripted.until_open();
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        scripted.advance(TIMEOUT / 20);
+    }
+    assert!(scripted.machine.deadline().is_some());
+}
+
+#[test]
+fn session_that_is_being_closed_is_closed_on_the_next_connection_however_long_nobody_has_served_it() {
+    let mut scripted = Scripted::serving();
+    scripted.machine.set_addresses(3, true);
+    scripted.lose_connection();
+    for _ in 0..4 {
+        scripted.until_open();
+        scripted.open();
+        scripted.answer(&accepted(ID));
         while matches!(scripted.machine.phase, Phase::Serving(_)) {
             scripted.run_to_deadline();
         }
-        assert!(scripted.now.since(connected) >= TIMEOUT / 3);
     }
-    assert!(scripted.now.since(begun) >= TIMEOUT);
+    scripted.machine.close(scripted.now);
+    for _ in 0..9 {
+        scripted.until_open();
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        scripted.machine.failed(scripted.now);
+    }
+    scripted.until_open();
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    assert_eq!(scripted.sent().last().map(|request| request.operation), Some(OpCode::Close));
+}
+
+/// The refusal was that of a server which has taken it up since.
+#[test]
+fn reason_is_that_of_the_last_attempts() {
+    let mut scripted = Scripted::serving();
+    scripted.machine.set_addresses(2, true);
+    scripted.lose_connection();
+    scripted.until_open();
+    demand(&mut scripted);
+    while scripted.machine.deadline().is_some() {
+        scripted.until_open();
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        scripted.machine.failed(scripted.now);
+    }
     assert!(lost_for(&scripted.actions(), SessionLoss::Unserved));
 }
 
