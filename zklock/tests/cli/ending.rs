@@ -337,6 +337,8 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
             });
         }
     }
+    // The last one to be started may not take signals yet.
+    fixture.await_requests(2);
     for program in programs {
         program.signal(Signal::TERM);
         program.end();
