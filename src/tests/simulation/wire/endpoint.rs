@@ -40,9 +40,8 @@ pub(in crate::tests::simulation) struct Endpoint {
     next: usize,
     /// A server has served the session since the last attempt, which ends the lap unless it refuses the client.
     was_served: bool,
-    /// Those that have refused the client since one has answered a request, and since when.
+    /// Those that have refused the client since one has answered a request.
     refusing: BTreeSet<usize>,
-    refused_since: Option<Moment>,
     /// The time of the last answer to a request.
     answered_at: Moment,
     /// The server of the next attempt, whatever its turn.
@@ -81,7 +80,6 @@ impl Endpoint {
             next: 0,
             was_served: false,
             refusing: BTreeSet::new(),
-            refused_since: None,
             answered_at: now,
             next_server: None,
             contact: Contact::Disconnected,
@@ -187,16 +185,14 @@ impl Endpoint {
         })
     }
 
-    /// Returns whether the client may give up its session: all servers have refused it since one has answered a request,
-    /// or some for as long as the session timeout, in which none has answered.
+    /// Returns whether the client may give up its session: all servers have refused it since one has answered a request, or
+    /// none has answered for as long as the session timeout.
     pub(super) fn may_give_up(&self, loss: SessionLoss, now: Moment) -> bool {
-        let lasts = |since: Moment| now.since(since) >= self.ledger.granted;
+        let all_refuse = self.servers.iter().all(|server| self.refusing.contains(server));
+        let lasts = now.since(self.answered_at) >= self.ledger.granted;
         match loss {
-            SessionLoss::AuthenticationRequired | SessionLoss::SaslRefused => {
-                self.servers.iter().all(|server| self.refusing.contains(server))
-                    || self.refused_since.is_some_and(lasts)
-            }
-            SessionLoss::Unserved => lasts(self.answered_at),
+            SessionLoss::AuthenticationRequired | SessionLoss::SaslRefused => all_refuse || lasts,
+            SessionLoss::Unserved => lasts,
             _ => false,
         }
     }
@@ -264,7 +260,6 @@ impl Endpoint {
             let Some(meaning) = transport.peer.next_meaning(transport.received) else { break };
             if matches!(meaning, Meaning::Refusal) {
                 self.refusing.insert(transport.server);
-                self.refused_since.get_or_insert(now);
             }
             if matches!(meaning, Meaning::Reply { .. }) {
                 self.answered_at = now;
@@ -280,7 +275,6 @@ impl Endpoint {
         self.machine.received(now, &segment);
         if self.machine.refusal().is_none() {
             self.refusing.clear();
-            self.refused_since = None;
         }
         self.settle();
         if self.reported_pongs() > pongs {
