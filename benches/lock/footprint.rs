@@ -2,11 +2,10 @@
 //! numbers.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
 use zookeeper_recipes_lock::{BlockingWriteLock, LockListener, Session, WriteLock};
 
-use crate::measure::Plan;
+use crate::measure::{Plan, measure_in_child};
 use crate::table::{print_numbers, print_title};
 use crate::{ROOT, session};
 
@@ -35,27 +34,13 @@ pub(crate) struct Size {
 }
 
 pub(crate) fn run(plan: &Plan, connect_string: &str) {
-    let measured: Vec<(f64, f64)> = (0..plan.footprints).map(|_| measure_in_child(connect_string)).collect();
-    let kib: Vec<f64> = measured.iter().map(|(kib, _)| *kib).collect();
-    let threads: Vec<f64> = measured.iter().map(|(_, threads)| *threads).collect();
+    let measured: Vec<[f64; 2]> =
+        (0..plan.footprints).map(|_| measure_in_child(&[CHILD, connect_string])).collect();
+    let kib: Vec<f64> = measured.iter().map(|[kib, _]| *kib).collect();
+    let threads: Vec<f64> = measured.iter().map(|[_, threads]| *threads).collect();
     print_title(&format!("{WAITING} more locks waiting on one session"), "");
     print_numbers("resident KiB for each lock", &kib, "< 4", |kib| kib < AIM_KIB);
     print_numbers("threads for all of them", &threads, "≤ 16", |threads| threads <= MAX_WORKERS);
-}
-
-fn measure_in_child(connect_string: &str) -> (f64, f64) {
-    let this_program = std::env::current_exe().expect("the system knows this program's path");
-    let output = Command::new(this_program)
-        .args([CHILD, connect_string])
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("this program runs once more");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
-    match (numbers.next(), numbers.next()) {
-        (Some(kib), Some(threads)) => (kib, threads),
-        _ => panic!("the measured process printed {text:?}"),
-    }
 }
 
 /// The measured process: prints the growth in KiB per lock, and in threads for all locks.

@@ -2,7 +2,6 @@
 //! of the process, and the memory of each.
 
 use std::pin::Pin;
-use std::process::{Command, Stdio};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use zookeeper_recipes_lock::{
 };
 
 use crate::footprint::Size;
-use crate::measure::Plan;
+use crate::measure::{Plan, measure_in_child};
 use crate::support::server::{Server, ServerOptions};
 use crate::table::{print_numbers, print_title};
 use crate::{DATA, ROOT, SESSION_TIMEOUT};
@@ -37,23 +36,11 @@ pub(crate) fn run(plan: &Plan) {
     let jvm_flags = vec![format!("-Djute.maxbuffer={JUTE_MAX_BUFFER}")];
     let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
     let dirs = if plan.is_quick { 10 } else { 1_000 };
-    let [kib, threads, seconds] = measure_in_child(&server.connect_string(), dirs);
+    let [kib, threads, seconds] = measure_in_child(&[CHILD, &server.connect_string(), &dirs.to_string()]);
     print_title(&format!("{} futures waiting on one session, in {dirs} directories", dirs * EACH), "");
     print_numbers("resident KiB for each future", &[kib], "< 4", |kib| kib < AIM_KIB);
     print_numbers("threads of the process", &[threads], "-", |_| true);
     print_numbers("seconds until all have joined", &[seconds], "-", |_| true);
-}
-
-fn measure_in_child(connect_string: &str, dirs: usize) -> [f64; 3] {
-    let this_program = std::env::current_exe().expect("the system knows this program's path");
-    let output = Command::new(this_program)
-        .args([CHILD, connect_string, &dirs.to_string()])
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("this program runs once more");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    numbers.try_into().unwrap_or_else(|_| panic!("the measured process printed {text:?}"))
 }
 
 /// The measured process: prints the growth in KiB per future, the threads of the process while all wait, and the time

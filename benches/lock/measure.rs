@@ -1,5 +1,6 @@
-//! The timing: threads that start together, and sides that alternate.
+//! The timing: threads that start together, and sides that alternate. Processes that are measured.
 
+use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -109,4 +110,17 @@ fn time_cycles(cycle: &mut Cycle<'_>, cycles: u32, gate: &Barrier) -> (Instant, 
         cycle();
     }
     (start, Instant::now())
+}
+
+/// Runs this program once more, with these arguments, and returns the numbers that it prints.
+pub(crate) fn measure_in_child<const N: usize>(arguments: &[&str]) -> [f64; N] {
+    let this_program = std::env::current_exe().expect("the system knows this program's path");
+    let output = Command::new(this_program)
+        .args(arguments)
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("this program runs once more");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    numbers.try_into().unwrap_or_else(|_| panic!("the measured process printed {text:?}"))
 }

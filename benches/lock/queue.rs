@@ -1,7 +1,6 @@
 //! Long queues, measured in a separate process: how fast requests join, how fast the lock passes
 //! from the first to the last, and the memory of each while all of them wait.
 
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use zookeeper_recipes_lock::{BlockingWriteLock, LockListener, LockOptions, Sessi
 
 use crate::floor::Wire;
 use crate::footprint::Size;
-use crate::measure::Plan;
+use crate::measure::{Plan, measure_in_child};
 use crate::table::{print_numbers, print_title};
 use crate::{DATA, ROOT, session};
 
@@ -40,8 +39,8 @@ impl LockListener for Turn {
 }
 
 pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize, sessions: usize) {
-    let measured: Vec<[f64; 4]> =
-        (0..plan.footprints.min(3)).map(|_| measure_in_child(connect_string, waiting, sessions)).collect();
+    let arguments = [CHILD, connect_string, &waiting.to_string(), &sessions.to_string()];
+    let measured: Vec<[f64; 4]> = (0..plan.footprints.min(3)).map(|_| measure_in_child(&arguments)).collect();
     let of = |index: usize| measured.iter().map(|numbers| numbers[index]).collect::<Vec<f64>>();
     let of_sessions = if sessions == 1 { "1 session".to_owned() } else { format!("{sessions} sessions") };
     print_title(&format!("a queue of {waiting} requests of {of_sessions}"), "");
@@ -55,18 +54,6 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize, sessions: u
         print_numbers("µs for half a listing, bare socket", &of(3), "-", |_| true);
     }
     print_numbers("resident bytes per waiter", &of(2), "< 4096", |bytes| bytes < AIM_BYTES);
-}
-
-fn measure_in_child(connect_string: &str, waiting: usize, sessions: usize) -> [f64; 4] {
-    let this_program = std::env::current_exe().expect("the system knows this program's path");
-    let output = Command::new(this_program)
-        .args([CHILD, connect_string, &waiting.to_string(), &sessions.to_string()])
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("this program runs once more");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    numbers.try_into().unwrap_or_else(|_| panic!("the measured process printed {text:?}"))
 }
 
 /// The measured process: prints how many joined per second and acquired per second, the bytes per

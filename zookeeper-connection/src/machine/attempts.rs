@@ -144,7 +144,7 @@ impl<C> Machine<C> {
             }
         }
         if let Some(loss) = self.count_unserved(now, is_renewed) {
-            // The end of a close has a time.
+            // A close has a deadline already.
             if self.closing_until.is_none() {
                 return self.lose_session(loss);
             }

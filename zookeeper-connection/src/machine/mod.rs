@@ -32,8 +32,9 @@
 //! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
 //!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
 //!   attempt has ended so.
-//! - Each connect request renews the session, and its znodes block others. So a session that servers take up, or refuse,
-//!   for a session timeout, while none answers a request, is lost. It is not presented again.
+//! - Each connect request renews the session, and its znodes block others. So a session is lost, too, when servers have
+//!   taken it up or refused it for a session timeout, all were asked, and none has answered a request. A lost session is not
+//!   presented again.
 //! - A write at which the server has closed three connections in a row is not sent any more, if no server
 //!   has answered one as long: it may exceed the server's limit, or be unknown to the server.
 //! - The first request of a session is a ping, because only its answer shows that the server admits the client; so is the

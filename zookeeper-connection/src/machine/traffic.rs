@@ -441,7 +441,6 @@ impl<C> Machine<C> {
                 serving.progressed(now);
             }
         }
-        self.is_admitted = true;
         // Until all watches are set again, events from before may be missing. A barrier counts when
         // its write has passed through the leader.
         match purpose {
@@ -479,7 +478,7 @@ impl<C> Machine<C> {
         if let Phase::Serving(serving) = &mut self.phase {
             serving.has_answered = true;
         }
-        self.unserved = None;
+        (self.is_admitted, self.unserved) = (true, None);
     }
 
     /// The reply to the oldest request under way cannot be read.

@@ -587,6 +587,31 @@ fn session_that_is_being_closed_is_closed_on_the_next_connection_however_long_no
     assert_eq!(scripted.sent().last().map(|request| request.operation), Some(OpCode::Close));
 }
 
+/// It has admitted the session with the first of them.
+#[test]
+fn server_whose_answer_is_too_long_makes_up_for_one_that_demands_an_authentication() {
+    let mut scripted = Scripted::serving();
+    scripted.machine.set_addresses(2, true);
+    scripted.lose_connection();
+    scripted.until_open();
+    demand(&mut scripted);
+    scripted.until_open();
+    scripted.open();
+    scripted.submit(1, &read("/a"));
+    scripted.answer(&accepted(ID));
+    scripted.machine.received(scripted.now, &i32::MAX.to_be_bytes());
+    assert_eq!(scripted.machine.refusal(), None);
+    let begun = scripted.now;
+    while scripted.machine.deadline().is_some() {
+        assert!(scripted.now.since(begun) <= 2 * TIMEOUT, "it is renewed for ever");
+        scripted.until_open();
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        scripted.machine.failed(scripted.now);
+    }
+    assert!(lost_for(&scripted.actions(), SessionLoss::Unserved));
+}
+
 /// The refusal was that of a server which has taken it up since.
 #[test]
 fn reason_is_that_of_the_last_attempts() {
