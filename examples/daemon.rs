@@ -14,7 +14,9 @@ use std::time::Duration;
 use env_logger::{Builder, Env};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use zookeeper_recipes_lock::{CancelToken, ErrorKind, LockError, LockGuard, NamedLocks, Session, Wait};
+use zookeeper_recipes_lock::{
+    CancelToken, ErrorKind, ErrorReason, LockError, LockGuard, NamedLocks, Session, Wait,
+};
 
 const THREADS: u64 = 4;
 const ITEMS: u64 = 10;
@@ -31,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let wait = Wait::forever().cancelled_by(&shutdown);
     let builder = Session::builder(&*servers).replace_lost_sessions(true).wait_for_server(wait);
     let session = match builder.connect() {
-        Err(LockError::Cancelled { .. }) => return Ok(()),
+        Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
         session => session?,
     };
     let locks = NamedLocks::new(&session, "/example/items")?;
@@ -60,10 +62,10 @@ fn work(thread: u64, locks: &NamedLocks, shutdown: &CancelToken) -> Result<(), L
         let wait = Wait::forever().cancelled_by(shutdown);
         match locks.get(&item)?.try_lock_for(wait) {
             Ok(Some(guard)) => handle(thread, &item, &guard),
-            Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
-            // Another client has removed the request, or this session has just been lost: once more.
-            Err(LockError::RequestDeleted { .. }) => {}
-            Err(error) if error.kind() != ErrorKind::Normal => eprintln!("{thread}: {error}"),
+            Ok(None) => return Ok(()),
+            Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
+            // The next turn tries again, on the next session if this one is lost.
+            Err(error) if error.kind() != ErrorKind::Permanent => eprintln!("{thread}: {error}"),
             Err(error) => return Err(error),
         }
         thread::sleep(PAUSE / 10);

@@ -62,7 +62,7 @@
 //!         }
 //!         match BlockingWriteLock::new(session, dir)?.lock() {
 //!             Ok(guard) => return Ok(guard),
-//!             Err(LockError::RequestDeleted { .. }) => {} // by another client: join again
+//!             Err(error) if error.reason() == ErrorReason::RequestDeleted => {} // by another client: join again
 //!             Err(error) if error.kind() == ErrorKind::Normal => return Err(error),
 //!             Err(_) => thread::sleep(Duration::from_secs(1)), // the session may live
 //!         }
@@ -84,8 +84,8 @@
 //! |---|---|---|
 //! | connection cut, back in time | remains the owner; its znode is checked after the reconnect | waits on |
 //! | no contact until the lease ends | [`is_owner`](LockGuard::is_owner) becomes false; [`LeaseExpired`](LossReason::LeaseExpired) | waits on |
-//! | session lost | [`SessionExpired`](LossReason::SessionExpired) or [`LeaseExpired`](LossReason::LeaseExpired) | its call returns [`SessionLost`](LockError::SessionLost), or [`request_dropped`](LockListener::request_dropped) is called |
-//! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](LockError::RequestDeleted) |
+//! | session lost | [`SessionExpired`](LossReason::SessionExpired) or [`LeaseExpired`](LossReason::LeaseExpired) | its call returns [`SessionLost`](crate::ErrorReason::SessionLost), or [`request_dropped`](LockListener::request_dropped) is called |
+//! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](crate::ErrorReason::RequestDeleted) |
 //! | process killed | the next in the queue acquires after the session timeout | the others move up |
 //!
 //! A lost session stays lost. Connecting a new one, and contending again, is the application's
@@ -175,7 +175,7 @@ use zookeeper_connection::support::{panics, process};
 
 pub use client::{Acl, CreateMode, Names, NamesIter, Permissions, Stat};
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
-pub use error::{ErrorKind, LockError, LossReason, Result as LockResult, ZkError, ZkResult};
+pub use error::{ErrorKind, ErrorReason, LockError, LossReason, ZkError, ZkResult};
 pub use lock_options::LockOptions;
 pub use locks::{
     BlockingWriteLock, Candidate, CandidateGroup, CohortGuard, CohortLock, CohortOptions, DowngradeError,

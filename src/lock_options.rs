@@ -132,7 +132,7 @@ impl LockOptions {
     /// thread. Then the znode is deleted, during an outage after the reconnect, and the next one acquires. Nothing
     /// extends the time, and nothing stops the thread that has held the lock: it must ask
     /// [`is_owner`](crate::LockGuard::is_owner), or wait for [`lost`](crate::LockGuard::lost). An `unlock` that comes
-    /// later reports [`HeldTooLong`](LockError::HeldTooLong). [`lease_remaining`](crate::LockGuard::lease_remaining)
+    /// later reports [`HeldTooLong`](crate::ErrorReason::HeldTooLong). [`lease_remaining`](crate::LockGuard::lease_remaining)
     /// never shows more than the time that is left.
     ///
     /// The clock is that of the lease: it also counts while the process is stopped or the machine sleeps.
@@ -148,7 +148,7 @@ impl LockOptions {
     /// | [`RunOnce`](crate::RunOnce) | each job |
     ///
     /// Choose a time far longer than any proper work takes. A time of zero is refused with
-    /// [`InvalidArgument`](LockError::InvalidArgument) when a lock is made with these options. One of a century or
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) when a lock is made with these options. One of a century or
     /// more is no limit.
     ///
     /// ```no_run
@@ -216,8 +216,8 @@ impl LockOptions {
 
     pub(crate) fn check(&self) -> Result<()> {
         if self.max_hold.is_some_and(|time| time.is_zero()) {
-            let rule = "a lock cannot be held for no time at all".to_owned();
-            return Err(LockError::InvalidArgument { argument: "max_hold", rule });
+            let rule = "a lock cannot be held for no time at all";
+            return Err(LockError::invalid_argument("max_hold", rule));
         }
         check_data(&self.data)
     }
@@ -234,10 +234,8 @@ pub(crate) fn check_data(data: &[u8]) -> Result<()> {
     if data.len() <= MAX_DATA {
         return Ok(());
     }
-    Err(LockError::InvalidArgument {
-        argument: "znode data",
-        rule: format!("{} bytes are more than the {MAX_DATA} that fit into a request", data.len()),
-    })
+    let rule = format!("{} bytes are more than the {MAX_DATA} that fit into a request", data.len());
+    Err(LockError::invalid_argument("znode data", rule))
 }
 
 /// `host/pid`, which shows an operator who waits.

@@ -60,11 +60,11 @@ impl NodeTracker {
     /// not [closing](Session::close).
     ///
     /// # Errors
-    /// - [`InvalidPath`](crate::LockError::InvalidPath).
-    /// - [`AccessDenied`](crate::LockError::AccessDenied): READ is not granted on the znode.
-    /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): no server answered in time.
-    /// - [`Cancelled`](crate::LockError::Cancelled).
-    /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the znode.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): no server answered in time.
+    /// - [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     pub fn start(session: &Session, path: &str, wait: impl Into<Wait>) -> Result<NodeTracker> {
         let node = Node { path: ZNodePath::parse(path)? };
         Tracking::start(session, node, &wait.into()).map(|tracking| NodeTracker { tracking })
@@ -74,9 +74,9 @@ impl NodeTracker {
     /// block.
     ///
     /// # Errors
-    /// [`AccessDenied`](crate::LockError::AccessDenied) while READ is not granted (it looks again
-    /// every second), [`SessionLost`](crate::LockError::SessionLost),
-    /// [`Closed`](crate::LockError::Closed).
+    /// [`AccessDenied`](crate::ErrorReason::AccessDenied) while READ is not granted (it looks again
+    /// every second), [`SessionLost`](crate::ErrorReason::SessionLost),
+    /// [`Closed`](crate::ErrorReason::Closed).
     pub fn current(&self) -> Result<Option<NodeData>> {
         self.tracking.current()
     }
@@ -94,7 +94,7 @@ impl NodeTracker {
     /// Blocks until the znode exists; returns `None` when the wait times out.
     ///
     /// # Errors
-    /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::LockError::Cancelled).
+    /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn wait_available(&self, wait: impl Into<Wait>) -> Result<Option<NodeData>> {
         self.tracking.wait_for(&wait.into(), Option::clone)
     }
@@ -103,7 +103,7 @@ impl NodeTracker {
     /// not exist. It may miss a deletion that is followed at once by a creation.
     ///
     /// # Errors
-    /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::LockError::Cancelled).
+    /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn wait_deleted(&self, wait: impl Into<Wait>) -> Result<bool> {
         let deleted = self.tracking.wait_for(&wait.into(), |node| node.is_none().then_some(()))?;
         Ok(deleted.is_some())

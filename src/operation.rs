@@ -16,7 +16,7 @@ pub trait ZooKeeperOperation {
     /// detect whether the previous attempt took effect, or be harmless to repeat.
     ///
     /// # Errors
-    /// A [`ConnectionLoss`](crate::LockError::ConnectionLoss) is
+    /// A [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) is
     /// retried. Every other error is final. [`LockError::from_client`](crate::LockError::from_client) makes
     /// one of the error of a client.
     fn execute(&mut self) -> Result<Self::Output>;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::client::{Acl, Call, CreateMode};
-use crate::error::{LockError, Operation, Result, ZkError};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError};
 use crate::lock_options::{LockOptions, check_data};
 use crate::logging;
 use crate::operation::ZooKeeperOperation;
@@ -37,7 +37,7 @@ impl ProtocolSupport {
     /// Makes one on a session. It uses the ACL and the retry policy of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](LockError::InvalidArgument) when the options hold more than about 1 MiB
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) when the options hold more than about 1 MiB
     /// of data or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(session: &Session, options: LockOptions) -> Result<ProtocolSupport> {
         options.check()?;
@@ -70,7 +70,7 @@ impl ProtocolSupport {
     }
 
     /// Closes this and its clones: no operation begins any more, and one that waits for its next
-    /// attempt fails with [`Closed`](LockError::Closed). The session stays open.
+    /// attempt fails with [`Closed`](crate::ErrorReason::Closed). The session stays open.
     pub fn close(&self) {
         // In a forked child, where every call fails, those that wait are the parent's, and a mutex may stay held for ever.
         if !self.session.process().is_current() {
@@ -94,22 +94,22 @@ impl ProtocolSupport {
     ///
     /// # Errors
     /// The first error, when every attempt lost its connection. Any other error of the operation at
-    /// once, [`SessionLost`](LockError::SessionLost) for example.
+    /// once, [`SessionLost`](crate::ErrorReason::SessionLost) for example.
     pub fn retry_operation<O: ZooKeeperOperation>(&self, operation: O) -> Result<O::Output> {
-        self.retry("retry", "an operation", operation)
+        self.retry(Operation::RETRY, "an operation", operation)
     }
 
     /// As `retry_operation`, for an operation of this crate that errors name.
     pub(crate) fn retry<O: ZooKeeperOperation>(
         &self,
-        name: &'static str,
+        named: Operation,
         path: impl fmt::Display,
         mut operation: O,
     ) -> Result<O::Output> {
         let policy = self.options.retry_policy();
         let mut counter = RetryCounter::default();
         loop {
-            self.check_open(name, &path)?;
+            self.check_open(named, &path)?;
             let error = match operation.execute() {
                 Err(error) if error.is_connection_loss() => error,
                 result => return result,
@@ -134,22 +134,20 @@ impl ProtocolSupport {
     /// with the ACL of the options. An existing znode stays as it is.
     ///
     /// # Errors
-    /// - [`InvalidPath`](LockError::InvalidPath).
-    /// - [`InvalidArgument`](LockError::InvalidArgument): too much data, or a sequential mode, in
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): too much data, or a sequential mode, in
     ///   which every attempt would create another znode.
-    /// - [`AccessDenied`](LockError::AccessDenied), [`InvalidAcl`](LockError::InvalidAcl).
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt.
-    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`InvalidAcl`](crate::ErrorReason::InvalidAcl).
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     pub fn ensure_exists(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<()> {
         let path = ZNodePath::parse(path)?;
         check_data(data)?;
         if mode.is_sequential() {
-            return Err(LockError::InvalidArgument {
-                argument: "create mode",
-                rule: "a sequential znode cannot be ensured, each attempt would create another".to_owned(),
-            });
+            let rule = "a sequential znode cannot be ensured, each attempt would create another";
+            return Err(LockError::invalid_argument("create mode", rule));
         }
-        self.retry(Operation::CREATE.name, &path, || {
+        self.retry(Operation::CREATE, &path, || {
             let core = self.session.core();
             let create = || core.ask(Call::create(&path, data, acl, mode));
             let created = match (create(), path.parent()) {
@@ -161,16 +159,16 @@ impl ProtocolSupport {
             match created {
                 Ok(_) | Err(ZkError::NodeExists) => Ok(()),
                 Err(ZkError::NoNode) => {
-                    let (operation, path) = (Operation::CREATE.name, path.to_string());
-                    Err(LockError::NoChroot { operation, path, chroot: core.client().chroot() })
+                    let chroot = core.client().chroot();
+                    Err(LockError::no_chroot(Operation::CREATE, &path, chroot.as_deref()))
                 }
                 Err(error) => Err(core.failure(Operation::CREATE, &path, error)),
             }
         })
     }
 
-    pub(crate) fn check_open(&self, operation: &'static str, path: impl fmt::Display) -> Result<()> {
-        if self.is_closed() { Err(LockError::Closed { operation, path: path.to_string() }) } else { Ok(()) }
+    pub(crate) fn check_open(&self, operation: Operation, path: impl fmt::Display) -> Result<()> {
+        if self.is_closed() { Err(LockError::of(ErrorReason::Closed, operation, path)) } else { Ok(()) }
     }
 
     /// Waits, at most until this is closed or the session ends: the next attempt on it fails then. An

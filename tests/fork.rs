@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use zookeeper_recipes_lock::client::{Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient};
 use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, CohortLock, LockDirectory, LockError, NodeTracker, ReentrantLock,
-    Semaphore, Session, SessionState, WriteLock, ZkResult,
+    BlockingWriteLock, Candidate, CohortLock, ErrorReason, LockDirectory, LockError, NodeTracker,
+    ReentrantLock, Semaphore, Session, SessionState, WriteLock, ZkResult,
 };
 
 /// Enough that at some fork a thread holds the mutex behind the answer.
@@ -139,7 +139,7 @@ fn futures_of_a_child_complete_at_once(zookeeper: &SimulatedZooKeeper) {
         let before = direct.calls();
         let (waiting, losing, ending) = &mut *waiting.borrow_mut();
         drop_copy(&waiting[0]);
-        let is_lost = |outcome| matches!(outcome, Poll::Ready(Err(LockError::SessionLost { .. })));
+        let is_lost = |outcome: Poll<Result<_, LockError>>| matches!(outcome, Poll::Ready(Err(error)) if matches!(error.reason(), ErrorReason::SessionLost(_)));
         assert!(is_lost(poll(&mut waiting[1])));
         assert!(futures().into_iter().all(|mut future| is_lost(poll(&mut future))));
         assert!(poll(losing).is_ready() && poll(ending).is_ready());
@@ -173,7 +173,7 @@ fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
         session.state() == SessionState::Connected && guard.is_owner()
     };
     in_each_child("a busy session", work, || {
-        let is_lost = |error: &LockError| matches!(error, LockError::SessionLost { .. });
+        let is_lost = |error: &LockError| matches!(error.reason(), ErrorReason::SessionLost(_));
         assert!(blocking.lock().is_err_and(|error| is_lost(&error)));
         assert!(blocking.try_lock().is_err_and(|error| is_lost(&error)));
         assert!(blocking.try_lock_for(Duration::from_secs(60)).is_err_and(|error| is_lost(&error)));

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, LockGuard, LockOptions, LockResult, RecoverableZooKeeper, RetryPolicy, Session,
+    BlockingWriteLock, LockError, LockGuard, LockOptions, RecoverableZooKeeper, RetryPolicy, Session,
 };
 
 use crate::footprint::Size;
@@ -30,7 +30,7 @@ const JUTE_MAX_BUFFER: usize = 64 * 1024 * 1024;
 
 const AIM_KIB: f64 = 4.0;
 
-type Waiting = Pin<Box<dyn Future<Output = LockResult<LockGuard>>>>;
+type Waiting = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>>>>;
 
 pub(crate) fn run(plan: &Plan) {
     let jvm_flags = vec![format!("-Djute.maxbuffer={JUTE_MAX_BUFFER}")];

@@ -76,9 +76,9 @@ pub use client::{BlockingClient, on_workers};
 /// The handle's default watcher receives no events of the locks.
 ///
 /// # Errors
-/// [`InvalidArgument`](LockError::InvalidArgument) for a timeout out of bounds,
-/// [`Connect`](LockError::Connect) if the handle is closed or has no contact within that time,
-/// [`Thread`](LockError::Thread).
+/// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for a timeout out of bounds,
+/// [`NoServer`](crate::ErrorReason::NoServer) if the handle is closed or has no contact within that time,
+/// [`Thread`](crate::ErrorReason::Thread).
 pub fn session_on(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Result<Session, LockError> {
     Session::from_client(on_workers(adapter(zk, session_timeout)))
 }

@@ -64,9 +64,9 @@ impl LeaderWatch {
     /// address there keeps the former one as long as the [path](LockInfo::path) is the same.
     ///
     /// # Errors
-    /// [`AccessDenied`](crate::LockError::AccessDenied) while READ is not granted on the directory
-    /// (it looks again every second), [`SessionLost`](crate::LockError::SessionLost),
-    /// [`Closed`](crate::LockError::Closed).
+    /// [`AccessDenied`](crate::ErrorReason::AccessDenied) while READ is not granted on the directory
+    /// (it looks again every second), [`SessionLost`](crate::ErrorReason::SessionLost),
+    /// [`Closed`](crate::ErrorReason::Closed).
     pub fn leader(&self) -> Result<Option<LockInfo>> {
         self.tracking.current()
     }

@@ -36,7 +36,7 @@ use crate::wait::Wait;
 ///
 /// Results are those of the connected server. They may be a moment behind the other servers, and
 /// may have changed since. Calls are not retried: after a
-/// [`ConnectionLoss`](LockError::ConnectionLoss), call again
+/// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), call again
 /// ([`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) does). They block
 /// until the server has answered or the session has ended.
 ///
@@ -63,7 +63,7 @@ impl LockDirectory {
     /// Makes a handle to a directory. Sends nothing and creates nothing.
     ///
     /// # Errors
-    /// The only way to fail is [`InvalidPath`](LockError::InvalidPath).
+    /// The only way to fail is [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn new(session: &Session, dir: &str) -> Result<LockDirectory> {
         Ok(LockDirectory {
             session: session.clone(),
@@ -76,7 +76,7 @@ impl LockDirectory {
     /// command line, before anything is connected.
     ///
     /// # Errors
-    /// The only way to fail is [`InvalidPath`](LockError::InvalidPath).
+    /// The only way to fail is [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn check_path(dir: &str) -> Result<()> {
         ZNodePath::parse(dir).map(drop)
     }
@@ -89,9 +89,9 @@ impl LockDirectory {
     /// deleted meanwhile is left out. One without READ permission has only its name.
     ///
     /// # Errors
-    /// [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory;
-    /// [`ConnectionLoss`](LockError::ConnectionLoss); [`SessionLost`](LockError::SessionLost);
-    /// [`Closed`](LockError::Closed).
+    /// [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory;
+    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss); [`SessionLost`](crate::ErrorReason::SessionLost);
+    /// [`Closed`](crate::ErrorReason::Closed).
     pub fn contenders(&self) -> Result<Vec<LockInfo>> {
         let core = self.session.core();
         let requests = self.list(&core)?;
@@ -145,10 +145,10 @@ impl LockDirectory {
     /// [closing](Session::close).
     ///
     /// # Errors
-    /// - [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory.
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss): no server answered in time.
-    /// - [`Cancelled`](LockError::Cancelled).
-    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): no server answered in time.
+    /// - [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     pub fn watch_leader(&self, wait: impl Into<Wait>) -> Result<LeaderWatch> {
         LeaderWatch::start(&self.session, &self.dir, &wait.into())
     }
@@ -195,8 +195,8 @@ impl LockDirectory {
     ///
     /// # Errors
     /// As [`contenders`](LockDirectory::contenders). For the time also
-    /// [`AccessDenied`](LockError::AccessDenied) when CREATE or DELETE is not granted on the directory, and
-    /// [`Unsupported`](LockError::Unsupported) when the client of the session has no transactions.
+    /// [`AccessDenied`](crate::ErrorReason::AccessDenied) when CREATE or DELETE is not granted on the directory, and
+    /// [`Unsupported`](crate::ErrorReason::Unsupported) when the client of the session has no transactions.
     pub fn expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
         let mut requests = self.contenders()?;
         requests.retain(|request| {
@@ -238,7 +238,7 @@ impl LockDirectory {
     /// ```
     ///
     /// # Errors
-    /// As [`expired`](LockDirectory::expired), and [`AccessDenied`](LockError::AccessDenied)
+    /// As [`expired`](LockDirectory::expired), and [`AccessDenied`](crate::ErrorReason::AccessDenied)
     /// when DELETE is not granted on the directory. Requests deleted before the error stay deleted.
     pub fn reap_expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
         let expired = self.expired(older_than)?;
@@ -253,12 +253,12 @@ impl LockDirectory {
     /// two calls of this function: a server deletes by path and version alone.
     ///
     /// # Errors
-    /// - [`NotALockDirectory`](LockError::NotALockDirectory): the znode has data or belongs to a
+    /// - [`NotALock`](crate::ErrorReason::NotALock): the znode has data or belongs to a
     ///   session. It is left alone.
-    /// - [`AccessDenied`](LockError::AccessDenied): DELETE is not granted on the parent, or READ is
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): DELETE is not granted on the parent, or READ is
     ///   not granted on the directory.
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss), [`SessionLost`](LockError::SessionLost),
-    ///   [`Closed`](LockError::Closed): the directory may have been removed or not.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),
+    ///   [`Closed`](crate::ErrorReason::Closed): the directory may have been removed or not.
     pub fn remove_if_empty(&self) -> Result<bool> {
         let (core, dir) = (self.session.core(), &self.dir);
         let Some(stat) = core.call(Operation::READ, dir, Call::exists(dir, false))? else { return Ok(false) };
@@ -274,7 +274,7 @@ impl LockDirectory {
             }
             Err(ZkError::NotEmpty | ZkError::NoNode) => Ok(false),
             // It has data, or was written since it was read.
-            Err(ZkError::BadVersion) => Err(LockError::NotALockDirectory { path: dir.to_string() }),
+            Err(ZkError::BadVersion) => Err(LockError::not_a_lock_directory(dir)),
             Err(error) => Err(core.failure(Operation::DELETE, dir, error)),
         }
     }

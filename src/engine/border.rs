@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Acl, Call, CreateMode, Reply};
-use crate::error::{LockError, LossReason, Operation, ZkError, ZkResult};
+use crate::error::{ErrorReason, LockError, LossReason, Operation, ZkError, ZkResult};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
@@ -232,9 +232,11 @@ impl From<Failure> for LockError {
         match failure {
             Failure::Call { operation, path, error } => LockError::client(operation, path, error),
             Failure::NoChroot { path, chroot } => {
-                LockError::NoChroot { operation: Operation::CREATE.name, path: path.to_string(), chroot }
+                LockError::no_chroot(Operation::CREATE, path, chroot.as_deref())
             }
-            Failure::SequenceExhausted { path } => LockError::SequenceExhausted { path: path.to_string() },
+            Failure::SequenceExhausted { path } => {
+                LockError::of(ErrorReason::SequenceExhausted, Operation::LOCK, path)
+            }
         }
     }
 }

@@ -1,408 +1,303 @@
-//! [`LockError`], the only error of this crate, [`LossReason`], why a lock was taken away, and
-//! [`ZkError`], what a client reports.
+//! [`LockError`], the only error of this crate; [`ErrorKind`] and [`ErrorReason`], which classify it;
+//! [`LossReason`], why a lock was lost; and [`ZkError`], what the client below reports.
 
 mod kind;
 mod loss;
 mod operation;
+mod reason;
 #[cfg(test)]
 mod tests;
 
+use std::error::Error;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::kind::ErrorKind;
 pub use self::loss::LossReason;
 pub(crate) use self::operation::Operation;
+pub use self::reason::ErrorReason;
 pub use zookeeper_connection::{ZkError, ZkResult};
 
-/// The result of this crate's fallible functions. Signatures in these pages call it `Result`.
-pub type Result<T> = std::result::Result<T, LockError>;
+/// The result of this crate's fallible functions. Private, so that the documentation shows what it stands for.
+pub(crate) type Result<T> = std::result::Result<T, LockError>;
 
-/// The reason why an operation failed.
+/// The error of every fallible operation of this crate.
 ///
-/// The message names the operation, the path, the cause and what the caller can do, so it is complete
-/// without the [`source`](std::error::Error::source), which is the server's or the client's own error.
+/// - [`kind`](LockError::kind) says what to do about it: retry, reconnect, or give up.
+/// - [`reason`](LockError::reason) says what happened, for a `match`.
+/// - The message names the operation, the path, the cause and the remedy. It is complete without the
+///   [`source`](Error::source), which is the server's, the system's or the application's own error.
+///
 /// Cloning is cheap: all who wait for one request get the same error.
-/// [`kind`](LockError::kind) classifies an error by what the application can do.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LockError {
-    /// The path breaks a rule of ZooKeeper or of this crate; nothing was sent.
-    #[error("invalid path '{path}': {rule}")]
-    #[non_exhaustive]
-    InvalidPath {
-        /// The path, escaped and shortened for display.
-        path: String,
-        /// The rule that it breaks.
-        rule: &'static str,
-    },
-
-    /// An argument other than a path is out of bounds; nothing was sent.
-    #[error("invalid {argument}: {rule}")]
-    #[non_exhaustive]
-    InvalidArgument {
-        /// The name of the argument.
-        argument: &'static str,
-        /// The rule that it breaks.
-        rule: String,
-    },
-
-    /// No server of the connect string answered in time.
-    #[error(
-        "connect: no ZooKeeper server could be reached within {timeout:?}, check the connect string and the servers; tried \
-         {tried}"
-    )]
-    #[non_exhaustive]
-    Connect {
-        /// Each server that was tried, with the outcome.
-        tried: String,
-        /// The time allowed.
-        timeout: Duration,
-    },
-
-    /// A server refused this client for its credentials:
-    /// - It does not know the scheme of a credential of
-    ///   [`SessionBuilder::auth`](crate::SessionBuilder::auth), or the credential is wrong.
-    /// - No server accepts the authentication by SASL (`SessionBuilder::sasl_digest`, `SessionBuilder::kerberos`).
-    /// - It demands an authentication, by SASL or another of its `enforce.auth.schemes`, and no
-    ///   server of the list answered without one.
-    #[error("connect to {servers}: {reason}")]
-    #[non_exhaustive]
-    CredentialsRefused {
-        /// The servers of the connect string.
-        servers: String,
-        /// What the server refuses or demands.
-        reason: &'static str,
-    },
-
-    /// The servers are none of ZooKeeper's, and their sessions end too early for a lock. Only
-    /// ClickHouse Keeper is known for that. Connect to ZooKeeper.
-    #[error("connect to {servers}: {reason}")]
-    #[non_exhaustive]
-    NotZooKeeper {
-        /// The servers of the connect string.
-        servers: String,
-        /// What the servers are, and why no lock is safe there.
-        reason: &'static str,
-    },
-
-    /// Contact was lost, or never came back, while the operation ran; it may or may not have taken
-    /// effect. The session may live: try again.
-    #[error("{operation} '{path}': connection lost; try again, the session may still live")]
-    #[non_exhaustive]
-    ConnectionLoss {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode.
-        path: String,
-        /// The client's error.
-        #[source]
-        source: ZkError,
-    },
-
-    /// Contact was lost during an attempt, and nothing shows whether it took effect or may still do so.
-    /// Read the znode and continue from its current state. A server that was paused may pass a request on
-    /// for about `syncLimit` of its ticks, 10 s by default.
-    #[error(
-        "{operation} '{path}': the reply was lost, and the current state does not show the outcome ({source}); read it \
-         and continue from there"
-    )]
-    #[non_exhaustive]
-    OutcomeUnknown {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode.
-        path: String,
-        /// The error that lost the reply, or kept the outcome from being read.
-        #[source]
-        source: ZkError,
-    },
-
-    /// The session ended, and with it every lock and every request on it; or, with the reason
-    /// [`LeaseExpired`](LossReason::LeaseExpired), this lock's lease ended on a session that may
-    /// live on ([`Session::state`](crate::Session::state) shows which). Connect a new session and
-    /// lock again.
-    #[error("{operation} '{path}': {}", how_it_was_lost(*reason))]
-    #[non_exhaustive]
-    SessionLost {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode.
-        path: String,
-        /// The reason for the end.
-        reason: LossReason,
-    },
-
-    /// The root of the session's paths does not exist: the connect string names a chroot that
-    /// nobody has created. Create it, or let
-    /// [`SessionBuilder::create_chroot`](crate::SessionBuilder::create_chroot) do so.
-    #[error(
-        "{operation} '{path}': {} does not exist; create it first: SessionBuilder::create_chroot(true), or 'create' of \
-         zkCli.sh for each znode on the way",
-        named_chroot(chroot.as_deref())
-    )]
-    #[non_exhaustive]
-    NoChroot {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode, below the chroot.
-        path: String,
-        /// The chroot. `None` for a client that does not
-        /// [report](crate::client::ZooKeeperClient::chroot) it.
-        chroot: Option<String>,
-    },
-
-    /// The sequence numbers of the lock directory have reached their end, 2147483647. Servers may
-    /// repeat numbers there, so the numbers do not show which of two requests came first. The
-    /// request is withdrawn. Delete the directory when it is empty: the numbers of a new one start
-    /// at 0.
-    #[error("the directory of '{path}' has no sequence numbers left; delete it when nobody holds the lock")]
-    #[non_exhaustive]
-    SequenceExhausted {
-        /// The znode of the request.
-        path: String,
-    },
-
-    /// A [`Revoker`](crate::Revoker) was given the path of a znode that is no lock request; nothing
-    /// was written or deleted. The name of a request ends in a sequence number, and a request is
-    /// deleted with its session. Neither holds for a lock directory.
-    #[error("revoke '{path}': {rule}, so it is no lock request; give the path of the znode of one")]
-    #[non_exhaustive]
-    NotALockRequest {
-        /// The path of the znode.
-        path: String,
-        /// The reason why the znode is no lock request.
-        rule: &'static str,
-    },
-
-    /// A [`Revoker`](crate::Revoker) was given the path of a request that no longer exists, so
-    /// there is no holder to ask. If the request held the lock, it has been released.
-    #[error("revoke '{path}': there is no such lock request (any more); nothing is left to do")]
-    #[non_exhaustive]
-    NoSuchRequest {
-        /// The path of the znode.
-        path: String,
-    },
-
-    /// Another client deleted the znode of this request, so its place in the queue, or the lock, is
-    /// gone. Lock again.
-    #[error("the znode '{path}' of this lock request was deleted by another client; lock again")]
-    #[non_exhaustive]
-    RequestDeleted {
-        /// The deleted znode.
-        path: String,
-    },
-
-    /// The lock was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows, and was lost
-    /// then. The work under it may have overlapped with the next owner's.
-    #[error(
-        "'{path}' was held for longer than its max_hold allows, and was lost; lock again, or raise the limit"
-    )]
-    #[non_exhaustive]
-    HeldTooLong {
-        /// The znode, which is deleted.
-        path: String,
-    },
-
-    /// The server refused the operation for lack of a permission. Check the ACL of the znode and
-    /// the credentials added to the connection.
-    #[error(
-        "{operation} '{path}': access denied; the ACL grants this client no {permission} permission there"
-    )]
-    #[non_exhaustive]
-    AccessDenied {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode.
-        path: String,
-        /// The permission that was missing.
-        permission: &'static str,
-        /// The client's error.
-        #[source]
-        source: ZkError,
-    },
-
-    /// The server refused the ACL of a new znode. There are two causes:
-    /// - The ACL is empty, or has a scheme or an id that the server does not know. Correct it.
-    /// - It grants rights to the client that creates the znode (scheme `auth`, as in
-    ///   [`Acl::creator_all`](crate::Acl::creator_all)), and the client has no identity.
-    ///   Authenticate the connection first, by [`SessionBuilder::auth`](crate::SessionBuilder::auth).
-    #[error(
-        "{operation} '{path}': the server refuses the ACL of the new znode; either the ACL is empty or has an unknown \
-         scheme or id: correct it; or it is for its creator (scheme 'auth', as in creator_all), and this client has no \
-         identity: authenticate the connection first (SessionBuilder::auth)"
-    )]
-    #[non_exhaustive]
-    InvalidAcl {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode.
-        path: String,
-        /// The client's error.
-        #[source]
-        source: ZkError,
-    },
-
-    /// The [`CancelToken`](crate::CancelToken) was cancelled before the wait ended. No request is
-    /// left in the queue.
-    #[error("{operation} '{path}': cancelled by another thread; to wait again, take a new cancel token")]
-    #[non_exhaustive]
-    Cancelled {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the lock directory or znode, or the servers.
-        path: String,
-    },
-
-    /// The closure of a [`Candidate`](crate::Candidate) panicked while it led. Leadership was
-    /// released, and the candidate has ended. A panic elsewhere on the candidate's thread, which would be a mistake of this
-    /// crate, is reported in the same way.
-    #[error(
-        "lead '{path}': the closure panicked, and the candidate has ended; fix it and start another ({message})"
-    )]
-    #[non_exhaustive]
-    LeaderPanicked {
-        /// The directory of the election.
-        path: String,
-        /// The message of the panic.
-        message: String,
-    },
-
-    /// This guard or lock owns nothing, or no longer owns anything.
-    #[error("{operation} '{path}': the lock is not held (any more); drop its guards and lock again")]
-    #[non_exhaustive]
-    NotOwner {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode.
-        path: String,
-    },
-
-    /// The znode has data or belongs to a session, so it is no lock directory, and was left alone.
-    #[error(
-        "remove '{path}': it has data or belongs to a session, so it is no lock directory; it was left alone"
-    )]
-    #[non_exhaustive]
-    NotALockDirectory {
-        /// The znode.
-        path: String,
-    },
-
-    /// The lock or the session was closed.
-    #[error(
-        "{operation} '{path}': closed by this process; use a new one, on a new session if that was closed"
-    )]
-    #[non_exhaustive]
-    Closed {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode or directory.
-        path: String,
-    },
-
-    /// A quota is exceeded, or the server throttles its clients. The source names the cause, except
-    /// on the crate `zookeeper`, which does not report it. Nothing was done. Try again later.
-    #[error(
-        "{operation} '{path}': the server refuses, because a quota is exceeded or requests are throttled ({source}); \
-         check the quota and try again later"
-    )]
-    #[non_exhaustive]
-    Refused {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode.
-        path: String,
-        /// The client's error.
-        #[source]
-        source: ZkError,
-    },
-
-    /// The session has as many ephemeral znodes as one transaction can name; nothing was sent. Release locks, or
-    /// use several sessions. If the servers have a larger `jute.maxbuffer`, state it:
-    /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer).
-    #[error(
-        "{operation} '{path}': the paths of the session's ephemeral znodes may have {limit} bytes together, or its end \
-         could take the ensemble down; release locks, use several sessions, or state a larger jute.maxbuffer of the \
-         servers (SessionBuilder::jute_max_buffer)"
-    )]
-    #[non_exhaustive]
-    SessionFull {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode or directory.
-        path: String,
-        /// The bound, in bytes.
-        limit: usize,
-    },
-
-    /// The server, or the client that the session uses, does not implement the operation. Nothing
-    /// was done. It needs a newer server, or a session of
-    /// [`Session::connect`](crate::Session::connect).
-    #[error(
-        "{operation} '{path}': not implemented by this server or client; upgrade the server, or use the crate's own \
-         connection"
-    )]
-    #[non_exhaustive]
-    Unsupported {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode.
-        path: String,
-    },
-
-    /// The server closes the connection whenever it gets this request, so it is not sent any more. The
-    /// request may be longer than the server's `jute.maxbuffer`, or the server may not know the
-    /// operation. A repetition on this session fails at once.
-    #[error("{operation} '{path}': {source}")]
-    #[non_exhaustive]
-    EndsConnection {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode.
-        path: String,
-        /// The client's error, with the length of the request.
-        #[source]
-        source: ZkError,
-    },
-
-    /// The server refused the operation for the reason in the source.
-    #[error("{operation} '{path}': the server answered: {source}")]
-    #[non_exhaustive]
-    Server {
-        /// The attempted operation.
-        operation: &'static str,
-        /// The path of the znode.
-        path: String,
-        /// The client's error.
-        #[source]
-        source: ZkError,
-    },
-
-    /// An error of the application, made by [`LockError::other`].
-    #[error("{source}")]
-    #[non_exhaustive]
-    Other {
-        /// The application's error.
-        #[source]
-        source: Arc<dyn std::error::Error + Send + Sync>,
-    },
-
-    /// The system refused a thread, or a file descriptor that a thread needs.
-    #[error("no thread could be started ({source}); check the limits of the process")]
-    #[non_exhaustive]
-    Thread {
-        /// The system's error.
-        #[source]
-        source: Arc<std::io::Error>,
-    },
+///
+/// ```
+/// use zookeeper_recipes_lock::{ErrorKind, ErrorReason, LockError};
+///
+/// fn react(error: &LockError) -> &'static str {
+///     match error.reason() {
+///         ErrorReason::Cancelled | ErrorReason::Closed => "shutting down",
+///         _ => match error.kind() {
+///             ErrorKind::Retry => "lock again after a pause",
+///             ErrorKind::Reconnect => "open a new session, and lock again",
+///             _ => "report the error to a person",
+///         },
+///     }
+/// }
+/// ```
+#[derive(Clone)]
+pub struct LockError {
+    parts: Arc<Parts>,
 }
 
-fn named_chroot(chroot: Option<&str>) -> String {
-    chroot.map_or_else(
-        || "the chroot of the connect string".to_owned(),
-        |chroot| format!("the chroot '{chroot}' of the connect string"),
-    )
+type Cause = Arc<dyn Error + Send + Sync>;
+
+struct Parts {
+    reason: ErrorReason,
+    operation: Option<&'static str>,
+    path: Option<String>,
+    message: String,
+    cause: Option<Cause>,
+}
+
+// An error is never changed, so a panic cannot leave one half changed.
+impl UnwindSafe for LockError {}
+impl RefUnwindSafe for LockError {}
+
+impl LockError {
+    /// Makes the error of a call that the application made on its own client.
+    ///
+    /// It lets [`retry_operation`](crate::ProtocolSupport::retry_operation) repeat the call after a lost
+    /// connection.
+    ///
+    /// | `error` | reason |
+    /// |---|---|
+    /// | `ConnectionLoss`, `OperationTimeout`, `SessionMoved` | [`ConnectionLoss`](ErrorReason::ConnectionLoss) |
+    /// | `SessionExpired` | [`SessionLost`](ErrorReason::SessionLost) |
+    /// | `NoAuth`, `AuthFailed` | [`AccessDenied`](ErrorReason::AccessDenied) |
+    /// | a quota, or throttling | [`Refused`](ErrorReason::Refused) |
+    /// | any other | the reason of the same name, or [`Server`](ErrorReason::Server) |
+    ///
+    /// ```
+    /// use zookeeper_recipes_lock::client::ZkError;
+    /// use zookeeper_recipes_lock::{ErrorKind, LockError};
+    ///
+    /// let error = LockError::from_client("read", "/config", ZkError::ConnectionLoss);
+    /// assert_eq!(error.kind(), ErrorKind::Retry);
+    /// assert_eq!(error.path(), Some("/config"));
+    /// ```
+    #[must_use]
+    pub fn from_client(operation: &'static str, path: impl Into<String>, error: ZkError) -> LockError {
+        let operation = Operation { name: operation, permission: "sufficient" };
+        LockError::client(operation, path.into(), error)
+    }
+
+    /// Makes an error of anything else that failed in a closure of the application.
+    ///
+    /// Its [kind](LockError::kind) is [`Permanent`](ErrorKind::Permanent), so it is not retried.
+    ///
+    /// ```
+    /// use zookeeper_recipes_lock::LockError;
+    ///
+    /// let error = LockError::other("the disk is full");
+    /// assert_eq!(error.to_string(), "the disk is full");
+    /// ```
+    #[must_use]
+    pub fn other(source: impl Into<Box<dyn Error + Send + Sync>>) -> LockError {
+        let cause = Cause::from(source.into());
+        LockError::build(ErrorReason::Other, None, None, cause.to_string(), Some(cause))
+    }
+
+    /// Returns what happened.
+    #[must_use]
+    pub fn reason(&self) -> ErrorReason {
+        self.parts.reason
+    }
+
+    /// Returns the operation that failed, in words: `lock`, `set the data of`.
+    ///
+    /// `None` for an error that concerns no single operation, such as a wrong argument.
+    #[must_use]
+    pub fn operation(&self) -> Option<&'static str> {
+        self.parts.operation
+    }
+
+    /// Returns the path of the znode or directory that the error is about, if it is about one.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        self.parts.path.as_deref()
+    }
+
+    fn build(
+        reason: ErrorReason,
+        operation: Option<&'static str>,
+        path: Option<String>,
+        message: String,
+        cause: Option<Cause>,
+    ) -> LockError {
+        LockError { parts: Arc::new(Parts { reason, operation, path, message, cause }) }
+    }
+
+    /// The error of an operation on a path.
+    fn on(
+        reason: ErrorReason,
+        operation: &'static str,
+        path: impl fmt::Display,
+        text: impl fmt::Display,
+        cause: Option<Cause>,
+    ) -> LockError {
+        let message = format!("{operation} '{path}': {text}");
+        LockError::build(reason, Some(operation), Some(path.to_string()), message, cause)
+    }
+
+    fn connecting(reason: ErrorReason, message: String) -> LockError {
+        LockError::build(reason, Some("connect"), None, message, None)
+    }
+
+    pub(crate) fn invalid_path(path: String, rule: &str) -> LockError {
+        let message = format!("invalid path '{path}': {rule}");
+        LockError::build(ErrorReason::InvalidArgument, None, Some(path), message, None)
+    }
+
+    pub(crate) fn invalid_argument(argument: &str, rule: impl fmt::Display) -> LockError {
+        let message = format!("invalid {argument}: {rule}");
+        LockError::build(ErrorReason::InvalidArgument, None, None, message, None)
+    }
+
+    pub(crate) fn invalid_tls(rule: &str) -> LockError {
+        LockError::connecting(ErrorReason::InvalidTls, format!("invalid TLS configuration: {rule}"))
+    }
+
+    /// No server answered within this time. `tried` names each server that was tried, with the outcome.
+    pub(crate) fn no_server(tried: impl fmt::Display, timeout: Duration) -> LockError {
+        let message = format!(
+            "connect: no ZooKeeper server could be reached within {timeout:?}, check the connect string and the \
+             servers; tried {tried}"
+        );
+        LockError::connecting(ErrorReason::NoServer, message)
+    }
+
+    /// A server refused the client before there was a session.
+    pub(crate) fn turned_away(reason: ErrorReason, servers: &str, why: &str) -> LockError {
+        LockError::connecting(reason, format!("connect to {servers}: {why}"))
+    }
+
+    /// Converts the client's error of a call on one znode.
+    pub(crate) fn client(operation: Operation, path: impl fmt::Display, source: ZkError) -> LockError {
+        let Operation { name, permission } = operation;
+        let reason = ErrorReason::of_client(source);
+        let text = match (reason, source) {
+            (ErrorReason::AccessDenied, _) => {
+                format!("access denied; the ACL grants this client no {permission} permission there")
+            }
+            (ErrorReason::Refused, _) => format!(
+                "the server refuses, because a quota is exceeded or requests are throttled ({source}); check the \
+                 quota and try again later"
+            ),
+            (_, ZkError::SessionFull { limit }) => format!(
+                "the paths of the session's ephemeral znodes may have {limit} bytes together, or its end could take \
+                 the ensemble down; release locks, use several sessions, or state a larger jute.maxbuffer of the \
+                 servers (SessionBuilder::jute_max_buffer)"
+            ),
+            (ErrorReason::EndsConnection, _) => source.to_string(),
+            (ErrorReason::Server(_), _) => format!("the server answered: {source}"),
+            (ErrorReason::SessionLost(reason), _) => how_it_was_lost(reason),
+            _ => reason.text().to_owned(),
+        };
+        LockError::on(reason, name, path, text, Some(Arc::new(source)))
+    }
+
+    /// The reply of this operation was lost for this reason, and nothing shows whether it took effect.
+    pub(crate) fn outcome_unknown(
+        operation: Operation,
+        path: impl fmt::Display,
+        source: ZkError,
+    ) -> LockError {
+        let text = format!(
+            "the reply was lost, and the current state does not show the outcome ({source}); read it and continue \
+             from there"
+        );
+        let cause: Cause = Arc::new(source);
+        LockError::on(ErrorReason::OutcomeUnknown, operation.name, path, text, Some(cause))
+    }
+
+    pub(crate) fn no_chroot(
+        operation: Operation,
+        path: impl fmt::Display,
+        chroot: Option<&str>,
+    ) -> LockError {
+        let chroot = chroot.map_or_else(String::new, |chroot| format!(" '{chroot}'"));
+        let text = format!(
+            "the chroot{chroot} of the connect string does not exist; create it first: \
+             SessionBuilder::create_chroot(true), or 'create' of zkCli.sh for each znode on the way"
+        );
+        LockError::on(ErrorReason::NoChroot, operation.name, path, text, None)
+    }
+
+    pub(crate) fn not_a_lock_request(path: impl fmt::Display, rule: &str) -> LockError {
+        let text = format!("{rule}, so it is no lock request; give the path of the znode of one");
+        LockError::on(ErrorReason::NotALock, Operation::REVOKE.name, path, text, None)
+    }
+
+    pub(crate) fn not_a_lock_directory(path: impl fmt::Display) -> LockError {
+        let text = "it has data or belongs to a session, so it is no lock directory; it was left alone";
+        LockError::on(ErrorReason::NotALock, "remove", path, text, None)
+    }
+
+    pub(crate) fn leader_panicked(dir: &str, message: &str) -> LockError {
+        let text = format!(
+            "the closure panicked, and the candidate has ended; fix it and start another ({message})"
+        );
+        LockError::on(ErrorReason::LeaderPanicked, "lead", dir, text, None)
+    }
+
+    /// The system could not start a thread.
+    pub(crate) fn thread(source: impl Into<Arc<std::io::Error>>) -> LockError {
+        let source: Arc<std::io::Error> = source.into();
+        let message = format!("no thread could be started ({source}); check the limits of the process");
+        LockError::build(ErrorReason::Thread, None, None, message, Some(source))
+    }
+
+    /// The error of an operation on a request, or on a session, that has ended for this reason.
+    pub(crate) fn ended(operation: Operation, path: impl fmt::Display, reason: LossReason) -> LockError {
+        let reason = match reason {
+            LossReason::NodeDeleted => ErrorReason::RequestDeleted,
+            LossReason::HeldTooLong => ErrorReason::HeldTooLong,
+            LossReason::SessionClosed => ErrorReason::Closed,
+            reason => ErrorReason::SessionLost(reason),
+        };
+        LockError::of(reason, operation, path)
+    }
+
+    /// The error of an operation on a path, for a reason that needs no further words.
+    pub(crate) fn of(reason: ErrorReason, operation: Operation, path: impl fmt::Display) -> LockError {
+        match reason {
+            ErrorReason::SessionLost(how) => {
+                LockError::on(reason, operation.name, path, how_it_was_lost(how), None)
+            }
+            reason => LockError::on(reason, operation.name, path, reason.text(), None),
+        }
+    }
+
+    pub(crate) fn is_connection_loss(&self) -> bool {
+        self.reason() == ErrorReason::ConnectionLoss
+    }
+
+    pub(crate) fn is_session_lost(&self) -> bool {
+        matches!(self.reason(), ErrorReason::SessionLost(_))
+    }
+
+    /// Returns whether an `unlock` with this error found the lock lost.
+    pub(crate) fn is_loss(&self) -> bool {
+        matches!(
+            self.reason(),
+            ErrorReason::SessionLost(_)
+                | ErrorReason::RequestDeleted
+                | ErrorReason::HeldTooLong
+                | ErrorReason::Closed
+        )
+    }
 }
 
 fn how_it_was_lost(reason: LossReason) -> String {
@@ -414,155 +309,23 @@ fn how_it_was_lost(reason: LossReason) -> String {
     }
 }
 
-impl LockError {
-    /// Makes the error of a call by the application on its handle. So
-    /// [`retry_operation`](crate::ProtocolSupport::retry_operation) repeats the call after a lost
-    /// connection, and a factory of [`Session::from_client_factory`](crate::Session::from_client_factory) can fail.
-    ///
-    /// | `error` | becomes |
-    /// |---|---|
-    /// | `ConnectionLoss`, `OperationTimeout`, `SessionMoved` | [`ConnectionLoss`](LockError::ConnectionLoss) |
-    /// | `SessionExpired` | [`SessionLost`](LockError::SessionLost) |
-    /// | `NoAuth`, `AuthFailed` | [`AccessDenied`](LockError::AccessDenied) |
-    /// | a quota, or throttling | [`Refused`](LockError::Refused) |
-    /// | any other | that of this name, or [`Server`](LockError::Server) |
-    ///
-    /// ```
-    /// use zookeeper_recipes_lock::{LockError, ZkError};
-    ///
-    /// let error = LockError::from_client("read", "/config", ZkError::ConnectionLoss);
-    /// assert!(error.is_recoverable());
-    /// assert_eq!(error.path(), Some("/config"));
-    /// ```
-    #[must_use]
-    pub fn from_client(operation: &'static str, path: impl Into<String>, error: ZkError) -> LockError {
-        let operation = Operation { name: operation, permission: "sufficient" };
-        LockError::client(operation, path.into(), error)
-    }
-
-    /// Makes an error of anything else that has failed, for the closures and factories that return
-    /// a [`LockError`]. Its [kind](LockError::kind) is [`Normal`](ErrorKind::Normal): it is not retried.
-    ///
-    /// ```
-    /// use zookeeper_recipes_lock::LockError;
-    ///
-    /// let error = LockError::other("the disk is full");
-    /// assert_eq!(error.to_string(), "the disk is full");
-    /// ```
-    #[must_use]
-    pub fn other(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> LockError {
-        LockError::Other { source: Arc::from(source.into()) }
-    }
-
-    /// The path of the znode or the directory that the error is about, if it is about one.
-    #[must_use]
-    pub fn path(&self) -> Option<&str> {
-        match self {
-            LockError::InvalidPath { path, .. }
-            | LockError::ConnectionLoss { path, .. }
-            | LockError::OutcomeUnknown { path, .. }
-            | LockError::SessionLost { path, .. }
-            | LockError::NoChroot { path, .. }
-            | LockError::SequenceExhausted { path }
-            | LockError::NotALockRequest { path, .. }
-            | LockError::NoSuchRequest { path }
-            | LockError::RequestDeleted { path }
-            | LockError::HeldTooLong { path }
-            | LockError::AccessDenied { path, .. }
-            | LockError::InvalidAcl { path, .. }
-            | LockError::Cancelled { path, .. }
-            | LockError::LeaderPanicked { path, .. }
-            | LockError::NotOwner { path, .. }
-            | LockError::NotALockDirectory { path }
-            | LockError::Closed { path, .. }
-            | LockError::Refused { path, .. }
-            | LockError::SessionFull { path, .. }
-            | LockError::Unsupported { path, .. }
-            | LockError::EndsConnection { path, .. }
-            | LockError::Server { path, .. } => Some(path),
-            LockError::InvalidArgument { .. }
-            | LockError::Connect { .. }
-            | LockError::CredentialsRefused { .. }
-            | LockError::NotZooKeeper { .. }
-            | LockError::Other { .. }
-            | LockError::Thread { .. } => None,
-        }
-    }
-
-    /// Converts a client's error on one znode.
-    pub(crate) fn client(operation: Operation, path: impl fmt::Display, source: ZkError) -> LockError {
-        let path = path.to_string();
-        let Operation { name: operation, permission } = operation;
-        match source {
-            lost if lost.is_reply_lost() => LockError::ConnectionLoss { operation, path, source },
-            ZkError::SessionExpired => {
-                LockError::SessionLost { operation, path, reason: LossReason::SessionExpired }
-            }
-            ZkError::NoAuth | ZkError::AuthFailed => {
-                LockError::AccessDenied { operation, path, permission, source }
-            }
-            ZkError::InvalidAcl => LockError::InvalidAcl { operation, path, source },
-            ZkError::SessionFull { limit } => LockError::SessionFull { operation, path, limit },
-            ZkError::Unimplemented => LockError::Unsupported { operation, path },
-            ZkError::EndsConnection { .. } => LockError::EndsConnection { operation, path, source },
-            declined if declined.is_declined() => LockError::Refused { operation, path, source },
-            _ => LockError::Server { operation, path, source },
-        }
-    }
-
-    /// The system could not start a thread.
-    pub(crate) fn thread(source: std::io::Error) -> LockError {
-        LockError::Thread { source: Arc::new(source) }
-    }
-
-    /// The error of an operation on a request, or on a session, that has ended for this reason.
-    pub(crate) fn ended(operation: Operation, path: impl fmt::Display, reason: LossReason) -> LockError {
-        let (operation, path) = (operation.name, path.to_string());
-        match reason {
-            LossReason::NodeDeleted => LockError::RequestDeleted { path },
-            LossReason::HeldTooLong => LockError::HeldTooLong { path },
-            LossReason::SessionClosed => LockError::Closed { operation, path },
-            reason => LockError::SessionLost { operation, path, reason },
-        }
-    }
-
-    /// The error of a call on a lock or a session that this process closed.
-    pub(crate) fn closed(operation: Operation, path: impl fmt::Display) -> LockError {
-        LockError::Closed { operation: operation.name, path: path.to_string() }
-    }
-
-    pub(crate) fn is_connection_loss(&self) -> bool {
-        matches!(self, LockError::ConnectionLoss { .. })
-    }
-
-    /// Returns whether an `unlock` with this error found the lock lost.
-    pub(crate) fn is_loss(&self) -> bool {
-        matches!(
-            self,
-            LockError::SessionLost { .. }
-                | LockError::RequestDeleted { .. }
-                | LockError::HeldTooLong { .. }
-                | LockError::Closed { .. }
-        )
-    }
-
-    pub(crate) fn is_session_lost(&self) -> bool {
-        matches!(self, LockError::SessionLost { .. })
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.parts.message)
     }
 }
 
-/// For tests that check for one variant.
-#[cfg(test)]
-impl LockError {
-    pub(crate) fn is_closed(&self) -> bool {
-        matches!(self, LockError::Closed { .. })
+impl fmt::Debug for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockError")
+            .field("reason", &self.parts.reason)
+            .field("message", &self.parts.message)
+            .finish_non_exhaustive()
     }
+}
 
-    pub(crate) fn is_access_denied(&self) -> bool {
-        matches!(self, LockError::AccessDenied { .. })
-    }
-
-    pub(crate) fn is_invalid_argument(&self) -> bool {
-        matches!(self, LockError::InvalidPath { .. } | LockError::InvalidArgument { .. })
+impl Error for LockError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.parts.cause.as_deref().map(|cause| cause as &(dyn Error + 'static))
     }
 }

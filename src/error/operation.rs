@@ -8,6 +8,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
+    pub(crate) const CONNECT: Operation = Operation { name: "connect to", permission: "sufficient" };
     pub(crate) const CREATE: Operation = Operation { name: "create", permission: "CREATE" };
     pub(crate) const CREATE_CHROOT: Operation =
         Operation { name: "create the chroot below", permission: "CREATE" };
@@ -16,6 +17,7 @@ impl Operation {
     pub(crate) const SET_DATA: Operation = Operation { name: "set the data of", permission: "WRITE" };
     pub(crate) const CHECK: Operation = Operation { name: "check", permission: "READ" };
     pub(crate) const COMMIT: Operation = Operation { name: "commit under", permission: "WRITE" };
+    pub(crate) const RETRY: Operation = Operation { name: "retry", permission: "sufficient" };
     pub(crate) const REAP: Operation = Operation { name: "reap", permission: "DELETE" };
     pub(crate) const LIST: Operation = Operation { name: "list the children of", permission: "READ" };
     pub(crate) const WATCH: Operation = Operation { name: "watch", permission: "READ" };

@@ -1,17 +1,138 @@
-//! What the errors say, and which one a client's error becomes.
+//! What the errors say, and which reason a client's error becomes.
+
+use std::error::Error as _;
 
 use super::*;
-use std::error::Error as _;
+
+/// For tests that check for one reason.
+impl LockError {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.reason() == ErrorReason::Closed
+    }
+
+    pub(crate) fn is_access_denied(&self) -> bool {
+        self.reason() == ErrorReason::AccessDenied
+    }
+
+    pub(crate) fn is_invalid_argument(&self) -> bool {
+        self.reason() == ErrorReason::InvalidArgument
+    }
+}
+
+/// Each reason, as the error of an operation on a path if it has such errors.
+fn one_of_each() -> Vec<LockError> {
+    let of = |reason| LockError::of(reason, Operation::LOCK, "/a");
+    let client = |source| LockError::client(Operation::LOCK, "/a", source);
+    vec![
+        LockError::invalid_path("a".to_owned(), "a rule"),
+        LockError::invalid_argument("argument", "a rule"),
+        LockError::invalid_tls("a rule"),
+        LockError::no_server("a server", Duration::ZERO),
+        LockError::turned_away(ErrorReason::CredentialsRefused, "zk1", "why"),
+        LockError::turned_away(ErrorReason::NotZooKeeper, "zk1", "why"),
+        client(ZkError::ConnectionLoss),
+        LockError::outcome_unknown(Operation::LOCK, "/a", ZkError::ConnectionLoss),
+        client(ZkError::SessionExpired),
+        of(ErrorReason::SessionLost(LossReason::LeaseExpired)),
+        LockError::no_chroot(Operation::LOCK, "/a", Some("/app")),
+        of(ErrorReason::SequenceExhausted),
+        LockError::not_a_lock_request("/a", "a rule"),
+        LockError::not_a_lock_directory("/a"),
+        of(ErrorReason::NoSuchRequest),
+        of(ErrorReason::RequestDeleted),
+        of(ErrorReason::HeldTooLong),
+        client(ZkError::NoAuth),
+        client(ZkError::InvalidAcl),
+        of(ErrorReason::Cancelled),
+        LockError::leader_panicked("/a", "boom"),
+        of(ErrorReason::NotOwner),
+        of(ErrorReason::Closed),
+        client(ZkError::Throttled),
+        client(ZkError::SessionFull { limit: 1 }),
+        client(ZkError::Unimplemented),
+        client(ZkError::EndsConnection { bytes: 1 }),
+        client(ZkError::NoNode),
+        LockError::thread(std::io::Error::from(std::io::ErrorKind::WouldBlock)),
+        LockError::other("test"),
+    ]
+}
+
+#[test]
+fn every_message_names_operation_and_path_and_more() {
+    for error in one_of_each() {
+        let message = error.to_string();
+        if let (Some(operation), Some(path)) = (error.operation(), error.path()) {
+            let beginning = format!("{operation} '{path}': ");
+            assert!(message.starts_with(&beginning) && message.len() > beginning.len() + 9, "{message}");
+        }
+        assert!(!message.is_empty() && !message.ends_with([':', '.', ' ']), "{message}");
+    }
+}
+
+#[test]
+fn message_without_a_source_names_the_remedy() {
+    let advice = [
+        (ErrorReason::Cancelled, "new cancel token"),
+        (ErrorReason::NotOwner, "lock again"),
+        (ErrorReason::Closed, "new session"),
+        (ErrorReason::RequestDeleted, "lock again"),
+        (ErrorReason::HeldTooLong, "raise the limit"),
+        (ErrorReason::SequenceExhausted, "delete it"),
+        (ErrorReason::LeaderPanicked, "start another"),
+        (ErrorReason::NoServer, "check the connect string"),
+        (ErrorReason::NoChroot, "create_chroot"),
+        (ErrorReason::SessionLost(LossReason::LeaseExpired), "lock again"),
+    ];
+    let all = one_of_each();
+    for (reason, advice) in advice {
+        let error = all.iter().find(|error| error.reason() == reason).unwrap();
+        assert!(error.source().is_none() && error.to_string().contains(advice), "{error}");
+    }
+}
+
+#[test]
+fn every_reason_has_its_kind() {
+    let retry = |error: &LockError| {
+        matches!(
+            error.reason(),
+            ErrorReason::NoServer
+                | ErrorReason::ConnectionLoss
+                | ErrorReason::Refused
+                | ErrorReason::SessionFull
+                | ErrorReason::Thread
+                | ErrorReason::RequestDeleted
+                | ErrorReason::HeldTooLong
+                | ErrorReason::NotOwner
+        )
+    };
+    for error in one_of_each() {
+        let kind = match &error {
+            error if retry(error) => ErrorKind::Retry,
+            error if error.is_session_lost() => ErrorKind::Reconnect,
+            _ => ErrorKind::Permanent,
+        };
+        assert_eq!(error.kind(), kind, "{error:?}");
+    }
+}
 
 #[test]
 fn error_names_operation_path_and_advice_and_keeps_its_source() {
     let error = LockError::client(Operation::CREATE, "/a", ZkError::NoAuth);
     assert!(error.is_access_denied());
+    assert_eq!((error.operation(), error.path()), (Some("create"), Some("/a")));
     assert_eq!(
         error.to_string(),
         "create '/a': access denied; the ACL grants this client no CREATE permission there"
     );
-    assert!(error.source().is_some());
+    let source = error.source().and_then(|source| source.downcast_ref::<ZkError>());
+    assert_eq!(source, Some(&ZkError::NoAuth));
+}
+
+#[test]
+fn source_of_the_application_is_its_own_error() {
+    let error = LockError::other(std::io::Error::other("the disk is full"));
+    let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    assert!(source.is_some(), "{error:?}");
 }
 
 #[test]
@@ -51,9 +172,9 @@ fn refused_acl_names_both_causes_and_their_remedies() {
 }
 
 #[test]
-fn refusal_is_recoverable_and_names_quota_and_throttling() {
+fn refusal_can_be_retried_and_names_quota_and_throttling() {
     let error = LockError::client(Operation::CREATE, "/a", ZkError::Throttled);
-    assert!(error.is_recoverable(), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Retry, "{error:?}");
     let message = error.to_string();
     for part in ["create '/a': ", "quota", "throttl", "try again later"] {
         assert!(message.contains(part), "{part}: {message}");
@@ -61,14 +182,14 @@ fn refusal_is_recoverable_and_names_quota_and_throttling() {
 }
 
 #[test]
-fn every_client_error_has_its_variant() {
-    let made_of = |source| LockError::client(Operation::LIST, "/a", source);
-    assert!(made_of(ZkError::ConnectionLoss).is_connection_loss());
-    assert!(made_of(ZkError::OperationTimeout).is_connection_loss());
-    assert!(made_of(ZkError::SessionExpired).is_session_lost());
-    assert!(made_of(ZkError::AuthFailed).is_access_denied());
-    assert!(matches!(made_of(ZkError::InvalidAcl), LockError::InvalidAcl { .. }));
-    assert!(matches!(made_of(ZkError::Throttled), LockError::Refused { .. }));
-    assert!(matches!(made_of(ZkError::Unimplemented), LockError::Unsupported { .. }));
-    assert!(matches!(made_of(ZkError::NoNode), LockError::Server { .. }));
+fn every_client_error_has_its_reason() {
+    let reason_of = |source| LockError::client(Operation::LIST, "/a", source).reason();
+    assert_eq!(reason_of(ZkError::ConnectionLoss), ErrorReason::ConnectionLoss);
+    assert_eq!(reason_of(ZkError::OperationTimeout), ErrorReason::ConnectionLoss);
+    assert_eq!(reason_of(ZkError::SessionExpired), ErrorReason::SessionLost(LossReason::SessionExpired));
+    assert_eq!(reason_of(ZkError::AuthFailed), ErrorReason::AccessDenied);
+    assert_eq!(reason_of(ZkError::InvalidAcl), ErrorReason::InvalidAcl);
+    assert_eq!(reason_of(ZkError::Throttled), ErrorReason::Refused);
+    assert_eq!(reason_of(ZkError::Unimplemented), ErrorReason::Unsupported);
+    assert_eq!(reason_of(ZkError::NoNode), ErrorReason::Server(ZkError::NoNode));
 }

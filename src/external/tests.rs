@@ -16,7 +16,7 @@ use crate::events::EventHook;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::{OnNewSession, Threads};
 use crate::tests::{BlockingClient, eventually, in_background, next, port, replacing_session};
-use crate::{BlockingWriteLock, LockListener, LockResult, Session, SessionState, WriteLock};
+use crate::{BlockingWriteLock, LockListener, Session, SessionState, WriteLock};
 
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
@@ -331,7 +331,7 @@ fn sessions_are_replaced_after_each_value_of_a_factory_panicked() {
 struct Slow {
     gate: Receiver<()>,
     session: Session,
-    done: Sender<LockResult<()>>,
+    done: Sender<Result<(), LockError>>,
 }
 
 impl LockListener for Slow {

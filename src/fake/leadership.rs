@@ -60,7 +60,7 @@ impl SimulatedLeadership {
     /// Makes one in real time.
     ///
     /// # Errors
-    /// [`Thread`](crate::LockError::Thread).
+    /// [`Thread`](crate::ErrorReason::Thread).
     pub fn new() -> Result<SimulatedLeadership> {
         SimulatedLeadership::on(|client| Session::from_client(client), None)
     }

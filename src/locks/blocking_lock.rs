@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{LockError, Operation, Result};
+use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::locks::guard_signals::{GuardSignals, WaitObserver};
 use crate::locks::held_here;
 use crate::locks::lock_guard::LockGuard;
@@ -122,11 +122,11 @@ impl BlockingLock {
     }
 
     fn closed(&self) -> LockError {
-        LockError::closed(Operation::LOCK, &self.dir)
+        LockError::of(ErrorReason::Closed, Operation::LOCK, &self.dir)
     }
 
     fn cancelled(&self) -> LockError {
-        LockError::Cancelled { operation: Operation::LOCK.name, path: self.dir.to_string() }
+        LockError::of(ErrorReason::Cancelled, Operation::LOCK, &self.dir)
     }
 
     /// The latches that end a wait for this lock: another one of several is lost, or this one is closed.
@@ -151,7 +151,7 @@ impl BlockingLock {
 
     /// Makes a request. The caller has checked the process.
     fn start(&self, signals: &Arc<GuardSignals>, is_lasting: bool) -> Result<Attempt> {
-        self.support.check_open(Operation::LOCK.name, &self.dir)?;
+        self.support.check_open(Operation::LOCK, &self.dir)?;
         let core = self.session().core();
         if !is_lasting || self.session().replacement().is_none() {
             core.check_open(Operation::LOCK, &self.dir)?;
@@ -299,7 +299,7 @@ mod tests {
         let cancelled = fixture.runtime.now().after(LONG);
         fixture.runtime.at(cancelled, Box::new(move || token.cancel()));
         let error = fixture.lock.try_lock_for(wait).unwrap_err();
-        assert!(matches!(error, LockError::Cancelled { .. }), "{error}");
+        assert_eq!(error.reason(), ErrorReason::Cancelled, "{error}");
         assert_eq!((fixture.runtime.now(), fixture.requests()), (cancelled, 1));
     }
 

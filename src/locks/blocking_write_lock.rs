@@ -50,7 +50,7 @@ impl BlockingWriteLock {
     /// request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::LockError::InvalidPath).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn new(session: &Session, dir: &str) -> Result<BlockingWriteLock> {
         BlockingWriteLock::with_options(session, dir, LockOptions::new())
     }
@@ -58,8 +58,8 @@ impl BlockingWriteLock {
     /// As [`new`](BlockingWriteLock::new), with other options.
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::LockError::InvalidPath), and
-    /// [`InvalidArgument`](crate::LockError::InvalidArgument) for more than about 1 MiB of data
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for more than about 1 MiB of data
     /// or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<BlockingWriteLock> {
         let dir = ZNodePath::parse(dir)?;
@@ -75,13 +75,13 @@ impl BlockingWriteLock {
     /// Blocks until the lock is acquired.
     ///
     /// # Errors
-    /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the request could not be created
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created
     ///   within the retries. Once it is in the queue, the call waits through losses of contact.
-    /// - [`SessionLost`](crate::LockError::SessionLost): the session ended during the wait.
-    /// - [`RequestDeleted`](crate::LockError::RequestDeleted): another client deleted the request's
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session ended during the wait.
+    /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's
     ///   znode.
-    /// - [`AccessDenied`](crate::LockError::AccessDenied), or another refusal of the server.
-    /// - [`Closed`](crate::LockError::Closed): the lock or the session was closed.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another refusal of the server.
+    /// - [`Closed`](crate::ErrorReason::Closed): the lock or the session was closed.
     ///
     /// After an error no request is left in the queue.
     pub fn lock(&self) -> Result<LockGuard> {
@@ -147,13 +147,13 @@ impl BlockingWriteLock {
     ///     let wait = Wait::forever().cancelled_by(&shutdown);
     ///     let waiter = scope.spawn(|| lock.try_lock_for(wait).map(drop));
     ///     shutdown.cancel();
-    ///     assert!(matches!(waiter.join().unwrap(), Ok(()) | Err(LockError::Cancelled { .. })));
+    ///     assert!(waiter.join().unwrap().is_err_and(|error| error.reason() == ErrorReason::Cancelled));
     /// });
     /// # Ok::<(), LockError>(())
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock), and [`Cancelled`](crate::LockError::Cancelled).
+    /// As [`lock`](BlockingWriteLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<LockGuard>> {
         self.lock.try_lock_for(&wait.into())
     }
@@ -180,7 +180,7 @@ impl BlockingWriteLock {
         finish(result, guard.unlock())
     }
 
-    /// Closes the lock: threads that wait for it fail with [`Closed`](crate::LockError::Closed),
+    /// Closes the lock: threads that wait for it fail with [`Closed`](crate::ErrorReason::Closed),
     /// and so does every later call. Guards and the session stay. Idempotent.
     pub fn close(&self) {
         self.lock.support().close();
@@ -217,6 +217,7 @@ impl fmt::Debug for BlockingWriteLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorReason;
 
     use std::time::Duration;
 
@@ -266,6 +267,9 @@ mod tests {
         let server = SimulatedZooKeeper::new();
         let (_client, lock) = new_lock(&server);
         let result = lock.with_lock(|guard| server.delete(guard.id()));
-        assert!(matches!(result, Err(crate::LockError::RequestDeleted { .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(ref error) if error.reason() == ErrorReason::RequestDeleted),
+            "{result:?}"
+        );
     }
 }

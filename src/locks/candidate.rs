@@ -11,7 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 
-use crate::error::{LockError, Result};
+use crate::error::{ErrorKind, ErrorReason, LockError, Result};
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::leadership::Leadership;
 use crate::locks::lock_guard::LockGuard;
@@ -38,7 +38,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// |---|---|
 /// | returns `Ok` | stands again |
 /// | returns an error | logs it at `warn` and stands again |
-/// | panics | ends with [`LeaderPanicked`](LockError::LeaderPanicked), as the closure's state may be inconsistent |
+/// | panics | ends with [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked), as the closure's state may be inconsistent |
 /// | returns after a [`stop`](Candidate::stop) | ends |
 ///
 /// It joins the queue at most once a second, so a closure that fails at once does not keep the
@@ -46,7 +46,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 ///
 /// # Which session
 /// **By default, the first loss of the session ends the candidate for good**, with
-/// [`SessionLost`](LockError::SessionLost) and a line at `warn`. The application then sets up again
+/// [`SessionLost`](crate::ErrorReason::SessionLost) and a line at `warn`. The application then sets up again
 /// what relied on the session, and starts another candidate. [`ended`](Candidate::ended) is the signal.
 ///
 /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the candidate
@@ -104,7 +104,7 @@ impl Candidate {
     /// Stands for election on the directory of this lock, with its options.
     ///
     /// # Errors
-    /// [`Thread`](LockError::Thread). [`error`](Candidate::error) returns later errors.
+    /// [`Thread`](crate::ErrorReason::Thread). [`error`](Candidate::error) returns later errors.
     pub fn start(
         election: BlockingWriteLock,
         lead: impl FnMut(&Leadership) -> std::result::Result<(), Box<dyn Error + Send + Sync>> + Send + 'static,
@@ -126,9 +126,8 @@ impl Candidate {
         let (of_tasks, waking) = (end.latch().clone(), Arc::clone(&runtime));
         let body = Box::new(move || {
             // Whatever happens to it, those who wait for its end are woken.
-            let outcome = contain(|| campaign.run()).unwrap_or_else(|message| {
-                Err(LockError::LeaderPanicked { path: of_thread.dir.clone(), message })
-            });
+            let outcome = contain(|| campaign.run())
+                .unwrap_or_else(|message| Err(LockError::leader_panicked(&of_thread.dir, &message)));
             // Before the end is visible, as it holds the application's values.
             if let Err(message) = contain(|| drop(campaign)) {
                 logging::error!("the closure of a candidate panicked when it was dropped: {message}");
@@ -253,11 +252,11 @@ impl Candidate {
     /// Returns why the candidate ended by itself; `None` while it runs, and after a
     /// [`stop`](Candidate::stop).
     ///
-    /// - [`SessionLost`](LockError::SessionLost) on a session that is not replaced;
-    ///   [`Closed`](LockError::Closed) if the session or the lock was closed.
-    /// - [`LeaderPanicked`](LockError::LeaderPanicked).
-    /// - [`AccessDenied`](LockError::AccessDenied),
-    ///   [`SequenceExhausted`](LockError::SequenceExhausted), or another permanent refusal of the
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost) on a session that is not replaced;
+    ///   [`Closed`](crate::ErrorReason::Closed) if the session or the lock was closed.
+    /// - [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied),
+    ///   [`SequenceExhausted`](crate::ErrorReason::SequenceExhausted), or another permanent refusal of the
     ///   server.
     #[must_use]
     pub fn error(&self) -> Option<&LockError> {
@@ -294,6 +293,11 @@ struct Campaign {
     lead: Box<Lead>,
 }
 
+/// Returns whether the server refused to delete a znode.
+fn is_refusal(reason: ErrorReason) -> bool {
+    matches!(reason, ErrorReason::AccessDenied | ErrorReason::Server(_) | ErrorReason::Refused)
+}
+
 impl Campaign {
     /// Stands and leads in turn until it is stopped.
     fn run(&mut self) -> Result<()> {
@@ -303,10 +307,10 @@ impl Campaign {
             match self.election.try_lock_for(Wait::forever().cancelled_by(&stop)) {
                 Ok(Some(guard)) => self.lead(guard)?,
                 // Stopped: this wait ends in no other way.
-                Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
+                Ok(None) => return Ok(()),
+                Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
                 Err(_) if stop.is_cancelled() => return Ok(()),
-                Err(error @ LockError::RequestDeleted { .. }) => logging::warn!("{error}"),
-                Err(error) if error.is_recoverable() => logging::warn!("{error}"),
+                Err(error) if error.kind() == ErrorKind::Retry => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
             // The next attempt says why a session has ended.
@@ -332,16 +336,12 @@ impl Campaign {
             Ok(Ok(())) => {}
             Ok(Err(error)) => logging::warn!("the leader of '{}' steps down: {error}", self.shared.dir),
             Err(message) => {
-                return Err(LockError::LeaderPanicked { path: self.shared.dir.clone(), message });
+                return Err(LockError::leader_panicked(&self.shared.dir, &message));
             }
         }
         match stepped_down {
             // A znode that cannot be deleted blocks everybody, this candidate included.
-            Err(
-                error @ (LockError::AccessDenied { .. }
-                | LockError::Server { .. }
-                | LockError::Refused { .. }),
-            ) => Err(error),
+            Err(error) if is_refusal(error.reason()) => Err(error),
             // The next attempt reports a loss of the session.
             _ => Ok(()),
         }

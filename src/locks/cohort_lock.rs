@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use crate::error::{LockError, Operation, Result};
+use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::cohort::{Cohort, Grant};
 use crate::locks::cohort_guard::CohortGuard;
@@ -45,8 +45,8 @@ use crate::wait::Wait;
 /// |---|---|---|
 /// | connection cut, back in time | remains the owner | wait on |
 /// | the lease or [`max_hold`](crate::LockOptions::max_hold) ends, or another client deletes the znode | [`loss`](CohortGuard::loss) has the reason | join the queue again, at its end |
-/// | another client deletes the znode of the process in the queue | | [`RequestDeleted`](LockError::RequestDeleted), all of them |
-/// | the session is lost | [`loss`](CohortGuard::loss) has the reason | [`SessionLost`](LockError::SessionLost), all of them; on a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions) they join the queue again |
+/// | another client deletes the znode of the process in the queue | | [`RequestDeleted`](crate::ErrorReason::RequestDeleted), all of them |
+/// | the session is lost | [`loss`](CohortGuard::loss) has the reason | [`SessionLost`](crate::ErrorReason::SessionLost), all of them; on a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions) they join the queue again |
 /// | the directory is deleted while the lock is kept | | the next thread creates it again |
 ///
 /// An idle lock that is lost is acquired anew by the next thread. The last handle, of the lock and
@@ -92,7 +92,7 @@ impl CohortLock {
     /// nothing: the first request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn new(session: &Session, dir: &str) -> Result<CohortLock> {
         CohortLock::with_options(session, dir, LockOptions::new(), CohortOptions::new())
     }
@@ -100,7 +100,7 @@ impl CohortLock {
     /// As [`new`](CohortLock::new), with other options.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath), and [`InvalidArgument`](LockError::InvalidArgument)
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
     /// for more than about 1 MiB of data or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(
         session: &Session,
@@ -125,7 +125,7 @@ impl CohortLock {
     pub fn lock(&self) -> Result<CohortGuard> {
         let acquired = self.try_lock_for(Wait::forever())?;
         // Proof: a wait without a deadline does not time out.
-        acquired.ok_or_else(|| LockError::closed(Operation::LOCK, self.cohort().dir()))
+        acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, self.cohort().dir()))
     }
 
     /// Acquires the lock if it is free, and returns `None` if somebody holds it or waits for it, in
@@ -144,7 +144,7 @@ impl CohortLock {
     /// long as one of its threads waits.
     ///
     /// # Errors
-    /// As [`lock`](CohortLock::lock), and [`Cancelled`](LockError::Cancelled).
+    /// As [`lock`](CohortLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<CohortGuard>> {
         Ok(self.guard(self.cohort().lock(&wait.into())?))
     }
@@ -172,7 +172,7 @@ impl CohortLock {
     }
 
     /// Closes the lock, for all clones: a kept lock is released, threads that wait for it fail with
-    /// [`Closed`](LockError::Closed), and so does every later call. Guards and the session stay.
+    /// [`Closed`](crate::ErrorReason::Closed), and so does every later call. Guards and the session stay.
     /// Idempotent.
     pub fn close(&self) {
         self.cohort().close();

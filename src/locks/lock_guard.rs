@@ -161,10 +161,10 @@ impl LockGuard {
     /// None on a session that this crate has opened, as its servers report the number when they
     /// create the znode. With another client, the simulated one among them, the first call asks the
     /// server and blocks until it answers: make it as soon as the lock is acquired. It may fail with
-    /// [`NotOwner`](LockError::NotOwner) if the znode does not exist any more,
-    /// [`AccessDenied`](LockError::AccessDenied) without READ on newer servers,
-    /// [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed),
-    /// [`ConnectionLoss`](LockError::ConnectionLoss).
+    /// [`NotOwner`](crate::ErrorReason::NotOwner) if the znode does not exist any more,
+    /// [`AccessDenied`](crate::ErrorReason::AccessDenied) without READ on newer servers,
+    /// [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed),
+    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
         self.claim.fencing_token()
     }
@@ -188,18 +188,18 @@ impl LockGuard {
     ///
     /// # Errors
     /// The first group says that nothing was changed:
-    /// - [`NotOwner`](LockError::NotOwner): the lock is not held any more.
-    /// - [`Server`](LockError::Server), [`AccessDenied`](LockError::AccessDenied) and others with
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): the lock is not held any more.
+    /// - [`Server`](crate::ErrorReason::Server), [`AccessDenied`](crate::ErrorReason::AccessDenied) and others with
     ///   the path of the operation that failed: the transaction failed because of it. The check of
     ///   the lock's own znode needs READ there.
-    /// - [`InvalidArgument`](LockError::InvalidArgument): the transaction is empty, is too long for
-    ///   a server, or names the lock's own znode. [`InvalidPath`](LockError::InvalidPath).
-    /// - [`Unsupported`](LockError::Unsupported): the client of the session has no transactions, as
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the transaction is empty, is too long for
+    ///   a server, or names the lock's own znode. [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions, as
     ///   the crate `zookeeper`.
     ///
-    /// After the others the changes may have been made: [`ConnectionLoss`](LockError::ConnectionLoss),
-    /// [`OutcomeUnknown`](LockError::OutcomeUnknown), [`SessionLost`](LockError::SessionLost),
-    /// [`Closed`](LockError::Closed). After a [`ConnectionLoss`](LockError::ConnectionLoss) they may even be
+    /// After the others the changes may have been made: [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
+    /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown), [`SessionLost`](crate::ErrorReason::SessionLost),
+    /// [`Closed`](crate::ErrorReason::Closed). After a [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) they may even be
     /// made later, until the next commit under this lock or its release is answered: from then on they are
     /// made or never will be. For that, the next commit first raises the version of the lock's own znode,
     /// by a write of the same data, which needs WRITE there. Read the changes, or give versions, before you
@@ -216,10 +216,10 @@ impl LockGuard {
     /// A silent connection counts as lost after two fifths of the session timeout.
     ///
     /// # Errors
-    /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted),
-    ///   [`HeldTooLong`](LockError::HeldTooLong) or [`Closed`](LockError::Closed): the lock was lost before, so the work under it may have
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
+    ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was lost before, so the work under it may have
     ///   overlapped with the next owner's.
-    /// - [`AccessDenied`](LockError::AccessDenied) or another refusal of the server: the lock is
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied) or another refusal of the server: the lock is
     ///   released, but its znode blocks others. The deletion is repeated in the background until it
     ///   succeeds or the session ends.
     pub fn unlock(self) -> Result<Released> {

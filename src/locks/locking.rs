@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
@@ -53,7 +53,7 @@ pub(crate) fn downgrade(
     observer: Arc<dyn Observer>,
 ) -> Result<(Arc<Request>, ZNodePath)> {
     let downgrade = Downgrade::begin(owner, access)?;
-    let prepared = support.retry(Operation::DOWNGRADE.name, downgrade.znode(), || downgrade.prepare());
+    let prepared = support.retry(Operation::DOWNGRADE, downgrade.znode(), || downgrade.prepare());
     let request = downgrade.complete(prepared?, observer)?;
     Ok((request, downgrade.znode().clone()))
 }
@@ -104,10 +104,10 @@ impl Release<'_> {
         };
         let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
         match error {
-            ZkError::NoNode => Err(LockError::RequestDeleted { path }),
+            ZkError::NoNode => Err(LockError::of(ErrorReason::RequestDeleted, Operation::UNLOCK, path)),
             ZkError::SessionExpired => Ok(Released::Pending),
             error => match LockError::client(Operation::UNLOCK, &path, error) {
-                LockError::ConnectionLoss { .. } => Ok(Released::Pending),
+                error if error.is_connection_loss() => Ok(Released::Pending),
                 error => Err(error),
             },
         }

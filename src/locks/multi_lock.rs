@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{LockError, Operation, Result};
+use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::{BlockingLock, retry_lasting};
 use crate::locks::guard_signals::GuardSignals;
@@ -54,7 +54,7 @@ impl MultiLock {
     /// request creates the directories that are missing.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath); [`InvalidArgument`](LockError::InvalidArgument) for
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument); [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for
     /// no directory, or the same one twice.
     pub fn new(session: &Session, dirs: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiLock> {
         MultiLock::with_options(session, dirs, LockOptions::new())
@@ -63,7 +63,7 @@ impl MultiLock {
     /// As [`new`](MultiLock::new), with other options for all locks.
     ///
     /// # Errors
-    /// As [`new`](MultiLock::new); [`InvalidArgument`](LockError::InvalidArgument) for more than
+    /// As [`new`](MultiLock::new); [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for more than
     /// about 1 MiB of data and for a [`max_hold`](LockOptions::max_hold) of zero, too.
     pub fn with_options(
         session: &Session,
@@ -90,7 +90,7 @@ impl MultiLock {
     pub fn lock(&self) -> Result<MultiGuard> {
         let acquired = self.try_lock_for(Wait::forever())?;
         // Proof: a wait without a deadline does not time out.
-        acquired.ok_or_else(|| LockError::closed(Operation::LOCK, self.first()))
+        acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, self.first()))
     }
 
     /// Acquires all locks if they are free, and returns `None` if somebody holds one or waits for
@@ -109,7 +109,7 @@ impl MultiLock {
     /// again after a loss.
     ///
     /// # Errors
-    /// As [`lock`](MultiLock::lock), and [`Cancelled`](LockError::Cancelled).
+    /// As [`lock`](MultiLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<MultiGuard>> {
         let wait = wait.into();
         retry_lasting(self.support.session(), || self.acquire(|lock, signals| lock.wait(&wait, signals)))
@@ -152,7 +152,7 @@ impl MultiLock {
         self.locks[0].path()
     }
 
-    /// Closes the lock: threads that wait for it fail with [`Closed`](LockError::Closed), and so
+    /// Closes the lock: threads that wait for it fail with [`Closed`](crate::ErrorReason::Closed), and so
     /// does every later call. Guards and the session stay. Idempotent.
     pub fn close(&self) {
         self.support.close();
@@ -177,7 +177,7 @@ fn check_set(sorted: &[ZNodePath]) -> Result<()> {
         (_, Some(pair)) => format!("'{}' occurs twice, and would wait for itself", pair[0]),
         (_, None) => return Ok(()),
     };
-    Err(LockError::InvalidArgument { argument: "set of locks", rule })
+    Err(LockError::invalid_argument("set of locks", rule))
 }
 
 impl fmt::Debug for MultiLock {
@@ -270,7 +270,7 @@ mod tests {
         let error = MultiLock::new(&fixture.session, ["/b", "/a", "/b"]).unwrap_err();
         assert!(error.is_invalid_argument() && error.to_string().contains("'/b' occurs twice"), "{error}");
         let error = MultiLock::new(&fixture.session, ["/a", "b"]).unwrap_err();
-        assert!(matches!(error, LockError::InvalidPath { .. }), "{error}");
+        assert_eq!(error.reason(), ErrorReason::InvalidArgument, "{error}");
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
         let waiting = in_background(move || lock.try_lock_for(&wait).map(drop));
         fixture.await_requests([1, 2, 0]);
         cancel.cancel();
-        assert!(matches!(next(&waiting), Err(LockError::Cancelled { .. })));
+        assert!(matches!(next(&waiting), Err(ref error) if error.reason() == ErrorReason::Cancelled));
         fixture.await_requests([0, 1, 0]);
     }
 
@@ -325,7 +325,7 @@ mod tests {
         eventually("the owner watches its znode", || fixture.server.watch_count() == 2);
         fixture.server.delete(&first);
         let error = next(&waiting).unwrap_err();
-        assert!(matches!(&error, LockError::RequestDeleted { path } if *path == first), "{error}");
+        assert_eq!((error.reason(), error.path()), (ErrorReason::RequestDeleted, Some(&*first)), "{error}");
         fixture.await_requests([0, 1, 0]);
     }
 
@@ -338,7 +338,10 @@ mod tests {
             let acl = [Acl::new(Permissions::READ, "world", "anyone")];
             fixture.server.set_acl(DIRS[2], &acl);
         });
-        assert!(matches!(result, Err(LockError::RequestDeleted { .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(ref error) if error.reason() == ErrorReason::RequestDeleted),
+            "{result:?}"
+        );
     }
 
     #[test]
@@ -358,7 +361,7 @@ mod tests {
         assert!(guard.guards()[0].fencing_token().is_err());
         // The lost locks take precedence over the pending deletion of the third.
         fixture.client.cut_next(SimOperation::Delete, Effect::Before);
-        assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));
+        assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
         fixture.client.reconnect();
         fixture.await_requests([0, 0, 0]);
     }

@@ -64,7 +64,7 @@ impl NamedLocks {
     /// request creates the znode and the lock's directory if they are missing.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn new(session: &Session, root: &str) -> Result<NamedLocks> {
         NamedLocks::with_options(session, root, LockOptions::new())
     }
@@ -72,7 +72,7 @@ impl NamedLocks {
     /// As [`new`](NamedLocks::new), with other options for all locks.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath), and [`InvalidArgument`](LockError::InvalidArgument)
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
     /// for more than about 1 MiB of data or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(session: &Session, root: &str, options: LockOptions) -> Result<NamedLocks> {
         let root = ZNodePath::parse(root)?;
@@ -83,8 +83,8 @@ impl NamedLocks {
     /// Returns the lock of a resource. Sends nothing.
     ///
     /// # Errors
-    /// [`InvalidArgument`](LockError::InvalidArgument) for an empty name, and
-    /// [`InvalidPath`](LockError::InvalidPath) if the path would be longer than 4096 bytes.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for an empty name, and
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) if the path would be longer than 4096 bytes.
     pub fn get(&self, resource: &str) -> Result<BlockingWriteLock> {
         let dir = self.path(resource)?;
         let support = ProtocolSupport::with_checked_options(&self.session, self.options.clone());
@@ -143,8 +143,8 @@ impl NamedLocks {
 
     fn path(&self, resource: &str) -> Result<ZNodePath> {
         if resource.is_empty() {
-            let rule = "the name of a resource must not be empty".to_owned();
-            return Err(LockError::InvalidArgument { argument: "resource", rule });
+            let rule = "the name of a resource must not be empty";
+            return Err(LockError::invalid_argument("resource", rule));
         }
         // The name is escaped, but the whole path may still be too long.
         ZNodePath::parse(self.root.child(&escaped(resource)).as_str())

@@ -69,7 +69,7 @@ impl ReadWriteLock {
     /// request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::LockError::InvalidPath).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn new(session: &Session, dir: &str) -> Result<ReadWriteLock> {
         ReadWriteLock::with_options(session, dir, LockOptions::new())
     }
@@ -90,7 +90,7 @@ impl ReadWriteLock {
     /// ```
     ///
     /// # Errors
-    /// As [`new`](ReadWriteLock::new), and [`InvalidArgument`](crate::LockError::InvalidArgument)
+    /// As [`new`](ReadWriteLock::new), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
     /// for more than about 1 MiB of data, for a [`max_hold`](LockOptions::max_hold) of zero, and for
     /// [`NamingScheme::CuratorLatch`](crate::NamingScheme::CuratorLatch), which has no readers.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<ReadWriteLock> {
@@ -98,7 +98,7 @@ impl ReadWriteLock {
         let scheme = options.naming_scheme();
         if !scheme.has_readers() {
             let rule = format!("{scheme:?} names no readers; InterProcessReadWriteLock has those of Curator");
-            return Err(LockError::InvalidArgument { argument: "naming scheme", rule });
+            return Err(LockError::invalid_argument("naming scheme", rule));
         }
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
         let readers = BlockingLock::new(Arc::clone(&support), dir.clone(), Access::Read(scheme));
@@ -139,7 +139,7 @@ impl ReadWriteLock {
     /// The time holds even if the network swallows every packet.
     ///
     /// # Errors
-    /// As [`read`](ReadWriteLock::read), and [`Cancelled`](crate::LockError::Cancelled).
+    /// As [`read`](ReadWriteLock::read), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_read_for(&self, wait: impl Into<Wait>) -> Result<Option<ReadGuard>> {
         Ok(self.readers.try_lock_for(&wait.into())?.map(ReadGuard::new))
     }
@@ -189,7 +189,7 @@ impl ReadWriteLock {
     /// The time holds even if the network swallows every packet.
     ///
     /// # Errors
-    /// As [`write`](ReadWriteLock::write), and [`Cancelled`](crate::LockError::Cancelled).
+    /// As [`write`](ReadWriteLock::write), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_write_for(&self, wait: impl Into<Wait>) -> Result<Option<WriteGuard>> {
         Ok(self.writers.try_lock_for(&wait.into())?.map(|guard| self.writing(guard)))
     }
@@ -209,7 +209,7 @@ impl ReadWriteLock {
         WriteGuard::new(guard, Arc::clone(self.writers.support()))
     }
 
-    /// Closes the lock: threads that wait for it fail with [`Closed`](crate::LockError::Closed),
+    /// Closes the lock: threads that wait for it fail with [`Closed`](crate::ErrorReason::Closed),
     /// and so does every later call. Guards and the session stay. Idempotent.
     pub fn close(&self) {
         self.writers.support().close();

@@ -11,7 +11,7 @@ use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
 
-use crate::error::{LockError, Operation, Result};
+use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::{Released, finish};
@@ -33,14 +33,14 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{BlockingWriteLock, LockResult, ReentrantLock, Session};
+/// use zookeeper_recipes_lock::{BlockingWriteLock, LockError, ReentrantLock, Session};
 ///
-/// fn rebuild(lock: &ReentrantLock) -> LockResult<()> {
+/// fn rebuild(lock: &ReentrantLock) -> Result<(), LockError> {
 ///     let _guard = lock.lock()?;
 ///     clear(lock) // a BlockingWriteLock would wait for itself
 /// }
 ///
-/// fn clear(lock: &ReentrantLock) -> LockResult<()> {
+/// fn clear(lock: &ReentrantLock) -> Result<(), LockError> {
 ///     let guard = lock.lock()?;
 ///     assert!(guard.is_owner());
 ///     Ok(())
@@ -67,7 +67,7 @@ impl ReentrantLock {
     /// Blocks until the lock is acquired. Returns at once if this thread holds it.
     ///
     /// # Errors
-    /// As [`BlockingWriteLock::lock`]; and [`NotOwner`](LockError::NotOwner) if this thread has a
+    /// As [`BlockingWriteLock::lock`]; and [`NotOwner`](crate::ErrorReason::NotOwner) if this thread has a
     /// guard of a lock that was lost: drop that guard first.
     pub fn lock(&self) -> Result<ReentrantGuard<'_>> {
         match self.enter_again()? {
@@ -88,7 +88,7 @@ impl ReentrantLock {
     /// Blocks until the lock is acquired, or until the wait times out: then it returns `None`.
     ///
     /// # Errors
-    /// As [`lock`](ReentrantLock::lock), and [`Cancelled`](LockError::Cancelled).
+    /// As [`lock`](ReentrantLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<ReentrantGuard<'_>>> {
         self.enter_by(|lock| lock.try_lock_for(wait))
     }
@@ -183,7 +183,7 @@ impl ReentrantGuard<'_> {
     /// znode, as [`LockGuard::unlock`] does. The others return `None`.
     ///
     /// # Errors
-    /// As [`LockGuard::unlock`] for the last one. [`NotOwner`](LockError::NotOwner) for another one
+    /// As [`LockGuard::unlock`] for the last one. [`NotOwner`](crate::ErrorReason::NotOwner) for another one
     /// if the lock was lost, so the work under it may have overlapped with the next owner's.
     pub fn unlock(self) -> Result<Option<Released>> {
         let held = if self.is_owner() { Ok(None) } else { Err(not_owner(Operation::UNLOCK, &self)) };
@@ -209,7 +209,7 @@ impl fmt::Debug for ReentrantGuard<'_> {
 }
 
 fn not_owner(operation: Operation, hold: &LockGuard) -> LockError {
-    LockError::NotOwner { operation: operation.name, path: hold.id().to_owned() }
+    LockError::of(ErrorReason::NotOwner, operation, hold.id())
 }
 
 #[cfg(test)]
@@ -296,10 +296,10 @@ mod tests {
         let (first, second) = (lock.lock().unwrap(), lock.lock().unwrap());
         server.delete(first.id());
         assert_eq!(next(first.lost()), LossReason::NodeDeleted);
-        assert!(matches!(lock.lock(), Err(LockError::NotOwner { .. })));
-        assert!(matches!(lock.try_lock(), Err(LockError::NotOwner { .. })));
-        assert!(matches!(second.unlock(), Err(LockError::NotOwner { .. })));
-        assert!(matches!(first.unlock(), Err(LockError::RequestDeleted { .. })));
+        assert!(matches!(lock.lock(), Err(ref error) if error.reason() == ErrorReason::NotOwner));
+        assert!(matches!(lock.try_lock(), Err(ref error) if error.reason() == ErrorReason::NotOwner));
+        assert!(matches!(second.unlock(), Err(ref error) if error.reason() == ErrorReason::NotOwner));
+        assert!(matches!(first.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
         assert!(lock.lock().unwrap().is_owner());
     }
 

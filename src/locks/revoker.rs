@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Call;
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
 use crate::lock_options::LockOptions;
 use crate::logging;
 use crate::protocol_support::ProtocolSupport;
@@ -88,7 +88,7 @@ impl Revoker {
     /// Makes a revoker with the [retry policy](LockOptions::retry) of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](LockError::InvalidArgument) when the options hold more than about 1 MiB
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) when the options hold more than about 1 MiB
     /// of data or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(session: &Session, options: LockOptions) -> Result<Revoker> {
         Ok(Revoker { support: ProtocolSupport::with_options(session, options)? })
@@ -98,16 +98,16 @@ impl Revoker {
     /// has stored the message. Asking again changes nothing.
     ///
     /// # Errors
-    /// - [`InvalidPath`](LockError::InvalidPath), and
-    ///   [`NotALockRequest`](LockError::NotALockRequest) for the path of something else, such as a
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and
+    ///   [`NotALock`](crate::ErrorReason::NotALock) for the path of something else, such as a
     ///   lock directory; nothing was written.
-    /// - [`NoSuchRequest`](LockError::NoSuchRequest): the request no longer exists, so there is no
+    /// - [`NoSuchRequest`](crate::ErrorReason::NoSuchRequest): the request no longer exists, so there is no
     ///   holder to ask.
-    /// - [`AccessDenied`](LockError::AccessDenied): the znode's ACL grants this client no WRITE
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the znode's ACL grants this client no WRITE
     ///   permission, or no READ permission, which servers since 3.8.4 require to report whether the
     ///   znode exists.
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt,
-    ///   [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed): the holder may have been
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt,
+    ///   [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the holder may have been
     ///   asked or not.
     pub fn request_revocation(&self, path: &str) -> Result<()> {
         self.ask(&request_path(path)?).map(drop)
@@ -150,23 +150,20 @@ impl Revoker {
     /// Asks, and returns the id of the transaction that created the znode.
     fn ask(&self, znode: &ZNodePath) -> Result<i64> {
         let ask = || self.call(Operation::REVOKE, znode, |core| ask(core, znode));
-        let answer = self.support.retry(Operation::REVOKE.name, znode, ask)?;
-        let path = znode.to_string();
+        let answer = self.support.retry(Operation::REVOKE, znode, ask)?;
         match answer {
             AskOutcome::Asked { czxid } => {
                 logging::info!("asked the holder of {znode} to release");
                 Ok(czxid)
             }
-            AskOutcome::Gone => Err(LockError::NoSuchRequest { path }),
-            AskOutcome::NoRequest => {
-                Err(LockError::NotALockRequest { path, rule: "it belongs to no session" })
-            }
+            AskOutcome::Gone => Err(LockError::of(ErrorReason::NoSuchRequest, Operation::REVOKE, znode)),
+            AskOutcome::NoRequest => Err(LockError::not_a_lock_request(znode, "it belongs to no session")),
         }
     }
 
     fn delete(&self, znode: &ZNodePath, czxid: i64) -> Result<Revocation> {
         let mut reply_lost = false;
-        let was_deleted = self.support.retry(Operation::DELETE.name, znode, || {
+        let was_deleted = self.support.retry(Operation::DELETE, znode, || {
             let outcome = self.call(Operation::DELETE, znode, |core| delete(core, znode, czxid));
             reply_lost |= outcome.is_err();
             outcome
@@ -195,10 +192,7 @@ fn request_path(path: &str) -> Result<ZNodePath> {
     let znode = ZNodePath::parse(path)?;
     match generated_sequence(znode.name()) {
         Some(_) => Ok(znode),
-        None => {
-            let path = znode.to_string();
-            Err(LockError::NotALockRequest { path, rule: "its name ends in no sequence number" })
-        }
+        None => Err(LockError::not_a_lock_request(&znode, "its name ends in no sequence number")),
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use self::marker::{Key, Marker, MarkerState};
 use crate::client::{CreateMode, Op, Stat, Transacted};
-use crate::error::{LockError, Operation, Result, ZkError};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
@@ -85,7 +85,7 @@ pub enum RunOutcome<T, E> {
 /// use the same [`Repeat`] for a key.
 ///
 /// It needs transactions, which a handle of the crate `zookeeper` does not have: there every job is refused
-/// with [`Unsupported`](LockError::Unsupported) before it runs, and so is each marker's deletion.
+/// with [`Unsupported`](crate::ErrorReason::Unsupported) before it runs, and so is each marker's deletion.
 ///
 /// `Send` and `Sync`, and cheap to clone.
 ///
@@ -116,7 +116,7 @@ impl RunOnce {
     /// creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn new(session: &Session, dir: &str) -> Result<RunOnce> {
         RunOnce::with_options(session, dir, LockOptions::new(), Repeat::Never)
     }
@@ -124,7 +124,7 @@ impl RunOnce {
     /// As [`new`](RunOnce::new), with other options. The markers have their ACL and data.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath), and [`InvalidArgument`](LockError::InvalidArgument)
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
     /// for more than about 1 MiB of data or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(
         session: &Session,
@@ -156,16 +156,16 @@ impl RunOnce {
     /// ```
     ///
     /// # Errors
-    /// - [`InvalidArgument`](LockError::InvalidArgument): the key is empty, or longer than 255 bytes.
-    ///   [`InvalidPath`](LockError::InvalidPath): its path would be longer than 4096 bytes.
-    /// - [`Unsupported`](LockError::Unsupported): the client of the session has no transactions.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the key is empty, or longer than 255 bytes.
+    ///   [`InvalidArgument`](crate::ErrorReason::InvalidArgument): its path would be longer than 4096 bytes.
+    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions.
     /// - As [`BlockingWriteLock::try_lock`](crate::BlockingWriteLock::try_lock).
     ///
     /// Under [`Repeat::Never`] the job has not run after an error. But after
-    /// [`ConnectionLoss`](LockError::ConnectionLoss), [`SessionLost`](LockError::SessionLost),
-    /// [`Closed`](LockError::Closed), [`NotOwner`](LockError::NotOwner) and
-    /// [`OutcomeUnknown`](LockError::OutcomeUnknown) the key may be marked. Under [`Repeat::UntilSuccess`] the job may have run:
-    /// [`NotOwner`](LockError::NotOwner), for one, means that the lock was lost before the marker was
+    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),
+    /// [`Closed`](crate::ErrorReason::Closed), [`NotOwner`](crate::ErrorReason::NotOwner) and
+    /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown) the key may be marked. Under [`Repeat::UntilSuccess`] the job may have run:
+    /// [`NotOwner`](crate::ErrorReason::NotOwner), for one, means that the lock was lost before the marker was
     /// written.
     pub fn run<T, E>(
         &self,
@@ -252,10 +252,7 @@ impl RunOnce {
             match marked {
                 Ok(_) => Ok(None),
                 // A late first attempt, somebody who does not use the lock, or an unreadable reply.
-                Err(
-                    error @ (LockError::Server { source: ZkError::NodeExists, .. }
-                    | LockError::OutcomeUnknown { .. }),
-                ) => {
+                Err(error) if shows_another_marker(error.reason()) => {
                     let marker = self.read(key)?.ok_or(error)?;
                     Ok((marker.id != id).then_some(marker))
                 }
@@ -283,9 +280,9 @@ impl RunOnce {
     /// exists.
     ///
     /// # Errors
-    /// As [`run`](RunOnce::run) for the key; [`AccessDenied`](LockError::AccessDenied);
-    /// [`ConnectionLoss`](LockError::ConnectionLoss), [`SessionLost`](LockError::SessionLost) and
-    /// [`Closed`](LockError::Closed), after which the key may be forgotten.
+    /// As [`run`](RunOnce::run) for the key; [`AccessDenied`](crate::ErrorReason::AccessDenied);
+    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost) and
+    /// [`Closed`](crate::ErrorReason::Closed), after which the key may be forgotten.
     pub fn forget(&self, key: &str) -> Result<bool> {
         let key = Key::parse(&self.dir, key)?;
         let Some(marker) = self.retry(&key, || self.read_latest(&key))? else { return Ok(false) };
@@ -382,7 +379,7 @@ impl RunOnce {
     }
 
     fn retry<T>(&self, key: &Key, operation: impl FnMut() -> Result<T>) -> Result<T> {
-        self.support.retry(Operation::COMMIT.name, &key.done, operation)
+        self.support.retry(Operation::COMMIT, &key.done, operation)
     }
 }
 
@@ -398,4 +395,9 @@ impl fmt::Debug for RunOnce {
             .field("repeat", &self.repeat)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns whether the marker must be read to learn who wrote it, after a commit that ended for this reason.
+fn shows_another_marker(reason: ErrorReason) -> bool {
+    matches!(reason, ErrorReason::Server(ZkError::NodeExists) | ErrorReason::OutcomeUnknown)
 }

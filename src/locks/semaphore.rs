@@ -10,7 +10,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::error::{LockError, Operation, Result};
+use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::{BlockingLock, begins_again, retry_lasting};
 use crate::locks::guard_signals::GuardSignals;
@@ -83,7 +83,7 @@ impl Semaphore {
     /// request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath), and [`InvalidArgument`](LockError::InvalidArgument)
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
     /// for zero permits.
     pub fn new(session: &Session, dir: &str, permits: u32) -> Result<Semaphore> {
         Semaphore::with_options(session, dir, permits, LockOptions::new())
@@ -92,7 +92,7 @@ impl Semaphore {
     /// As [`new`](Semaphore::new), with other options.
     ///
     /// # Errors
-    /// As [`new`](Semaphore::new), and [`InvalidArgument`](LockError::InvalidArgument) for more than
+    /// As [`new`](Semaphore::new), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for more than
     /// about 1 MiB of data and for a [`max_hold`](LockOptions::max_hold) of zero, too.
     pub fn with_options(
         session: &Session,
@@ -102,8 +102,8 @@ impl Semaphore {
     ) -> Result<Semaphore> {
         let dir = ZNodePath::parse(dir)?;
         let Some(permits) = NonZeroU32::new(permits) else {
-            let rule = "a semaphore without permits would never be acquired".to_owned();
-            return Err(LockError::InvalidArgument { argument: "permits", rule });
+            let rule = "a semaphore without permits would never be acquired";
+            return Err(LockError::invalid_argument("permits", rule));
         };
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
         // Longer than the directory.
@@ -119,18 +119,18 @@ impl Semaphore {
     /// Blocks until a permit is acquired.
     ///
     /// # Errors
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss): the request could not be created within the
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created within the
     ///   retries. Once it is in the queue, the call waits through losses of contact.
-    /// - [`SessionLost`](LockError::SessionLost): the session ended during the wait.
-    /// - [`RequestDeleted`](LockError::RequestDeleted): another client deleted the request's znode.
-    /// - [`AccessDenied`](LockError::AccessDenied), or another refusal of the server.
-    /// - [`Closed`](LockError::Closed): the semaphore or the session was closed.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session ended during the wait.
+    /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's znode.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another refusal of the server.
+    /// - [`Closed`](crate::ErrorReason::Closed): the semaphore or the session was closed.
     ///
     /// After an error no request is left in the queue.
     pub fn acquire(&self) -> Result<Permit> {
         let acquired = self.acquire_within(&Wait::forever())?;
         // Proof: a wait without a deadline does not time out.
-        acquired.ok_or_else(|| LockError::closed(Operation::LOCK, &self.dir))
+        acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, &self.dir))
     }
 
     /// Waits until a permit is acquired, in a task, as
@@ -187,7 +187,7 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// As [`acquire`](Semaphore::acquire), and [`Cancelled`](LockError::Cancelled).
+    /// As [`acquire`](Semaphore::acquire), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_acquire_for(&self, wait: impl Into<Wait>) -> Result<Option<Permit>> {
         self.acquire_within(&wait.into())
     }
@@ -224,7 +224,7 @@ impl Semaphore {
         })
     }
 
-    /// Closes the semaphore: threads that wait for a permit fail with [`Closed`](LockError::Closed),
+    /// Closes the semaphore: threads that wait for a permit fail with [`Closed`](crate::ErrorReason::Closed),
     /// and so does every later call. Permits that are held and the session stay. Idempotent.
     pub fn close(&self) {
         self.support.close();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::client::{Acl, Call, CreateMode, Op, OpOutcome, Transacted};
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation::is_requested;
 use crate::request::Request;
@@ -85,7 +85,7 @@ impl Transaction {
 }
 
 fn invalid(rule: &str) -> LockError {
-    LockError::InvalidArgument { argument: "transaction", rule: rule.to_owned() }
+    LockError::invalid_argument("transaction", rule)
 }
 
 /// Makes the changes in one transaction that also checks the znode of a lock.
@@ -175,8 +175,7 @@ fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>
             Err(LockError::client(failed.map_or(Operation::COMMIT, operation_of), path, error))
         }
         Err(source @ ZkError::MarshallingError) => {
-            let (operation, path) = (Operation::COMMIT.name, znode.to_string());
-            Err(LockError::OutcomeUnknown { operation, path, source })
+            Err(LockError::outcome_unknown(Operation::COMMIT, znode, source))
         }
         Err(ZkError::BadArguments) => {
             Err(invalid("it is longer than a server accepts, a mebibyte by default"))
@@ -186,7 +185,7 @@ fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>
 }
 
 fn not_owner(znode: &ZNodePath) -> LockError {
-    LockError::NotOwner { operation: Operation::COMMIT.name, path: znode.to_string() }
+    LockError::of(ErrorReason::NotOwner, Operation::COMMIT, znode)
 }
 
 fn operation_of(operation: &Op) -> Operation {
@@ -254,7 +253,7 @@ mod tests {
         let (server, znode) = (zookeeper.clone(), guard.id().to_owned());
         client.before_next(SimOperation::Transact, move || server.delete(&znode));
         let error = guard.commit(|changes| changes.set_data("/report", "new")).unwrap_err();
-        assert!(matches!(error, LockError::NotOwner { .. }), "{error:?}");
+        assert_eq!(error.reason(), ErrorReason::NotOwner, "{error:?}");
         assert_eq!(report(&zookeeper), "old");
     }
 
@@ -264,7 +263,7 @@ mod tests {
         client.expire();
         zookeeper.clear_log();
         let error = guard.commit(|changes| changes.set_data("/report", "new")).unwrap_err();
-        assert!(matches!(error, LockError::NotOwner { .. }), "{error:?}");
+        assert_eq!(error.reason(), ErrorReason::NotOwner, "{error:?}");
         assert_eq!(zookeeper.calls(SimOperation::Transact), 0);
     }
 
@@ -273,7 +272,8 @@ mod tests {
         let Held { zookeeper, guard, .. } = held();
         let error =
             guard.commit(|changes| changes.set_data("/report", "new").delete("/missing")).unwrap_err();
-        assert!(matches!(&error, LockError::Server { path, .. } if path == "/missing"), "{error:?}");
+        assert_eq!(error.reason(), ErrorReason::Server(ZkError::NoNode), "{error:?}");
+        assert_eq!(error.path(), Some("/missing"));
         assert_eq!(error.source().unwrap().to_string(), ZkError::NoNode.to_string());
         let error = guard.commit(|changes| changes.set_data_at("/report", "new", 7)).unwrap_err();
         assert_eq!(error.source().unwrap().to_string(), ZkError::BadVersion.to_string());
@@ -292,10 +292,10 @@ mod tests {
         ];
         for change in wrong {
             let error = guard.commit(|changes| change(changes, &own)).unwrap_err();
-            assert!(matches!(error, LockError::InvalidArgument { .. }), "{error:?}");
+            assert_eq!(error.reason(), ErrorReason::InvalidArgument, "{error:?}");
         }
         let error = guard.commit(|changes| changes.delete("report")).unwrap_err();
-        assert!(matches!(error, LockError::InvalidPath { .. }), "{error:?}");
+        assert_eq!(error.reason(), ErrorReason::InvalidArgument, "{error:?}");
         assert_eq!(report(&zookeeper), "old");
     }
 
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(report(&zookeeper), "new");
         client.fail_next(SimOperation::Transact, Effect::After, ZkError::MarshallingError);
         let error = guard.commit(|changes| changes.set_data("/report", "newer")).unwrap_err();
-        assert!(matches!(error, LockError::OutcomeUnknown { .. }), "{error:?}");
+        assert_eq!(error.reason(), ErrorReason::OutcomeUnknown, "{error:?}");
     }
 
     #[test]
@@ -403,7 +403,7 @@ mod tests {
         guard.commit(|changes| changes.set_data("/report", "new")).unwrap();
         zookeeper.delete(guard.id());
         let error = guard.commit(|changes| changes.set_data("/report", "newer")).unwrap_err();
-        assert!(matches!(error, LockError::NotOwner { .. }), "{error:?}");
+        assert_eq!(error.reason(), ErrorReason::NotOwner, "{error:?}");
         assert_eq!(report(&zookeeper), "new");
     }
 }

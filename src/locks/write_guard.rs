@@ -57,12 +57,12 @@ impl WriteGuard {
     /// # Errors
     /// The error contains the guard, which still holds the write lock unless it was lost.
     /// Converting the error to a [`LockError`], by `?` for example, drops the guard.
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss) within all retries. A reader's znode that
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) within all retries. A reader's znode that
     ///   may have been created is deleted in the background.
-    /// - [`NotOwner`](LockError::NotOwner): the lock was lost before; see
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): the lock was lost before; see
     ///   [`loss`](LockGuard::loss).
-    /// - [`SessionLost`](LockError::SessionLost) or [`Closed`](LockError::Closed) during the call.
-    /// - [`AccessDenied`](LockError::AccessDenied), or another refusal of the server.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost) or [`Closed`](crate::ErrorReason::Closed) during the call.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another refusal of the server.
     pub fn downgrade(self) -> std::result::Result<ReadGuard, DowngradeError> {
         let WriteGuard { guard, support } = self;
         let access = Access::Read(support.options().naming_scheme());

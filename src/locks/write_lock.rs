@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use crate::error::{LockError, Operation, Result};
+use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::lock_order::{self, rank::LOCK};
 use crate::locks::lock_listener::{ListenerSlot, LockListener};
@@ -134,7 +134,7 @@ impl WriteLock {
     /// nothing: the first request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::LockError::InvalidPath).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn new(session: &Session, dir: &str) -> Result<WriteLock> {
         WriteLock::build(session, dir, LockOptions::new(), None)
     }
@@ -154,7 +154,7 @@ impl WriteLock {
     /// As [`new`](WriteLock::new), with other options and a listener.
     ///
     /// # Errors
-    /// As [`new`](WriteLock::new), and [`InvalidArgument`](crate::LockError::InvalidArgument) for
+    /// As [`new`](WriteLock::new), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for
     /// more than about 1 MiB of data or a [`max_hold`](LockOptions::max_hold) of zero.
     pub fn with_options(
         session: &Session,
@@ -197,15 +197,15 @@ impl WriteLock {
     /// it makes a new one.
     ///
     /// # Errors
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss): the request could not be created within the
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created within the
     ///   retries. It is withdrawn; a znode that may exist is deleted in the background.
-    /// - [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed) for a closed lock
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost); [`Closed`](crate::ErrorReason::Closed) for a closed lock
     ///   or session.
-    /// - [`RequestDeleted`](LockError::RequestDeleted): another client deleted the znode meanwhile.
-    /// - [`AccessDenied`](LockError::AccessDenied), or another refusal of the server.
+    /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the znode meanwhile.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another refusal of the server.
     pub fn lock(&self) -> Result<bool> {
         self.session().check_process(Operation::LOCK, &self.inner.dir)?;
-        let closed = || LockError::closed(Operation::LOCK, &self.inner.dir);
+        let closed = || LockError::of(ErrorReason::Closed, Operation::LOCK, &self.inner.dir);
         if self.is_closed() {
             return Err(closed());
         }
@@ -230,11 +230,11 @@ impl WriteLock {
     /// before.
     ///
     /// # Errors
-    /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted),
-    ///   [`HeldTooLong`](LockError::HeldTooLong) or [`Closed`](LockError::Closed): the lock was lost before, so the work under it may have
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
+    ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was lost before, so the work under it may have
     ///   overlapped with the next owner's. The first `unlock` after a loss reports it, unless
     ///   [`lock`](WriteLock::lock) joined the queue again in between.
-    /// - [`AccessDenied`](LockError::AccessDenied) or another refusal of the server: the lock is
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied) or another refusal of the server: the lock is
     ///   released, but its znode blocks others. The deletion is repeated in the background until it
     ///   succeeds or the session ends.
     pub fn unlock(&self) -> Result<Released> {
@@ -254,7 +254,7 @@ impl WriteLock {
             }
         }
         match released {
-            Err(LockError::RequestDeleted { .. }) if !owned => Ok(Released::Deleted),
+            Err(error) if !owned && error.reason() == ErrorReason::RequestDeleted => Ok(Released::Deleted),
             released => released,
         }
     }
@@ -285,21 +285,19 @@ impl WriteLock {
     /// request owns the lock.
     ///
     /// # Errors
-    /// [`NotOwner`](LockError::NotOwner) without a request, or if its znode does not exist any
-    /// more; [`SessionLost`](LockError::SessionLost);
-    /// [`ConnectionLoss`](LockError::ConnectionLoss).
+    /// [`NotOwner`](crate::ErrorReason::NotOwner) without a request, or if its znode does not exist any
+    /// more; [`SessionLost`](crate::ErrorReason::SessionLost);
+    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
         self.session().check_process(Operation::FENCE, &self.inner.dir)?;
         match self.inner.request().filter(|request| !request.has_ended()) {
             Some(request) => request.fencing_token(),
-            None => {
-                Err(LockError::NotOwner { operation: Operation::FENCE.name, path: self.dir().to_owned() })
-            }
+            None => Err(LockError::of(ErrorReason::NotOwner, Operation::FENCE, self.dir())),
         }
     }
 
     /// Closes the lock: releases it or leaves the queue, without waiting for the server. Later
-    /// calls of [`lock`](WriteLock::lock) fail with [`Closed`](LockError::Closed). Idempotent;
+    /// calls of [`lock`](WriteLock::lock) fail with [`Closed`](crate::ErrorReason::Closed). Idempotent;
     /// the session stays open.
     pub fn close(&self) {
         // In a forked child the request is the parent's, and a mutex may stay held for ever.

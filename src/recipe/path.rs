@@ -31,7 +31,7 @@ impl ZNodePath {
         };
         match rule {
             None => Ok(ZNodePath(path.into())),
-            Some(rule) => Err(LockError::InvalidPath { path: printable(path), rule }),
+            Some(rule) => Err(LockError::invalid_path(printable(path), rule)),
         }
     }
 
@@ -89,6 +89,7 @@ impl fmt::Display for ZNodePath {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorReason;
 
     #[test]
     fn valid_paths_are_kept_unchanged() {
@@ -119,7 +120,7 @@ mod tests {
         ];
         for (path, rule) in cases {
             let error = ZNodePath::parse(path).unwrap_err();
-            assert!(matches!(&error, LockError::InvalidPath { .. }), "{path:?}: {error:?}");
+            assert_eq!(error.reason(), ErrorReason::InvalidArgument, "{path:?}: {error:?}");
             assert!(error.to_string().contains(rule), "{path:?}: {error}");
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::call::{Change, Seen, Verdict};
-use crate::error::{LockError, Operation, Result, ZkError};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
@@ -95,14 +95,11 @@ impl<C: Change> Attempts<C> {
     }
 
     fn outcome_unknown(&self, source: ZkError) -> LockError {
-        LockError::OutcomeUnknown { operation: self.operation.name, path: self.path.to_string(), source }
+        LockError::outcome_unknown(self.operation, &self.path, source)
     }
 }
 
 /// Returns whether the server has not answered, so that the outcome is open.
 fn leaves_open(error: &LockError) -> bool {
-    matches!(
-        error,
-        LockError::ConnectionLoss { .. } | LockError::SessionLost { .. } | LockError::Closed { .. }
-    )
+    matches!(error.reason(), ErrorReason::ConnectionLoss | ErrorReason::SessionLost(_) | ErrorReason::Closed)
 }

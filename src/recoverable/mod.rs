@@ -39,9 +39,9 @@ use crate::session::{Core, Session};
 /// | [`delete`](RecoverableZooKeeper::delete) | the znode existed before, without children and at that version, and is deleted | never |
 /// | [`exists`](RecoverableZooKeeper::exists), [`get_data`](RecoverableZooKeeper::get_data), [`get_children`](RecoverableZooKeeper::get_children) | | always |
 ///
-/// Otherwise it fails with [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): the call may have taken
+/// Otherwise it fails with [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): the call may have taken
 /// effect, or may still do so. So `Ok` means that the call took effect once, and
-/// [`Server`](crate::LockError::Server), with the server's refusal, that it did not and will not; the
+/// [`Server`](crate::ErrorReason::Server), with the server's refusal, that it did not and will not; the
 /// exceptions are [below](#what-it-cannot-know). The read before a modifying call is always repeated, so a
 /// call that begins without contact is not unknown.
 ///
@@ -137,19 +137,19 @@ impl RecoverableZooKeeper {
     /// would count as a request.
     ///
     /// # Errors
-    /// - [`Server`](crate::LockError::Server) with the server's answer: `NodeExists` if another
+    /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NodeExists` if another
     ///   client's znode exists, `NoNode` if the parent is missing, `NoChildrenForEphemerals`.
     ///   Nothing was created.
-    /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and the znode is not there,
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and the znode is not there,
     ///   is another client's, has been changed, or may not be read. It may still be created.
-    /// - [`AccessDenied`](crate::LockError::AccessDenied): CREATE is denied on the parent.
-    ///   [`InvalidAcl`](crate::LockError::InvalidAcl).
-    /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the last attempt that the policy
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): CREATE is denied on the parent.
+    ///   [`InvalidAcl`](crate::ErrorReason::InvalidAcl).
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the last attempt that the policy
     ///   allows has failed. It may have taken effect, or may still do so.
-    /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed): a call
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): a call
     ///   that was under way may have taken effect.
-    /// - [`InvalidPath`](crate::LockError::InvalidPath), and
-    ///   [`InvalidArgument`](crate::LockError::InvalidArgument) for data of about 1 MiB and more.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and
+    ///   [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for data of about 1 MiB and more.
     ///   Nothing was sent.
     pub fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<String> {
         let (written, acl) = (self.written(data)?, acl.to_vec());
@@ -168,9 +168,9 @@ impl RecoverableZooKeeper {
     /// Deletes a znode; with `Some(version)` only at that version of its data.
     ///
     /// # Errors
-    /// - [`Server`](crate::LockError::Server) with the server's answer: `NoNode`, `BadVersion`,
+    /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. This call deleted nothing.
-    /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and the znode or another
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and the znode or another
     ///   one exists, and may still be deleted. Or none exists, and the one before had children or another
     ///   version.
     ///
@@ -186,9 +186,9 @@ impl RecoverableZooKeeper {
     /// client has written in between. Without READ on the znode it is sent once, at any version.
     ///
     /// # Errors
-    /// - [`Server`](crate::LockError::Server) with the server's answer: `NoNode`, or `BadVersion`
+    /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, or `BadVersion`
     ///   if another client has replaced that version. Nothing was written.
-    /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and others have
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and others have
     ///   written since, or deleted the znode, so this call's data may have been there in between.
     ///
     /// Otherwise as [`create`](RecoverableZooKeeper::create).
@@ -201,10 +201,10 @@ impl RecoverableZooKeeper {
     /// Returns a znode's metadata, or `None` if it does not exist.
     ///
     /// # Errors
-    /// [`ConnectionLoss`](crate::LockError::ConnectionLoss) after the last attempt,
-    /// [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed),
-    /// [`InvalidPath`](crate::LockError::InvalidPath);
-    /// [`AccessDenied`](crate::LockError::AccessDenied) if the server requires READ.
+    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt,
+    /// [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed),
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument);
+    /// [`AccessDenied`](crate::ErrorReason::AccessDenied) if the server requires READ.
     pub fn exists(&self, path: &str) -> Result<Option<Stat>> {
         self.read(Operation::READ, path, |path| Call::exists(path, false))
     }
@@ -212,7 +212,7 @@ impl RecoverableZooKeeper {
     /// Returns a znode's data, without the mark, and its metadata, whose length includes the mark.
     ///
     /// # Errors
-    /// [`Server`](crate::LockError::Server) with `NoNode`. Otherwise as
+    /// [`Server`](crate::ErrorReason::Server) with `NoNode`. Otherwise as
     /// [`exists`](RecoverableZooKeeper::exists).
     pub fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
         let (data, stat) = self.read(Operation::READ, path, |path| Call::get_data(path, false))?;
@@ -260,7 +260,7 @@ impl RecoverableZooKeeper {
         // With replacement sessions, the current one: a later session does not own the ephemeral
         // znodes of this call.
         let core = self.session().core();
-        self.support.retry(operation.name, path, || attempt(&core))
+        self.support.retry(operation, path, || attempt(&core))
     }
 }
 

@@ -3,6 +3,7 @@
 mod history;
 mod other_clients;
 
+use crate::error::Result;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::RecoverableZooKeeper;
 use crate::client::{Acl, CreateMode, Permissions};
 use crate::error::ZkError;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::{LockError, LockResult as Result, RetryPolicy, Session};
+use crate::{ErrorKind, ErrorReason, RetryPolicy, Session};
 
 const LONG: Duration = Duration::from_secs(30);
 const EFFECTS: [Effect; 2] = [Effect::Before, Effect::After];
@@ -71,11 +72,11 @@ impl Fixture {
 }
 
 fn is_answer<T>(outcome: Result<T>, answer: ZkError) -> bool {
-    matches!(outcome, Err(LockError::Server { source, .. }) if source == answer)
+    outcome.is_err_and(|error| error.reason() == ErrorReason::Server(answer))
 }
 
 fn is_unknown<T>(outcome: Result<T>) -> bool {
-    matches!(outcome, Err(LockError::OutcomeUnknown { .. }))
+    matches!(outcome, Err(ref error) if error.reason() == ErrorReason::OutcomeUnknown)
 }
 
 // ---- with one lost call
@@ -281,7 +282,7 @@ fn policy_limits_the_attempts() {
         fixture.lose(SimOperation::GetData, Effect::Before);
     }
     let error = fixture.zookeeper.get_data("/a").unwrap_err();
-    assert!(error.is_connection_loss() && error.is_recoverable(), "{error}");
+    assert!(error.is_connection_loss() && error.kind() == ErrorKind::Retry, "{error}");
     assert_eq!(fixture.client.pending_faults(), 0);
     assert_eq!(fixture.server.calls(SimOperation::GetData), 4);
 }
@@ -291,7 +292,7 @@ fn end_of_the_session_ends_a_stuck_call() {
     let fixture = Fixture::on_session_of(Duration::from_millis(800));
     fixture.client.swallow_next(SimOperation::Create, Effect::After);
     let error = fixture.create("/a/b", b"", CreateMode::Persistent).unwrap_err();
-    assert!(error.is_session_lost() && error.is_fatal(), "{error}");
+    assert!(error.is_session_lost() && error.kind() == ErrorKind::Reconnect, "{error}");
     assert!(fixture.zookeeper.get_data("/a").unwrap_err().is_session_lost());
     fixture.client.release();
 }
@@ -339,10 +340,10 @@ fn refusal_to_read_after_a_lost_reply_is_unknown() {
         fixture.lose(SimOperation::Create, Effect::After);
         fixture.client.fail_next(operation, Effect::Before, error);
         let outcome = fixture.create("/a/b", b"", CreateMode::Persistent);
-        assert!(
-            matches!(outcome, Err(LockError::OutcomeUnknown { source, .. }) if source == error),
-            "{outcome:?}"
-        );
+        let unknown = outcome.unwrap_err();
+        assert_eq!(unknown.reason(), ErrorReason::OutcomeUnknown, "{unknown:?}");
+        let source = std::error::Error::source(&unknown).and_then(|source| source.downcast_ref());
+        assert_eq!(source, Some(&error));
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Observer, Request, RequestSpec};
 use crate::client::{Call, CreateMode};
 use crate::engine::{ParticipantId, Place};
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -129,5 +129,5 @@ impl Drop for Downgrade {
 }
 
 fn not_owner(path: &ZNodePath) -> LockError {
-    LockError::NotOwner { operation: Operation::DOWNGRADE.name, path: path.to_string() }
+    LockError::of(ErrorReason::NotOwner, Operation::DOWNGRADE, path)
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use super::Request;
 use crate::engine::{Ending, Place, RequestEvent, RequestSpec};
-use crate::error::{LockError, LossReason, Operation, Result};
+use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::LASTING};
 use crate::session::{Mailbox, Observer, OnNewSession, Replacement, Session, WeakSession};
 use crate::time::Latch;
@@ -135,7 +135,7 @@ impl LastingRequest {
     pub(crate) fn end_error(&self, operation: Operation) -> LockError {
         match self.request() {
             Some(request) => request.end_error(operation),
-            None => LockError::closed(operation, &self.spec.dir),
+            None => LockError::of(ErrorReason::Closed, operation, &self.spec.dir),
         }
     }
 

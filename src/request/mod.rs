@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::client::Call;
 pub(crate) use crate::engine::{Ending, Place, RequestEvent, RequestSpec};
 use crate::engine::{Event, ParticipantId};
-use crate::error::{LockError, LossReason, Operation, Result, ZkResult};
+use crate::error::{ErrorReason, LockError, LossReason, Operation, Result, ZkResult};
 use crate::recipe::path::ZNodePath;
 pub(crate) use crate::session::Observer;
 use crate::session::{Core, Seat, check_process};
@@ -200,7 +200,7 @@ impl Request {
     }
 
     fn not_owner(&self, operation: Operation) -> LockError {
-        LockError::NotOwner { operation: operation.name, path: self.seat.name().to_string() }
+        LockError::of(ErrorReason::NotOwner, operation, self.seat.name())
     }
 
     /// Returns why the lock was lost while this request held it.

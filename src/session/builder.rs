@@ -12,11 +12,11 @@ use zookeeper_connection::SaslDigest;
 #[cfg(feature = "tls")]
 use zookeeper_connection::TlsConfig;
 
-use super::own_client::{CONNECT, OwnClient, OwnOptions};
+use super::own_client::{OwnClient, OwnOptions};
 use super::threads::Threads;
 use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, chroot, open_core};
 use crate::client::{DEFAULT_JUTE_MAX_BUFFER, ZooKeeperClient};
-use crate::error::{LockError, Result};
+use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::session::events::EventHook;
 use crate::time::{Latch, Runtime};
@@ -122,7 +122,7 @@ impl SessionBuilder {
     /// `jute.maxbuffer`, no server can read it, **and the whole ensemble goes down**. So the session has locks,
     /// requests and other ephemeral znodes as long as their paths have less than seven eighths of this together,
     /// each with its chroot and four bytes more: some 8,000 with paths of 110 bytes. A call beyond
-    /// that sends nothing and fails with [`SessionFull`](crate::LockError::SessionFull). Use several sessions
+    /// that sends nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). Use several sessions
     /// for more.
     ///
     /// State the smallest value of all servers, if one differs from the default. It must be at least 4096.
@@ -156,7 +156,7 @@ impl SessionBuilder {
     /// back to `Connected`.
     ///
     /// Calls that wait for a lock wait for the next session, too. All others fail with
-    /// [`SessionLost`](crate::LockError::SessionLost) until it is connected: `try_lock`, a
+    /// [`SessionLost`](crate::ErrorReason::SessionLost) until it is connected: `try_lock`, a
     /// downgrade, a look at a directory, a revocation, a call for data. Repeat them later.
     ///
     /// This is for daemons that contend all the time. It is not the default, as everything else on
@@ -171,7 +171,7 @@ impl SessionBuilder {
     /// also by a session that replaces a lost one: ZooKeeper's `addauth`.
     ///
     /// With the scheme `digest`, the credential is `user:password`. A refused credential is the
-    /// error [`CredentialsRefused`](crate::LockError::CredentialsRefused), or ends a session that
+    /// error [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), or ends a session that
     /// is established. Credentials are never logged.
     pub fn auth(mut self, scheme: impl Into<String>, credential: impl Into<Vec<u8>>) -> SessionBuilder {
         self.credentials.push(Credential { scheme: scheme.into(), auth: credential.into() });
@@ -182,7 +182,7 @@ impl SessionBuilder {
     /// session is used; `false` by default. Without a chroot it has no effect.
     ///
     /// With `false`, a connect string with a wrong chroot shows itself at the first lock, by the error
-    /// [`NoChroot`](crate::LockError::NoChroot). With `true`, such a mistake makes a new tree in which
+    /// [`NoChroot`](crate::ErrorReason::NoChroot). With `true`, such a mistake makes a new tree in which
     /// nobody else locks.
     ///
     /// The znodes persist, and their ACL grants everything to everybody
@@ -198,7 +198,7 @@ impl SessionBuilder {
     /// replaces a lost one. Credentials of [`auth`](SessionBuilder::auth) come after it.
     ///
     /// A server that refuses the user is left for another one. When all servers have refused it, or some have and none has
-    /// served for a session timeout or until the wait ends, the error is [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a
+    /// served for a session timeout or until the wait ends, the error is [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and a
     /// session that is established is lost. A server that does not use SASL is never used without it. The password is
     /// never sent nor logged, but those who read the connection can try passwords: use [TLS](SessionBuilder::tls).
     #[cfg(feature = "sasl")]
@@ -216,7 +216,7 @@ impl SessionBuilder {
     /// ahead, so a connection that is lost is replaced without a KDC. A server that refuses the ticket is left for
     /// another one. When all servers have refused it, or some have and none has served for a session timeout
     /// or until the wait ends, the error is
-    /// [`CredentialsRefused`](crate::LockError::CredentialsRefused), and a session that is established is lost. A server
+    /// [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and a session that is established is lost. A server
     /// that does not use SASL is never used without it.
     #[cfg(feature = "kerberos")]
     #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
@@ -255,20 +255,20 @@ impl SessionBuilder {
     /// most, unless [`wait_for_server`](SessionBuilder::wait_for_server) sets another time.
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::LockError::InvalidArgument): the connect string is malformed,
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the connect string is malformed,
     ///   the timeout is shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, a
     ///   file of the TLS configuration is not usable, or SASL is to use both DIGEST-MD5 and Kerberos.
-    /// - [`Connect`](crate::LockError::Connect): no server served in time. The message has the
+    /// - [`NoServer`](crate::ErrorReason::NoServer): no server served in time. The message has the
     ///   outcome for each server.
-    /// - [`CredentialsRefused`](crate::LockError::CredentialsRefused): a server refused a
+    /// - [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused): a server refused a
     ///   credential of [`auth`](SessionBuilder::auth), or the servers refuse the authentication by SASL, or demand one.
-    /// - [`NotZooKeeper`](crate::LockError::NotZooKeeper): the servers are those of ClickHouse Keeper.
-    /// - [`AccessDenied`](crate::LockError::AccessDenied) with the path of the znode below which the
-    ///   chroot cannot be created, and [`Server`](crate::LockError::Server) or
-    ///   [`Refused`](crate::LockError::Refused) if a server refuses it for another reason: only with
+    /// - [`NotZooKeeper`](crate::ErrorReason::NotZooKeeper): the servers are those of ClickHouse Keeper.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied) with the path of the znode below which the
+    ///   chroot cannot be created, and [`Server`](crate::ErrorReason::Server) or
+    ///   [`Refused`](crate::ErrorReason::Refused) if a server refuses it for another reason: only with
     ///   [`create_chroot`](SessionBuilder::create_chroot). The path is that from the servers' root.
-    /// - [`Cancelled`](crate::LockError::Cancelled): by another thread.
-    /// - [`Thread`](crate::LockError::Thread): no thread could be started.
+    /// - [`Cancelled`](crate::ErrorReason::Cancelled): by another thread.
+    /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started.
     pub fn connect(mut self) -> Result<Session> {
         let hook = self.event_hook.take();
         let session = self.open()?;
@@ -283,8 +283,8 @@ impl SessionBuilder {
     /// does before it sends anything.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::LockError::InvalidArgument), or
-    /// [`InvalidPath`](crate::LockError::InvalidPath) for the chroot.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), or
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for the chroot.
     pub fn check(&self) -> Result<()> {
         self.options().map(drop)
     }
@@ -335,7 +335,7 @@ fn check_jute_max_buffer(bytes: usize) -> Result<()> {
         return Ok(());
     }
     let rule = format!("{bytes} bytes are less than {MIN_JUTE_MAX_BUFFER}, no server works with that");
-    Err(LockError::InvalidArgument { argument: "jute.maxbuffer", rule })
+    Err(LockError::invalid_argument("jute.maxbuffer", rule))
 }
 
 /// Opens the first session, and connects each later one.
@@ -350,7 +350,7 @@ impl Opener {
     fn open_first(&self, wait: &Wait) -> Result<Arc<Core>> {
         loop {
             match self.open(wait) {
-                Err(LockError::Connect { .. }) if !wait.pause(CONNECT_RETRY) => {}
+                Err(error) if error.reason() == ErrorReason::NoServer && !wait.pause(CONNECT_RETRY) => {}
                 result => return result,
             }
         }
@@ -383,15 +383,13 @@ impl Opener {
     /// Contact was lost while the chroot was created: the next session may create it.
     fn no_contact(&self, error: LockError, begun: Instant, wait: &Wait) -> LockError {
         let servers = self.options.servers.to_string();
-        match error {
-            LockError::ConnectionLoss { .. } | LockError::SessionLost { .. } if wait.is_cancelled() => {
-                LockError::Cancelled { operation: CONNECT, path: servers }
-            }
-            LockError::ConnectionLoss { .. } | LockError::SessionLost { .. } => LockError::Connect {
-                tried: format!("{servers} (contact was lost while the chroot was created)"),
-                timeout: wait.time_allowed(begun),
-            },
-            error => error,
+        if !error.is_connection_loss() && !error.is_session_lost() {
+            return error;
         }
+        if wait.is_cancelled() {
+            return LockError::of(ErrorReason::Cancelled, Operation::CONNECT, servers);
+        }
+        let tried = format!("{servers} (contact was lost while the chroot was created)");
+        LockError::no_server(tried, wait.time_allowed(begun))
     }
 }

@@ -27,7 +27,7 @@ use crossbeam_channel::{Receiver, unbounded};
 
 use crate::client::ZooKeeperClient;
 use crate::engine::Event;
-use crate::error::{LockError, LossReason, Operation, Result};
+use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
 use crate::process::Process;
 use crate::time::{Latch, Moment, Runtime};
@@ -37,7 +37,6 @@ pub(crate) use self::driver::{Core, Tracker};
 use self::events::{EventHook, Events, RequestStatus};
 use self::happened::Happened;
 pub(crate) use self::mailbox::Mailbox;
-use self::own_client::CONNECT;
 #[cfg(feature = "test-util")]
 pub use self::own_client::own_connection;
 pub(crate) use self::process::check_process;
@@ -153,9 +152,9 @@ impl Session {
     /// [`report_delay`](crate::client::ZooKeeperClient::report_delay) after this call or later.
     ///
     /// # Errors
-    /// [`InvalidArgument`](LockError::InvalidArgument) for a session timeout out of bounds,
-    /// [`Connect`](LockError::Connect) if the client has no contact within that time,
-    /// [`Thread`](LockError::Thread).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for a session timeout out of bounds,
+    /// [`NoServer`](crate::ErrorReason::NoServer) if the client has no contact within that time,
+    /// [`Thread`](crate::ErrorReason::Thread).
     pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
@@ -438,9 +437,9 @@ impl FirstContact {
 
     fn failed(self, why: &str) -> LockError {
         if self.cancelled.is_set() {
-            return LockError::Cancelled { operation: CONNECT, path: self.tried };
+            return LockError::of(ErrorReason::Cancelled, Operation::CONNECT, self.tried);
         }
-        LockError::Connect { tried: format!("{} ({why})", self.tried), timeout: self.timeout }
+        LockError::no_server(format!("{} ({why})", self.tried), self.timeout)
     }
 }
 
@@ -492,8 +491,6 @@ pub(crate) fn check_timeout(timeout: Duration) -> Result<()> {
     if (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
         return Ok(());
     }
-    Err(LockError::InvalidArgument {
-        argument: "session timeout",
-        rule: format!("{timeout:?} is not between {MIN_TIMEOUT:?} and {MAX_TIMEOUT:?}"),
-    })
+    let rule = format!("{timeout:?} is not between {MIN_TIMEOUT:?} and {MAX_TIMEOUT:?}");
+    Err(LockError::invalid_argument("session timeout", rule))
 }

@@ -10,12 +10,9 @@ use crate::client::{
     Call, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply,
     ZooKeeperClient,
 };
-use crate::error::{LockError, Result, ZkResult};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkResult};
 use crate::wait::Wait;
 use crate::{lock_order, logging};
-
-/// The name of the operation in errors.
-pub(super) const CONNECT: &str = "connect to";
 
 /// Where it connects, and how.
 #[derive(Clone, Debug)]
@@ -77,27 +74,24 @@ impl OwnClient {
 /// The error of a connection that was not made within that time.
 fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
     match error {
-        ConnectError::InvalidConnectString { rule } => {
-            LockError::InvalidArgument { argument: "connect string", rule }
-        }
-        ConnectError::InvalidChroot { path, rule } => LockError::InvalidPath { path, rule },
-        ConnectError::InvalidTls { rule } => {
-            LockError::InvalidArgument { argument: "TLS configuration", rule }
-        }
-        ConnectError::InvalidSasl { rule } => {
-            LockError::InvalidArgument { argument: "SASL configuration", rule }
-        }
-        ConnectError::Unreachable { tried } => LockError::Connect { tried, timeout },
+        ConnectError::InvalidConnectString { rule } => LockError::invalid_argument("connect string", rule),
+        ConnectError::InvalidChroot { path, rule } => LockError::invalid_path(path, rule),
+        ConnectError::InvalidTls { rule } => LockError::invalid_tls(&rule),
+        ConnectError::InvalidSasl { rule } => LockError::invalid_argument("SASL configuration", rule),
+        ConnectError::Unreachable { tried } => LockError::no_server(tried, timeout),
         ConnectError::CredentialsRefused { servers, reason } => {
-            LockError::CredentialsRefused { servers, reason }
+            LockError::turned_away(ErrorReason::CredentialsRefused, &servers, reason)
         }
-        ConnectError::NotZooKeeper { servers, .. } => LockError::NotZooKeeper {
-            servers,
-            reason: "the server is ClickHouse Keeper, which ends the sessions of a server that is stopped before \
+        ConnectError::NotZooKeeper { servers, .. } => LockError::turned_away(
+            ErrorReason::NotZooKeeper,
+            &servers,
+            "the server is ClickHouse Keeper, which ends the sessions of a server that is stopped before \
                      their clients notice, so two clients can own a lock; use ZooKeeper",
-        },
-        ConnectError::Cancelled { servers } => LockError::Cancelled { operation: CONNECT, path: servers },
-        ConnectError::Thread { source } => LockError::Thread { source },
+        ),
+        ConnectError::Cancelled { servers } => {
+            LockError::of(ErrorReason::Cancelled, Operation::CONNECT, servers)
+        }
+        ConnectError::Thread { source } => LockError::thread(source),
     }
 }
 
@@ -201,7 +195,7 @@ mod tests {
             let mapped = of_connecting(error.clone(), TIMEOUT);
             assert!(mapped.to_string().contains(text), "{mapped}");
             // Only that is tried again.
-            let is_transient = matches!(mapped, LockError::Connect { timeout: TIMEOUT, .. });
+            let is_transient = mapped.reason() == ErrorReason::NoServer;
             assert_eq!(is_transient, matches!(error, ConnectError::Unreachable { .. }), "{mapped:?}");
         }
     }

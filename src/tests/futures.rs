@@ -18,12 +18,12 @@ use parking_lot::Mutex;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::lock_order::assert_none_held;
 use crate::tests::{begin, deadline, eventually, next, open_on_manual_runtime};
-use crate::{BlockingWriteLock, LockError, LockGuard, LockResult, LossReason, Session};
+use crate::{BlockingWriteLock, LockError, LockGuard, LossReason, Session};
 
 const LONG: Duration = Duration::from_secs(30);
 const DIR: &str = "/lock";
 
-type Locking = Pin<Box<dyn Future<Output = LockResult<LockGuard>> + Send>>;
+type Locking = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
 /// Records the thread of each wake-up of a task.
 #[derive(Default)]

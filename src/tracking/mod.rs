@@ -28,7 +28,7 @@ pub(crate) use self::subject::{Look, Subject};
 pub(crate) use self::waiter_watch::WaiterWatch;
 use crate::client::Reply;
 use crate::engine::{LookStep, ParticipantId};
-use crate::error::{LockError, LossReason, Operation, Result, ZkError, ZkResult};
+use crate::error::{ErrorReason, LockError, LossReason, Operation, Result, ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::TRACKER};
 use crate::logging;
 use crate::process::Process;
@@ -150,8 +150,7 @@ impl<S: Subject> Tracking<S> {
                 Waited::Set => {}
                 Waited::TimedOut => return Ok(None),
                 Waited::Cancelled => {
-                    let (operation, path) = (Operation::WATCH.name, self.path().to_string());
-                    return Err(LockError::Cancelled { operation, path });
+                    return Err(LockError::of(ErrorReason::Cancelled, Operation::WATCH, self.path()));
                 }
             }
         }

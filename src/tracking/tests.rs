@@ -11,8 +11,8 @@ use crate::recipe::path::ZNodePath;
 use crate::session::OnNewSession;
 use crate::tests::{deadline, eventually, in_background, next, replacing_session};
 use crate::{
-    CancelToken, LockDirectory, LockError, LossReason, NodeTracker, RecoverableZooKeeper, RetryPolicy,
-    Session, Wait,
+    CancelToken, ErrorReason, LockDirectory, LockError, LossReason, NodeTracker, RecoverableZooKeeper,
+    RetryPolicy, Session, Wait,
 };
 
 const PATH: &str = "/config/limit";
@@ -199,7 +199,7 @@ fn wait_is_cancelled_by_another_thread() {
     let wait = Wait::forever().cancelled_by(&cancel);
     let waiting = in_background(move || tracker.wait_available(&wait));
     cancel.cancel();
-    assert!(matches!(next(&waiting), Err(LockError::Cancelled { .. })));
+    assert!(matches!(next(&waiting), Err(ref error) if error.reason() == ErrorReason::Cancelled));
 }
 
 #[test]
@@ -341,10 +341,7 @@ fn close_during_replacement_ends_every_wait() {
     // It makes no second client.
     let session = Session::from_client_factory(move || match client.lock().unwrap().take() {
         Some(client) => Ok(client),
-        None => {
-            let (operation, path) = ("connect", String::new());
-            Err(LockError::SessionLost { operation, path, reason: LossReason::SessionExpired })
-        }
+        None => Err(LockError::from_client("connect", "", ZkError::SessionExpired)),
     })
     .unwrap();
     let tracker = tracker(&session);
@@ -367,7 +364,7 @@ fn start_of_tracking_times_out_and_is_cancelled() {
     let cancel = CancelToken::new();
     cancel.cancel();
     let error = dir.watch_queue(Wait::forever().cancelled_by(&cancel)).unwrap_err();
-    assert!(matches!(&error, LockError::Cancelled { path, .. } if path == "/locks"), "{error}");
+    assert_eq!((error.reason(), error.path()), (ErrorReason::Cancelled, Some("/locks")), "{error}");
     client.reconnect();
     let tracker = NodeTracker::start(&session, PATH, deadline()).unwrap();
     zk.create(PATH, b"1");

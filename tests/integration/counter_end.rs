@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Instant;
 
-use zookeeper_recipes_lock::{LockError, WriteLock, ZNodeName};
+use zookeeper_recipes_lock::{ErrorReason, LockError, WriteLock, ZNodeName};
 
 use crate::fixtures::{Observer, session};
 use crate::support::server::Server;
@@ -65,7 +65,7 @@ fn join(lock: &WriteLock, all: &[WriteLock]) -> Option<i32> {
             }
             lock.id().map(|id| number_of(&id))
         }
-        Err(LockError::SequenceExhausted { path, .. }) => Some(number_of(&path)),
+        Err(error) if error.reason() == ErrorReason::SequenceExhausted => error.path().map(number_of),
         Err(error) => panic!("{error}"),
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper_recipes_lock::{
-    Acl, CreateMode, LockError, LockListener, LossReason, Session, SessionBuilder, WriteLock, ZkError,
+    Acl, CreateMode, ErrorReason, LockError, LockListener, LossReason, Session, SessionBuilder, WriteLock,
+    ZkError,
 };
 
 use crate::raw_client::RawClient;
@@ -29,19 +30,19 @@ pub trait ErrorVariant {
 
 impl ErrorVariant for LockError {
     fn is_session_lost(&self) -> bool {
-        matches!(self, LockError::SessionLost { .. })
+        matches!(self.reason(), ErrorReason::SessionLost(_))
     }
 
     fn is_closed(&self) -> bool {
-        matches!(self, LockError::Closed { .. })
+        self.reason() == ErrorReason::Closed
     }
 
     fn is_access_denied(&self) -> bool {
-        matches!(self, LockError::AccessDenied { .. })
+        self.reason() == ErrorReason::AccessDenied
     }
 
     fn is_invalid_argument(&self) -> bool {
-        matches!(self, LockError::InvalidPath { .. } | LockError::InvalidArgument { .. })
+        matches!(self.reason(), ErrorReason::InvalidArgument)
     }
 }
 

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, LockError, LockOptions, LockResult, RecoverableZooKeeper,
+    Acl, BlockingWriteLock, CreateMode, ErrorKind, ErrorReason, LockError, LockOptions, RecoverableZooKeeper,
     RetryPolicy, Session, ZkError,
 };
 
@@ -49,8 +49,8 @@ impl Fixture {
         &self,
         operation: i32,
         has_effect: impl Fn() -> bool,
-        call: impl FnOnce(&RecoverableZooKeeper) -> LockResult<T> + Send,
-    ) -> LockResult<T> {
+        call: impl FnOnce(&RecoverableZooKeeper) -> Result<T, LockError> + Send,
+    ) -> Result<T, LockError> {
         let zookeeper = caller(&self.session);
         thread::scope(|scope| {
             self.relay.hold_replies_from(self.request(operation));
@@ -67,8 +67,8 @@ impl Fixture {
         &self,
         operation: i32,
         act: impl FnOnce(),
-        call: impl FnOnce(&RecoverableZooKeeper) -> LockResult<T> + Send,
-    ) -> LockResult<T> {
+        call: impl FnOnce(&RecoverableZooKeeper) -> Result<T, LockError> + Send,
+    ) -> Result<T, LockError> {
         let zookeeper = caller(&self.session);
         thread::scope(|scope| {
             self.relay.swallow_from(self.request(operation));
@@ -98,12 +98,12 @@ fn caller(session: &Session) -> RecoverableZooKeeper {
     RecoverableZooKeeper::new(session, policy.with_attempts(100).with_jitter())
 }
 
-fn is_answer<T>(outcome: &LockResult<T>, answer: ZkError) -> bool {
-    matches!(outcome, Err(LockError::Server { source, .. }) if *source == answer)
+fn is_answer<T>(outcome: &Result<T, LockError>, answer: ZkError) -> bool {
+    matches!(outcome, Err(error) if error.reason() == ErrorReason::Server(answer))
 }
 
-fn is_unknown<T>(outcome: &LockResult<T>) -> bool {
-    matches!(outcome, Err(LockError::OutcomeUnknown { .. }))
+fn is_unknown<T>(outcome: &Result<T, LockError>) -> bool {
+    matches!(outcome, Err(ref error) if error.reason() == ErrorReason::OutcomeUnknown)
 }
 
 #[test]
@@ -269,10 +269,10 @@ fn lock_joins_by_its_retry_policy() {
     fixture.relay.refuse();
     states.recv().unwrap();
     let lock = lock_with(RetryPolicy::constant(Duration::from_millis(1)).with_attempts(3));
-    assert!(lock.lock().unwrap_err().is_recoverable());
+    assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::Retry);
     let hourly = RetryPolicy::constant(Duration::from_secs(3600));
     let lock = lock_with(hourly.with_total_time(Duration::from_secs(60)));
-    assert!(lock.lock().unwrap_err().is_recoverable(), "the next attempt would come too late");
+    assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::Retry, "the next attempt would come too late");
     let lock = lock_with(RetryPolicy::constant(Duration::from_millis(20)).with_attempts(u32::MAX));
     thread::scope(|scope| {
         let locking = scope.spawn(|| lock.lock());

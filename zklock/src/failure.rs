@@ -6,7 +6,7 @@ use std::error::Error;
 use std::io;
 use std::iter;
 
-use zookeeper_recipes_lock::LockError;
+use zookeeper_recipes_lock::{ErrorReason, LockError};
 
 use crate::stderr::complain;
 
@@ -75,18 +75,18 @@ pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
 
 /// The exit code of an error.
 pub(crate) fn code_of(error: &LockError) -> u8 {
-    match error {
-        LockError::InvalidArgument { argument: "TLS configuration", .. } => CONFIG,
-        LockError::InvalidPath { .. } | LockError::InvalidArgument { .. } => USAGE,
-        LockError::NotALockRequest { .. } | LockError::NotALockDirectory { .. } => NO_LOCK,
-        LockError::NoSuchRequest { .. } => NO_DIRECTORY,
-        LockError::NoChroot { .. }
-        | LockError::InvalidAcl { .. }
-        | LockError::Refused { .. }
-        | LockError::SequenceExhausted { .. } => CANNOT_CREATE,
-        LockError::RequestDeleted { .. } | LockError::HeldTooLong { .. } | LockError::NotOwner { .. } => LOST,
-        LockError::AccessDenied { .. } | LockError::CredentialsRefused { .. } => DENIED,
-        LockError::Thread { .. } => SYSTEM,
+    match error.reason() {
+        ErrorReason::InvalidTls => CONFIG,
+        ErrorReason::InvalidArgument => USAGE,
+        ErrorReason::NotALock => NO_LOCK,
+        ErrorReason::NoSuchRequest => NO_DIRECTORY,
+        ErrorReason::NoChroot
+        | ErrorReason::InvalidAcl
+        | ErrorReason::Refused
+        | ErrorReason::SequenceExhausted => CANNOT_CREATE,
+        ErrorReason::RequestDeleted | ErrorReason::HeldTooLong | ErrorReason::NotOwner => LOST,
+        ErrorReason::AccessDenied | ErrorReason::CredentialsRefused => DENIED,
+        ErrorReason::Thread => SYSTEM,
         _ => UNAVAILABLE,
     }
 }

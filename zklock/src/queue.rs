@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use zookeeper_recipes_lock::{
-    LockDirectory, LockInfo, LockKind, LockResult, RecoverableZooKeeper, RetryPolicy, Session,
+    LockDirectory, LockError, LockInfo, LockKind, RecoverableZooKeeper, RetryPolicy, Session,
 };
 
 use crate::args::Naming;
@@ -29,7 +29,7 @@ pub(crate) fn read(session: &Session, dir: &str) -> Result<Vec<LockInfo>, Failur
 }
 
 /// A warning of requests that do not count each other.
-pub(crate) fn mixed_names(directory: &LockDirectory) -> LockResult<Option<String>> {
+pub(crate) fn mixed_names(directory: &LockDirectory) -> Result<Option<String>, LockError> {
     let with_option = |text: String, naming: &Naming| {
         let (scheme, value) = (naming.scheme(), naming.to_possible_value());
         let option = value.map_or_else(String::new, |value| format!("--naming {}", value.get_name()));

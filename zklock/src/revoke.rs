@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{LockError, LockInfo, LockResult, Revocation, Revoker, Session};
+use zookeeper_recipes_lock::{ErrorReason, LockError, LockInfo, Revocation, Revoker, Session};
 
 use crate::args::RevokeArgs;
 use crate::connection::ConnectionArgs;
@@ -42,7 +42,7 @@ fn revoke_on(session: &Session, args: &RevokeArgs) -> Result<u8, Failure> {
         let (holder, outcome) = outcome.map_err(|_| Failure::new(SYSTEM, "a thread has failed"))?;
         match outcome {
             Ok(done) => print(&format!("{done:<8}  {}\n", queue::line(holder)))?,
-            Err(LockError::NotALockRequest { .. }) if holder.is_persistent => {
+            Err(error) if error.reason() == ErrorReason::NotALock && holder.is_persistent => {
                 let obstacle = queue::obstacle(holder).unwrap_or_default();
                 complain(&format!("nobody can be asked for the lock: {obstacle}"));
                 failure = Some(NO_LOCK);
@@ -58,7 +58,11 @@ fn revoke_on(session: &Session, args: &RevokeArgs) -> Result<u8, Failure> {
 }
 
 /// Returns what was done.
-fn ask(revoker: &Revoker, holder: &LockInfo, force_after: Option<Duration>) -> LockResult<&'static str> {
+fn ask(
+    revoker: &Revoker,
+    holder: &LockInfo,
+    force_after: Option<Duration>,
+) -> Result<&'static str, LockError> {
     let outcome = match force_after {
         None => revoker.request_revocation(&holder.path).map(|()| "asked"),
         Some(time) => revoker.force_revocation_after(&holder.path, time).map(|outcome| match outcome {
@@ -68,7 +72,7 @@ fn ask(revoker: &Revoker, holder: &LockInfo, force_after: Option<Duration>) -> L
     };
     match outcome {
         // It has released the lock since the queue was read.
-        Err(LockError::NoSuchRequest { .. }) => Ok("released"),
+        Err(error) if error.reason() == ErrorReason::NoSuchRequest => Ok("released"),
         outcome => outcome,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, select, tick};
-use zookeeper_recipes_lock::{LockError, LockResult, Session, SessionState};
+use zookeeper_recipes_lock::{ErrorKind, LockError, Session, SessionState};
 
 use crate::failure::{CLOSED_PIPE, Failure, UNAVAILABLE};
 use crate::output::is_closed;
@@ -17,7 +17,7 @@ const CHECK_OUTPUT: Duration = Duration::from_secs(1);
 pub(crate) fn follow<T>(
     session: &Session,
     changes: &Receiver<()>,
-    read: impl Fn() -> LockResult<T>,
+    read: impl Fn() -> Result<T, LockError>,
     mut show: impl FnMut(T) -> Result<(), Failure>,
 ) -> Result<u8, Failure> {
     let (states, clock) = (session.subscribe(), tick(CHECK_OUTPUT));
@@ -52,5 +52,5 @@ pub(crate) fn follow<T>(
 
 /// Returns whether an error passes on a session that is replaced when it is lost.
 fn is_passing(error: &LockError) -> bool {
-    error.is_recoverable() || matches!(error, LockError::SessionLost { .. })
+    matches!(error.kind(), ErrorKind::Retry | ErrorKind::Reconnect)
 }

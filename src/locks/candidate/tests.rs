@@ -6,7 +6,7 @@ use std::time::Instant;
 use crossbeam_channel::{RecvTimeoutError, TryRecvError, unbounded};
 
 use crate::client::{Acl, Permissions};
-use crate::error::{Operation, ZkError};
+use crate::error::{ErrorReason, Operation, ZkError};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper, VirtualClock};
 use crate::tests::{deadline, eventually, in_background, next, open_on_manual_runtime};
 use crate::{LockOptions, LossReason, Session};
@@ -145,14 +145,14 @@ fn the_end_of_the_session_ends_a_candidate() {
     let (candidate, leads) = start_candidate(lock);
     next(&leads);
     client.expire();
-    assert!(matches!(end(&candidate), LockError::SessionLost { .. }), "{candidate:?}");
+    assert!(end(&candidate).is_session_lost(), "{candidate:?}");
 
     let session = Session::from_client(server.connect(LONG)).unwrap();
     let lock = BlockingWriteLock::new(&session, "/election").unwrap();
     let (candidate, leads) = start_candidate(lock);
     next(&leads);
     session.close();
-    assert!(matches!(end(&candidate), LockError::Closed { .. }), "{candidate:?}");
+    assert!(end(&candidate).is_closed(), "{candidate:?}");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_candidate_ends_with_its_session_and_no_later() {
     client.expire();
     // No time passes.
     assert_eq!(candidate.ended().recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
-    assert!(matches!(candidate.error(), Some(LockError::SessionLost { .. })), "{candidate:?}");
+    assert!(candidate.error().is_some_and(LockError::is_session_lost), "{candidate:?}");
 }
 
 #[test]
@@ -174,12 +174,9 @@ fn panic_in_the_closure_ends_the_candidate_and_its_leadership() {
     let server = SimulatedZooKeeper::new();
     let (_client, election) = election(&server);
     let candidate = Candidate::start(election, |_| panic!("on purpose")).unwrap();
-    match end(&candidate) {
-        LockError::LeaderPanicked { path, message } => {
-            assert_eq!((path.as_str(), message.as_str()), ("/election", "on purpose"));
-        }
-        error => panic!("{error}"),
-    }
+    let error = end(&candidate);
+    assert_eq!((error.reason(), error.path()), (ErrorReason::LeaderPanicked, Some("/election")));
+    assert!(error.to_string().contains("(on purpose)"), "{error}");
     assert!(server.children("/election").is_empty());
 }
 
@@ -282,7 +279,9 @@ fn leadership_that_is_kept_never_leads_in_a_later_term() {
     assert_eq!(first.loss(), None, "it was not lost");
     first.step_down();
     assert!(second.is_leader() && !second.should_stop());
-    assert!(matches!(first.commit(|changes| changes.delete("/other")), Err(LockError::NotOwner { .. })));
+    assert!(
+        matches!(first.commit(|changes| changes.delete("/other")), Err(ref error) if error.reason() == ErrorReason::NotOwner)
+    );
     candidate.stop();
     assert!(candidate.wait(deadline()) && candidate.leadership().is_none() && !second.is_leader());
 }

@@ -26,7 +26,7 @@ use self::request::{CohortObserver, CohortRequest};
 use self::state::{CohortShared, Tally};
 pub(crate) use self::turns::Grant;
 use self::turns::{Departure, Entry, KeepTimer, Left, Turn, Work};
-use crate::error::{LockError, LossReason, Operation, Result};
+use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
 use crate::locks::cohort_options::CohortOptions;
 use crate::locks::locking::{self, Release, Released};
 use crate::process::Process;
@@ -182,11 +182,11 @@ impl Cohort {
     }
 
     fn closed(&self) -> LockError {
-        LockError::closed(Operation::LOCK, &self.dir)
+        LockError::of(ErrorReason::Closed, Operation::LOCK, &self.dir)
     }
 
     fn cancelled(&self) -> LockError {
-        LockError::Cancelled { operation: Operation::LOCK.name, path: self.dir.to_string() }
+        LockError::of(ErrorReason::Cancelled, Operation::LOCK, &self.dir)
     }
 
     // ---- the request

@@ -27,11 +27,11 @@ pub(super) struct Key {
 impl Key {
     /// Checks a caller's key.
     pub(super) fn parse(root: &ZNodePath, key: &str) -> Result<Key> {
-        let invalid = |rule: String| Err(LockError::InvalidArgument { argument: "key", rule });
         match key.len() {
-            0 => return invalid("a key must not be empty".to_owned()),
+            0 => return Err(LockError::invalid_argument("key", "a key must not be empty")),
             length if length > MAX_KEY => {
-                return invalid(format!("a key of {length} bytes is longer than {MAX_KEY}"));
+                let rule = format!("a key of {length} bytes is longer than {MAX_KEY}");
+                return Err(LockError::invalid_argument("key", rule));
             }
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! The lock with a listener, on the fake server.
 
 use super::*;
+use crate::error::ErrorReason;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
@@ -57,7 +58,7 @@ fn unlock_reports_a_noticed_loss_once() {
     fixture.delete_znode();
     fixture.await_end();
     let error = fixture.lock.unlock().unwrap_err();
-    assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
+    assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
     fixture.lock.unlock().unwrap();
 
     let fixture = Fixture::owning();
@@ -99,7 +100,7 @@ fn unlock_reports_an_unnoticed_deletion() {
     let znode = fixture.lock.id().unwrap();
     fixture.client.before_next(SimOperation::Delete, move || server.delete(&znode));
     let error = fixture.lock.unlock().unwrap_err();
-    assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
+    assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
 }
 
 #[test]

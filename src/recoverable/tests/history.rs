@@ -1,6 +1,7 @@
 //! Compares each call's result with the server's history, while requests and replies are lost and
 //! another client acts at every possible moment.
 
+use crate::error::Result;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use proptest::prelude::*;
 
 use super::{EFFECTS, LONG};
 use crate::client::{self, Acl, CreateMode, EventSink, Reply, Stat, ZooKeeperClient};
-use crate::error::{ZkError, ZkResult};
+use crate::error::{ErrorReason, ZkError, ZkResult};
 use crate::fake::{Effect, SimulatedClient, SimulatedZooKeeper};
 use crate::recoverable::RecoverableZooKeeper;
 use crate::tests::{BlockingClient, port};
-use crate::{LockError, LockResult as Result, RetryPolicy, Session};
+use crate::{LockError, RetryPolicy, Session};
 
 const DIR: &str = "/dir";
 const ZNODE: &str = "/dir/znode";
@@ -390,22 +391,23 @@ impl Run {
         let is_write = matches!(self.call, Call::SetData(_));
         // A new znode may have the version that a lost write requires; the docs explain this, too.
         let may_write_again = is_write && !versions_deleted.is_empty();
-        match &self.outcome {
+        let outcome = self.outcome.as_ref().map_err(LockError::reason);
+        match outcome {
             _ if effects > 1 && !may_write_again => Some("it took effect more than once"),
-            Ok(()) | Err(LockError::Server { .. }) if late_effects > 0 && !may_write_again && !is_gone => {
+            Ok(()) | Err(ErrorReason::Server(_)) if late_effects > 0 && !may_write_again && !is_gone => {
                 Some("it took effect after it had returned")
             }
             Ok(()) if effects > 0 || is_gone => None,
             Ok(()) => Some("it did not take effect, and reports that it did"),
-            Err(LockError::OutcomeUnknown { .. }) if lost_attempts == 0 => Some("no attempt was lost"),
-            Err(LockError::OutcomeUnknown { .. }) if others_acts > 0 => None,
-            Err(LockError::OutcomeUnknown { .. }) if effects == 1 => Some("its effect is visible"),
-            Err(LockError::OutcomeUnknown { .. }) if is_write && self.start == Start::ZNode => {
+            Err(ErrorReason::OutcomeUnknown) if lost_attempts == 0 => Some("no attempt was lost"),
+            Err(ErrorReason::OutcomeUnknown) if others_acts > 0 => None,
+            Err(ErrorReason::OutcomeUnknown) if effects == 1 => Some("its effect is visible"),
+            Err(ErrorReason::OutcomeUnknown) if is_write && self.start == Start::ZNode => {
                 Some("no other client acted, and a repetition could not do any harm")
             }
-            Err(LockError::OutcomeUnknown { .. }) => None,
-            Err(LockError::Server { .. }) if effects == 0 || may_write_again => None,
-            Err(LockError::Server { .. }) => Some("it took effect, and reports that it did not"),
+            Err(ErrorReason::OutcomeUnknown) => None,
+            Err(ErrorReason::Server(_)) if effects == 0 || may_write_again => None,
+            Err(ErrorReason::Server(_)) => Some("it took effect, and reports that it did not"),
             Err(_) => Some("an unexpected error"),
         }
     }
@@ -442,7 +444,8 @@ fn one_loss_does_not_change_the_outcome() {
         let undisturbed = fixture.run(call, is_plain, start, Script::default()).outcome;
         for (number, when) in (0..requests).flat_map(|number| EFFECTS.map(|when| (number, when))) {
             let outcome = fixture.check(call, is_plain, start, &losing(number, when)).outcome;
-            let is_known = !matches!(outcome, Err(LockError::OutcomeUnknown { .. }));
+            let is_known =
+                !matches!(outcome, Err(ref error) if error.reason() == ErrorReason::OutcomeUnknown);
             let is_same = outcome.is_ok() == undisturbed.is_ok();
             assert!(is_same || !is_known, "{call:?} {start:?} {number} {when:?}: {outcome:?}");
         }

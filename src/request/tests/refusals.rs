@@ -1,5 +1,6 @@
 //! Calls that the server refuses.
 
+use crate::error::ErrorReason;
 use std::error::Error;
 
 use super::*;
@@ -90,7 +91,7 @@ fn throttled_request_is_retried_as_the_policy_says() {
         }
         match (failures, fixture.blocking().lock()) {
             (9, Ok(guard)) => assert_eq!(guard.unlock().unwrap(), Released::Deleted),
-            (10, Err(LockError::Refused { .. })) => {}
+            (10, Err(error)) if error.reason() == ErrorReason::Refused => {}
             (_, outcome) => panic!("{failures} failures: {outcome:?}"),
         }
         assert_eq!(fixture.client.pending_faults(), 0);

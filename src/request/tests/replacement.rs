@@ -142,7 +142,7 @@ fn close_between_two_sessions_ends_a_wait_with_closed() {
             let _ = made.send(Arc::clone(&client));
             return Ok(client);
         }
-        Err(LockError::Connect { tried: "a server".to_owned(), timeout: LONG })
+        Err(LockError::no_server("a server", LONG))
     });
     let session = session.unwrap();
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::MultiLock;
+use crate::error::{ErrorKind, ErrorReason};
 use crate::tests::{HoldingClient, open_client_on_manual_runtime, open_on_manual_runtime};
 use crate::time::Runtime;
 
@@ -19,16 +20,11 @@ fn operation_is_tried_ten_times_and_returns_the_first_error() {
     let error = support
         .retry_operation(|| {
             attempts += 1;
-            let source = ZkError::ConnectionLoss;
-            Err::<(), _>(LockError::ConnectionLoss {
-                operation: "test",
-                path: format!("/{attempts}"),
-                source,
-            })
+            Err::<(), _>(LockError::from_client("test", format!("/{attempts}"), ZkError::ConnectionLoss))
         })
         .unwrap_err();
     assert_eq!(attempts, 10);
-    assert!(matches!(&error, LockError::ConnectionLoss { path, .. } if path == "/1"), "{error}");
+    assert_eq!((error.reason(), error.path()), (ErrorReason::ConnectionLoss, Some("/1")), "{error}");
 }
 
 #[test]
@@ -37,8 +33,8 @@ fn successful_or_refused_operation_is_not_retried() {
     let support = ProtocolSupport::new(&Fixture::join(&zk).session);
     assert_eq!(support.retry_operation(|| Ok(7)).unwrap(), 7);
     let refusals = [
-        LockError::SessionLost { operation: "test", path: "/".into(), reason: LossReason::SessionExpired },
-        LockError::Server { operation: "test", path: "/".into(), source: ZkError::NoNode },
+        LockError::from_client("test", "/", ZkError::SessionExpired),
+        LockError::from_client("test", "/", ZkError::NoNode),
     ];
     for refusal in refusals {
         let mut refusal = Some(refusal);
@@ -57,8 +53,7 @@ fn close_interrupts_the_delay_before_the_next_attempt() {
     let retrying = in_background(move || {
         of_thread.retry_operation(|| {
             tried.send(()).unwrap();
-            let source = ZkError::ConnectionLoss;
-            Err::<(), _>(LockError::ConnectionLoss { operation: "test", path: "/".into(), source })
+            Err::<(), _>(LockError::from_client("test", "/", ZkError::ConnectionLoss))
         })
     });
     // The second attempt is immediate, the third waits for the delay.
@@ -84,7 +79,7 @@ fn lock_retries_by_its_policy() {
         for _ in 0..attempts {
             fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
         }
-        assert!(lock.lock().unwrap_err().is_recoverable(), "{policy:?}");
+        assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::Retry, "{policy:?}");
         assert_eq!(fixture.client.pending_faults(), 0, "{policy:?}");
         drop(lock.lock().unwrap());
     }
@@ -101,7 +96,7 @@ fn total_time_counts_from_the_first_failure() {
     let policy = RetryPolicy::constant(Duration::from_millis(10)).with_attempts(u32::MAX);
     let options = LockOptions::new().retry(policy.with_total_time(Duration::from_millis(100)));
     let lock = BlockingWriteLock::with_options(&fixture.session, DIR, options).unwrap();
-    assert!(lock.lock().unwrap_err().is_recoverable());
+    assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::Retry);
     assert!(fixture.client.pending_faults() >= 500 - 11);
 }
 
@@ -145,7 +140,7 @@ fn loss_of_an_earlier_lock_ends_a_try_lock_whose_create_is_retried() {
     eventually("the owner watches its znode", || zk.watch_count() == 1);
     zk.delete(&format!("{}/{}", dirs[0], zk.children(dirs[0])[0]));
     let error = next(&trying).unwrap_err();
-    assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
+    assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::{LockGuard, LockResult, ReadGuard, ReadWriteLock, WriteGuard};
+use crate::{LockError, LockGuard, ReadGuard, ReadWriteLock, WriteGuard};
 
 /// A request in the queue.
 pub(super) struct Waiting<G> {
@@ -15,8 +15,8 @@ pub(super) struct Waiting<G> {
 }
 
 enum Task<G> {
-    Waits(Pin<Box<dyn Future<Output = LockResult<G>> + Send>>),
-    Done(LockResult<G>),
+    Waits(Pin<Box<dyn Future<Output = Result<G, LockError>> + Send>>),
+    Done(Result<G, LockError>),
 }
 
 impl<G: Deref<Target = LockGuard>> Waiting<G> {
@@ -24,7 +24,7 @@ impl<G: Deref<Target = LockGuard>> Waiting<G> {
     fn join(
         zk: &SimulatedZooKeeper,
         fixture: &Fixture,
-        acquiring: impl Future<Output = LockResult<G>> + Send + 'static,
+        acquiring: impl Future<Output = Result<G, LockError>> + Send + 'static,
     ) -> Waiting<G> {
         let session = fixture.client.session_id();
         let watches = |call: &&crate::fake::Call| call.session == session && call.watch;
@@ -51,7 +51,7 @@ impl<G: Deref<Target = LockGuard>> Waiting<G> {
     }
 
     /// The outcome of the wait.
-    pub(super) fn outcome(self) -> LockResult<G> {
+    pub(super) fn outcome(self) -> Result<G, LockError> {
         eventually("the wait ends", || {
             self.poll();
             matches!(&*self.task.lock(), Task::Done(_))

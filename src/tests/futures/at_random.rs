@@ -36,7 +36,7 @@ fn one_owner_at_a_time_and_nothing_left_when_futures_are_dropped_at_random() {
     assert_eq!(server.watch_count(), 0);
 }
 
-fn owns(owners: &AtomicUsize, guard: LockResult<LockGuard>) -> bool {
+fn owns(owners: &AtomicUsize, guard: Result<LockGuard, LockError>) -> bool {
     let guard = guard.unwrap();
     assert!(guard.is_owner());
     assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0, "two owners");

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::SessionState;
+use crate::error::ErrorReason;
 use crate::tests::{await_replacement, replacing_session};
 
 #[test]
@@ -42,7 +43,7 @@ fn deleted_request_ends_a_wait() {
     let own = fixture.server.children(DIR).into_iter().find(|name| !fixture.ahead.ends_with(name));
     fixture.server.delete(&format!("{DIR}/{}", own.unwrap()));
     let error = block_on(future).unwrap_err();
-    assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
+    assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn closing_a_session_that_is_being_replaced_ends_a_wait() {
     let first = Mutex::new(Some(client.clone()));
     let factory = move || match first.lock().take() {
         Some(client) => Ok(client as _),
-        None => Err(LockError::Connect { tried: "nothing".to_owned(), timeout: Duration::ZERO }),
+        None => Err(LockError::no_server("nothing", Duration::ZERO)),
     };
     let session = Session::from_client_factory(factory).unwrap();
     server.create_sequential(DIR, "x-other-lock-", None);

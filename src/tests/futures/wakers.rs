@@ -24,7 +24,7 @@ fn poll_with<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Pol
 }
 
 /// A task that its waker polls, and ends with the outcome of its future.
-struct PollsAtOnce(Mutex<Option<Locking>>, Sender<LockResult<LockGuard>>);
+struct PollsAtOnce(Mutex<Option<Locking>>, Sender<Result<LockGuard, LockError>>);
 
 impl Wake for PollsAtOnce {
     fn wake(self: Arc<Self>) {

@@ -1,5 +1,6 @@
 //! The opening of sessions, and of those that take the place of lost ones.
 
+use crate::error::Result;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::client::ZooKeeperClient;
 use crate::session::{Core, Factory, FirstContact};
 use crate::tests::port;
 use crate::time::{Moment, Runtime};
-use crate::{LockError, LockResult as Result, Session};
+use crate::{LockError, Session};
 
 /// A client that has no session yet.
 struct NewClient {
@@ -90,7 +91,7 @@ fn factory(world: &Arc<World>) -> Factory {
         let is_first = role().is_none();
         if !is_first && of_runtime.in_trouble() && of_runtime.state().random.one_in(3) {
             of_runtime.note("no new session is opened");
-            return Err(LockError::Connect { tried: "the simulation".to_owned(), timeout: Duration::ZERO });
+            return Err(LockError::no_server("the simulation", Duration::ZERO));
         }
         let (runtime, new) = new_client(&of_runtime, is_first);
         *made.lock() = Some(new);

@@ -12,7 +12,7 @@ use super::holds::Holding;
 use super::locks::options;
 use super::world::{World, short};
 
-use crate::{BlockingWriteLock, Candidate, Leadership, LockError, Revoker, Wait};
+use crate::{BlockingWriteLock, Candidate, ErrorReason, Leadership, LockError, Revoker, Wait};
 
 impl User {
     /// Stands for election for a while, or until it leads or the candidate ends.
@@ -50,7 +50,8 @@ impl User {
             self.world.fail("a candidate that has ended leads");
         }
         match candidate.error() {
-            Some(LockError::LeaderPanicked { .. }) | None => {}
+            None => {}
+            Some(error) if error.reason() == ErrorReason::LeaderPanicked => {}
             Some(error) => {
                 self.check_error(error);
                 self.check_loss(error);

@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::locks::locking::Released;
 use crate::time::Moment;
 use crate::{
-    BlockingWriteLock, CancelToken, LockError, LockGuard, LossReason, MultiGuard, MultiLock, ReadGuard,
-    ReadWriteLock, ReentrantLock, Session, Wait, WriteGuard,
+    BlockingWriteLock, CancelToken, ErrorReason, LockError, LockGuard, LossReason, MultiGuard, MultiLock,
+    ReadGuard, ReadWriteLock, ReentrantLock, Session, Wait, WriteGuard,
 };
 
 /// A call with a deadline or a token.
@@ -320,7 +320,9 @@ impl User {
             _ if deadline.is_some_and(|deadline| now > deadline) => "returned after its deadline",
             _ if cancelled.is_some_and(|cancelled| now > cancelled) => "returned late when it was cancelled",
             Ok(None) if deadline != Some(now) => "timed out before its deadline",
-            Err(LockError::Cancelled { .. }) if cancelled.is_none() => "was cancelled by nobody",
+            Err(error) if error.reason() == ErrorReason::Cancelled && cancelled.is_none() => {
+                "was cancelled by nobody"
+            }
             _ => return,
         };
         self.world.fail(format!("a call {broken} ({deadline:?}, {cancelled:?}, {now:?})"));
@@ -447,14 +449,14 @@ impl User {
     pub(super) fn check_error(&self, error: &LockError) {
         // A closed session has lost its locks. To commit under one then changes nothing, which is what
         // this error says.
-        let was_closed = matches!(error, LockError::NotOwner { .. })
+        let was_closed = error.reason() == ErrorReason::NotOwner
             && self.session.core().snapshot().end_reason == Some(LossReason::SessionClosed);
-        let is_of_limit = matches!(error, LockError::NotOwner { .. } | LockError::HeldTooLong { .. })
+        let is_of_limit = matches!(error.reason(), ErrorReason::NotOwner | ErrorReason::HeldTooLong)
             && self.world.profile.limits_holds;
         let is_expected = error.is_closed()
             || was_closed
             || is_of_limit
-            || matches!(error, LockError::SequenceExhausted { .. } | LockError::Cancelled { .. });
+            || matches!(error.reason(), ErrorReason::SequenceExhausted | ErrorReason::Cancelled);
         if self.world.profile.is_calm() && !is_expected {
             self.world.fail(format!("a blocking lock fails without cause: {error}"));
         }

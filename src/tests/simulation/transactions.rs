@@ -10,7 +10,7 @@ use super::scheduler::DIRS;
 use super::world::{World, short};
 use crate::client::{Op, Transacted};
 use crate::error::ZkResult;
-use crate::{LockError, LockGuard};
+use crate::{ErrorReason, LockError, LockGuard};
 
 /// What owners write in transactions.
 const REGISTER: &str = "/register";
@@ -40,7 +40,7 @@ impl User {
         let is_effective = self.world.state().commits.effective.contains(&data);
         let is_unknown = |error: &LockError| {
             let is_ended = error.is_connection_loss() || error.is_session_lost() || error.is_closed();
-            is_ended || matches!(error, LockError::OutcomeUnknown { .. })
+            is_ended || error.reason() == ErrorReason::OutcomeUnknown
         };
         match outcome {
             Ok(_) if !is_effective => self.world.fail("a commit that succeeded has changed nothing"),

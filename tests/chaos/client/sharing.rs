@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use zookeeper_recipes_lock::{
-    LockError, LockGuard, LossReason, ReadGuard, ReadWriteLock, Session, WriteGuard,
+    ErrorReason, LockError, LockGuard, LossReason, ReadGuard, ReadWriteLock, Session, WriteGuard,
 };
 
 use super::contender::{Contender, class_of};
@@ -76,7 +76,7 @@ impl Contender {
             }
             Err(failed) => {
                 self.note(&format!("no-downgrade error={}", class_of(&failed.error)));
-                let was_lost = matches!(failed.error, LockError::NotOwner { .. });
+                let was_lost = failed.error.reason() == ErrorReason::NotOwner;
                 let guard = *failed.guard;
                 if was_lost && guard.is_owner() {
                     self.note(&format!("violation kind=owner-not-owner lock={lock}"));

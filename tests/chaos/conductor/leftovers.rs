@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use zookeeper_recipes_lock::{
-    Acl, CreateMode, LockError, RecoverableZooKeeper, RetryPolicy, Session, ZNodeName, ZkError,
+    Acl, CreateMode, ErrorReason, LockError, RecoverableZooKeeper, RetryPolicy, Session, ZNodeName, ZkError,
 };
 
 use crate::plan::{LOCKS, SEMAPHORE, SERVERS, state_of};
@@ -123,7 +123,7 @@ fn queues(observer: &RecoverableZooKeeper) -> Vec<String> {
                 all.extend(names.into_iter().map(|name| format!("{dir}/{name}")));
             }
             // This lock was never requested.
-            Err(LockError::Server { source: ZkError::NoNode, .. }) => {}
+            Err(error) if error.reason() == ErrorReason::Server(ZkError::NoNode) => {}
             Err(error) => all.push(format!("{dir} cannot be listed: {error:?}")),
         }
     }

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use zookeeper_recipes_lock::{
-    Acl, CreateMode, LockDirectory, LockError, LockInfo, LockKind, Moment, RecoverableZooKeeper, RetryPolicy,
-    Session, ZkError,
+    Acl, CreateMode, ErrorReason, LockDirectory, LockInfo, LockKind, Moment, RecoverableZooKeeper,
+    RetryPolicy, Session, ZkError,
 };
 
 use self::probe::{Probe, Target};
@@ -239,7 +239,7 @@ impl Findings {
         let before = SystemTime::now();
         let path = match zookeeper.create(PROBE, b"", &Acl::open_unsafe(), CreateMode::EphemeralSequential) {
             Ok(path) => path,
-            Err(LockError::Server { source: ZkError::EphemeralOnLocalSession, .. }) => {
+            Err(error) if error.reason() == ErrorReason::Server(ZkError::EphemeralOnLocalSession) => {
                 self.checked.push("sessions may own znodes");
                 return self.warn(
                     "the servers open local sessions, which own no znode, so no lock can be taken: set \

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{LockError, Session, Wait};
+use zookeeper_recipes_lock::{Session, Wait};
 
 use super::four_letter;
 use crate::connection::ConnectionArgs;
@@ -144,13 +144,9 @@ impl Target {
             // The certificate is for the name.
             builder = builder.tls(tls.server_name(&*self.host));
         }
-        Ok(builder.connect().map_err(|error| {
-            let message = match &error {
-                LockError::Connect { tried, .. } => format!("no session: {tried}"),
-                error => describe(error),
-            };
-            Failure::new(code_of(&error), message)
-        }))
+        Ok(builder
+            .connect()
+            .map_err(|error| Failure::new(code_of(&error), format!("no session: {}", describe(&error)))))
     }
 }
 

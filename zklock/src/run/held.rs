@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, LockGuard, LockOptions, LockResult, LossReason, Permit, ReadGuard, ReadWriteLock,
+    BlockingWriteLock, LockError, LockGuard, LockOptions, LossReason, Permit, ReadGuard, ReadWriteLock,
     Released, Semaphore, Session, Wait,
 };
 
@@ -18,7 +18,7 @@ pub(super) enum Contended {
 }
 
 impl Contended {
-    pub(super) fn new(session: &Session, args: &RunArgs) -> LockResult<Contended> {
+    pub(super) fn new(session: &Session, args: &RunArgs) -> Result<Contended, LockError> {
         let mut options = LockOptions::new().naming(args.naming.scheme());
         if let Some(data) = &args.data {
             options = options.data(data.as_bytes());
@@ -34,7 +34,7 @@ impl Contended {
     }
 
     /// Waits, or takes it only if it is free.
-    pub(super) fn acquire(&self, wait: Option<Wait>) -> LockResult<Option<Held>> {
+    pub(super) fn acquire(&self, wait: Option<Wait>) -> Result<Option<Held>, LockError> {
         Ok(match (self, wait) {
             (Contended::Lock(lock), None) => lock.try_lock()?.map(Held::Lock),
             (Contended::Lock(lock), Some(wait)) => lock.try_lock_for(wait)?.map(Held::Lock),
@@ -65,7 +65,7 @@ pub(super) enum Held {
 }
 
 impl Held {
-    pub(super) fn release(self) -> LockResult<Released> {
+    pub(super) fn release(self) -> Result<Released, LockError> {
         match self {
             Held::Lock(guard) => guard.unlock(),
             Held::Shared(guard) => guard.unlock(),
@@ -134,7 +134,7 @@ impl Guard<'_> {
     }
 
     /// Several clients hold permits at once, so no token orders them.
-    pub(super) fn fencing_token(&self) -> LockResult<Option<i64>> {
+    pub(super) fn fencing_token(&self) -> Result<Option<i64>, LockError> {
         match self {
             Guard::Lock(guard) => guard.fencing_token().map(Some),
             Guard::Permit(_) => Ok(None),

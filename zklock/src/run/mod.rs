@@ -53,7 +53,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, bounded, never, select};
 use zookeeper_recipes_lock::{
-    CancelToken, LockDirectory, LockError, LockInfo, LockResult, RecoverableZooKeeper, RetryPolicy, Session,
+    CancelToken, ErrorReason, LockDirectory, LockError, LockInfo, RecoverableZooKeeper, RetryPolicy, Session,
     SessionBuilder, SessionState, Wait,
 };
 
@@ -286,20 +286,23 @@ enum Failed {
 impl Failed {
     /// Returns what it means for a command that has not run.
     fn explain(self, connection: &ConnectionArgs, dir: &str) -> Failure {
-        match self {
-            Failed::Lock(LockError::NoChroot { .. }) => {
+        let error = match self {
+            Failed::Lock(error) => error,
+            Failed::Other(failure) => return failure,
+        };
+        match error.reason() {
+            ErrorReason::NoChroot => {
                 let chroot = connection.chroot();
                 Failure::new(
                     CANNOT_CREATE,
                     format!("the chroot {chroot} does not exist; run with --create-chroot"),
                 )
             }
-            Failed::Lock(LockError::SessionLost { reason, .. }) => Failure::new(
+            ErrorReason::SessionLost(reason) => Failure::new(
                 UNAVAILABLE,
                 format!("the wait for {dir} ended with its session ({reason}); run it again"),
             ),
-            Failed::Lock(error) => error.into(),
-            Failed::Other(failure) => failure,
+            _ => error.into(),
         }
     }
 }
@@ -339,7 +342,7 @@ fn acquire(
     };
     let (sender, outcome) = bounded(1);
     let waiting = thread::Builder::new().name("wait".to_owned()).spawn(move || {
-        let outcome: LockResult<Option<Held>> = waited.acquire(wait);
+        let outcome: Result<Option<Held>, LockError> = waited.acquire(wait);
         // Somebody receives it, unless the process ends.
         drop(sender.send(outcome));
     });
@@ -432,7 +435,7 @@ fn holder(session: &Session, dir: &str, signals: &Receiver<i32>) -> Option<LockI
 
 /// Returns whether the server refused the deletion of the znode of a lock that was held.
 fn is_refusal(error: &LockError) -> bool {
-    code_of(error) == DENIED || matches!(error, LockError::Refused { .. } | LockError::Server { .. })
+    code_of(error) == DENIED || matches!(error.reason(), ErrorReason::Refused | ErrorReason::Server(_))
 }
 
 fn code_of_signal(signal: i32) -> u8 {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
-use zookeeper_recipes_lock::{LockDirectory, LockResult, Session};
+use zookeeper_recipes_lock::{LockDirectory, LockError, Session};
 
 use crate::queue::mixed_names;
 use crate::stderr::complain;
@@ -17,7 +17,7 @@ pub(super) struct Others {
 }
 
 impl Others {
-    pub(super) fn new(session: &Session, dir: &str) -> LockResult<Others> {
+    pub(super) fn new(session: &Session, dir: &str) -> Result<Others, LockError> {
         Ok(Others { directory: LockDirectory::new(session, dir)?, is_reported: Arc::default() })
     }
 

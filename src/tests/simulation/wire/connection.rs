@@ -73,14 +73,12 @@ impl SimulatedConnection {
     }
 
     /// Blocks until the session is open, for at most the session timeout.
-    pub(in crate::tests::simulation) fn wait_for_contact(&self) -> crate::LockResult<()> {
+    pub(in crate::tests::simulation) fn wait_for_contact(&self) -> Result<(), LockError> {
         let deadline = self.world.now().after(self.requested);
         self.wait_for(|endpoint| endpoint.contact != Contact::Disconnected || endpoint.has_ended, deadline);
         match self.contact() {
             Some(Contact::Connected) => Ok(()),
-            _ => {
-                Err(LockError::Connect { tried: "the simulated servers".to_owned(), timeout: self.requested })
-            }
+            _ => Err(LockError::no_server("the simulated servers", self.requested)),
         }
     }
 

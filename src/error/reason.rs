@@ -1,0 +1,183 @@
+//! [`ErrorReason`]: what happened when an operation failed.
+
+use super::{LossReason, ZkError};
+
+/// What happened when an operation failed: for a `match` on [`LockError::reason`](crate::LockError::reason).
+///
+/// Match on a reason where your program does something of its own about it, and on the
+/// [kind](crate::LockError::kind) for the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorReason {
+    /// An argument is out of bounds. Nothing was sent.
+    ///
+    /// If it is a path, [`path`](crate::LockError::path) returns it, escaped and shortened for display.
+    InvalidArgument,
+    /// The TLS configuration cannot be used: a file cannot be read, or does not have what it should. Nothing was sent.
+    InvalidTls,
+    /// No server of the connect string answered in time.
+    NoServer,
+    /// A server refused this client for its credentials.
+    ///
+    /// - The server does not know the scheme of a credential given to
+    ///   [`SessionBuilder::auth`](crate::SessionBuilder::auth), or the credential is wrong.
+    /// - No server accepts the authentication by SASL (`SessionBuilder::sasl_digest`,
+    ///   `SessionBuilder::kerberos`).
+    /// - The server demands an authentication, by SASL or another of its `enforce.auth.schemes`, and no
+    ///   server of the list answered without one.
+    CredentialsRefused,
+    /// The servers are not ZooKeeper's, and end sessions too early for a lock to be safe.
+    ///
+    /// ClickHouse Keeper is the only implementation known to do so. Connect to ZooKeeper.
+    NotZooKeeper,
+    /// Contact was lost while the operation ran, or did not come back in time.
+    ///
+    /// The operation may or may not have taken effect. The session may still live: try again.
+    ConnectionLoss,
+    /// Contact was lost during an attempt, and nothing shows whether it took effect or still may.
+    ///
+    /// Read the znode and continue from its current state. A paused server may pass a request on for about
+    /// `syncLimit` of its ticks, 10 s by default.
+    OutcomeUnknown,
+    /// The session ended, and every lock and request on it ended with it. Open a new one and lock again.
+    ///
+    /// With [`LossReason::LeaseExpired`], this lock's lease ended on a session that may live on:
+    /// [`Session::state`](crate::Session::state) says whether it does.
+    SessionLost(LossReason),
+    /// The connect string names a chroot that does not exist.
+    ///
+    /// Create it, or let [`SessionBuilder::create_chroot`](crate::SessionBuilder::create_chroot) create it.
+    NoChroot,
+    /// The lock directory has used up its sequence numbers, which end at 2147483647.
+    ///
+    /// Servers may repeat numbers from there on, so the numbers no longer show which of two requests came
+    /// first. The request was withdrawn. Delete the directory when it is empty: a new one starts at 0.
+    SequenceExhausted,
+    /// The znode is no lock: its data, its name or its lifetime show that it serves another purpose. It was left
+    /// alone.
+    ///
+    /// A [`Revoker`](crate::queue::Revoker) takes only requests, whose names end in a sequence number and which are
+    /// deleted with their sessions. Only an empty directory without data is removed.
+    NotALock,
+    /// A [`Revoker`](crate::queue::Revoker) was given a request that no longer exists. If it held the lock, the lock
+    /// has been released.
+    NoSuchRequest,
+    /// Another client deleted the znode of this request, and with it its place in the queue or the lock.
+    /// Lock again.
+    RequestDeleted,
+    /// The lock was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows, and
+    /// was lost then.
+    ///
+    /// The work done under it may have overlapped with the next owner's.
+    HeldTooLong,
+    /// The ACL of the znode does not grant this client the permission that the operation needs.
+    ///
+    /// Check the ACL, and the credentials given to the session.
+    AccessDenied,
+    /// The server refused the ACL of a new znode.
+    ///
+    /// - The ACL is empty, or has a scheme or an id that the server does not know. Correct it.
+    /// - It grants rights to the client that creates the znode (scheme `auth`, as in
+    ///   [`Acl::creator_all`](crate::client::Acl::creator_all)), and the client has no identity. Give the
+    ///   session credentials first, with [`SessionBuilder::auth`](crate::SessionBuilder::auth).
+    InvalidAcl,
+    /// The [`CancelToken`](crate::CancelToken) was cancelled before the wait ended. No request is left in the
+    /// queue.
+    Cancelled,
+    /// The closure of a [`Candidate`](crate::Candidate) panicked while it led.
+    ///
+    /// Leadership was released, and the candidate has ended. A panic elsewhere on the candidate's thread, which would
+    /// be a bug of this crate, is reported in the same way.
+    LeaderPanicked,
+    /// This guard or lock owns nothing, or no longer owns anything.
+    NotOwner,
+    /// This process closed the lock or the session.
+    Closed,
+    /// A quota is exceeded, or the server throttles its clients. Nothing was done. Try again later.
+    ///
+    /// The source names the cause.
+    Refused,
+    /// The session has as many ephemeral znodes as one transaction can name. Nothing was sent.
+    ///
+    /// Release locks, or use several sessions. If the servers have a larger `jute.maxbuffer`, state it with
+    /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer).
+    SessionFull,
+    /// The server, or the client that the session uses, does not implement the operation. Nothing was done.
+    Unsupported,
+    /// The server closes the connection whenever it gets this request, so it is not sent any more.
+    ///
+    /// The request may be longer than the server's `jute.maxbuffer`, or the server may not know the
+    /// operation. On this session the same call fails at once from now on.
+    EndsConnection,
+    /// The server answered with this error.
+    Server(ZkError),
+    /// The system refused a thread, or a file descriptor that a thread needs.
+    Thread,
+    /// An error of the application, made by [`LockError::other`](crate::LockError::other).
+    Other,
+}
+
+impl ErrorReason {
+    /// The reason that a client's error stands for.
+    pub(super) fn of_client(error: ZkError) -> ErrorReason {
+        match error {
+            lost if lost.is_reply_lost() => ErrorReason::ConnectionLoss,
+            ZkError::SessionExpired => ErrorReason::SessionLost(LossReason::SessionExpired),
+            ZkError::NoAuth | ZkError::AuthFailed => ErrorReason::AccessDenied,
+            ZkError::InvalidAcl => ErrorReason::InvalidAcl,
+            ZkError::SessionFull { .. } => ErrorReason::SessionFull,
+            ZkError::Unimplemented => ErrorReason::Unsupported,
+            ZkError::EndsConnection { .. } => ErrorReason::EndsConnection,
+            declined if declined.is_declined() => ErrorReason::Refused,
+            error => ErrorReason::Server(error),
+        }
+    }
+
+    /// What happened and what to do, for the message of a [`LockError`](crate::LockError). Empty for reasons whose
+    /// text depends on more.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            ErrorReason::ConnectionLoss => "connection lost; try again, the session may still live",
+            ErrorReason::SequenceExhausted => {
+                "the directory has no sequence numbers left; delete it when nobody holds the lock"
+            }
+            ErrorReason::NoSuchRequest => "there is no such lock request (any more); nothing is left to do",
+            ErrorReason::RequestDeleted => {
+                "another client deleted the znode of this lock request; lock again"
+            }
+            ErrorReason::HeldTooLong => {
+                "held for longer than max_hold allows, and therefore lost; lock again, or raise the limit"
+            }
+            ErrorReason::InvalidAcl => {
+                "the server refuses the ACL of the new znode; either the ACL is empty or has an unknown scheme or id: \
+                 correct it; or it is for its creator (scheme 'auth', as in creator_all), and this client has no \
+                 identity: authenticate the connection first (SessionBuilder::auth)"
+            }
+            ErrorReason::Cancelled => "cancelled by another thread; to wait again, take a new cancel token",
+            ErrorReason::NotOwner => "the lock is not held (any more); drop its guards and lock again",
+            ErrorReason::Closed => {
+                "closed by this process; use a new one, on a new session if that was closed"
+            }
+            ErrorReason::Unsupported => {
+                "not implemented by this server or client; upgrade the server, or use the crate's own connection"
+            }
+            ErrorReason::InvalidArgument
+            | ErrorReason::InvalidTls
+            | ErrorReason::NoServer
+            | ErrorReason::CredentialsRefused
+            | ErrorReason::NotZooKeeper
+            | ErrorReason::OutcomeUnknown
+            | ErrorReason::SessionLost(_)
+            | ErrorReason::NoChroot
+            | ErrorReason::NotALock
+            | ErrorReason::AccessDenied
+            | ErrorReason::LeaderPanicked
+            | ErrorReason::Refused
+            | ErrorReason::SessionFull
+            | ErrorReason::EndsConnection
+            | ErrorReason::Server(_)
+            | ErrorReason::Thread
+            | ErrorReason::Other => "",
+        }
+    }
+}
