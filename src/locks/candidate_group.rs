@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::fake::SimulatedZooKeeper;
     use crate::tests::{deadline, eventually};
-    use crate::{ErrorReason, LockError, Session};
+    use crate::{ErrorReason, Session};
 
     const LONG: Duration = Duration::from_secs(30);
 

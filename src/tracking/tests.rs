@@ -11,8 +11,8 @@ use crate::recipe::path::ZNodePath;
 use crate::session::OnNewSession;
 use crate::tests::{deadline, eventually, in_background, next, replacing_session};
 use crate::{
-    CancelToken, ErrorReason, LockDirectory, LockError, LossReason, NodeTracker, RecoverableZooKeeper,
-    RetryPolicy, Session, Wait,
+    CancelToken, ErrorReason, LockDirectory, LockError, NodeTracker, RecoverableZooKeeper, RetryPolicy,
+    Session, Wait,
 };
 
 const PATH: &str = "/config/limit";

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CohortLock, CohortOptions, CreateMode, ErrorReason, LockError, LockOptions,
-    LossReason, Released, Session, SessionState,
+    Acl, BlockingWriteLock, CohortLock, CohortOptions, CreateMode, ErrorReason, LockOptions, LossReason,
+    Released, Session, SessionState,
 };
 
 use crate::child_test::ChildTest;

@@ -4,7 +4,7 @@ use std::thread;
 
 use zookeeper_recipes_lock::client::OpOutcome;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, ErrorReason, LockError, RecoverableZooKeeper, RetryPolicy, Session,
+    BlockingWriteLock, ErrorReason, RecoverableZooKeeper, RetryPolicy, Session, ZkError,
 };
 
 use crate::fixtures::{LONG, Observer, connect, session, unique_dir};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, unbounded};
 use zookeeper_recipes_lock::events::{EventHook, SessionConnected};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, ErrorReason, LockError, LockOptions, Permissions, ProtocolSupport,
-    Session, SessionState, WriteLock,
+    Acl, BlockingWriteLock, CreateMode, ErrorReason, LockOptions, Permissions, ProtocolSupport, Session,
+    SessionState, WriteLock,
 };
 
 use crate::acl;

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Instant;
 
-use zookeeper_recipes_lock::{ErrorReason, LockError, WriteLock, ZNodeName};
+use zookeeper_recipes_lock::{ErrorReason, WriteLock, ZNodeName};
 
 use crate::fixtures::{Observer, session};
 use crate::support::server::Server;

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, ErrorReason, LeaderWatch, LockDirectory, LockError, LockInfo,
-    LockKind, LockOptions, LossReason, NamedLocks, NamingScheme, Permissions, ReadWriteLock, Session,
-    SessionState, Wait, WriteLock,
+    Acl, BlockingWriteLock, CreateMode, ErrorReason, LeaderWatch, LockDirectory, LockInfo, LockKind,
+    LockOptions, LossReason, NamedLocks, NamingScheme, Permissions, ReadWriteLock, Session, SessionState,
+    Wait, WriteLock,
 };
 
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, next, session, unique_dir};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, Candidate, ErrorReason, Leadership, LockError, LockOptions, LossReason,
-    Permissions, Revocation, Revoker, Session, Wait,
+    Acl, BlockingWriteLock, Candidate, ErrorReason, Leadership, LockOptions, LossReason, Permissions,
+    Revocation, Revoker, Session, Wait,
 };
 
 use crate::child_test::ChildTest;

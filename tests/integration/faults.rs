@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, ErrorReason, LockError, LossReason, Released, Session, SessionState, WriteLock,
+    BlockingWriteLock, ErrorReason, LossReason, Released, Session, SessionState, WriteLock,
 };
 
 use crate::fixtures::{

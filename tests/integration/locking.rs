@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CancelToken, CreateMode, ErrorReason, LockError, LockOptions, LossReason,
-    Session, SessionState, Wait, WriteLock,
+    Acl, BlockingWriteLock, CancelToken, CreateMode, ErrorReason, LockOptions, LossReason, Session,
+    SessionState, Wait, WriteLock,
 };
 
 use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, LockError, LossReason, Session};
+use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, LossReason, Session};
 use zookeeper_test_server::{Relay, ServerOptions, TestEnsemble, TestKdc, TestServer};
 
 use crate::support::test_server::java::{class_path_in, java_in};

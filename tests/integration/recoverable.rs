@@ -103,7 +103,7 @@ fn is_answer<T>(outcome: &Result<T, LockError>, answer: ZkError) -> bool {
 }
 
 fn is_unknown<T>(outcome: &Result<T, LockError>) -> bool {
-    matches!(outcome, Err(ref error) if error.reason() == ErrorReason::OutcomeUnknown)
+    matches!(outcome, Err(error) if error.reason() == ErrorReason::OutcomeUnknown)
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, ErrorReason, LockError, LockGuard, LossReason, Revocation, Revoker, Session, WriteLock,
+    BlockingWriteLock, ErrorReason, LockGuard, LossReason, Revocation, Revoker, Session, WriteLock,
 };
 
 use crate::child_test::ChildTest;

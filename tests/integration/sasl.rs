@@ -4,8 +4,8 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, ErrorReason, LockError, LockOptions, Permissions, Session, SessionBuilder,
-    SessionState, WriteLock,
+    Acl, BlockingWriteLock, ErrorReason, LockOptions, Permissions, Session, SessionBuilder, SessionState,
+    WriteLock,
 };
 
 use crate::acl;

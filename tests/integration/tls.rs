@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, LockError, Session, SessionState, TlsConfig};
+use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, Session, SessionState, TlsConfig};
 
 use crate::fixtures::{LONG, unique_dir};
 use crate::support::certificates::{Authority, Files, Identity};

@@ -1,7 +1,7 @@
 //! Reaping, and removing the directory.
 
 use super::*;
-use crate::{ErrorReason, LockError, LockListener, WriteLock};
+use crate::{ErrorReason, LockListener, WriteLock};
 
 // ---- reaping
 

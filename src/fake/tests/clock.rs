@@ -9,8 +9,7 @@ use super::*;
 use crate::client::Permissions;
 use crate::fake::{SimulatedLeadership, VirtualClock};
 use crate::{
-    BlockingWriteLock, Candidate, ErrorReason, LockError, LockListener, LossReason, Session, SessionState,
-    WriteLock,
+    BlockingWriteLock, Candidate, ErrorReason, LockListener, LossReason, Session, SessionState, WriteLock,
 };
 
 const LOCK: &str = "/lock";

@@ -12,7 +12,7 @@ use super::holds::Holding;
 use super::locks::options;
 use super::world::{World, short};
 
-use crate::{BlockingWriteLock, Candidate, ErrorReason, Leadership, LockError, Revoker, Wait};
+use crate::{BlockingWriteLock, Candidate, ErrorReason, Leadership, Revoker, Wait};
 
 impl User {
     /// Stands for election for a while, or until it leads or the candidate ends.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use zookeeper_recipes_lock::{
-    Acl, CreateMode, ErrorReason, LockError, RecoverableZooKeeper, RetryPolicy, Session, ZNodeName, ZkError,
+    Acl, CreateMode, ErrorReason, RecoverableZooKeeper, RetryPolicy, Session, ZNodeName, ZkError,
 };
 
 use crate::plan::{LOCKS, SEMAPHORE, SERVERS, state_of};
