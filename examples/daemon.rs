@@ -14,9 +14,8 @@ use std::time::Duration;
 use env_logger::{Builder, Env};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use zookeeper_recipes_lock::{
-    CancelToken, ErrorKind, ErrorReason, LockError, LockGuard, NamedLocks, Session, Wait,
-};
+use zookeeper_recipes_lock::locks::NamedLocks;
+use zookeeper_recipes_lock::{CancelToken, ErrorKind, ErrorReason, LockError, LockGuard, Session, Wait};
 
 const THREADS: u64 = 4;
 const ITEMS: u64 = 10;

@@ -146,7 +146,7 @@
 // For maintainers: `engine/mod.rs` begins with a walk through the files, `docs/design.md` with a map.
 
 pub mod client;
-mod directory;
+pub mod data;
 mod engine;
 mod error;
 mod external;
@@ -155,12 +155,13 @@ mod external;
 pub mod fake;
 mod lock_options;
 mod lock_order;
-mod locks;
+pub mod locks;
 mod logging;
 mod node_tracker;
 mod operation;
 mod protocol_support;
-mod recipe;
+pub mod queue;
+pub mod recipe;
 mod recoverable;
 mod request;
 mod retry;
@@ -173,40 +174,26 @@ mod wait;
 
 use zookeeper_connection::support::{panics, process};
 
-pub use client::{Acl, CreateMode, Names, NamesIter, Permissions, Stat};
-pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
-pub use error::{ErrorKind, ErrorReason, LockError, LossReason, ZkError, ZkResult};
+pub use error::{ErrorKind, ErrorReason, LockError, LossReason};
 pub use lock_options::LockOptions;
-pub use locks::{
-    BlockingWriteLock, Candidate, CandidateGroup, CohortGuard, CohortLock, CohortOptions, DowngradeError,
-    Leadership, LockEvent, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, Permit, ReadGuard,
-    ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Repeat, Revocation, Revoker, RunOnce, RunOutcome,
-    Semaphore, Transaction, WriteGuard, WriteLock,
-};
-pub use node_tracker::{NodeData, NodeTracker};
+pub use locks::blocking_write_lock::BlockingWriteLock;
+pub use locks::candidate::Candidate;
+pub use locks::leadership::Leadership;
+pub use locks::lock_guard::LockGuard;
+pub use locks::lock_listener::LockListener;
+pub use locks::write_lock::WriteLock;
 pub use operation::ZooKeeperOperation;
 pub use protocol_support::ProtocolSupport;
-pub use recipe::kind::LockKind;
 #[cfg(any(test, zk_laws))]
 #[doc(hidden)]
 pub use recipe::laws;
-pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
-pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
 pub use session::events;
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub use session::own_connection;
 pub use session::{Session, SessionBuilder, SessionState};
-#[cfg(feature = "tls")]
-#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-pub use zookeeper_connection::TlsConfig;
-#[cfg(feature = "kerberos")]
-#[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
-pub use zookeeper_connection::{KerberosConfig, KerberosTicket};
-
-pub use time::Moment;
 pub use wait::{CancelToken, Wait};
 
 /// The channels that the public interface returns. Used from here, they need no dependency of their own.

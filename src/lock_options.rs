@@ -28,7 +28,8 @@ const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// ```
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{Acl, LockOptions, RetryPolicy};
+/// use zookeeper_recipes_lock::{LockOptions, RetryPolicy};
+/// use zookeeper_recipes_lock::client::Acl;
 ///
 /// let options = LockOptions::new()
 ///     .acl(Acl::creator_all())
@@ -92,7 +93,8 @@ impl LockOptions {
     /// ```no_run
     /// # use std::time::Duration;
     /// # use zookeeper_recipes_lock::{Candidate, Session};
-    /// use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, NamingScheme};
+    /// use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
+    /// use zookeeper_recipes_lock::recipe::NamingScheme;
     ///
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// // The same election as Curator's `new LeaderLatch(client, "/election")`.
@@ -139,13 +141,13 @@ impl LockOptions {
     ///
     /// | lock | the time counts for |
     /// |---|---|
-    /// | [`ReadWriteLock`](crate::ReadWriteLock) | each guard; a [downgrade](crate::WriteGuard::downgrade) does not extend it |
-    /// | [`ReentrantLock`](crate::ReentrantLock) | all guards of a thread together, from the first on |
-    /// | [`MultiLock`](crate::MultiLock) | each lock from its own acquisition; the first one that is lost ends the wait for the others |
-    /// | [`Semaphore`](crate::Semaphore) | each permit |
-    /// | [`CohortLock`](crate::CohortLock) | the process, from its acquisition until it releases the lock to others; when half of it is over, no other thread gets the lock from it, so each has at least half |
+    /// | [`ReadWriteLock`](crate::locks::ReadWriteLock) | each guard; a [downgrade](crate::locks::WriteGuard::downgrade) does not extend it |
+    /// | [`ReentrantLock`](crate::locks::ReentrantLock) | all guards of a thread together, from the first on |
+    /// | [`MultiLock`](crate::locks::MultiLock) | each lock from its own acquisition; the first one that is lost ends the wait for the others |
+    /// | [`Semaphore`](crate::locks::Semaphore) | each permit |
+    /// | [`CohortLock`](crate::locks::CohortLock) | the process, from its acquisition until it releases the lock to others; when half of it is over, no other thread gets the lock from it, so each has at least half |
     /// | [`Candidate`](crate::Candidate) | each leadership; then it stands again, behind those who wait |
-    /// | [`RunOnce`](crate::RunOnce) | each job |
+    /// | [`RunOnce`](crate::locks::RunOnce) | each job |
     ///
     /// Choose a time far longer than any proper work takes. A time of zero is refused with
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) when a lock is made with these options. One of a century or

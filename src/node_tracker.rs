@@ -30,7 +30,8 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{NodeTracker, Session};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::data::NodeTracker;
 ///
 /// # fn limit_to(limit: &str) {}
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
@@ -123,7 +124,7 @@ pub struct NodeData {
 
 impl NodeData {
     /// Returns the data without the mark that a
-    /// [`RecoverableZooKeeper`](crate::RecoverableZooKeeper) writes in front of it; all of the data
+    /// [`RecoverableZooKeeper`](crate::data::RecoverableZooKeeper) writes in front of it; all of the data
     /// if there is no mark.
     ///
     /// Use it only for znodes that a `RecoverableZooKeeper` writes: other data may begin like a

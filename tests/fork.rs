@@ -13,11 +13,14 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::client::{Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient};
+use zookeeper_recipes_lock::client::ZkResult;
+use zookeeper_recipes_lock::client::port::{Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient};
+use zookeeper_recipes_lock::data::NodeTracker;
 use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
+use zookeeper_recipes_lock::locks::{CohortLock, ReentrantLock, Semaphore};
+use zookeeper_recipes_lock::queue::LockDirectory;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, CohortLock, ErrorReason, LockDirectory, LockError, NodeTracker,
-    ReentrantLock, Semaphore, Session, SessionState, WriteLock, ZkResult,
+    BlockingWriteLock, Candidate, ErrorReason, LockError, Session, SessionState, WriteLock,
 };
 
 /// Enough that at some fork a thread holds the mutex behind the answer.

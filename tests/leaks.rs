@@ -22,10 +22,10 @@ use support::leaks::{assert_no_threads, threads_named};
 use support::relay::Relay;
 use support::server::{Server, ServerOptions};
 use support::wait::{deadline, eventually, holds_within};
-use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Permit, Revocation, Revoker,
-    Semaphore, Session, Wait, WriteLock,
-};
+use zookeeper_recipes_lock::data::NodeTracker;
+use zookeeper_recipes_lock::locks::{Permit, Semaphore};
+use zookeeper_recipes_lock::queue::{LockDirectory, Revocation, Revoker};
+use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Leadership, Session, Wait, WriteLock};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -21,13 +21,16 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use support::leaks::assert_no_threads;
-use zookeeper_recipes_lock::client::{Call, Granted, ZooKeeperClient};
+use zookeeper_recipes_lock::client::port::{Call, Granted, ZooKeeperClient};
+use zookeeper_recipes_lock::client::{Acl, Permissions, ZkError};
+use zookeeper_recipes_lock::data::NodeTracker;
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use zookeeper_recipes_lock::locks::{MultiLock, ReadGuard, ReadWriteLock, ReentrantLock};
+use zookeeper_recipes_lock::queue::{LeaderWatch, LockDirectory, QueueWatch, Revoker};
+use zookeeper_recipes_lock::recipe::NamingScheme;
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CancelToken, Candidate, ErrorReason, LeaderWatch, Leadership, LockDirectory,
-    LockError, LockGuard, LockOptions, MultiLock, NamingScheme, NodeTracker, Permissions, QueueWatch,
-    ReadGuard, ReadWriteLock, ReentrantLock, RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock,
-    ZkError,
+    BlockingWriteLock, CancelToken, Candidate, ErrorReason, Leadership, LockError, LockGuard, LockOptions,
+    RetryPolicy, Session, SessionState, Wait, WriteLock,
 };
 
 const DIR: &str = "/locks/it";

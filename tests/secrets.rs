@@ -268,7 +268,7 @@ mod tls {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     use rustls::pki_types::PrivateKeyDer;
     use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned, server::WebPkiClientVerifier};
-    use zookeeper_recipes_lock::TlsConfig;
+    use zookeeper_recipes_lock::client::TlsConfig;
 
     use super::*;
 

@@ -5,7 +5,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, CohortLock, Session};
+use zookeeper_recipes_lock::locks::CohortLock;
+use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 
 use crate::SESSION_TIMEOUT;
 use crate::floor::FloorLock;

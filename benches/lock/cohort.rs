@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
-use zookeeper_recipes_lock::{
-    BlockingWriteLock, CohortLock, CreateMode, LockListener, LockOptions, WriteLock,
-};
+use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::locks::CohortLock;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockListener, LockOptions, WriteLock};
 
 use crate::measure::{Cycle, Plan, SETTLE, Side, compare};
 use crate::raw;

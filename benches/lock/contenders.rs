@@ -1,6 +1,7 @@
 //! Listing a long queue: the requests in it, their age and their data.
 
-use zookeeper_recipes_lock::{LockDirectory, WriteLock};
+use zookeeper_recipes_lock::WriteLock;
+use zookeeper_recipes_lock::queue::LockDirectory;
 
 use crate::measure::{Cycle, Plan, compare};
 use crate::table::{print_comparison, print_title};

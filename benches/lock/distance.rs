@@ -4,7 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode, LockOptions};
+use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
 
 use crate::measure::Plan;
 use crate::raw::{self, RawLock};

@@ -6,9 +6,8 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{
-    BlockingWriteLock, LockError, LockGuard, LockOptions, RecoverableZooKeeper, RetryPolicy, Session,
-};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, LockGuard, LockOptions, RetryPolicy, Session};
 
 use crate::footprint::Size;
 use crate::measure::{Plan, measure_in_child};

@@ -37,7 +37,8 @@ mod support;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{CreateMode, Session};
+use zookeeper_recipes_lock::Session;
+use zookeeper_recipes_lock::client::CreateMode;
 
 use self::floor::FloorLock;
 use self::measure::Plan;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{Acl, CreateMode, ZkError};
+use zookeeper_recipes_lock::client::{Acl, CreateMode, ZkError};
 
 use crate::raw_client::RawClient;
 use crate::{DATA, SESSION_TIMEOUT};

@@ -5,7 +5,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{CreateMode, LockOptions, ReadWriteLock};
+use zookeeper_recipes_lock::LockOptions;
+use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::locks::ReadWriteLock;
 
 use crate::measure::{Plan, SETTLE};
 use crate::raw::{self, RawLock};

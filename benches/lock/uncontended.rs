@@ -1,7 +1,8 @@
 //! Uncontended locks on one connection: each thread has its own directory. On the floor each has its
 //! own connection, too.
 
-use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode, LockOptions};
+use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
 
 use crate::measure::{Cycle, Plan, Side, compare_both};
 use crate::raw::{self, RawLock};

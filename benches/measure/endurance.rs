@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, LockDirectory, Session, SessionState};
+use zookeeper_recipes_lock::queue::LockDirectory;
+use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, Session, SessionState};
 
 use crate::allocated::allocated_blocks;
 use crate::plot::{Line, plot};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{BlockingWriteLock, RecoverableZooKeeper, RetryPolicy};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::{BlockingWriteLock, RetryPolicy};
 
 use crate::allocated::allocated_blocks;
 use crate::child::{ATTEMPT, Child};

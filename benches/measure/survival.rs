@@ -12,7 +12,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{iter, sync::Arc};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LockGuard, RecoverableZooKeeper, RetryPolicy, Session};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockGuard, RetryPolicy, Session};
 
 use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;

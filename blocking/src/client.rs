@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use zookeeper_recipes_lock::client::{
-    Call, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Reply, ZooKeeperClient,
-};
-use zookeeper_recipes_lock::{ZkError, ZkResult};
+use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::client::port::{Call, ClientEvent, Done, Enqueued, EventSink, Granted, Reply, ZooKeeperClient};
+use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 use crate::workers::Workers;
 
@@ -32,7 +31,7 @@ use crate::workers::Workers;
 pub trait BlockingClient: Send + Sync {
     /// Makes a call, and returns the reply of its kind. It is never a [`Call::CreateAndList`]: the
     /// session makes the two calls in sequence. The client refuses what it does not know with
-    /// [`Unimplemented`](zookeeper_recipes_lock::ZkError::Unimplemented).
+    /// [`Unimplemented`](zookeeper_recipes_lock::client::ZkError::Unimplemented).
     ///
     /// # Errors
     /// Those that the call names, or one of the contract.

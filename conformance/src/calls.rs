@@ -4,9 +4,10 @@ use std::thread;
 
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
-use zookeeper_recipes_lock::ZkError;
-use zookeeper_recipes_lock::client::Names;
-use zookeeper_recipes_lock::client::{Acl, CreateMode, Enqueued, Permissions, Verbs};
+use zookeeper_recipes_lock::client::ZkError;
+use zookeeper_recipes_lock::client::port::Names;
+use zookeeper_recipes_lock::client::port::{Enqueued, Verbs};
+use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
 
 pub(super) const CHECKS: &[Check] = &[
     named!(create_makes_a_znode_and_returns_its_path),

@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use super::scene::{AT_ONCE, CALLS, Outcome, Scene, Tested, done, same};
 use super::{Check, ensure, named};
-use zookeeper_recipes_lock::client::Names;
-use zookeeper_recipes_lock::client::{Acl, ClientEvent, CreateMode, Granted, Verbs, ZooKeeperClient};
-use zookeeper_recipes_lock::{ZkError, ZkResult};
+use zookeeper_recipes_lock::client::port::Names;
+use zookeeper_recipes_lock::client::port::{ClientEvent, Granted, Verbs, ZooKeeperClient};
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 pub(super) const CHECKS: &[Check] = &[
     named!(connected_client_has_contact),

@@ -13,7 +13,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use zookeeper_recipes_lock::client::ZooKeeperClient;
+//! use zookeeper_recipes_lock::client::port::ZooKeeperClient;
 //! use zookeeper_recipes_lock_conformance::{Fixture, Subject, check};
 //! use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 //!
@@ -58,10 +58,10 @@
 //!
 //! # What no check can show
 //! That a client reports a shorter session timeout than the server grants to it, or too short a
-//! [`report_delay`](zookeeper_recipes_lock::client::ZooKeeperClient::report_delay): nothing fails until a server dies at the wrong
+//! [`report_delay`](zookeeper_recipes_lock::client::port::ZooKeeperClient::report_delay): nothing fails until a server dies at the wrong
 //! moment. Compare both with the configuration of the servers. And that an event never overtakes
 //! the reply of the call that set its watch: a caller cannot see which of the two came first. Nor that
-//! a [`CreateAndList`](zookeeper_recipes_lock::client::Call::CreateAndList) whose connection is lost between its two replies
+//! a [`CreateAndList`](zookeeper_recipes_lock::client::port::Call::CreateAndList) whose connection is lost between its two replies
 //! returns the path of the new znode: no fixture can cut a connection there.
 
 #![forbid(unsafe_code)]
@@ -82,7 +82,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::scene::{Problem, Scene};
-use zookeeper_recipes_lock::client::ZooKeeperClient;
+use zookeeper_recipes_lock::client::port::ZooKeeperClient;
 
 /// Opens the sessions that are checked.
 pub trait Fixture {

@@ -11,8 +11,9 @@ use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
 use super::{Fixture, Subject, ensure};
-use zookeeper_recipes_lock::client::{Acl, Call, ClientEvent, CreateMode, EventSink, Verbs, ZooKeeperClient};
-use zookeeper_recipes_lock::{ZkError, ZkResult};
+use zookeeper_recipes_lock::client::port::{Call, ClientEvent, EventSink, Verbs, ZooKeeperClient};
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 /// Why a check has not passed.
 #[derive(Debug)]

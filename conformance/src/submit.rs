@@ -9,8 +9,9 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::scene::{AT_ONCE, CALLS, Outcome, Problem, Scene, Tested, done};
 use super::{Check, ensure, named};
-use zookeeper_recipes_lock::client::{Acl, Ask, Call, ClientEvent, CreateMode, Done, ZooKeeperClient};
-use zookeeper_recipes_lock::{ZkError, ZkResult};
+use zookeeper_recipes_lock::client::port::{Ask, Call, ClientEvent, Done, ZooKeeperClient};
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 pub(super) const CHECKS: &[Check] = &[
     named!(submitted_calls_of_one_thread_take_effect_in_order),
@@ -30,7 +31,7 @@ const ROUNDS: usize = 20;
 
 /// Passes on the outcome as it is read.
 fn done_of<T: 'static>(
-    read: fn(zookeeper_recipes_lock::client::Reply) -> ZkResult<T>,
+    read: fn(zookeeper_recipes_lock::client::port::Reply) -> ZkResult<T>,
     then: impl FnOnce(ZkResult<T>) + Send + 'static,
 ) -> Done {
     Done::new(move |outcome| then(outcome.and_then(read)))

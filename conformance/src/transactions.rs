@@ -2,8 +2,10 @@
 
 use super::scene::{Outcome, Problem, Scene, done, same};
 use super::{Check, ensure, named};
-use zookeeper_recipes_lock::ZkError;
-use zookeeper_recipes_lock::client::{Acl, CreateMode, Op, OpOutcome, Transacted, Verbs, ZooKeeperClient};
+use zookeeper_recipes_lock::client::ZkError;
+use zookeeper_recipes_lock::client::port::{Op, Transacted, Verbs, ZooKeeperClient};
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::data::OpOutcome;
 
 pub(super) const CHECKS: &[Check] = &[
     named!(transaction_takes_effect_in_order),

@@ -2,7 +2,8 @@
 
 use crossbeam_channel::bounded;
 
-use super::{Call, Done, Reply, Verbs, ZooKeeperClient};
+use super::port::Verbs;
+use super::{Call, Done, Reply, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 
 impl Verbs for dyn ZooKeeperClient + '_ {

@@ -21,7 +21,7 @@ use super::commons::Commons;
 use super::contender::{Asked, Contender, Next, Phase, Purpose};
 use super::lease::ConnectionNumber;
 use super::sight::Sight;
-use crate::client::Call;
+use crate::client::port::Call;
 use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::Outlook;

@@ -26,19 +26,19 @@ pub(crate) struct CallId(pub(super) u64);
 /// The facts that a session learns once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Settings {
-    /// See [`ZooKeeperClient::is_ordered`](crate::client::ZooKeeperClient::is_ordered).
+    /// See [`ZooKeeperClient::is_ordered`](crate::client::port::ZooKeeperClient::is_ordered).
     pub(crate) is_ordered: bool,
-    /// See [`ZooKeeperClient::owns_session`](crate::client::ZooKeeperClient::owns_session).
+    /// See [`ZooKeeperClient::owns_session`](crate::client::port::ZooKeeperClient::owns_session).
     pub(crate) owns_session: bool,
-    /// See [`ZooKeeperClient::min_idle_for_ping`](crate::client::ZooKeeperClient::min_idle_for_ping).
+    /// See [`ZooKeeperClient::min_idle_for_ping`](crate::client::port::ZooKeeperClient::min_idle_for_ping).
     pub(crate) min_idle_for_ping: Duration,
-    /// See [`ZooKeeperClient::chroot`](crate::client::ZooKeeperClient::chroot).
+    /// See [`ZooKeeperClient::chroot`](crate::client::port::ZooKeeperClient::chroot).
     pub(crate) chroot: Option<String>,
     /// The longest time for which a session relies on its watches, without a routine look.
     pub(crate) routine_pause: Duration,
     /// The number of calls under way beyond which others wait: see [`window`](super::window).
     pub(crate) window: usize,
-    /// See [`ZooKeeperClient::jute_max_buffer`](crate::client::ZooKeeperClient::jute_max_buffer).
+    /// See [`ZooKeeperClient::jute_max_buffer`](crate::client::port::ZooKeeperClient::jute_max_buffer).
     pub(crate) jute_max_buffer: usize,
     /// The session was opened after this moment, if that is known.
     pub(crate) opened_after: Option<Moment>,

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::calls::may_have_created;
-use crate::client::Names;
+use crate::client::port::Names;
 use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
 

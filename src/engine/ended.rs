@@ -5,7 +5,7 @@ use super::border::{Ending, ParticipantId, RequestEvent};
 use super::calls::may_have_created;
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Loss, WatchedRead};
-use crate::client::Reply;
+use crate::client::port::Reply;
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;

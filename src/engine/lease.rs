@@ -53,7 +53,7 @@ use std::time::Duration;
 pub(crate) use self::evidence::Sending;
 use self::evidence::{RoundTrip, Written};
 use super::border::ParticipantId;
-use crate::client::Granted;
+use crate::client::port::Granted;
 use crate::time::Moment;
 
 /// The part of the session timeout that a lease gives away for clock drift, as a divisor.

@@ -11,7 +11,7 @@ use super::border::ParticipantId;
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::Activity;
-use crate::client::Call;
+use crate::client::port::Call;
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 

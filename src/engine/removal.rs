@@ -12,7 +12,7 @@ use super::border::{Effect, Event, ParticipantId, Target};
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::Activity;
-use crate::client::Call;
+use crate::client::port::Call;
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;

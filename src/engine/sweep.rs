@@ -20,7 +20,7 @@ use super::calls::{Pending, may_have_created};
 use super::commons::Commons;
 use super::contender::Activity;
 use super::lease::ConnectionNumber;
-use crate::client::Call;
+use crate::client::port::Call;
 use crate::error::ZkError;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;

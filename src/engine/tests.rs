@@ -15,7 +15,7 @@ use super::own::OwnQueues;
 use super::watchers::Watchers;
 use super::window::Window;
 use super::*;
-use crate::client::Names;
+use crate::client::port::Names;
 use crate::client::{Call, ClientEvent, CreateMode, Enqueued, Granted, Reply, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::access::Access;

@@ -5,8 +5,8 @@ use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Next, Phase, Purpose, WatchedRead};
 use super::lease::ConnectionNumber;
-use crate::client::Call;
-use crate::client::Names;
+use crate::client::port::Call;
+use crate::client::port::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::mismatch;
 

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use super::border::CallId;
 use super::border::ParticipantId;
 use super::calls::Pending;
-use crate::client::Call;
+use crate::client::port::Call;
 use crate::time::Priority;
 
 /// The bytes in one window: more than 512 calls with long paths have. A link of 10 Mbit/s transmits them in a

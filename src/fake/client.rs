@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::link::Link;
 use super::state::{Client, Contact, Shared, State};
-use crate::client::Verbs;
+use crate::client::port::Verbs;
 use crate::client::{Call, Done, EventSink, Reply, SessionRuntime, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 use crate::time::Runtime;

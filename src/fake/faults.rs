@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::error::ZkError;
 
 /// The kinds of calls. A
-/// [`CreateAndList`](crate::client::Call::CreateAndList) counts as a `Create` and a `GetChildren`.
+/// [`CreateAndList`](crate::client::port::Call::CreateAndList) counts as a `Create` and a `GetChildren`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SimOperation {
     /// `create`

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::{SimulatedClient, SimulatedZooKeeper, VirtualClock};
 use crate::error::Result;
-use crate::locks::{BlockingWriteLock, Leadership};
+use crate::locks::blocking_write_lock::BlockingWriteLock;
+use crate::locks::leadership::Leadership;
 use crate::recipe::revocation;
 use crate::session::Session;
 
@@ -92,7 +93,7 @@ impl SimulatedLeadership {
         self.step_down();
     }
 
-    /// Asks for the leadership, as a [`Revoker`](crate::Revoker) does. Does nothing once it is lost.
+    /// Asks for the leadership, as a [`Revoker`](crate::queue::Revoker) does. Does nothing once it is lost.
     pub fn request_revocation(&self) {
         if self.zookeeper.exists(self.id()) {
             self.zookeeper.set_data(self.id(), revocation::MESSAGE);

@@ -284,9 +284,9 @@ impl SimulatedZooKeeper {
 
     /// Executes a transaction, as another client.
     #[cfg(test)]
-    pub(crate) fn transact(&self, operations: &[crate::client::Op]) {
+    pub(crate) fn transact(&self, operations: &[crate::client::port::Op]) {
         let transacted = self.act(|state| Ok(state.transact(operations, Requester::Other(0))));
-        let is_committed = matches!(transacted, Ok(crate::client::Transacted::Committed(_)));
+        let is_committed = matches!(transacted, Ok(crate::client::port::Transacted::Committed(_)));
         assert!(is_committed, "{operations:?}: {transacted:?}");
     }
 

@@ -214,7 +214,7 @@ impl SimulatedClient {
     /// Runs the closure in the next call of this operation, on the thread that executes it, just before the
     /// call takes effect or meets its fault. Each call runs one of the queued closures.
     ///
-    /// The closure may use every verb, and other sessions. What it [submits](crate::client::ZooKeeperClient::submit)
+    /// The closure may use every verb, and other sessions. What it [submits](crate::client::port::ZooKeeperClient::submit)
     /// to this client comes after the call, so it must not wait for that, unless the client is not
     /// [ordered](SimulatedClient::set_ordered).
     pub fn before_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {

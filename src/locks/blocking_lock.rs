@@ -238,9 +238,10 @@ mod tests {
 
     use crate::error::ZkError;
     use crate::fake::SimulatedZooKeeper;
+    use crate::queue::{Revocation, Revoker};
     use crate::tests::{ManualRuntime, logged_down_to, open_on_manual_runtime};
     use crate::time::Runtime;
-    use crate::{BlockingWriteLock, CancelToken, Revocation, Revoker};
+    use crate::{BlockingWriteLock, CancelToken};
 
     const TIMEOUT: Duration = Duration::from_secs(30);
     const LONG: Duration = Duration::from_secs(3600);

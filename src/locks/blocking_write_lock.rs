@@ -24,7 +24,7 @@ use crate::wait::Wait;
 /// exclude one another as they exclude those of other processes. Clones are the same lock: closing one
 /// closes all. It is not reentrant: a thread that
 /// locks again while it holds the lock waits for itself. After a second, a line at `warn` says so.
-/// A [`ReentrantLock`](crate::ReentrantLock) avoids that.
+/// A [`ReentrantLock`](crate::locks::ReentrantLock) avoids that.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -196,7 +196,7 @@ impl BlockingWriteLock {
         self.lock.session().check_process(operation, self.lock.path())
     }
 
-    /// Returns the lock's directory. [`LockDirectory`](crate::LockDirectory) shows who holds the lock there.
+    /// Returns the lock's directory. [`LockDirectory`](crate::queue::LockDirectory) shows who holds the lock there.
     #[must_use]
     pub fn dir(&self) -> &str {
         self.lock.path().as_str()

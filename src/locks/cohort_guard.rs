@@ -1,4 +1,4 @@
-//! [`CohortGuard`]: a [`CohortLock`](crate::CohortLock) that is held.
+//! [`CohortGuard`]: a [`CohortLock`](crate::locks::CohortLock) that is held.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
-use crate::client::OpOutcome;
+use crate::data::OpOutcome;
 use crate::error::{LossReason, Result};
 use crate::locks::cohort::{Cohort, Grant};
 use crate::locks::locking::Released;
 use crate::locks::transaction::{self, Transaction};
 
-/// A [`CohortLock`](crate::CohortLock) that is held. Dropping the guard releases the lock, also
+/// A [`CohortLock`](crate::locks::CohortLock) that is held. Dropping the guard releases the lock, also
 /// during a panic.
 ///
 /// A guard alone does not prove that the lock is held: the session may be lost at any time. Ask

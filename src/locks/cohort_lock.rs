@@ -36,7 +36,7 @@ use crate::wait::Wait;
 ///   need not use it. [`CohortOptions::keep_for`] limits that.
 ///
 /// Share one `CohortLock` by cloning it, or find it by
-/// [`NamedLocks::cohort`](crate::NamedLocks::cohort). Two that are made separately have a place
+/// [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort). Two that are made separately have a place
 /// each, even on one session, and wait for each other as processes do. A `CohortLock` is not
 /// reentrant: a thread that locks again while it holds the lock waits for itself.
 ///
@@ -56,7 +56,8 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::{thread, time::Duration};
-/// use zookeeper_recipes_lock::{CohortLock, Session};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::locks::CohortLock;
 ///
 /// # fn next_job() -> Option<u32> { None }
 /// # fn book(_job: u32) {}
@@ -154,7 +155,8 @@ impl CohortLock {
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # use zookeeper_recipes_lock::{CohortLock, Session};
+    /// # use zookeeper_recipes_lock::Session;
+    /// # use zookeeper_recipes_lock::locks::CohortLock;
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// # fn rebuild_index() -> u32 { 1 }
     /// let lock = CohortLock::new(&session, "/locks/index")?;

@@ -1,4 +1,4 @@
-//! [`CohortOptions`]: how long a process keeps a [`CohortLock`](crate::CohortLock) to itself.
+//! [`CohortOptions`]: how long a process keeps a [`CohortLock`](crate::locks::CohortLock) to itself.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const MAX_HANDOVERS: u32 = 64;
 /// The delay that others get used to anyway: as much as an idle lock is kept.
 const HAND_OVER_FOR: Duration = Duration::from_millis(100);
 
-/// The limits within which a process keeps a [`CohortLock`](crate::CohortLock) to itself.
+/// The limits within which a process keeps a [`CohortLock`](crate::locks::CohortLock) to itself.
 ///
 /// | setting | default |
 /// |---|---|
@@ -23,7 +23,7 @@ const HAND_OVER_FOR: Duration = Duration::from_millis(100);
 ///
 /// ```
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::CohortOptions;
+/// use zookeeper_recipes_lock::locks::CohortOptions;
 ///
 /// // Fair to other processes: at most ten threads of this one go first.
 /// let options = CohortOptions::new().keep_for(Duration::from_secs(1)).max_handovers(10);

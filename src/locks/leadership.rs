@@ -44,7 +44,7 @@ impl Leadership {
     }
 
     /// Returns whether the closure should return: leadership is lost, the candidate was
-    /// [stopped](crate::Candidate::stop), is to [step down](Leadership::step_down), or somebody [asks](crate::Revoker) for the leadership.
+    /// [stopped](crate::Candidate::stop), is to [step down](Leadership::step_down), or somebody [asks](crate::queue::Revoker) for the leadership.
     /// Once `true` it stays `true`. A closure may finish its work as long as it
     /// [leads](Leadership::is_leader).
     #[must_use]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::client::OpOutcome;
+use crate::data::OpOutcome;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::locks::guard_signals::{GuardSignals, WaitObserver};
 use crate::locks::held_here;
@@ -132,12 +132,12 @@ impl LockGuard {
     }
 
     /// Returns a channel on which one message arrives when somebody asks for the lock, through a
-    /// [`Revoker`](crate::Revoker), or by writing `unlock`, or Curator's `__REVOKE__`, to the znode. The holder decides whether
+    /// [`Revoker`](crate::queue::Revoker), or by writing `unlock`, or Curator's `__REVOKE__`, to the znode. The holder decides whether
     /// and when to release it. For use in [`select!`](crossbeam_channel::select).
     ///
     /// It arrives about 100 ms after the acquisition or later, and never if the ACL denies this
     /// client READ. The other side may take the lock
-    /// [by force](crate::Revoker::force_revocation_after) after some time.
+    /// [by force](crate::queue::Revoker::force_revocation_after) after some time.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.signals.revocation()

@@ -63,13 +63,13 @@ pub trait LockListener: Send + Sync {
         self.lock_released();
     }
 
-    /// Another process asks for this lock, through a [`Revoker`](crate::Revoker) or by writing
+    /// Another process asks for this lock, through a [`Revoker`](crate::queue::Revoker) or by writing
     /// `unlock` to the znode. This process decides whether and when to release it. Called once for
     /// each acquisition, about 100 ms after it or later, and not where the ACL denies this client
     /// READ. Does nothing unless overridden.
     ///
     /// If the release takes too long, the other process may take the lock away [by
-    /// force](crate::Revoker::force_revocation_after). Origin: "Recoverable Shared Locks" of
+    /// force](crate::queue::Revoker::force_revocation_after). Origin: "Recoverable Shared Locks" of
     /// ZooKeeper's recipe page; Curator's `RevocationListener`.
     fn revocation_requested(&self, lock: &WriteLock) {
         let _ = lock;
@@ -120,7 +120,8 @@ pub enum LockEvent {
 /// ```no_run
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::crossbeam_channel::unbounded;
-/// use zookeeper_recipes_lock::{LockEvent, Session, WriteLock};
+/// use zookeeper_recipes_lock::{Session, WriteLock};
+/// use zookeeper_recipes_lock::locks::LockEvent;
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let (sender, events) = unbounded();

@@ -20,7 +20,7 @@ pub enum Released {
     /// soon as a server can be reached, at the end of the session if not before.
     Pending,
     /// The process keeps its znode: another of its threads holds the lock, or can acquire it at
-    /// once. Only a [`CohortGuard`](crate::CohortGuard) returns this.
+    /// once. Only a [`CohortGuard`](crate::locks::CohortGuard) returns this.
     Kept,
 }
 

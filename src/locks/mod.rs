@@ -1,20 +1,23 @@
-//! The locks: thin shells around requests, their guards, and what builds on them.
+//! Locks for more than one exclusive holder: readers and writers, threads of one process, several locks at
+//! once, permits, and jobs that run once.
 //!
-//! `locking` and `blocking_lock` hold what they share.
+//! The primary type in this module is [`ReadWriteLock`]. The exclusive lock is [`BlockingWriteLock`](crate::BlockingWriteLock)
+//! and the election [`Candidate`](crate::Candidate); the [crate's documentation](crate#which-lock) has a table of all.
+
+// For maintainers: each is a thin shell around a request. `locking` and `blocking_lock` hold what they share.
 
 mod blocking_lock;
-mod blocking_write_lock;
-mod candidate;
-mod candidate_group;
+pub(crate) mod blocking_write_lock;
+pub(crate) mod candidate;
 pub(crate) mod cohort;
 mod cohort_guard;
 mod cohort_lock;
 mod cohort_options;
 mod guard_signals;
 mod held_here;
-mod leadership;
-mod lock_guard;
-mod lock_listener;
+pub(crate) mod leadership;
+pub(crate) mod lock_guard;
+pub(crate) mod lock_listener;
 pub(crate) mod locking;
 mod multi_guard;
 mod multi_lock;
@@ -23,22 +26,16 @@ mod permit;
 mod read_guard;
 mod read_write_lock;
 mod reentrant_lock;
-mod revoker;
 mod run_once;
 mod semaphore;
-mod transaction;
+pub(crate) mod transaction;
 mod write_guard;
-mod write_lock;
+pub(crate) mod write_lock;
 
-pub use blocking_write_lock::BlockingWriteLock;
-pub use candidate::Candidate;
-pub use candidate_group::CandidateGroup;
 pub use cohort_guard::CohortGuard;
 pub use cohort_lock::CohortLock;
 pub use cohort_options::CohortOptions;
-pub use leadership::Leadership;
-pub use lock_guard::LockGuard;
-pub use lock_listener::{LockEvent, LockListener};
+pub use lock_listener::LockEvent;
 pub use locking::Released;
 pub use multi_guard::MultiGuard;
 pub use multi_lock::MultiLock;
@@ -47,9 +44,6 @@ pub use permit::Permit;
 pub use read_guard::ReadGuard;
 pub use read_write_lock::ReadWriteLock;
 pub use reentrant_lock::{ReentrantGuard, ReentrantLock};
-pub use revoker::{Revocation, Revoker};
 pub use run_once::{Repeat, RunOnce, RunOutcome};
 pub use semaphore::Semaphore;
-pub use transaction::Transaction;
 pub use write_guard::{DowngradeError, WriteGuard};
-pub use write_lock::WriteLock;

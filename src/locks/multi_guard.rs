@@ -11,7 +11,7 @@ use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 
-/// Several locks that are held together, by a [`MultiLock`](crate::MultiLock). Dropping the guard
+/// Several locks that are held together, by a [`MultiLock`](crate::locks::MultiLock). Dropping the guard
 /// releases them, the last one acquired first, also during a panic.
 ///
 /// See [`LockGuard`] for what holds for each of them. `Send` and `Sync`; any thread may drop it.

@@ -31,7 +31,8 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{MultiLock, Session};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::locks::MultiLock;
 ///
 /// # fn transfer() {}
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
@@ -385,7 +386,7 @@ mod tests {
         fixture.await_requests([1, 2, 0]);
         // Reads are contact, but do not renew the lease.
         eventually("the lease ends", || {
-            session.core().ask(crate::client::Call::exists("/", false)).unwrap();
+            session.core().ask(crate::client::port::Call::exists("/", false)).unwrap();
             fixture.server.calls(SimOperation::Delete) > 0
         });
         drop(release);

@@ -33,7 +33,8 @@ use crate::session::Session;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{NamedLocks, Session};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::locks::NamedLocks;
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let locks = NamedLocks::new(&session, "/app/locks")?;
@@ -100,7 +101,8 @@ impl NamedLocks {
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # use zookeeper_recipes_lock::{CohortOptions, NamedLocks, Session};
+    /// # use zookeeper_recipes_lock::Session;
+    /// # use zookeeper_recipes_lock::locks::{CohortOptions, NamedLocks};
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// let locks = NamedLocks::new(&session, "/app/locks")?;
     /// let options = CohortOptions::new().keep_for(Duration::from_secs(1));

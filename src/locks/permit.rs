@@ -9,7 +9,7 @@ use crate::error::{LossReason, Result};
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 
-/// A permit of a [`Semaphore`](crate::Semaphore) that is held. Dropping it releases it, also during a
+/// A permit of a [`Semaphore`](crate::locks::Semaphore) that is held. Dropping it releases it, also during a
 /// panic.
 ///
 /// A `Permit` alone does not prove that it is held: the session may be lost at any time. Ask

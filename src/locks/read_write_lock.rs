@@ -34,7 +34,7 @@ use crate::wait::Wait;
 ///
 /// A [`WriteLock`](crate::WriteLock) or [`BlockingWriteLock`](crate::BlockingWriteLock) on the same
 /// directory counts as a writer. Other libraries may not count it: see
-/// [`NamingScheme`](crate::NamingScheme).
+/// [`NamingScheme`](crate::recipe::NamingScheme).
 ///
 /// No [`LockListener`](crate::LockListener) hears of a reader. To wait without a thread, await
 /// [`read_async`](ReadWriteLock::read_async) in a task, and
@@ -42,7 +42,8 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{ReadWriteLock, Session};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::locks::ReadWriteLock;
 ///
 /// # fn look_up() {}
 /// # fn rebuild() {}
@@ -80,7 +81,9 @@ impl ReadWriteLock {
     /// ```no_run
     /// # use std::time::Duration;
     /// # use zookeeper_recipes_lock::Session;
-    /// use zookeeper_recipes_lock::{LockOptions, NamingScheme, ReadWriteLock};
+    /// use zookeeper_recipes_lock::LockOptions;
+    /// use zookeeper_recipes_lock::locks::ReadWriteLock;
+    /// use zookeeper_recipes_lock::recipe::NamingScheme;
     ///
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// // The same lock as Curator's `new InterProcessReadWriteLock(client, "/locks/index")`.
@@ -92,7 +95,7 @@ impl ReadWriteLock {
     /// # Errors
     /// As [`new`](ReadWriteLock::new), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
     /// for more than about 1 MiB of data, for a [`max_hold`](LockOptions::max_hold) of zero, and for
-    /// [`NamingScheme::CuratorLatch`](crate::NamingScheme::CuratorLatch), which has no readers.
+    /// [`NamingScheme::CuratorLatch`](crate::recipe::NamingScheme::CuratorLatch), which has no readers.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<ReadWriteLock> {
         let dir = ZNodePath::parse(dir)?;
         let scheme = options.naming_scheme();
@@ -215,7 +218,7 @@ impl ReadWriteLock {
         self.writers.support().close();
     }
 
-    /// Returns the lock's directory. [`LockDirectory`](crate::LockDirectory) shows who holds the lock there.
+    /// Returns the lock's directory. [`LockDirectory`](crate::queue::LockDirectory) shows who holds the lock there.
     #[must_use]
     pub fn dir(&self) -> &str {
         self.writers.path().as_str()

@@ -33,7 +33,8 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{BlockingWriteLock, LockError, ReentrantLock, Session};
+/// use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session};
+/// use zookeeper_recipes_lock::locks::ReentrantLock;
 ///
 /// fn rebuild(lock: &ReentrantLock) -> Result<(), LockError> {
 ///     let _guard = lock.lock()?;
@@ -159,7 +160,7 @@ impl fmt::Debug for ReentrantLock {
 /// It derefs to [`LockGuard`]. Other threads may use it by reference, but it stays on its thread:
 ///
 /// ```compile_fail
-/// # use zookeeper_recipes_lock::ReentrantLock;
+/// # use zookeeper_recipes_lock::locks::ReentrantLock;
 /// fn help(lock: &ReentrantLock) {
 ///     let guard = lock.lock().unwrap();
 ///     std::thread::scope(|scope| {

@@ -80,7 +80,7 @@ pub enum RunOutcome<T, E> {
 /// | the lock is lost during the job | the job may run on; nobody repeats it | may be repeated by another while it runs: ask [`LockGuard::is_owner`] |
 ///
 /// A key is any text of up to 255 bytes that is not empty; `/` and control characters are escaped as
-/// by [`NamedLocks`](crate::NamedLocks). The marker of a key is the znode `<dir>/<key>/done`, and
+/// by [`NamedLocks`](crate::locks::NamedLocks). The marker of a key is the znode `<dir>/<key>/done`, and
 /// stays until it is [forgotten](RunOnce::forget) or [reaped](RunOnce::reap). All processes should
 /// use the same [`Repeat`] for a key.
 ///
@@ -91,7 +91,8 @@ pub enum RunOutcome<T, E> {
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{Repeat, LockOptions, RunOnce, RunOutcome, Session};
+/// use zookeeper_recipes_lock::{LockOptions, Session};
+/// use zookeeper_recipes_lock::locks::{Repeat, RunOnce, RunOutcome};
 ///
 /// # fn migrate() -> Result<u32, std::io::Error> { Ok(1) }
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
@@ -146,7 +147,8 @@ impl RunOnce {
     /// ```no_run
     /// # use std::convert::Infallible;
     /// # use std::time::Duration;
-    /// # use zookeeper_recipes_lock::{RunOnce, RunOutcome, Session};
+    /// # use zookeeper_recipes_lock::Session;
+    /// # use zookeeper_recipes_lock::locks::{RunOnce, RunOutcome};
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// # fn send_report() {}
     /// let reports = RunOnce::new(&session, "/app/reports")?;

@@ -49,15 +49,16 @@ const LEASES: &str = "leases";
 /// # With Curator
 /// Curator's `InterProcessSemaphoreV2` can share the directory: the requests are below
 /// `<dir>/locks` and `<dir>/leases`, with its names, whatever
-/// [`NamingScheme`](crate::NamingScheme) the options have. This does not read Curator's
+/// [`NamingScheme`](crate::recipe::NamingScheme) the options have. This does not read Curator's
 /// `SharedCountReader`. Curator's older `InterProcessSemaphore` uses another protocol.
 ///
 /// An [event hook](crate::events::EventHook) sees both requests, the former as an exclusive lock
-/// and the latter as a [permit](crate::LockKind::Permit).
+/// and the latter as a [permit](crate::recipe::LockKind::Permit).
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{Semaphore, Session};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::locks::Semaphore;
 ///
 /// # fn convert_video() {}
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
@@ -175,7 +176,8 @@ impl Semaphore {
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # use zookeeper_recipes_lock::{Semaphore, Session};
+    /// # use zookeeper_recipes_lock::Session;
+    /// # use zookeeper_recipes_lock::locks::Semaphore;
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// # fn convert_video() {}
     /// let converters = Semaphore::new(&session, "/app/converters", 4)?;
@@ -197,7 +199,8 @@ impl Semaphore {
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # use zookeeper_recipes_lock::{Semaphore, Session};
+    /// # use zookeeper_recipes_lock::Session;
+    /// # use zookeeper_recipes_lock::locks::Semaphore;
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// # fn fetch() -> u32 { 1 }
     /// let downloads = Semaphore::new(&session, "/app/downloads", 10)?;

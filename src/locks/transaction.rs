@@ -11,7 +11,7 @@ use crate::request::Request;
 /// The changes that [`LockGuard::commit`](crate::LockGuard::commit) makes: all of them, or none.
 ///
 /// Paths are those of the session, so below the chroot if there is one. A version is that of a
-/// znode's data ([`Stat::version`](crate::Stat)).
+/// znode's data ([`Stat::version`](crate::client::Stat)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a transaction changes nothing before it is returned from the closure of `commit`"]
 pub struct Transaction {
@@ -204,7 +204,8 @@ mod tests {
 
     use super::*;
     use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
-    use crate::{BlockingWriteLock, CohortLock, LockGuard, Session};
+    use crate::locks::CohortLock;
+    use crate::{BlockingWriteLock, LockGuard, Session};
 
     const DIR: &str = "/locks/a";
     const TIMEOUT: Duration = Duration::from_secs(30);
@@ -367,7 +368,7 @@ mod tests {
     #[test]
     fn owner_that_may_not_write_its_znode_commits_nothing_after_a_lost_commit() {
         let Held { zookeeper, client, guard } = held();
-        let read = [Acl::new(crate::Permissions::READ, "world", "anyone")];
+        let read = [Acl::new(crate::client::Permissions::READ, "world", "anyone")];
         zookeeper.set_acl(guard.id(), &read);
         guard.commit(|changes| changes.set_data("/report", "new")).unwrap();
         client.hold_back_next(SimOperation::Transact);

@@ -41,7 +41,8 @@ impl WriteGuard {
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # use zookeeper_recipes_lock::{LockError, ReadWriteLock, Session};
+    /// # use zookeeper_recipes_lock::{LockError, Session};
+    /// # use zookeeper_recipes_lock::locks::ReadWriteLock;
     /// # fn rebuild_index() {}
     /// # fn serve_from_index() {}
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
@@ -103,7 +104,8 @@ impl fmt::Debug for WriteGuard {
 ///
 /// ```no_run
 /// # use std::time::Duration;
-/// # use zookeeper_recipes_lock::{LockError, ReadWriteLock, Session};
+/// # use zookeeper_recipes_lock::{LockError, Session};
+/// # use zookeeper_recipes_lock::locks::ReadWriteLock;
 /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let writing = ReadWriteLock::new(&session, "/locks/index")?.write()?;
 /// match writing.downgrade() {

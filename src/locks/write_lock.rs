@@ -24,7 +24,7 @@ use crate::session::Session;
 /// acquired, use a [`BlockingWriteLock`](crate::BlockingWriteLock).
 ///
 /// It has one request in the queue at a time. On the directory of a
-/// [`ReadWriteLock`](crate::ReadWriteLock) it counts as a writer. `Send` and `Sync`; dropping it
+/// [`ReadWriteLock`](crate::locks::ReadWriteLock) it counts as a writer. `Send` and `Sync`; dropping it
 /// closes it.
 ///
 /// ```no_run

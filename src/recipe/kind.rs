@@ -22,7 +22,7 @@ pub enum LockKind {
     Permit,
     /// A name with a sequence number that belongs to no library known here. In the queue it counts
     /// as an exclusive request, as every name with a number does. It may not be a lock at all, so
-    /// it is never [reaped](crate::LockDirectory::reap_expired).
+    /// it is never [reaped](crate::queue::LockDirectory::reap_expired).
     Other,
 }
 

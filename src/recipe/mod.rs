@@ -1,4 +1,8 @@
-//! The recipe rules: pure functions over names, without I/O, time or threads.
+//! The names of requests, by which programs with different libraries share a lock.
+//!
+//! The primary type in this module is [`NamingScheme`], which [`LockOptions::naming`](crate::LockOptions::naming) takes.
+
+// For maintainers: the recipe rules, pure functions over names, without I/O, time or threads.
 
 pub(crate) mod access;
 pub(crate) mod counter;
@@ -17,6 +21,9 @@ pub(crate) mod session_tag;
 pub(crate) mod znode_name;
 
 use zookeeper_connection::Stat;
+
+pub use self::kind::LockKind;
+pub use self::naming_scheme::NamingScheme;
 
 /// Returns whether a znode has children, or had some, so that it is no request for a lock: those of every known
 /// library are ephemeral, and an ephemeral znode cannot have children.

@@ -13,10 +13,10 @@ use uuid::Uuid;
 /// | `Kazoo` | `<guid>__lock__<sequence>` | `<guid>__rlock__<sequence>` | `<guid>__lock__<sequence>` |
 ///
 /// Exclusive requests are those of [`WriteLock`](crate::WriteLock),
-/// [`BlockingWriteLock`](crate::BlockingWriteLock), [`ReentrantLock`](crate::ReentrantLock),
-/// [`MultiLock`](crate::MultiLock), [`NamedLocks`](crate::NamedLocks),
-/// [`CohortLock`](crate::CohortLock) and [`Candidate`](crate::Candidate); readers and writers those
-/// of a [`ReadWriteLock`](crate::ReadWriteLock).
+/// [`BlockingWriteLock`](crate::BlockingWriteLock), [`ReentrantLock`](crate::locks::ReentrantLock),
+/// [`MultiLock`](crate::locks::MultiLock), [`NamedLocks`](crate::locks::NamedLocks),
+/// [`CohortLock`](crate::locks::CohortLock) and [`Candidate`](crate::Candidate); readers and writers those
+/// of a [`ReadWriteLock`](crate::locks::ReadWriteLock).
 ///
 /// # Which scheme
 /// All clients of a directory must use one kind of lock, and names that all of them count:
@@ -47,7 +47,7 @@ pub enum NamingScheme {
     /// The names of Apache Curator's locks.
     Curator,
     /// The names of Apache Curator's `LeaderLatch`. It has no readers, so a
-    /// [`ReadWriteLock`](crate::ReadWriteLock) refuses this scheme.
+    /// [`ReadWriteLock`](crate::locks::ReadWriteLock) refuses this scheme.
     CuratorLatch,
     /// The names of the Python library kazoo.
     Kazoo,

@@ -82,7 +82,9 @@ use crate::session::{Core, Session};
 /// # Example
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{Acl, CreateMode, RecoverableZooKeeper, RetryPolicy, Session};
+/// use zookeeper_recipes_lock::{RetryPolicy, Session};
+/// use zookeeper_recipes_lock::client::{Acl, CreateMode};
+/// use zookeeper_recipes_lock::data::RecoverableZooKeeper;
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let delay = Duration::from_millis(100);

@@ -21,7 +21,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Call;
+use crate::client::port::Call;
 pub(crate) use crate::engine::{Ending, Place, RequestEvent, RequestSpec};
 use crate::engine::{Event, ParticipantId};
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result, ZkResult};

@@ -30,12 +30,13 @@ use crate::client::KEEP_ALIVE_PATH;
 use crate::client::{Acl, Permissions};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::locks::Released;
 use crate::tests::{
     deadline, eventually, in_background, logged, logged_down_to, next, open_on_manual_runtime,
 };
 use crate::{
     BlockingWriteLock, CancelToken, LockError, LockListener, LockOptions, LossReason, ProtocolSupport,
-    Released, RetryPolicy, Session, SessionState, Wait, WriteLock,
+    RetryPolicy, Session, SessionState, Wait, WriteLock,
 };
 
 const DIR: &str = "/locks/it";

@@ -161,8 +161,8 @@ impl SessionBuilder {
     ///
     /// This is for daemons that contend all the time. It is not the default, as everything else on
     /// a lost session is gone as well: other locks, and ephemeral znodes. A library should not
-    /// carry on with its own part alone. What [`NodeTracker`](crate::NodeTracker), [`LeaderWatch`](crate::LeaderWatch)
-    /// and [`QueueWatch`](crate::QueueWatch) follow, they follow on the next session.
+    /// carry on with its own part alone. What [`NodeTracker`](crate::data::NodeTracker), [`LeaderWatch`](crate::queue::LeaderWatch)
+    /// and [`QueueWatch`](crate::queue::QueueWatch) follow, they follow on the next session.
     pub fn replace_lost_sessions(self, replace: bool) -> SessionBuilder {
         SessionBuilder { replaces_lost_sessions: replace, ..self }
     }
@@ -186,7 +186,7 @@ impl SessionBuilder {
     /// nobody else locks.
     ///
     /// The znodes persist, and their ACL grants everything to everybody
-    /// ([`Acl::open_unsafe`](crate::Acl::open_unsafe)), because clients with other identities share a
+    /// ([`Acl::open_unsafe`](crate::client::Acl::open_unsafe)), because clients with other identities share a
     /// chroot. Create it by hand to protect it. A znode that exists is left as it is, and needs no
     /// permission. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost one creates a
     /// missing chroot again.

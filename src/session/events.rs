@@ -85,7 +85,7 @@ pub trait EventHook: Send + Sync {
         let _ = event;
     }
 
-    /// A thread has handed a [`CohortLock`](crate::CohortLock) over to another one of its process,
+    /// A thread has handed a [`CohortLock`](crate::locks::CohortLock) over to another one of its process,
     /// or has taken one that was kept.
     fn handed_over(&self, event: &LockHandedOver) {
         let _ = event;

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
 
-use crate::client::ZooKeeperClient;
+use crate::client::port::ZooKeeperClient;
 use crate::engine::Event;
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
@@ -62,7 +62,7 @@ pub enum SessionState {
     /// In contact, and the server has given a sign less than 31/32 of the session timeout ago. While
     /// a lock is held, that sign must be the answer to a write on the present connection, counted
     /// from its sending; and so it must on a session whose client does not
-    /// [report its pings](crate::client::ZooKeeperClient::reports_pings), and for the first sign of any session.
+    /// [report its pings](crate::client::port::ZooKeeperClient::reports_pings), and for the first sign of any session.
     Connected,
     /// Out of contact, or no such sign for too long. The session may live; locks held are still owned
     /// until their lease ends.
@@ -149,7 +149,7 @@ impl Session {
     /// Uses any other client.
     ///
     /// The age of its session is unknown, so the first lock on it is owned one
-    /// [`report_delay`](crate::client::ZooKeeperClient::report_delay) after this call or later.
+    /// [`report_delay`](crate::client::port::ZooKeeperClient::report_delay) after this call or later.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for a session timeout out of bounds,
@@ -263,8 +263,8 @@ impl Session {
     /// wait make new ones there, so they begin with an age of zero. There are none from the loss of a session until the
     /// next one.
     ///
-    /// The threads that wait for a [`CohortLock`](crate::CohortLock) share the request of their process. A
-    /// [`Semaphore`](crate::Semaphore) makes two requests for a permit, one after the other.
+    /// The threads that wait for a [`CohortLock`](crate::locks::CohortLock) share the request of their process. A
+    /// [`Semaphore`](crate::locks::Semaphore) makes two requests for a permit, one after the other.
     #[must_use]
     pub fn requests(&self) -> Vec<RequestStatus> {
         self.core().requests()

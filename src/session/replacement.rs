@@ -10,7 +10,7 @@ use crossbeam_channel::Sender;
 
 use super::driver::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
-use crate::client::ZooKeeperClient;
+use crate::client::port::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
 use crate::external::External;
 use crate::lock_order::{Mutex, rank::REPLACEMENT};
@@ -269,10 +269,11 @@ mod tests {
     use crate::client::{Call, EventSink, Reply};
     use crate::error::ZkResult;
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::locks::LockEvent;
     use crate::tests::{
         BlockingClient, await_replacement, deadline, eventually, next, port, replacing_session,
     };
-    use crate::{LockEvent, Session, WriteLock};
+    use crate::{Session, WriteLock};
 
     const LONG: Duration = Duration::from_secs(30);
 

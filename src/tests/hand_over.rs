@@ -6,10 +6,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::server::{Client, SESSION, Server, accepted, replied};
-use crate::client::Names;
+use crate::client::port::Names;
 use crate::client::{Call, Reply, Stat};
+use crate::data::RecoverableZooKeeper;
 use crate::error::ZkError;
-use crate::{BlockingWriteLock, RecoverableZooKeeper, RetryPolicy, Session};
+use crate::{BlockingWriteLock, RetryPolicy, Session};
 use zookeeper_connection::codec::{EventKind, ReplyHeader, Request, WatchEvent};
 
 const AHEAD: &str = "x-other-lock-0000000004";

@@ -32,7 +32,7 @@ pub(crate) enum Priority {
 }
 
 impl Priority {
-    /// The [urgency](crate::client::Done::urgency) of a call.
+    /// The [urgency](crate::client::port::Done::urgency) of a call.
     pub(crate) fn urgency(self) -> u8 {
         match self {
             Priority::Session => 0,

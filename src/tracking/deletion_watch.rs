@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Look, Subject, Tracking};
-use crate::client::Call;
+use crate::client::port::Call;
 use crate::engine::Sight;
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;

@@ -26,7 +26,7 @@ use self::sighting::{Sighting, View};
 use self::subject::Then;
 pub(crate) use self::subject::{Look, Subject};
 pub(crate) use self::waiter_watch::WaiterWatch;
-use crate::client::Reply;
+use crate::client::port::Reply;
 use crate::engine::{LookStep, ParticipantId};
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result, ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::TRACKER};

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use super::{Look, Subject, Tracking, View};
 use crate::client::{Acl, CreateMode, Permissions, Verbs};
+use crate::data::{NodeTracker, RecoverableZooKeeper};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::queue::LockDirectory;
 use crate::recipe::path::ZNodePath;
 use crate::session::OnNewSession;
 use crate::tests::{deadline, eventually, in_background, next, replacing_session};
-use crate::{
-    CancelToken, ErrorReason, LockDirectory, LockError, NodeTracker, RecoverableZooKeeper, RetryPolicy,
-    Session, Wait,
-};
+use crate::{CancelToken, ErrorReason, LockError, RetryPolicy, Session, Wait};
 
 const PATH: &str = "/config/limit";
 const LONG: Duration = Duration::from_secs(30);

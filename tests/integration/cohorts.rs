@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::locks::{CohortLock, CohortOptions, Released};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CohortLock, CohortOptions, CreateMode, ErrorReason, LockOptions, LossReason,
-    Released, Session, SessionState,
+    BlockingWriteLock, ErrorReason, LockOptions, LossReason, Session, SessionState,
 };
 
 use crate::child_test::ChildTest;

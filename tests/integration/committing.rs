@@ -2,10 +2,10 @@
 
 use std::thread;
 
-use zookeeper_recipes_lock::client::OpOutcome;
-use zookeeper_recipes_lock::{
-    BlockingWriteLock, ErrorReason, RecoverableZooKeeper, RetryPolicy, Session, ZkError,
-};
+use zookeeper_recipes_lock::client::ZkError;
+use zookeeper_recipes_lock::data::OpOutcome;
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, RetryPolicy, Session};
 
 use crate::fixtures::{LONG, Observer, connect, session, unique_dir};
 use crate::support::relay::{Relay, Request};

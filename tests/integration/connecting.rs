@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, unbounded};
+use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
 use zookeeper_recipes_lock::events::{EventHook, SessionConnected};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, ErrorReason, LockOptions, Permissions, ProtocolSupport, Session,
-    SessionState, WriteLock,
+    BlockingWriteLock, ErrorReason, LockOptions, ProtocolSupport, Session, SessionState, WriteLock,
 };
 
 use crate::acl;

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
+use zookeeper_recipes_lock::locks::{NamedLocks, ReadWriteLock};
+use zookeeper_recipes_lock::queue::{LeaderWatch, LockDirectory, LockInfo};
+use zookeeper_recipes_lock::recipe::{LockKind, NamingScheme};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, ErrorReason, LeaderWatch, LockDirectory, LockInfo, LockKind,
-    LockOptions, LossReason, NamedLocks, NamingScheme, Permissions, ReadWriteLock, Session, SessionState,
-    Wait, WriteLock,
+    BlockingWriteLock, ErrorReason, LockOptions, LossReason, Session, SessionState, Wait, WriteLock,
 };
 
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, next, session, unique_dir};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, NamedLocks};
+use zookeeper_recipes_lock::locks::NamedLocks;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
 
 use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
 use crate::support::server;

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
+use zookeeper_recipes_lock::client::{Acl, Permissions};
+use zookeeper_recipes_lock::queue::{Revocation, Revoker};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, Candidate, ErrorReason, Leadership, LockOptions, LossReason, Permissions,
-    Revocation, Revoker, Session, Wait,
+    BlockingWriteLock, Candidate, ErrorReason, Leadership, LockOptions, LossReason, Session, Wait,
 };
 
 use crate::child_test::ChildTest;

@@ -4,9 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use zookeeper_recipes_lock::{
-    BlockingWriteLock, LockDirectory, LossReason, RecoverableZooKeeper, RetryPolicy, SessionState, WriteLock,
-};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::queue::LockDirectory;
+use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, RetryPolicy, SessionState, WriteLock};
 
 use crate::fixtures::{Call, LONG, RecordingListener, SHORT, connect, next, unique_dir};
 use crate::support::ensemble::Ensemble;

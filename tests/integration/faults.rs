@@ -5,9 +5,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{
-    BlockingWriteLock, ErrorReason, LossReason, Released, Session, SessionState, WriteLock,
-};
+use zookeeper_recipes_lock::locks::Released;
+use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, LossReason, Session, SessionState, WriteLock};
 
 use crate::fixtures::{
     Call, ErrorVariant, LONG, Observer, RecordingListener, SHORT, connect, next, session, unique_dir,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use zookeeper_recipes_lock::client::{Acl, CreateMode, ZkError};
 use zookeeper_recipes_lock::{
-    Acl, CreateMode, ErrorReason, LockError, LockListener, LossReason, Session, SessionBuilder, WriteLock,
-    ZkError,
+    ErrorReason, LockError, LockListener, LossReason, Session, SessionBuilder, WriteLock,
 };
 
 use crate::raw_client::RawClient;

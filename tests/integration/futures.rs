@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, ReadWriteLock, Semaphore};
+use zookeeper_recipes_lock::locks::{ReadWriteLock, Semaphore};
+use zookeeper_recipes_lock::{BlockingWriteLock, LossReason};
 
 use crate::fixtures::{LONG, Observer, connect, session, unique_dir};
 use crate::support::server;

@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use zookeeper_recipes_lock::client::{Acl, KerberosConfig, Permissions};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, ErrorReason, KerberosConfig, LockError, LossReason, Permissions, Session,
-    SessionBuilder, SessionState, WriteLock,
+    BlockingWriteLock, ErrorReason, LockError, LossReason, Session, SessionBuilder, SessionState, WriteLock,
 };
 
 use crate::acl;

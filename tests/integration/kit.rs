@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{Acl, CreateMode, ZkResult};
+use zookeeper_recipes_lock::client::{Acl, CreateMode, ZkResult};
 
 use crate::raw_client::RawClient;
 use crate::support::ensemble::Ensemble;

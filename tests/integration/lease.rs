@@ -4,9 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use zookeeper_recipes_lock::{
-    BlockingWriteLock, LockDirectory, LockGuard, LossReason, Session, SessionState, WriteLock,
-};
+use zookeeper_recipes_lock::queue::LockDirectory;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockGuard, LossReason, Session, SessionState, WriteLock};
 
 use crate::fixtures::{LONG, Observer, connect, next, unique_dir};
 use crate::support::ensemble::Ensemble;

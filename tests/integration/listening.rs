@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use crossbeam_channel::{Sender, unbounded};
-use zookeeper_recipes_lock::{ErrorReason, LockListener, LossReason, Released, WriteLock};
+use zookeeper_recipes_lock::locks::Released;
+use zookeeper_recipes_lock::{ErrorReason, LockListener, LossReason, WriteLock};
 
 use crate::fixtures::{Call, ErrorVariant, Observer, RecordingListener, next, session, unique_dir};
 use crate::support::server;

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CancelToken, CreateMode, ErrorReason, LockOptions, LossReason, Session,
-    SessionState, Wait, WriteLock,
+    BlockingWriteLock, CancelToken, ErrorReason, LockOptions, LossReason, Session, SessionState, Wait,
+    WriteLock,
 };
 
 use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};

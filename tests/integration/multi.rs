@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, LossReason, MultiLock};
+use zookeeper_recipes_lock::locks::MultiLock;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, LossReason};
 
 use crate::fixtures::{Observer, next, session, unique_dir};
 use crate::support::server;

@@ -3,9 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
+use zookeeper_recipes_lock::client::{Acl, CreateMode, ZkError};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, ErrorKind, ErrorReason, LockError, LockOptions, RecoverableZooKeeper,
-    RetryPolicy, Session, ZkError,
+    BlockingWriteLock, ErrorKind, ErrorReason, LockError, LockOptions, RetryPolicy, Session,
 };
 
 use crate::fixtures::{LONG, Observer, connect, session, unique_dir};

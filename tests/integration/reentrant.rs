@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use zookeeper_recipes_lock::{BlockingWriteLock, ReentrantLock, Session};
+use zookeeper_recipes_lock::locks::ReentrantLock;
+use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 
 use crate::fixtures::{Observer, session, unique_dir};
 use crate::support::server;

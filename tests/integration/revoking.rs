@@ -4,9 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use zookeeper_recipes_lock::{
-    BlockingWriteLock, ErrorReason, LockGuard, LossReason, Revocation, Revoker, Session, WriteLock,
-};
+use zookeeper_recipes_lock::queue::{Revocation, Revoker};
+use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, LockGuard, LossReason, Session, WriteLock};
 
 use crate::child_test::ChildTest;
 use crate::fixtures::{

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use zookeeper_recipes_lock::{LockOptions, Repeat, RunOnce, RunOutcome, Session};
+use zookeeper_recipes_lock::locks::{Repeat, RunOnce, RunOutcome};
+use zookeeper_recipes_lock::{LockOptions, Session};
 
 use crate::fixtures::{Observer, SHORT, connect, session, unique_dir};
 use crate::support::relay::Relay;

@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use zookeeper_recipes_lock::client::{Acl, Permissions};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, ErrorReason, LockOptions, Permissions, Session, SessionBuilder, SessionState,
-    WriteLock,
+    BlockingWriteLock, ErrorReason, LockOptions, Session, SessionBuilder, SessionState, WriteLock,
 };
 
 use crate::acl;

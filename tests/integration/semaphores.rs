@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use zookeeper_recipes_lock::{Acl, CreateMode, LossReason, Semaphore, Session, SessionState};
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::locks::Semaphore;
+use zookeeper_recipes_lock::{LossReason, Session, SessionState};
 
 use crate::fixtures::{LONG, Observer, SHORT, connect, next, session, unique_dir};
 use crate::support::relay::Relay;

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use zookeeper_recipes_lock::client::{Acl, Permissions};
+use zookeeper_recipes_lock::queue::LockDirectory;
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CancelToken, ErrorKind, ErrorReason, LockDirectory, LockError, LockOptions,
-    Permissions, Session, SessionState, Wait, WriteLock,
+    BlockingWriteLock, CancelToken, ErrorKind, ErrorReason, LockError, LockOptions, Session, SessionState,
+    Wait, WriteLock,
 };
 
 use crate::acl;

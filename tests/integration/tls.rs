@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, Session, SessionState, TlsConfig};
+use zookeeper_recipes_lock::client::TlsConfig;
+use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, Session, SessionState};
 
 use crate::fixtures::{LONG, unique_dir};
 use crate::support::certificates::{Authority, Files, Identity};

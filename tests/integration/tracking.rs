@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{Acl, CreateMode, NodeTracker, Session, SessionState, Wait};
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::data::NodeTracker;
+use zookeeper_recipes_lock::{Session, SessionState, Wait};
 
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, connect_replaced, session, unique_dir};
 use crate::support::relay::Relay;

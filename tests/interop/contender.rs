@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
+use zookeeper_recipes_lock::locks::{CohortLock, CohortOptions, ReadWriteLock, Semaphore};
+use zookeeper_recipes_lock::recipe::NamingScheme;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, CohortLock, CohortOptions, LockError, LockListener, LockOptions,
-    LossReason, NamingScheme, ReadWriteLock, Semaphore, Session, WriteLock,
+    BlockingWriteLock, Candidate, LockError, LockListener, LockOptions, LossReason, Session, WriteLock,
 };
 
 use crate::pairs::{Ours, Pair};

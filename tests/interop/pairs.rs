@@ -1,6 +1,6 @@
 //! Which classes share a directory.
 
-use zookeeper_recipes_lock::NamingScheme::{self, Curator, CuratorLatch, Kazoo, Recipe};
+use zookeeper_recipes_lock::recipe::NamingScheme::{self, Curator, CuratorLatch, Kazoo, Recipe};
 
 /// How many contenders each side has.
 pub const CONTENDERS: usize = 3;

@@ -3,9 +3,9 @@
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{
-    BlockingWriteLock, LockDirectory, LockOptions, NamingScheme, Revocation, Revoker, Session,
-};
+use zookeeper_recipes_lock::queue::{LockDirectory, Revocation, Revoker};
+use zookeeper_recipes_lock::recipe::NamingScheme;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, Session};
 
 use crate::support::wait::{deadline, eventually, eventually_some};
 

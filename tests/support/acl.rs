@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use zookeeper_recipes_lock::{Acl, Permissions};
+use zookeeper_recipes_lock::client::{Acl, Permissions};
 
 use crate::support::wait::deadline;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use zookeeper_recipes_lock::client::{Call, Done, ZooKeeperClient};
+use zookeeper_recipes_lock::client::port::{Call, Done, ZooKeeperClient};
 use zookeeper_recipes_lock_conformance::{Fixture, Subject};
 
 use crate::fixtures::Observer;
@@ -74,8 +74,8 @@ struct Networked<H> {
 impl<H> Networked<H> {
     fn mark(&self) -> String {
         let path = format!("/marker-{}", uuid::Uuid::new_v4());
-        let acl = zookeeper_recipes_lock::Acl::open_unsafe().into();
-        let mode = zookeeper_recipes_lock::CreateMode::Ephemeral;
+        let acl = zookeeper_recipes_lock::client::Acl::open_unsafe().into();
+        let mode = zookeeper_recipes_lock::client::CreateMode::Ephemeral;
         let (sender, outcome) = bounded(1);
         let create = Call::Create { path: path.as_str().into(), data: [].into(), acl, mode };
         self.client.submit(create, Done::new(move |result| drop(sender.send(result))));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use zookeeper_recipes_lock::NamingScheme;
+use zookeeper_recipes_lock::recipe::NamingScheme;
 
 use crate::connection::ConnectionArgs;
 use crate::spans::parse_duration;

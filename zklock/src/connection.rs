@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use zookeeper_recipes_lock::{Session, SessionBuilder, TlsConfig, Wait};
+use zookeeper_recipes_lock::client::TlsConfig;
+use zookeeper_recipes_lock::{Session, SessionBuilder, Wait};
 
 use crate::failure::{CONFIG, Failure, USAGE};
 use crate::sasl::SaslArgs;

@@ -3,7 +3,8 @@
 use std::time::SystemTime;
 
 use serde_json::json;
-use zookeeper_recipes_lock::{LockDirectory, LockInfo, Wait};
+use zookeeper_recipes_lock::Wait;
+use zookeeper_recipes_lock::queue::{LockDirectory, LockInfo};
 
 use crate::args::LeaderArgs;
 use crate::connection::ConnectionArgs;

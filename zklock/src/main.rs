@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use env_logger::{Builder, Env, Target};
-use zookeeper_recipes_lock::LockDirectory;
+use zookeeper_recipes_lock::queue::LockDirectory;
 
 use self::args::{Cli, Command};
 use self::failure::{Failure, SYSTEM, USAGE};

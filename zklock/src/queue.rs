@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use zookeeper_recipes_lock::{
-    LockDirectory, LockError, LockInfo, LockKind, RecoverableZooKeeper, RetryPolicy, Session,
-};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::queue::{LockDirectory, LockInfo};
+use zookeeper_recipes_lock::recipe::LockKind;
+use zookeeper_recipes_lock::{LockError, RetryPolicy, Session};
 
 use crate::args::Naming;
 use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK};

@@ -1,6 +1,8 @@
 //! `zklock reap`.
 
-use zookeeper_recipes_lock::{LockDirectory, LockInfo, LockKind, Session};
+use zookeeper_recipes_lock::Session;
+use zookeeper_recipes_lock::queue::{LockDirectory, LockInfo};
+use zookeeper_recipes_lock::recipe::LockKind;
 
 use crate::args::ReapArgs;
 use crate::connection::ConnectionArgs;

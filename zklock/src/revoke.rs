@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{ErrorReason, LockError, LockInfo, Revocation, Revoker, Session};
+use zookeeper_recipes_lock::queue::{LockInfo, Revocation, Revoker};
+use zookeeper_recipes_lock::{ErrorReason, LockError, Session};
 
 use crate::args::RevokeArgs;
 use crate::connection::ConnectionArgs;

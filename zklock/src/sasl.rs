@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-#[cfg(feature = "kerberos")]
-use zookeeper_recipes_lock::KerberosConfig;
 use zookeeper_recipes_lock::SessionBuilder;
+#[cfg(feature = "kerberos")]
+use zookeeper_recipes_lock::client::KerberosConfig;
 
 use crate::connection::{Secret, variable};
 use crate::failure::{CONFIG, Failure, USAGE};

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use zookeeper_recipes_lock::fake::SimulatedZooKeeper;
-use zookeeper_recipes_lock::{BlockingWriteLock, CohortLock, Session};
+use zookeeper_recipes_lock::locks::CohortLock;
+use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 use zookeeper_recipes_lock_metrics::{LockMetrics, update_gauges};
 
 const LONG: Duration = Duration::from_secs(3600);

@@ -7,8 +7,8 @@
 use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, WatchedEventType, ZkState};
 
-use zookeeper_recipes_lock::client::{ClientEvent, EventSink, Granted};
-use zookeeper_recipes_lock::{ZkError, ZkResult};
+use zookeeper_recipes_lock::client::port::{ClientEvent, EventSink, Granted};
+use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 pub(super) struct ConnectionState {
     /// Stated by the application.

@@ -1,7 +1,7 @@
 //! Conversions between the types of the crate `zookeeper` and those of the port.
 
 use zookeeper_recipes_lock::client::{CreateMode, Stat};
-use zookeeper_recipes_lock::{Acl, Permissions, ZkError};
+use zookeeper_recipes_lock::client::{Acl, Permissions, ZkError};
 
 pub(super) fn to_acl(acl: &[Acl]) -> Vec<zookeeper::Acl> {
     acl.iter()

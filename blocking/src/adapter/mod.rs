@@ -39,8 +39,9 @@ use self::connection_state::ConnectionState;
 pub use self::convert::error_of;
 use self::convert::{from_stat, to_acl, to_create_mode};
 use self::watches::HandleWatches;
-use zookeeper_recipes_lock::client::{Call, CreateMode, EventSink, Granted, Reply};
-use zookeeper_recipes_lock::{Acl, ZkError, ZkResult};
+use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::client::port::{Call, EventSink, Granted, Reply};
+use zookeeper_recipes_lock::client::{Acl, ZkError, ZkResult};
 
 use crate::BlockingClient;
 

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
     use zookeeper::{KeeperState, WatchedEventType};
-    use zookeeper_recipes_lock::client::Granted;
+    use zookeeper_recipes_lock::client::port::Granted;
 
     fn watches() -> HandleWatches {
         HandleWatches::new(&Arc::new(ConnectionState::new(Granted::new(Duration::from_secs(30)))))

@@ -7,11 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use zookeeper_recipes_lock::client::{
-    Call, ClientEvent, CreateMode, Done, Enqueued, EventSink, Reply, ZooKeeperClient,
+use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::client::port::{
+    Call, ClientEvent, Done, Enqueued, EventSink, Reply, ZooKeeperClient,
 };
+use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 use zookeeper_recipes_lock::fake::SimulatedClient;
-use zookeeper_recipes_lock::{ZkError, ZkResult};
 
 pub(super) trait BlockingClient: Send + Sync {
     /// Makes a call, which is never a [`Call::CreateAndList`].

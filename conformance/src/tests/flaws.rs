@@ -4,10 +4,11 @@ use parking_lot::Mutex;
 
 use super::blocking::{BlockingClient, port};
 use super::*;
-use zookeeper_recipes_lock::client::{
-    Ask, Call, ClientEvent, CreateMode, EventSink, Granted, Op, Reply, Transacted, Verbs, ZooKeeperClient,
+use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::client::port::{
+    Ask, Call, ClientEvent, EventSink, Granted, Op, Reply, Transacted, Verbs, ZooKeeperClient,
 };
-use zookeeper_recipes_lock::{ZkError, ZkResult};
+use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 /// A violation, by clients that otherwise are the fake server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use crossbeam_channel::{Sender, unbounded};
 use parking_lot::{Mutex, ReentrantMutex};
 
 use super::*;
-use zookeeper_recipes_lock::client::{
+use zookeeper_recipes_lock::client::port::{
     Call, ClientEvent, Done, Enqueued, EventSink, Reply, Verbs, ZooKeeperClient,
 };
-use zookeeper_recipes_lock::{ZkError, ZkResult};
+use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 /// A violation of the rules for calls that are submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

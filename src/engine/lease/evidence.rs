@@ -62,7 +62,7 @@ impl Lease {
 
     /// Takes up the answer to a ping that was sent at that moment. A ping is a request that any server may
     /// answer. It is one of the present connection, as the contract of
-    /// [`ClientEvent::PingAnswered`](crate::client::ClientEvent::PingAnswered) says.
+    /// [`ClientEvent::PingAnswered`](crate::client::port::ClientEvent::PingAnswered) says.
     pub(crate) fn ping_answered(&mut self, sent: Moment, now: Moment) {
         self.note_sign_of_life(now);
         if self.is_connected {

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use super::turns::{Entry, Grant, Turn};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
+use crate::locks::{CohortGuard, CohortLock, CohortOptions};
 use crate::tests::{ManualRuntime, open_on_manual_runtime};
-use crate::{CohortGuard, CohortLock, CohortOptions, LockError, LockOptions, Session};
+use crate::{LockError, LockOptions, Session};
 
 const DIR: &str = "/lock";
 const TIMEOUT: Duration = Duration::from_secs(30);

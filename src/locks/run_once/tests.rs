@@ -6,9 +6,9 @@ use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
+use crate::client::{Acl, Permissions};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::tests::{eventually, in_background, next};
-use crate::{Acl, Permissions};
 
 const DIR: &str = "/app/jobs";
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use super::*;
-use crate::client::ZooKeeperClient as _;
+use crate::client::port::ZooKeeperClient as _;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::tests::{
     ManualRuntime, eventually, in_background, next, open_on_manual_runtime, replacing_session,

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 
+use crate::LossReason;
 use crate::client::{Acl, Permissions};
 use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::locks::LockEvent;
 use crate::tests::{deadline, eventually, in_background, next, open_on_manual_runtime};
-use crate::{LockEvent, LossReason};
 
 const LONG: Duration = Duration::from_secs(30);
 

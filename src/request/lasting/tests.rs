@@ -12,16 +12,14 @@ use parking_lot::Mutex as PlainMutex;
 use super::*;
 use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::locks::locking;
+use crate::locks::{LockEvent, MultiLock, Released, Semaphore};
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::session::{Factory, Threads};
 use crate::tests::{deadline, eventually, in_background, next};
 use crate::time::{Job, Moment, Priority, Runtime};
-use crate::{
-    BlockingWriteLock, CancelToken, LockEvent, LockListener, MultiLock, ProtocolSupport, Released, Semaphore,
-    SessionState, Wait, WriteLock,
-};
+use crate::{BlockingWriteLock, CancelToken, LockListener, ProtocolSupport, SessionState, Wait, WriteLock};
 
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
@@ -514,7 +512,7 @@ fn a_call_that_only_tries_fails_between_two_sessions() {
     assert!(multi.try_lock().unwrap_err().is_session_lost());
     let semaphore = Semaphore::new(&scene.session, "/permits", 1).unwrap();
     assert!(semaphore.try_acquire().unwrap_err().is_session_lost());
-    let cohort = crate::CohortLock::new(&scene.session, DIR).unwrap();
+    let cohort = crate::locks::CohortLock::new(&scene.session, DIR).unwrap();
     assert!(cohort.try_lock().unwrap_err().is_session_lost());
     // A thread that waits is not in the way of one that tries later.
     scene.replace();

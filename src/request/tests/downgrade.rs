@@ -5,8 +5,8 @@ use super::*;
 use crate::client::{self, EventSink, Reply, ZooKeeperClient};
 use crate::error::{ErrorReason, ZkResult};
 use crate::fake::SequenceEnd;
+use crate::locks::{DowngradeError, ReadGuard, ReadWriteLock, WriteGuard};
 use crate::tests::{BlockingClient, port};
-use crate::{DowngradeError, ReadGuard, ReadWriteLock, WriteGuard};
 
 /// The calls of a downgrade, in order.
 const DOWNGRADE_STEPS: [SimOperation; 3] = [SimOperation::Create, SimOperation::Exists, SimOperation::Delete];

@@ -4,9 +4,10 @@
 //! comes, so it takes that.
 
 use super::*;
+use crate::Candidate;
 use crate::client::{self, CreateMode, Verbs};
+use crate::locks::{ReadWriteLock, RunOnce, Semaphore};
 use crate::tests::{HoldingClient, await_replacement, open_client_on_manual_runtime, replacing_session};
-use crate::{Candidate, ReadWriteLock, RunOnce, Semaphore};
 
 /// Creates what the last create of this client with a lost reply would have created.
 fn pass_on(zk: &SimulatedZooKeeper, client: &SimulatedClient) -> String {

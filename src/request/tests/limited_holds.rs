@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::error::ErrorReason;
+use crate::locks::{
+    CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock, RunOnce, RunOutcome,
+    Semaphore,
+};
+use crate::queue::Revoker;
 use crate::tests::ManualRuntime;
 use crate::time::Runtime;
-use crate::{
-    CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock, Revoker, RunOnce,
-    RunOutcome, Semaphore,
-};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const NANOSECOND: Duration = Duration::from_nanos(1);

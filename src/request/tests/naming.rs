@@ -1,11 +1,11 @@
 //! The names of requests, for each kind of lock.
 
 use super::*;
+use crate::Candidate;
 use crate::error::ErrorReason;
+use crate::locks::{CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock};
+use crate::recipe::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::{
-    Candidate, CohortLock, CohortOptions, MultiLock, NamedLocks, NamingScheme, ReadWriteLock, ReentrantLock,
-};
 
 /// Each scheme, with what its exclusive requests have before the number.
 const SCHEMES: [(NamingScheme, &str, &str); 4] = [

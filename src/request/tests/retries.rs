@@ -1,8 +1,8 @@
 //! Attempts, and the delays between them.
 
 use super::*;
-use crate::MultiLock;
 use crate::error::{ErrorKind, ErrorReason};
+use crate::locks::MultiLock;
 use crate::tests::{HoldingClient, open_client_on_manual_runtime, open_on_manual_runtime};
 use crate::time::Runtime;
 

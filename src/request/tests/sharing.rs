@@ -3,8 +3,9 @@
 use super::*;
 use crate::error::ErrorReason;
 use crate::fake::SequenceEnd;
+use crate::locks::ReadWriteLock;
+use crate::recipe::NamingScheme;
 use crate::tests::{await_replacement, replacing_session};
-use crate::{NamingScheme, ReadWriteLock};
 
 #[test]
 fn readers_share_and_a_writer_owns_alone() {

@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::{LockError, LockGuard, ReadGuard, ReadWriteLock, WriteGuard};
+use crate::locks::{ReadGuard, ReadWriteLock, WriteGuard};
+use crate::{LockError, LockGuard};
 
 /// A request in the queue.
 pub(super) struct Waiting<G> {

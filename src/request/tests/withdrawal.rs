@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::*;
 use crate::LockGuard;
-use crate::MultiLock;
+use crate::locks::MultiLock;
 use crate::tests::SteppedClient;
 
 #[test]

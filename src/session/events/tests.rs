@@ -4,8 +4,9 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::*;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
+use crate::locks::{CohortLock, ReadWriteLock};
 use crate::tests::{deadline, eventually, next, replacing_session};
-use crate::{BlockingWriteLock, CohortLock, ReadWriteLock, Session, SessionState, WriteLock};
+use crate::{BlockingWriteLock, Session, SessionState, WriteLock};
 
 const DIR: &str = "/locks/a";
 const LONG: Duration = Duration::from_secs(30);

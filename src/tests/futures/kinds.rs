@@ -4,8 +4,9 @@ use crate::error::ErrorReason;
 use crossbeam_channel::unbounded;
 
 use super::*;
+use crate::Candidate;
+use crate::locks::{ReadWriteLock, Semaphore};
 use crate::tests::{await_replacement, in_background, replacing_session};
-use crate::{Candidate, ReadWriteLock, Semaphore};
 
 #[test]
 fn readers_share_and_a_writer_waits() {

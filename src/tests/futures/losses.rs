@@ -1,7 +1,7 @@
 //! Futures of a loss.
 
 use super::*;
-use crate::MultiLock;
+use crate::locks::MultiLock;
 
 /// The time from an acquisition to the watch of the owner on its znode, and more.
 const UNTIL_WATCHED: Duration = Duration::from_secs(1);

@@ -11,10 +11,11 @@ use super::locks::options;
 use super::run::Verdict;
 use super::scheduler::{DIRS, Scheduler};
 use super::world::{World, short};
+use crate::LockOptions;
 use crate::locks::cohort::state::CohortShared;
+use crate::locks::{CohortGuard, CohortLock, CohortOptions};
 use crate::recipe::znode_name::generated_sequence;
 use crate::time::Moment;
-use crate::{CohortGuard, CohortLock, CohortOptions, LockOptions};
 
 /// What the checks know of a cohort lock.
 pub(super) struct CohortRecord {

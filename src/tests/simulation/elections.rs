@@ -12,7 +12,8 @@ use super::holds::Holding;
 use super::locks::options;
 use super::world::{World, short};
 
-use crate::{BlockingWriteLock, Candidate, ErrorReason, Leadership, Revoker, Wait};
+use crate::queue::Revoker;
+use crate::{BlockingWriteLock, Candidate, ErrorReason, Leadership, Wait};
 
 impl User {
     /// Stands for election for a while, or until it leads or the candidate ends.

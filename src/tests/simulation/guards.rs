@@ -13,11 +13,9 @@ use super::world::World;
 use super::{faults, wire};
 use crate::error::Result;
 use crate::locks::locking::Released;
+use crate::locks::{MultiGuard, MultiLock, ReadGuard, ReadWriteLock, ReentrantLock, WriteGuard};
 use crate::time::Moment;
-use crate::{
-    BlockingWriteLock, CancelToken, ErrorReason, LockError, LockGuard, LossReason, MultiGuard, MultiLock,
-    ReadGuard, ReadWriteLock, ReentrantLock, Session, Wait, WriteGuard,
-};
+use crate::{BlockingWriteLock, CancelToken, ErrorReason, LockError, LockGuard, LossReason, Session, Wait};
 
 /// A call with a deadline or a token.
 pub(super) struct Call {

@@ -4,7 +4,7 @@ use super::guards::User;
 use super::locks::options;
 use super::world::World;
 use crate::error::Result;
-use crate::{Repeat, RunOnce, RunOutcome};
+use crate::locks::{Repeat, RunOnce, RunOutcome};
 
 /// The directory of the jobs.
 const JOBS: &str = "/jobs";

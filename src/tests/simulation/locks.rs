@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::baton::{Wait, pause, role};
 use super::world::{State, World};
+use crate::client::{Acl, Permissions};
+use crate::recipe::NamingScheme;
 use crate::time::Moment;
-use crate::{
-    Acl, LockListener, LockOptions, LossReason, NamingScheme, Permissions, RetryPolicy, Session, WriteLock,
-};
+use crate::{LockListener, LockOptions, LossReason, RetryPolicy, Session, WriteLock};
 
 /// The names of all requests. Tests of the rules cover other schemes.
 pub(super) const SCHEME: NamingScheme = NamingScheme::Recipe;

@@ -9,7 +9,7 @@ use super::locks::options;
 use super::scheduler::{LEASES, SEMAPHORE};
 use super::turns::Place;
 use super::world::{World, short};
-use crate::{Permit, Semaphore};
+use crate::locks::{Permit, Semaphore};
 
 impl World {
     /// No more permits are owned than there are, and none with so many requests ahead of it. As for

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LockError, LockGuard, LossReason, Released, Session};
+use zookeeper_recipes_lock::locks::Released;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, LockGuard, LossReason, Session};
 
 use super::contender::{Contender, class_of};
 use super::holding::Held;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{CohortGuard, CohortLock, LockError, LossReason};
+use zookeeper_recipes_lock::locks::{CohortGuard, CohortLock};
+use zookeeper_recipes_lock::{LockError, LossReason};
 
 use super::contender::Contender;
 use super::holding::Held;

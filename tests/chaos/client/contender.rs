@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{LockError, RecoverableZooKeeper, Session};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::{LockError, Session};
 
 use super::futures::Tasks;
 use super::journal::Journal;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use zookeeper_recipes_lock::{
-    CohortLock, CohortOptions, KerberosConfig, LockOptions, Session, SessionBuilder, SessionState,
-};
+use zookeeper_recipes_lock::client::KerberosConfig;
+use zookeeper_recipes_lock::locks::{CohortLock, CohortOptions};
+use zookeeper_recipes_lock::{LockOptions, Session, SessionBuilder, SessionState};
 
 use super::contender::class_of;
 use super::journal::Journal;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{LockError, LossReason, Permit, Semaphore, Session};
+use zookeeper_recipes_lock::locks::{Permit, Semaphore};
+use zookeeper_recipes_lock::{LockError, LossReason, Session};
 
 use super::contender::Contender;
 use super::holding::Held;

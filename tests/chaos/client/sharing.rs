@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{
-    ErrorReason, LockError, LockGuard, LossReason, ReadGuard, ReadWriteLock, Session, WriteGuard,
-};
+use zookeeper_recipes_lock::locks::{ReadGuard, ReadWriteLock, WriteGuard};
+use zookeeper_recipes_lock::{ErrorReason, LockError, LockGuard, LossReason, Session};
 
 use super::contender::{Contender, class_of};
 use super::holding::{Held, Holding};

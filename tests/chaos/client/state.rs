@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{LockError, RecoverableZooKeeper, RetryPolicy, Session, Stat};
+use zookeeper_recipes_lock::client::Stat;
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::{LockError, RetryPolicy, Session};
 
 use super::contender::{Contender, class_of};
 use super::holding::{Held, Holding};

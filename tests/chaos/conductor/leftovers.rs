@@ -6,9 +6,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{
-    Acl, CreateMode, ErrorReason, RecoverableZooKeeper, RetryPolicy, Session, ZNodeName, ZkError,
-};
+use zookeeper_recipes_lock::client::{Acl, CreateMode, ZkError};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::{ErrorReason, RetryPolicy, Session, ZNodeName};
 
 use crate::plan::{LOCKS, SEMAPHORE, SERVERS, state_of};
 use crate::support::ensemble::Ensemble;

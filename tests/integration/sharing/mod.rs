@@ -11,9 +11,10 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use zookeeper_recipes_lock::locks::{ReadGuard, ReadWriteLock, WriteGuard};
+use zookeeper_recipes_lock::queue::LockDirectory;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, ErrorReason, LockDirectory, LockError, LockGuard, LossReason, ReadGuard,
-    ReadWriteLock, Session, Wait, WriteGuard,
+    BlockingWriteLock, CancelToken, ErrorReason, LockError, LockGuard, LossReason, Session, Wait,
 };
 
 use crate::fixtures::{Observer, next, session, unique_dir};

@@ -1,6 +1,9 @@
 //! Read-write locks and requests of other libraries, which are known by their names.
 
-use zookeeper_recipes_lock::{Acl, CreateMode, LockOptions, NamingScheme, ReadWriteLock, WriteLock};
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::locks::ReadWriteLock;
+use zookeeper_recipes_lock::recipe::NamingScheme;
+use zookeeper_recipes_lock::{LockOptions, WriteLock};
 
 use super::{Waiting, lock_on};
 use crate::fixtures::{Observer, session, unique_dir};

@@ -8,7 +8,7 @@ use std::{
 };
 
 #[cfg(feature = "kerberos")]
-use zookeeper_recipes_lock::{KerberosConfig, KerberosTicket};
+use zookeeper_recipes_lock::client::{KerberosConfig, KerberosTicket};
 
 use super::Findings;
 use crate::connection::ConnectionArgs;

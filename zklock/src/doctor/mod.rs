@@ -10,10 +10,12 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use zookeeper_recipes_lock::{
-    Acl, CreateMode, ErrorReason, LockDirectory, LockInfo, LockKind, Moment, RecoverableZooKeeper,
-    RetryPolicy, Session, ZkError,
-};
+use zookeeper_recipes_lock::client::port::Moment;
+use zookeeper_recipes_lock::client::{Acl, CreateMode, ZkError};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::queue::{LockDirectory, LockInfo};
+use zookeeper_recipes_lock::recipe::LockKind;
+use zookeeper_recipes_lock::{ErrorReason, RetryPolicy, Session};
 
 use self::probe::{Probe, Target};
 use crate::args::DoctorArgs;

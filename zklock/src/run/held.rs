@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never};
+use zookeeper_recipes_lock::locks::{Permit, ReadGuard, ReadWriteLock, Released, Semaphore};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, LockError, LockGuard, LockOptions, LossReason, Permit, ReadGuard, ReadWriteLock,
-    Released, Semaphore, Session, Wait,
+    BlockingWriteLock, LockError, LockGuard, LockOptions, LossReason, Session, Wait,
 };
 
 use crate::args::RunArgs;

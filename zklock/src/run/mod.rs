@@ -52,9 +52,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, bounded, never, select};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::queue::{LockDirectory, LockInfo};
 use zookeeper_recipes_lock::{
-    CancelToken, ErrorReason, LockDirectory, LockError, LockInfo, RecoverableZooKeeper, RetryPolicy, Session,
-    SessionBuilder, SessionState, Wait,
+    CancelToken, ErrorReason, LockError, RetryPolicy, Session, SessionBuilder, SessionState, Wait,
 };
 
 use self::held::{Contended, Guard, Held};

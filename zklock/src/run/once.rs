@@ -6,7 +6,8 @@ use std::thread;
 use std::time::SystemTime;
 
 use crossbeam_channel::{Receiver, unbounded};
-use zookeeper_recipes_lock::{LockGuard, LockOptions, Repeat, RunOnce, RunOutcome, Session};
+use zookeeper_recipes_lock::locks::{Repeat, RunOnce, RunOutcome};
+use zookeeper_recipes_lock::{LockGuard, LockOptions, Session};
 
 use super::held::Guard;
 use super::supervision::{End, Ended};

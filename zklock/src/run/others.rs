@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
-use zookeeper_recipes_lock::{LockDirectory, LockError, Session};
+use zookeeper_recipes_lock::queue::LockDirectory;
+use zookeeper_recipes_lock::{LockError, Session};
 
 use crate::queue::mixed_names;
 use crate::stderr::complain;

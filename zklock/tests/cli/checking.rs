@@ -3,7 +3,7 @@
 use std::fs;
 
 use tempfile::TempDir;
-use zookeeper_recipes_lock::CreateMode;
+use zookeeper_recipes_lock::client::CreateMode;
 
 use crate::program::{Ended, Fixture, command, run, zklock};
 use crate::support::certificates::{Authority, Files};

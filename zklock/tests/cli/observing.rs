@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
 
 use serde_json::Value;
-use zookeeper_recipes_lock::{
-    Acl, CreateMode, LockListener, LockOptions, ReadWriteLock, RecoverableZooKeeper, RetryPolicy, Semaphore,
-    Session, WriteLock,
-};
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::locks::{ReadWriteLock, Semaphore};
+use zookeeper_recipes_lock::{LockListener, LockOptions, RetryPolicy, Session, WriteLock};
 
 use crate::program::{Fixture, Piped, Program, command, run, zklock};
 use crate::support::relay::Relay;

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, test_kill_process};
 use tempfile::TempDir;
-use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, LockDirectory, LockGuard, RecoverableZooKeeper, RetryPolicy, Session,
-};
+use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::queue::LockDirectory;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockGuard, RetryPolicy, Session};
 
 use crate::support::process::Process;
 use crate::support::server::{self, Server};

@@ -2,7 +2,9 @@
 
 use std::thread;
 
-use zookeeper_recipes_lock::{CreateMode, LossReason, ReadWriteLock};
+use zookeeper_recipes_lock::LossReason;
+use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::locks::ReadWriteLock;
 
 use crate::program::Fixture;
 use crate::support::wait::deadline;

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode, LockKind, RecoverableZooKeeper, RetryPolicy};
+use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::recipe::LockKind;
+use zookeeper_recipes_lock::{BlockingWriteLock, RetryPolicy};
 
 use crate::program::{Ended, Fixture, Program, command, file, is_alive, run, zklock};
 use crate::support::relay::Relay;

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::client::Names;
+use crate::client::port::Names;
 use crate::client::{Call, CreateMode, Enqueued, Reply, Stat};
 use crate::engine::CallId;
 use crate::error::{ZkError, ZkResult};

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::{DIR, Fixture, KEEP, TIMEOUT, keeping};
 use crate::client::{Acl, Permissions};
 use crate::fake::{SimOperation, SimulatedZooKeeper};
+use crate::locks::CohortLock;
 use crate::tests::{deadline, eventually, in_background, next, replacing_session};
-use crate::{CohortLock, ErrorReason, LockError, LossReason, Session, SessionState};
+use crate::{ErrorReason, LockError, LossReason, Session, SessionState};
 
 #[test]
 fn lock_is_not_handed_over_after_the_end_of_its_lease() {

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::{DIR, Entry, Fixture, KEEP, TIMEOUT, keeping};
 use crate::fake::{SimOperation, SimulatedZooKeeper};
+use crate::locks::CohortLock;
 use crate::locks::locking::Released;
 use crate::tests::{deadline, eventually, in_background, next};
-use crate::{CancelToken, CohortLock, ErrorReason, Session, Wait};
+use crate::{CancelToken, ErrorReason, Session, Wait};
 
 #[test]
 fn threads_get_the_lock_in_the_order_in_which_they_came() {

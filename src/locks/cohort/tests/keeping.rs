@@ -7,7 +7,9 @@ use crate::client::{Acl, Permissions};
 use crate::error::ZkError;
 use crate::fake::{Effect, SimOperation};
 use crate::locks::locking::Released;
-use crate::{CohortLock, CohortOptions, LossReason, Revocation, Revoker, Session};
+use crate::locks::{CohortLock, CohortOptions};
+use crate::queue::{Revocation, Revoker};
+use crate::{LossReason, Session};
 
 #[test]
 fn kept_lock_is_acquired_without_a_call() {
@@ -207,7 +209,7 @@ fn kept_lock_whose_lease_has_ended_is_not_acquired() {
     fixture.runtime.suspend(super::TIMEOUT);
     let waiting = fixture.wait();
     let guard = waiting.guard();
-    assert!(guard.as_ref().is_none_or(crate::CohortGuard::is_owner));
+    assert!(guard.as_ref().is_none_or(crate::locks::CohortGuard::is_owner));
     assert_ne!(fixture.requests(), before);
 }
 
@@ -273,7 +275,7 @@ fn two_locks_of_one_session_have_a_place_each() {
 #[test]
 fn named_cohort_lock_is_shared_while_it_is_in_use() {
     let fixture = Fixture::new(keeping());
-    let locks = crate::NamedLocks::new(&fixture.session, "/named").unwrap();
+    let locks = crate::locks::NamedLocks::new(&fixture.session, "/named").unwrap();
     let options = CohortOptions::new().keep_for(Duration::MAX);
     let first = locks.cohort("a", options).unwrap();
     drop(first.lock().unwrap());

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::{DIR, Fixture, KEEP, TIMEOUT, keeping};
 use crate::fake::{SimOperation, SimulatedZooKeeper};
 use crate::locks::locking::Released;
+use crate::locks::{CohortLock, CohortOptions};
 use crate::tests::{SteppedClient, open_client_on_manual_runtime};
-use crate::{CohortLock, CohortOptions, ErrorReason, LockOptions, LossReason};
+use crate::{ErrorReason, LockOptions, LossReason};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const NANOSECOND: Duration = Duration::from_nanos(1);

@@ -1,13 +1,17 @@
-//! [`LockDirectory`]: inspects and cleans up the queue of a lock.
+//! The queue of a lock, seen from outside: who holds it, who waits, and how to take it away.
 //!
-//! Origin: `visitLocks`, `MetadataHandler`, `reapExpiredLocks` and `reapAllLocks` of HBase's
-//! `InterProcessLock`; `contenders()` of kazoo.
+//! The primary type in this module is [`LockDirectory`], which lists the requests of a lock, whichever library made them.
+//! [`LeaderWatch`] and [`QueueWatch`] report changes, and a [`Revoker`] asks a holder to release.
+
+// Origin: `visitLocks`, `MetadataHandler`, `reapExpiredLocks` and `reapAllLocks` of HBase's `InterProcessLock`;
+// `contenders()` of kazoo.
 
 mod leader_watch;
 mod lock_info;
 mod queue_watch;
 mod reading;
 mod reaping;
+mod revoker;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +22,8 @@ use std::time::Duration;
 pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
-use crate::client::Call;
+pub use self::revoker::{Revocation, Revoker};
+use crate::client::port::Call;
 use crate::error::{LockError, Operation, Result, ZkError};
 use crate::logging;
 use crate::recipe::kind::LockKind;
@@ -44,7 +49,8 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{LockDirectory, Session};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::queue::LockDirectory;
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// for request in LockDirectory::new(&session, "/locks/report")?.contenders()? {
@@ -163,7 +169,7 @@ impl LockDirectory {
 
     /// Returns a warning if the queue has requests of libraries that do not count each other's names:
     /// both may hold the lock at once. It names two of them, and the [naming
-    /// scheme](crate::NamingScheme) to use. `None` if all requests there count each other, as far as
+    /// scheme](crate::recipe::NamingScheme) to use. `None` if all requests there count each other, as far as
     /// their libraries are known.
     ///
     /// # Errors
@@ -226,7 +232,8 @@ impl LockDirectory {
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # use zookeeper_recipes_lock::{LockDirectory, Session};
+    /// # use zookeeper_recipes_lock::Session;
+    /// # use zookeeper_recipes_lock::queue::LockDirectory;
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// let directory = LockDirectory::new(&session, "/locks/report")?;
     /// let a_day = Duration::from_secs(24 * 60 * 60);

@@ -10,7 +10,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Call;
+use crate::client::port::Call;
 use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
 use crate::lock_options::LockOptions;
 use crate::logging;
@@ -25,7 +25,7 @@ use crate::tracking::DeletionWatch;
 ///
 /// A lock is named by the znode of the request that holds it. Its holder knows it as
 /// [`id`](crate::LockGuard::id); other processes find it by
-/// [`LockDirectory::current_owner`](crate::LockDirectory::current_owner). A waiting request may be
+/// [`LockDirectory::current_owner`](crate::queue::LockDirectory::current_owner). A waiting request may be
 /// asked, too; it receives the message when it has acquired. The message arrives at
 /// [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
 /// [`LockGuard::revocation`](crate::LockGuard::revocation). A holder in another language finds
@@ -38,7 +38,8 @@ use crate::tracking::DeletionWatch;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{LockDirectory, Revocation, Revoker, Session};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::queue::{LockDirectory, Revocation, Revoker};
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// if let Some(holder) = LockDirectory::new(&session, "/locks/report")?.current_owner()? {

@@ -99,7 +99,7 @@ impl LockInfo {
     }
 
     /// Returns whether a client has asked the holder to release the lock, as
-    /// [`Revoker`](crate::Revoker) does: the data are that message then, and no longer the holder's.
+    /// [`Revoker`](crate::queue::Revoker) does: the data are that message then, and no longer the holder's.
     #[must_use]
     pub fn is_revocation_requested(&self) -> bool {
         self.data.as_deref().zip(self.version).is_some_and(|(data, version)| is_requested(data, version))
@@ -109,7 +109,7 @@ impl LockInfo {
     /// the first other request. Of the permits of a semaphore, it is the first one: how many are held
     /// is not known from the queue.
     ///
-    /// `queue` is the result of [`contenders`](crate::LockDirectory::contenders).
+    /// `queue` is the result of [`contenders`](crate::queue::LockDirectory::contenders).
     #[must_use]
     pub fn owners(queue: &[LockInfo]) -> &[LockInfo] {
         &queue[..count_owners(queue.iter().map(|request| request.kind))]

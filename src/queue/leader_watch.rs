@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 
 use super::lock_info::LockInfo;
-use crate::client::Call;
-use crate::client::Names;
+use crate::client::port::Call;
+use crate::client::port::Names;
 use crate::error::{Result, ZkError};
 use crate::recipe::is_directory;
 use crate::recipe::order::first;
@@ -28,7 +28,8 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{LockDirectory, LockInfo, Session};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::queue::{LockDirectory, LockInfo};
 ///
 /// # fn send_requests_to(address: Option<&str>) {}
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;

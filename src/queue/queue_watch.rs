@@ -15,14 +15,15 @@ use crate::wait::Wait;
 ///
 /// It costs no thread, but one listing of the directory for each request that joins or leaves: it
 /// is meant for operators. A process that needs only the leader should use
-/// [`LeaderWatch`](crate::LeaderWatch). Results may be stale, as with `LeaderWatch`. It survives
+/// [`LeaderWatch`](crate::queue::LeaderWatch). Results may be stale, as with `LeaderWatch`. It survives
 /// the [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
 ///
 /// `Send` and `Sync`; dropping it ends the watching.
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{LockDirectory, Session};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::queue::LockDirectory;
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let directory = LockDirectory::new(&session, "/locks/report")?;
@@ -50,7 +51,7 @@ impl QueueWatch {
     /// and does not block.
     ///
     /// # Errors
-    /// As [`LeaderWatch::leader`](crate::LeaderWatch::leader).
+    /// As [`LeaderWatch::leader`](crate::queue::LeaderWatch::leader).
     pub fn names(&self) -> Result<Vec<String>> {
         self.tracking.current()
     }

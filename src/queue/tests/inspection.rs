@@ -4,10 +4,11 @@ use crossbeam_channel::{bounded, unbounded};
 
 use super::*;
 use crate::Wait;
-use crate::directory::reading::AT_ONCE;
 use crate::error::ZkError;
 use crate::fake::Effect;
-use crate::{BlockingWriteLock, LockKind, LockOptions, WriteLock};
+use crate::queue::reading::AT_ONCE;
+use crate::recipe::LockKind;
+use crate::{BlockingWriteLock, LockOptions, WriteLock};
 
 // ---- contenders
 

@@ -12,12 +12,14 @@ use super::{Revocation, Revoker};
 use crate::client::{Acl, CreateMode, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::locks::{MultiLock, ReadWriteLock};
+use crate::recipe::NamingScheme;
 use crate::session::Threads;
 use crate::tests::{await_replacement, eventually, in_background, next, replacing_session_on};
 use crate::time::{Job, Latch, Moment, Priority, Runtime};
 use crate::{
-    BlockingWriteLock, ErrorReason, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock,
-    NamingScheme, ReadWriteLock, RetryPolicy, Session, WriteLock,
+    BlockingWriteLock, ErrorReason, LockError, LockGuard, LockListener, LockOptions, LossReason, RetryPolicy,
+    Session, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -503,7 +505,7 @@ fn holder_gets_the_message_of_its_library_and_takes_up_both() {
 #[test]
 fn holder_of_a_permit_is_asked_for_it() {
     let fixture = Fixture::new();
-    let permit = crate::Semaphore::new(&fixture.session, DIR, 1).unwrap().acquire().unwrap();
+    let permit = crate::locks::Semaphore::new(&fixture.session, DIR, 1).unwrap().acquire().unwrap();
     assert!(!permit.is_revocation_requested());
     Revoker::new(&fixture.session).request_revocation(permit.id()).unwrap();
     next(permit.revocation());

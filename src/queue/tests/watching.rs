@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::Wait;
-use crate::client::Verbs;
-use crate::directory::LeaderWatch;
+use crate::client::port::Verbs;
+use crate::queue::LeaderWatch;
 
 // ---- the leader
 
