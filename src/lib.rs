@@ -210,6 +210,12 @@ pub mod guide {
     #[doc = include_str!("../docs/guarantees.md")]
     pub mod guarantees {}
 
+    #[doc = include_str!("../docs/faults.md")]
+    pub mod faults {}
+
+    #[doc = include_str!("../docs/how-we-know.md")]
+    pub mod how_we_know {}
+
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
 

@@ -136,7 +136,7 @@ impl SessionBuilder {
     /// time at any moment, except for the first seconds. The round trips of these writes and the way to
     /// another server count as part of the outage. A shorter time means fewer writes. Set it where thousands
     /// of sessions hold locks: with a session timeout of 30 s, an owner makes 12 writes a minute by default,
-    /// and 6 to survive 7.5 s. `docs/guarantees.md` has a table.
+    /// and 6 to survive 7.5 s. `docs/performance.md` has a table.
     ///
     /// - The session uses at least an eighth of the session timeout, and at most three quarters of what the
     ///   clock margin (1/32 of it) and the report delay (a tick and a tenth) leave of it.
