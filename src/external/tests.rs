@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::client::{Call, Done, EventSink, Reply, ZooKeeperClient};
 use crate::error::{LockError, LossReason, ZkResult};
-use crate::events::EventHook;
+use crate::events::{EventHook, SessionEvent};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::{OnNewSession, Threads};
 use crate::tests::{BlockingClient, eventually, in_background, next, port, replacing_session};
@@ -50,7 +50,9 @@ impl LockListener for Probe {
     fn lock_released(&self) {}
 }
 
-impl EventHook for Probe {}
+impl EventHook for Probe {
+    fn on_event(&self, _event: &SessionEvent) {}
+}
 
 impl fmt::Debug for Probe {
     fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {

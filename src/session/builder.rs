@@ -274,7 +274,7 @@ impl SessionBuilder {
         let session = self.open()?;
         if let Some(Hook(hook)) = hook {
             // The session is new, so there is no other.
-            let _ = session.set_event_hook(hook);
+            let _ = session.handle.set_events(hook);
         }
         Ok(session)
     }

@@ -1,7 +1,6 @@
-//! [`EventHook`]: what happens on a session and with its locks, for metrics and audit logs.
+//! What happens on a session and with its locks, for metrics and audit logs.
 //!
-//! Origin: the event handler of the connection pool `r2d2`, a trait whose methods do nothing unless
-//! they are overridden.
+//! The primary type in this module is [`SessionEvent`], which an [`EventHook`] receives.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -25,127 +24,75 @@ const MAX_WAITING: usize = 10_000;
 #[cfg(test)]
 mod tests;
 
-/// Receives what happens on a session and with its locks, for metrics and audit logs.
+/// Receives the events of a session and its locks, for metrics and audit logs.
 ///
-/// Every method does nothing unless it is overridden, but for
-/// [`session_replaced`](EventHook::session_replaced). Set the hook by
-/// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook), or for another client by
+/// A closure that takes a [`SessionEvent`] is a hook. Install it with
+/// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook), or, on a session of another client, with
 /// [`Session::set_event_hook`](crate::Session::set_event_hook).
 ///
-/// The events arrive in order, one at a time, on a thread of the session, soon after they have
-/// happened. No lock of this crate is held meanwhile, so a hook may call the crate. A hook
-/// that blocks delays only later events; if more than 10,000 wait for it, the next ones are dropped
-/// and [counted](EventHook::missed). A panic is logged, and costs only its event. The hook is dropped on such
-/// a thread, too, soon after its session.
+/// The events arrive in order, one at a time, on a thread of the session, soon after they happened. The
+/// crate holds no lock meanwhile, so a hook may call it. A hook that blocks delays only later events; while more than
+/// 10,000 wait for it, further ones are dropped and [counted](SessionEvent::Missed). A panic is logged, and costs only its
+/// event. The hook is dropped on such a thread, too, soon after its session.
 ///
-/// The package `zookeeper-recipes-lock-metrics` has a hook that exports metrics, for Prometheus for example.
+/// The package `zookeeper-recipes-lock-metrics` has a hook that exports metrics, for example to Prometheus.
 ///
-/// ```
+/// ```no_run
+/// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use zookeeper_recipes_lock::events::{EventHook, LockLost};
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::events::SessionEvent;
 ///
-/// #[derive(Default)]
-/// struct Losses(AtomicU64);
-///
-/// impl EventHook for Losses {
-///     fn lost(&self, event: &LockLost) {
-///         self.0.fetch_add(1, Ordering::Relaxed);
-///         eprintln!("lost {} after {:?}: {}", event.lock.dir, event.held, event.reason);
-///     }
-/// }
+/// let losses = Arc::new(AtomicU64::new(0));
+/// let counted = Arc::clone(&losses);
+/// let session = Session::builder("zk1:2181,zk2:2181,zk3:2181")
+///     .event_hook(move |event: &SessionEvent| {
+///         if let SessionEvent::Lost(loss) = event {
+///             counted.fetch_add(1, Ordering::Relaxed);
+///             eprintln!("lost {} after {:?}: {}", loss.lock.dir, loss.held, loss.reason);
+///         }
+///     })
+///     .connect()?;
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 pub trait EventHook: Send + Sync {
-    /// A server serves the session: at first, and after each change of the connection.
-    fn connected(&self, event: &SessionConnected) {
-        let _ = event;
-    }
+    /// Receives an event.
+    fn on_event(&self, event: &SessionEvent);
+}
 
-    /// Contact is lost; the session may live.
-    fn suspended(&self) {}
-
-    /// The session has ended, with all its locks; not after
-    /// [`Session::close`](crate::Session::close).
-    fn session_lost(&self, reason: LossReason) {
-        let _ = reason;
-    }
-
-    /// Another session takes the place of the lost one. Calls [`connected`](EventHook::connected)
-    /// unless overridden.
-    fn session_replaced(&self, event: &SessionConnected) {
-        self.connected(event);
-    }
-
-    /// A request is behind others in the queue. Not called for one that acquires at once.
-    fn joined(&self, event: &LockJoined) {
-        let _ = event;
-    }
-
-    /// A request has acquired its lock.
-    fn acquired(&self, event: &LockAcquired) {
-        let _ = event;
-    }
-
-    /// A thread has handed a [`CohortLock`](crate::locks::CohortLock) over to another one of its process,
-    /// or has taken one that was kept.
-    fn handed_over(&self, event: &LockHandedOver) {
-        let _ = event;
-    }
-
-    /// A lock is released.
-    fn released(&self, event: &LockReleased) {
-        let _ = event;
-    }
-
-    /// A lock was taken away while it was held.
-    fn lost(&self, event: &LockLost) {
-        let _ = event;
-    }
-
-    /// A request has ended without acquiring its lock.
-    fn gave_up(&self, event: &LockGivenUp) {
-        let _ = event;
-    }
-
-    /// Receives the number of events that were dropped because the queue of this hook was full.
-    fn missed(&self, events: u64) {
-        let _ = events;
+impl<F: Fn(&SessionEvent) + Send + Sync> EventHook for F {
+    fn on_event(&self, event: &SessionEvent) {
+        self(event);
     }
 }
 
-impl<H: EventHook + ?Sized> EventHook for Arc<H> {
-    fn connected(&self, event: &SessionConnected) {
-        (**self).connected(event);
-    }
-    fn suspended(&self) {
-        (**self).suspended();
-    }
-    fn session_lost(&self, reason: LossReason) {
-        (**self).session_lost(reason);
-    }
-    fn session_replaced(&self, event: &SessionConnected) {
-        (**self).session_replaced(event);
-    }
-    fn joined(&self, event: &LockJoined) {
-        (**self).joined(event);
-    }
-    fn acquired(&self, event: &LockAcquired) {
-        (**self).acquired(event);
-    }
-    fn handed_over(&self, event: &LockHandedOver) {
-        (**self).handed_over(event);
-    }
-    fn released(&self, event: &LockReleased) {
-        (**self).released(event);
-    }
-    fn lost(&self, event: &LockLost) {
-        (**self).lost(event);
-    }
-    fn gave_up(&self, event: &LockGivenUp) {
-        (**self).gave_up(event);
-    }
-    fn missed(&self, events: u64) {
-        (**self).missed(events);
-    }
+/// What happened on a session or with one of its locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionEvent {
+    /// A server serves the session: at first, and after each change of the connection.
+    Connected(SessionConnected),
+    /// Contact was lost. The session may live on.
+    Suspended,
+    /// The session ended, with all its locks. Not reported after [`Session::close`](crate::Session::close).
+    SessionLost(LossReason),
+    /// Another session took the place of the lost one, and a server serves it.
+    SessionReplaced(SessionConnected),
+    /// A request waits behind others in the queue. Not reported for one that acquires at once.
+    Joined(LockJoined),
+    /// A request acquired its lock.
+    Acquired(LockAcquired),
+    /// A thread handed a [`CohortLock`](crate::locks::CohortLock) over to another one of its process, or took one that
+    /// was kept.
+    HandedOver(LockHandedOver),
+    /// A lock was released.
+    Released(LockReleased),
+    /// A lock was taken away while it was held.
+    Lost(LockLost),
+    /// A request ended without acquiring its lock.
+    GaveUp(LockGivenUp),
+    /// This many events were dropped, because the queue of the hook was full.
+    Missed(u64),
 }
 
 /// A contact with a server.
@@ -209,7 +156,7 @@ impl RequestStatus {
     }
 }
 
-/// See [`EventHook::joined`].
+/// See [`SessionEvent::Joined`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockJoined {
@@ -222,7 +169,7 @@ pub struct LockJoined {
     pub ahead: Option<usize>,
 }
 
-/// See [`EventHook::acquired`].
+/// See [`SessionEvent::Acquired`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockAcquired {
@@ -232,7 +179,7 @@ pub struct LockAcquired {
     pub waited: Duration,
 }
 
-/// See [`EventHook::handed_over`].
+/// See [`SessionEvent::HandedOver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockHandedOver {
@@ -240,7 +187,7 @@ pub struct LockHandedOver {
     pub lock: LockOfEvent,
 }
 
-/// See [`EventHook::released`].
+/// See [`SessionEvent::Released`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockReleased {
@@ -250,7 +197,7 @@ pub struct LockReleased {
     pub held: Duration,
 }
 
-/// See [`EventHook::lost`].
+/// See [`SessionEvent::Lost`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockLost {
@@ -262,7 +209,7 @@ pub struct LockLost {
     pub held: Duration,
 }
 
-/// See [`EventHook::gave_up`].
+/// See [`SessionEvent::GaveUp`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockGivenUp {
@@ -307,22 +254,24 @@ impl Events {
     fn deliver(&self) {
         self.mailbox.deliver(|(core, happened)| {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.guarded(|hook| pass_on(hook, &core, &happened));
+            if let Some(event) = public(&core, &happened) {
+                self.pass_on(&event);
+            }
             let missed = self.missed.swap(0, Ordering::Relaxed);
             if missed > 0 {
-                self.guarded(|hook| hook.missed(missed));
+                self.pass_on(&SessionEvent::Missed(missed));
             }
         });
     }
 
-    fn guarded(&self, call: impl FnOnce(&dyn EventHook)) {
-        if let Err(message) = self.hook.call(|hook| call(&**hook)) {
+    fn pass_on(&self, event: &SessionEvent) {
+        if let Err(message) = self.hook.call(|hook| hook.on_event(event)) {
             logging::error!("an event hook panicked: {message}");
         }
     }
 }
 
-/// Returns whether the hook has a method for this.
+/// Returns whether hooks receive this event.
 fn is_for_hook(event: &Event) -> bool {
     match event {
         // The application has closed the session itself.
@@ -339,37 +288,37 @@ fn is_for_hook(event: &Event) -> bool {
     }
 }
 
-fn pass_on(hook: &dyn EventHook, core: &Weak<Core>, happened: &Happened) {
+/// The event as hooks receive it. `None` if the session has been dropped meanwhile.
+fn public(core: &Weak<Core>, happened: &Happened) -> Option<SessionEvent> {
     match (&happened.event, &happened.seat) {
-        (Event::Connected, _) => contact_of(core).iter().for_each(|event| hook.connected(event)),
-        (Event::SessionReplaced, _) => contact_of(core).iter().for_each(|event| hook.session_replaced(event)),
-        (Event::Suspended, _) => hook.suspended(),
-        (Event::SessionEnded(reason), _) => hook.session_lost(*reason),
-        (Event::Request(_, event), Some(seat)) => pass_on_of_request(hook, seat, event),
-        _ => {}
+        (Event::Connected, _) => contact_of(core).map(SessionEvent::Connected),
+        (Event::SessionReplaced, _) => contact_of(core).map(SessionEvent::SessionReplaced),
+        (Event::Suspended, _) => Some(SessionEvent::Suspended),
+        (Event::SessionEnded(reason), _) => Some(SessionEvent::SessionLost(*reason)),
+        (Event::Request(_, event), Some(seat)) => public_of_request(seat, event),
+        _ => None,
     }
 }
 
-fn pass_on_of_request(hook: &dyn EventHook, seat: &Seat, event: &RequestEvent) {
+fn public_of_request(seat: &Seat, event: &RequestEvent) -> Option<SessionEvent> {
     let lock = LockOfEvent::of(seat);
-    match event {
+    Some(match event {
         RequestEvent::Placed { ahead, number_ahead } => {
-            hook.joined(&LockJoined { lock, waits_for: ahead.to_string(), ahead: *number_ahead });
+            SessionEvent::Joined(LockJoined { lock, waits_for: ahead.to_string(), ahead: *number_ahead })
         }
-        RequestEvent::Acquired { waited } => hook.acquired(&LockAcquired { lock, waited: *waited }),
-        RequestEvent::HandedOver => hook.handed_over(&LockHandedOver { lock }),
+        RequestEvent::Acquired { waited } => SessionEvent::Acquired(LockAcquired { lock, waited: *waited }),
+        RequestEvent::HandedOver => SessionEvent::HandedOver(LockHandedOver { lock }),
         RequestEvent::Ended { place: Place::Owner, how, time } => match how.reason() {
-            Some(reason) => hook.lost(&LockLost { lock, reason, held: *time }),
-            None => hook.released(&LockReleased { lock, held: *time }),
+            Some(reason) => SessionEvent::Lost(LockLost { lock, reason, held: *time }),
+            None => SessionEvent::Released(LockReleased { lock, held: *time }),
         },
         RequestEvent::Ended { how, time, .. } => {
-            hook.gave_up(&LockGivenUp { lock, reason: how.reason(), waited: *time });
+            SessionEvent::GaveUp(LockGivenUp { lock, reason: how.reason(), waited: *time })
         }
-        _ => {}
-    }
+        _ => return None,
+    })
 }
 
-/// `None` if the session has been dropped meanwhile.
 fn contact_of(core: &Weak<Core>) -> Option<SessionConnected> {
     let core = core.upgrade()?;
     let (session_id, server) = (core.client().session_id(), core.client().server());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, unbounded};
 use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
-use zookeeper_recipes_lock::events::{EventHook, SessionConnected};
+use zookeeper_recipes_lock::events::SessionEvent;
 use zookeeper_recipes_lock::{
     BlockingWriteLock, ErrorReason, LockOptions, ProtocolSupport, Session, SessionState, WriteLock,
 };
@@ -290,21 +290,19 @@ fn session_with_refused_credentials_is_closed_at_the_server() {
     assert!(begun.elapsed() < LONG, "before it expires");
 }
 
-struct Contacts(Sender<Option<i64>>);
-
-impl EventHook for Contacts {
-    fn connected(&self, event: &SessionConnected) {
-        let _ = self.0.send(event.session_id);
-    }
-}
-
 #[test]
 fn hook_of_the_builder_gets_the_first_contact() {
     let server = Server::start();
     let (sender, contacts) = unbounded();
     for replaces in [false, true] {
         let builder = Session::builder(server.connect_string()).replace_lost_sessions(replaces);
-        let session = builder.event_hook(Contacts(sender.clone())).connect().unwrap();
+        let sender = sender.clone();
+        let hook = move |event: &SessionEvent| {
+            if let SessionEvent::Connected(contact) = event {
+                let _ = sender.send(contact.session_id);
+            }
+        };
+        let session = builder.event_hook(hook).connect().unwrap();
         assert_eq!(contacts.recv_timeout(LONG).unwrap(), session.id());
     }
 }

@@ -49,10 +49,7 @@
 use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use zookeeper_recipes_lock::events::{
-    EventHook, LockAcquired, LockGivenUp, LockHandedOver, LockLost, LockOfEvent, LockReleased,
-    SessionConnected,
-};
+use zookeeper_recipes_lock::events::{EventHook, LockOfEvent, SessionEvent};
 use zookeeper_recipes_lock::{LossReason, Session, SessionState};
 
 const WAIT: &str = "zookeeper_lock_wait_seconds";
@@ -103,39 +100,33 @@ impl Default for LockMetrics {
 }
 
 impl EventHook for LockMetrics {
-    fn connected(&self, event: &SessionConnected) {
-        let server = event.server.clone().unwrap_or_default();
-        counter!(CONNECTIONS, "server" => server).increment(1);
-    }
-
-    fn session_lost(&self, reason: LossReason) {
-        counter!(SESSIONS_LOST, "reason" => name(reason)).increment(1);
-    }
-
-    fn acquired(&self, event: &LockAcquired) {
-        histogram!(WAIT, self.labels(&event.lock)).record(event.waited);
-    }
-
-    fn handed_over(&self, event: &LockHandedOver) {
-        counter!(HAND_OVERS, self.labels(&event.lock)).increment(1);
-    }
-
-    fn released(&self, event: &LockReleased) {
-        histogram!(HOLD, self.labels(&event.lock)).record(event.held);
-    }
-
-    fn lost(&self, event: &LockLost) {
-        let mut labels = self.labels(&event.lock);
-        labels.push(Label::new("reason", name(event.reason)));
-        counter!(LOST, labels).increment(1);
-    }
-
-    fn gave_up(&self, event: &LockGivenUp) {
-        counter!(GIVEN_UP, self.labels(&event.lock)).increment(1);
-    }
-
-    fn missed(&self, events: u64) {
-        counter!(MISSED).increment(events);
+    fn on_event(&self, event: &SessionEvent) {
+        match event {
+            SessionEvent::Connected(contact) | SessionEvent::SessionReplaced(contact) => {
+                let server = contact.server.clone().unwrap_or_default();
+                counter!(CONNECTIONS, "server" => server).increment(1);
+            }
+            SessionEvent::SessionLost(reason) => {
+                counter!(SESSIONS_LOST, "reason" => name(*reason)).increment(1);
+            }
+            SessionEvent::Acquired(event) => {
+                histogram!(WAIT, self.labels(&event.lock)).record(event.waited);
+            }
+            SessionEvent::HandedOver(event) => {
+                counter!(HAND_OVERS, self.labels(&event.lock)).increment(1);
+            }
+            SessionEvent::Released(event) => {
+                histogram!(HOLD, self.labels(&event.lock)).record(event.held);
+            }
+            SessionEvent::Lost(event) => {
+                let mut labels = self.labels(&event.lock);
+                labels.push(Label::new("reason", name(event.reason)));
+                counter!(LOST, labels).increment(1);
+            }
+            SessionEvent::GaveUp(event) => counter!(GIVEN_UP, self.labels(&event.lock)).increment(1),
+            SessionEvent::Missed(events) => counter!(MISSED).increment(*events),
+            _ => {}
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::ErrorReason;
+use crate::events::SessionEvent;
 use crate::locks::{
     CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock, RunOnce, RunOutcome,
     Semaphore,
@@ -339,20 +340,18 @@ fn hold_of_any_length_needs_no_limit() {
     assert!(guard.is_owner() && guard.lease_remaining() < LONG);
 }
 
-/// Lets the time of a lock pass at its acquisition, before the call that has acquired it goes on.
-struct TakesLong(Arc<ManualRuntime>);
-
-impl crate::events::EventHook for TakesLong {
-    fn acquired(&self, _event: &crate::events::LockAcquired) {
-        self.0.advance(LIMIT);
-    }
-}
-
 #[test]
 fn limit_that_passes_within_the_call_is_reported_by_the_guard() {
     let limited = Limited::new();
     let session = &limited.fixture.session;
-    assert!(session.set_event_hook(TakesLong(Arc::clone(&limited.runtime))));
+    let runtime = Arc::clone(&limited.runtime);
+    // The time of the lock passes at its acquisition, before the call that acquired it goes on.
+    let hook = move |event: &SessionEvent| {
+        if matches!(event, SessionEvent::Acquired(_)) {
+            runtime.advance(LIMIT);
+        }
+    };
+    assert!(session.set_event_hook(hook));
     let lock = limited.lock();
     for guard in [lock.lock(), lock.try_lock().map(Option::unwrap)] {
         let guard = guard.unwrap();

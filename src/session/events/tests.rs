@@ -24,75 +24,24 @@ enum Seen {
     Released(LockKind),
     Lost(LossReason),
     GaveUp(Option<LossReason>),
+    Missed(u64),
 }
 
-/// Overrides one method only.
-struct Contacts(Sender<Option<i64>>);
-
-impl EventHook for Contacts {
-    fn connected(&self, event: &SessionConnected) {
-        let _ = self.0.send(event.session_id);
-    }
-}
-
-#[test]
-fn replaced_session_is_connected_for_a_hook_that_makes_no_difference() {
-    let zk = SimulatedZooKeeper::new();
-    let (session, clients) = replacing_session(&zk, LONG);
-    let (sender, contacts) = unbounded();
-    assert!(session.set_event_hook(Contacts(sender)));
-    next(&contacts);
-    next(&clients).expire();
-    next(&contacts);
-}
-
-struct Recorder(Sender<Seen>);
-
-impl Recorder {
-    fn record(&self, seen: Seen) {
-        let _ = self.0.send(seen);
-    }
-}
-
-impl EventHook for Recorder {
-    fn connected(&self, _event: &SessionConnected) {
-        self.record(Seen::Connected);
-    }
-
-    fn suspended(&self) {
-        self.record(Seen::Suspended);
-    }
-
-    fn session_lost(&self, reason: LossReason) {
-        self.record(Seen::SessionLost(reason));
-    }
-
-    fn session_replaced(&self, _event: &SessionConnected) {
-        self.record(Seen::SessionReplaced);
-    }
-
-    fn joined(&self, event: &LockJoined) {
-        self.record(Seen::Joined { waits_for: event.waits_for.clone(), ahead: event.ahead });
-    }
-
-    fn acquired(&self, event: &LockAcquired) {
-        self.record(Seen::Acquired(event.lock.id.clone()));
-    }
-
-    fn handed_over(&self, _event: &LockHandedOver) {
-        self.record(Seen::HandedOver);
-    }
-
-    fn released(&self, event: &LockReleased) {
-        self.record(Seen::Released(event.lock.kind));
-    }
-
-    fn lost(&self, event: &LockLost) {
-        self.record(Seen::Lost(event.reason));
-    }
-
-    fn gave_up(&self, event: &LockGivenUp) {
-        self.record(Seen::GaveUp(event.reason));
+fn seen(event: &SessionEvent) -> Seen {
+    match event {
+        SessionEvent::Connected(_) => Seen::Connected,
+        SessionEvent::Suspended => Seen::Suspended,
+        SessionEvent::SessionLost(reason) => Seen::SessionLost(*reason),
+        SessionEvent::SessionReplaced(_) => Seen::SessionReplaced,
+        SessionEvent::Joined(event) => {
+            Seen::Joined { waits_for: event.waits_for.clone(), ahead: event.ahead }
+        }
+        SessionEvent::Acquired(event) => Seen::Acquired(event.lock.id.clone()),
+        SessionEvent::HandedOver(_) => Seen::HandedOver,
+        SessionEvent::Released(event) => Seen::Released(event.lock.kind),
+        SessionEvent::Lost(event) => Seen::Lost(event.reason),
+        SessionEvent::GaveUp(event) => Seen::GaveUp(event.reason),
+        SessionEvent::Missed(number) => Seen::Missed(*number),
     }
 }
 
@@ -105,9 +54,9 @@ fn session(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session, Recei
 }
 
 fn record(session: &Session) -> Receiver<Seen> {
-    let (seen, events) = unbounded();
-    // A hook may be shared.
-    assert!(session.set_event_hook(Arc::new(Recorder(seen))));
+    let (sender, events) = unbounded();
+    let hook = move |event: &SessionEvent| drop(sender.send(seen(event)));
+    assert!(session.set_event_hook(hook));
     assert_eq!(next(&events), Seen::Connected);
     events
 }
@@ -187,8 +136,8 @@ fn cohort_lock_reports_what_it_hands_over() {
 fn second_hook_is_refused() {
     let server = SimulatedZooKeeper::new();
     let (_client, session, events) = session(&server);
-    let (seen, of_second) = unbounded();
-    assert!(!session.set_event_hook(Recorder(seen)));
+    let (sender, of_second) = unbounded();
+    assert!(!session.set_event_hook(move |event: &SessionEvent| drop(sender.send(seen(event)))));
     drop(BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap());
     assert!(matches!(next(&events), Seen::Acquired(_)));
     assert!(of_second.is_empty());
@@ -197,7 +146,9 @@ fn second_hook_is_refused() {
 #[test]
 fn refused_hook_is_dropped_outside_every_lock() {
     struct Asks(Session);
-    impl EventHook for Asks {}
+    impl EventHook for Asks {
+        fn on_event(&self, _event: &SessionEvent) {}
+    }
     impl Drop for Asks {
         fn drop(&mut self) {
             assert_eq!(self.0.state(), SessionState::Connected);
@@ -210,20 +161,15 @@ fn refused_hook_is_dropped_outside_every_lock() {
 
 #[test]
 fn hook_that_panics_costs_only_its_events() {
-    struct Panics(Sender<()>);
-    impl EventHook for Panics {
-        fn acquired(&self, _event: &LockAcquired) {
-            panic!("on purpose");
-        }
-
-        fn released(&self, _event: &LockReleased) {
-            let _ = self.0.send(());
-        }
-    }
     let server = SimulatedZooKeeper::new();
     let session = Session::from_client(server.connect(LONG)).unwrap();
     let (released, releases) = unbounded();
-    assert!(session.set_event_hook(Panics(released)));
+    let hook = move |event: &SessionEvent| match event {
+        SessionEvent::Acquired(_) => panic!("on purpose"),
+        SessionEvent::Released(_) => drop(released.send(())),
+        _ => {}
+    };
+    assert!(session.set_event_hook(hook));
     for _ in 0..3 {
         BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap().unlock().unwrap();
         next(&releases);
@@ -232,26 +178,19 @@ fn hook_that_panics_costs_only_its_events() {
 
 #[test]
 fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
-    struct Blocks {
-        is_called: Sender<()>,
-        go: Receiver<()>,
-        missed: Sender<u64>,
-    }
-    impl EventHook for Blocks {
-        fn acquired(&self, _event: &LockAcquired) {
-            let _ = self.is_called.send(());
-            let _ = self.go.recv_timeout(deadline());
-        }
-
-        fn missed(&self, events: u64) {
-            let _ = self.missed.send(events);
-        }
-    }
     let server = SimulatedZooKeeper::new();
     let session = Session::from_client(server.connect(LONG)).unwrap();
     let ((goes, go), (missed, misses)) = (unbounded(), unbounded());
     let (is_called, calls) = unbounded();
-    assert!(session.set_event_hook(Blocks { is_called, go, missed }));
+    let hook = move |event: &SessionEvent| match event {
+        SessionEvent::Acquired(_) => {
+            let _ = is_called.send(());
+            let _ = go.recv_timeout(deadline());
+        }
+        SessionEvent::Missed(events) => drop(missed.send(*events)),
+        _ => {}
+    };
+    assert!(session.set_event_hook(hook));
     let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
     // Events that come earlier may be delivered meanwhile.
     next(&calls);
@@ -273,13 +212,11 @@ fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
 fn nothing_that_happens_on_a_new_session_is_reported_before_it_is() {
     let server = SimulatedZooKeeper::new();
     let (session, _clients) = replacing_session(&server, LONG);
-    let (sender, seen) = unbounded();
-    assert!(session.set_event_hook(Recorder(sender)));
-    assert_eq!(next(&seen), Seen::Connected);
+    let events = record(&session);
     let other = Session::from_client(server.connect(LONG)).unwrap();
     let core = other.core();
     assert!(session.handle.replace(Arc::clone(&core)));
     // As a request of another thread may, before the thread that replaces goes on.
     core.report_event(Event::Suspended, None);
-    assert_eq!((next(&seen), next(&seen)), (Seen::SessionReplaced, Seen::Suspended));
+    assert_eq!((next(&events), next(&events)), (Seen::SessionReplaced, Seen::Suspended));
 }
