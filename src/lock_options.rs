@@ -34,7 +34,7 @@ const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// let options = LockOptions::new()
 ///     .acl(Acl::creator_all())
 ///     .data("worker-7")
-///     .retry(RetryPolicy::exponential(Duration::from_millis(50)));
+///     .retry(RetryPolicy::exponential(Duration::from_millis(50), Duration::from_secs(5)));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct LockOptions {
@@ -192,27 +192,15 @@ impl LockOptions {
         &self.data
     }
 
-    /// Returns the ACL of the created znodes.
-    #[must_use]
-    pub fn acl_entries(&self) -> &[Acl] {
-        &self.acl
-    }
-
-    /// Returns the data of the requests' znodes.
-    #[must_use]
-    pub fn data_bytes(&self) -> &[u8] {
-        &self.data
-    }
-
     /// Returns how an operation is repeated that lost its connection.
     #[must_use]
-    pub fn retry_policy(&self) -> RetryPolicy {
+    pub(crate) fn retry_policy(&self) -> RetryPolicy {
         self.retry_policy
     }
 
     /// Returns how the requests are named.
     #[must_use]
-    pub fn naming_scheme(&self) -> NamingScheme {
+    pub(crate) fn naming_scheme(&self) -> NamingScheme {
         self.naming_scheme
     }
 

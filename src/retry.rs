@@ -20,8 +20,7 @@ const DELAY: Duration = Duration::from_millis(500);
 /// |---|---|
 /// | [`linear`](RetryPolicy::linear), the recipe's and the default | 0, d, 2 d, 3 d … |
 /// | [`constant`](RetryPolicy::constant) | d, d, d … |
-/// | [`exponential`](RetryPolicy::exponential) | d, 2 d, 4 d, 8 d … |
-/// | [`bounded_exponential`](RetryPolicy::bounded_exponential) | the same, up to a maximum |
+/// | [`exponential`](RetryPolicy::exponential) | d, 2 d, 4 d, 8 d …, up to a maximum |
 ///
 /// By default, each policy makes ten attempts in total, without a limit on the time. A lock waits for at
 /// least a millisecond before each attempt but the second.
@@ -31,7 +30,7 @@ const DELAY: Duration = Duration::from_millis(500);
 /// use zookeeper_recipes_lock::RetryPolicy;
 ///
 /// let delay = Duration::from_millis(100);
-/// let persistent = RetryPolicy::bounded_exponential(delay, Duration::from_secs(5))
+/// let persistent = RetryPolicy::exponential(delay, Duration::from_secs(5))
 ///     .with_attempts(u32::MAX)
 ///     .with_total_time(Duration::from_secs(60))
 ///     .with_jitter();
@@ -70,15 +69,9 @@ impl RetryPolicy {
         RetryPolicy::new(Backoff::Constant, delay)
     }
 
-    /// Waits for `delay` before the second attempt, and twice as long before each later one.
+    /// Waits for `delay` before the second attempt, and twice as long before each later one, up to `longest`.
     #[must_use]
-    pub fn exponential(delay: Duration) -> RetryPolicy {
-        RetryPolicy::bounded_exponential(delay, Duration::MAX)
-    }
-
-    /// As [`exponential`](RetryPolicy::exponential), but with no delay longer than `longest`.
-    #[must_use]
-    pub fn bounded_exponential(delay: Duration, longest: Duration) -> RetryPolicy {
+    pub fn exponential(delay: Duration, longest: Duration) -> RetryPolicy {
         RetryPolicy::new(Backoff::Exponential { longest }, delay)
     }
 
@@ -108,20 +101,8 @@ impl RetryPolicy {
 
     /// Returns the unit of the delays.
     #[must_use]
-    pub fn delay(&self) -> Duration {
+    pub(crate) fn delay(&self) -> Duration {
         self.delay
-    }
-
-    /// Returns the total number of attempts.
-    #[must_use]
-    pub fn attempts(&self) -> u32 {
-        self.attempts
-    }
-
-    /// Returns how long an operation is retried; `None` without a limit.
-    #[must_use]
-    pub fn total_time(&self) -> Option<Duration> {
-        self.total_time
     }
 
     /// The delay after this many failed attempts, the first of which failed this long ago, or
@@ -229,8 +210,8 @@ mod tests {
         let cases = [
             (RetryPolicy::linear(SECOND), [0, 1, 2, 3, 4]),
             (RetryPolicy::constant(SECOND), [1, 1, 1, 1, 1]),
-            (RetryPolicy::exponential(SECOND), [1, 2, 4, 8, 16]),
-            (RetryPolicy::bounded_exponential(SECOND, 5 * SECOND), [1, 2, 4, 5, 5]),
+            (RetryPolicy::exponential(SECOND, Duration::MAX), [1, 2, 4, 8, 16]),
+            (RetryPolicy::exponential(SECOND, 5 * SECOND), [1, 2, 4, 5, 5]),
         ];
         for (policy, expected) in cases {
             assert_eq!(delays(policy.with_attempts(6)), seconds(&expected), "{policy:?}");
@@ -268,8 +249,8 @@ mod tests {
         (delay, longest, 0..4).prop_map(|(delay, longest, kind)| match kind {
             0 => RetryPolicy::linear(delay),
             1 => RetryPolicy::constant(delay),
-            2 => RetryPolicy::exponential(delay),
-            _ => RetryPolicy::bounded_exponential(delay, longest),
+            2 => RetryPolicy::exponential(delay, Duration::MAX),
+            _ => RetryPolicy::exponential(delay, longest),
         })
     }
 

@@ -50,12 +50,6 @@ impl Wait {
         Wait { deadline, timeout: deadline.map(|_| timeout), ..Wait::default() }
     }
 
-    /// Waits until this moment.
-    #[must_use]
-    pub fn until(deadline: Instant) -> Wait {
-        Wait { deadline: Some(deadline), ..Wait::default() }
-    }
-
     /// Waits at most until the token is cancelled.
     #[must_use]
     pub fn cancelled_by(self, token: &CancelToken) -> Wait {
@@ -152,9 +146,10 @@ impl From<Duration> for Wait {
     }
 }
 
+/// Waits until this moment.
 impl From<Instant> for Wait {
     fn from(deadline: Instant) -> Wait {
-        Wait::until(deadline)
+        Wait { deadline: Some(deadline), ..Wait::default() }
     }
 }
 

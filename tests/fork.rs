@@ -172,7 +172,7 @@ fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
         drop(blocking.try_lock());
         drop(listening.lock().and_then(|_| listening.unlock()));
         drop(cohort.try_lock());
-        drop((session.subscribe(), tracker.current().is_ok(), guard.is_revocation_requested()));
+        drop((session.subscribe(), tracker.current().is_ok(), !guard.revocation().is_empty()));
         session.state() == SessionState::Connected && guard.is_owner()
     };
     in_each_child("a busy session", work, || {
@@ -187,7 +187,7 @@ fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
         assert!(tracker.current().is_err_and(|error| is_lost(&error)));
         assert!(NodeTracker::start(&session, "/tracked", Duration::from_secs(60)).is_err());
         assert!(LockDirectory::new(&session, "/locks/busy").is_ok_and(|dir| dir.contenders().is_err()));
-        assert!(!guard.is_revocation_requested() && listening.id().is_none());
+        assert!(guard.revocation().is_empty() && listening.id().is_none());
         assert_eq!(session.state(), SessionState::Lost);
         drop(session.subscribe());
         session.close();

@@ -168,7 +168,7 @@ impl Objects {
         waiting.set_lock_listener(());
         let _ = (reading.is_owner(), reading.id(), reading.loss(), reading.lease_remaining());
         let _ = (guard.is_owner(), guard.id(), guard.lost().try_recv(), guard.revocation().try_recv());
-        let _ = (guard.loss(), guard.is_revocation_requested());
+        let _ = (guard.loss(), !guard.revocation().is_empty());
         let _ = (self.tracker.current().is_ok(), self.tracker.changes().try_recv());
         let _ = (self.leader.leader().is_ok(), self.queue.names().is_ok());
         let _ = (self.candidate.is_leader(), self.candidate.error());

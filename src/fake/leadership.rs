@@ -36,7 +36,7 @@ const STEP: Duration = Duration::from_millis(100);
 ///
 /// // The code under test.
 /// fn balance_shards(leadership: &Leadership, shards: &mut Vec<u32>) {
-///     if leadership.is_leader() {
+///     if leadership.is_owner() {
 ///         shards.push(1);
 ///     }
 /// }

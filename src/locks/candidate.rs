@@ -204,7 +204,7 @@ impl Candidate {
     pub fn leadership(&self) -> Option<Arc<Leadership>> {
         // The process before the mutex, whose holder may not exist in a forked child.
         let leading = if self.process.is_current() { self.shared.leading.lock().clone() } else { None };
-        leading.filter(|leadership| leadership.is_leader())
+        leading.filter(|leadership| leadership.is_owner())
     }
 
     /// Returns whether this candidate leads, proven up to now. Does no I/O and does not block.

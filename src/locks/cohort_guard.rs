@@ -89,19 +89,12 @@ impl CohortGuard {
         self.revocation.get_or_init(|| {
             let (sender, revocation) = bounded(1);
             self.cohort.shared.report_revocation_to(&self.grant, &sender);
-            if self.is_revocation_requested() {
+            if self.grant.request.is_revocation_requested() {
                 // It may have arrived by now, and then there is no room for another.
                 let _ = sender.try_send(());
             }
             revocation
         })
-    }
-
-    /// Returns whether another client has asked for the lock, as reported on
-    /// [`revocation`](CohortGuard::revocation).
-    #[must_use]
-    pub fn is_revocation_requested(&self) -> bool {
-        self.grant.request.is_revocation_requested()
     }
 
     /// Returns the fencing token of the process's znode, as

@@ -8,7 +8,6 @@ use crate::lock_options::LockOptions;
 use crate::locks::cohort::{Cohort, Grant};
 use crate::locks::cohort_guard::CohortGuard;
 use crate::locks::cohort_options::CohortOptions;
-use crate::locks::locking::finish;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
@@ -148,29 +147,6 @@ impl CohortLock {
     /// As [`lock`](CohortLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<CohortGuard>> {
         Ok(self.guard(self.cohort().lock(&wait.into())?))
-    }
-
-    /// Runs an operation under the lock, and then releases the lock, also when the operation
-    /// panics.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use zookeeper_recipes_lock::Session;
-    /// # use zookeeper_recipes_lock::locks::CohortLock;
-    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
-    /// # fn rebuild_index() -> u32 { 1 }
-    /// let lock = CohortLock::new(&session, "/locks/index")?;
-    /// let entries = lock.with_lock(|_guard| rebuild_index())?;
-    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`lock`](CohortLock::lock) before the operation. Afterwards, instead of the result: the
-    /// lock was lost while the operation ran. To keep the result even then, use `lock`.
-    pub fn with_lock<T>(&self, operation: impl FnOnce(&CohortGuard) -> T) -> Result<T> {
-        let guard = self.lock()?;
-        let result = operation(&guard);
-        finish(result, guard.unlock())
     }
 
     /// Closes the lock, for all clones: a kept lock is released, threads that wait for it fail with

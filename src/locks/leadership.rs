@@ -16,7 +16,7 @@ use crate::wait::CancelToken;
 /// closure returns.
 ///
 /// The call of the closure alone does not prove leadership: the session may be lost at any time.
-/// Ask [`is_leader`](Leadership::is_leader) before each action that only the leader may take. For
+/// Ask [`is_owner`](LockGuard::is_owner) before each action that only the leader may take. For
 /// an action on a resource outside this process, pass the
 /// [`fencing_token`](LockGuard::fencing_token) along. `Send` and `Sync`: threads of a
 /// [scope](std::thread::scope) may ask too.
@@ -37,19 +37,13 @@ impl Leadership {
         Leadership { guard, stop: CancelToken::new() }
     }
 
-    /// Returns whether this process still leads, proven up to now. Does no I/O and does not block.
-    #[must_use]
-    pub fn is_leader(&self) -> bool {
-        self.guard.is_owner()
-    }
-
     /// Returns whether the closure should return: leadership is lost, the candidate was
     /// [stopped](crate::Candidate::stop), is to [step down](Leadership::step_down), or somebody [asks](crate::queue::Revoker) for the leadership.
     /// Once `true` it stays `true`. A closure may finish its work as long as it
-    /// [leads](Leadership::is_leader).
+    /// [leads](LockGuard::is_owner).
     #[must_use]
     pub fn should_stop(&self) -> bool {
-        !self.is_leader() || self.stop.is_cancelled() || self.guard.is_revocation_requested()
+        !self.is_owner() || self.stop.is_cancelled() || self.request().is_revocation_requested()
     }
 
     /// Waits for this time, or until the closure should return. Returns whether it may continue.
@@ -112,7 +106,7 @@ impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leadership")
             .field("id", &self.id())
-            .field("is_leader", &self.is_leader())
+            .field("is_owner", &self.is_owner())
             .finish_non_exhaustive()
     }
 }

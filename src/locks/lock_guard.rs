@@ -143,13 +143,6 @@ impl LockGuard {
         self.signals.revocation()
     }
 
-    /// Returns whether somebody has asked for the lock, as reported on
-    /// [`revocation`](LockGuard::revocation).
-    #[must_use]
-    pub fn is_revocation_requested(&self) -> bool {
-        self.claim.is_revocation_requested()
-    }
-
     /// Returns a number that grows with every later owner of this lock, and of any other lock in
     /// the ensemble: the transaction id that created the znode.
     ///

@@ -11,7 +11,7 @@ use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::{BlockingLock, retry_lasting};
 use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
-use crate::locks::locking::{exclusive, finish};
+use crate::locks::locking::exclusive;
 use crate::locks::multi_guard::MultiGuard;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
@@ -114,16 +114,6 @@ impl MultiLock {
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<MultiGuard>> {
         let wait = wait.into();
         retry_lasting(self.support.session(), || self.acquire(|lock, signals| lock.wait(&wait, signals)))
-    }
-
-    /// Runs an operation under all locks, and then releases them, also when the operation panics.
-    ///
-    /// # Errors
-    /// As [`BlockingWriteLock::with_lock`](crate::BlockingWriteLock::with_lock).
-    pub fn with_lock<T>(&self, operation: impl FnOnce(&MultiGuard) -> T) -> Result<T> {
-        let guard = self.lock()?;
-        let result = operation(&guard);
-        finish(result, guard.unlock())
     }
 
     /// Takes one lock after the other. Releases them, the last first, if one is not available.
@@ -331,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn with_lock_reports_a_loss_beside_a_refused_deletion() {
+    fn unlock_reports_a_loss_beside_a_refused_deletion() {
         let fixture = Fixture::new();
-        let result = fixture.lock().with_lock(|guard| {
-            fixture.server.delete(guard.guards()[0].id());
-            eventually("the loss is noticed", || !guard.is_owner());
-            let acl = [Acl::new(Permissions::READ, "world", "anyone")];
-            fixture.server.set_acl(DIRS[2], &acl);
-        });
+        let guard = fixture.lock().lock().unwrap();
+        fixture.server.delete(guard.guards()[0].id());
+        eventually("the loss is noticed", || !guard.is_owner());
+        let acl = [Acl::new(Permissions::READ, "world", "anyone")];
+        fixture.server.set_acl(DIRS[2], &acl);
+        let result = guard.unlock();
         assert!(
             matches!(result, Err(ref error) if error.reason() == ErrorReason::RequestDeleted),
             "{result:?}"

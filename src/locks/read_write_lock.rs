@@ -10,7 +10,6 @@ use crate::error::{LockError, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
-use crate::locks::locking::finish;
 use crate::locks::read_guard::ReadGuard;
 use crate::locks::write_guard::WriteGuard;
 use crate::protocol_support::ProtocolSupport;
@@ -147,17 +146,6 @@ impl ReadWriteLock {
         Ok(self.readers.try_lock_for(&wait.into())?.map(ReadGuard::new))
     }
 
-    /// Runs an operation under the read lock, and then releases the lock, also when the operation
-    /// panics.
-    ///
-    /// # Errors
-    /// As [`BlockingWriteLock::with_lock`](crate::BlockingWriteLock::with_lock).
-    pub fn with_read<T>(&self, operation: impl FnOnce(&ReadGuard) -> T) -> Result<T> {
-        let guard = self.read()?;
-        let result = operation(&guard);
-        finish(result, guard.unlock())
-    }
-
     /// Blocks until the write lock is acquired: until nobody who came before holds the lock or
     /// waits for it.
     ///
@@ -195,17 +183,6 @@ impl ReadWriteLock {
     /// As [`write`](ReadWriteLock::write), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_write_for(&self, wait: impl Into<Wait>) -> Result<Option<WriteGuard>> {
         Ok(self.writers.try_lock_for(&wait.into())?.map(|guard| self.writing(guard)))
-    }
-
-    /// Runs an operation under the write lock, and then releases the lock, also when the operation
-    /// panics.
-    ///
-    /// # Errors
-    /// As [`BlockingWriteLock::with_lock`](crate::BlockingWriteLock::with_lock).
-    pub fn with_write<T>(&self, operation: impl FnOnce(&WriteGuard) -> T) -> Result<T> {
-        let guard = self.write()?;
-        let result = operation(&guard);
-        finish(result, guard.unlock())
     }
 
     fn writing(&self, guard: LockGuard) -> WriteGuard {

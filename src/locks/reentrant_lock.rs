@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::lock_guard::LockGuard;
-use crate::locks::locking::{Released, finish};
+use crate::locks::locking::Released;
 use crate::wait::Wait;
 
 /// A [`BlockingWriteLock`] that the thread which holds it may acquire again, at once and without a
@@ -92,16 +92,6 @@ impl ReentrantLock {
     /// As [`lock`](ReentrantLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<ReentrantGuard<'_>>> {
         self.enter_by(|lock| lock.try_lock_for(wait))
-    }
-
-    /// Runs an operation under the lock, and then ends this hold, also when the operation panics.
-    ///
-    /// # Errors
-    /// As [`BlockingWriteLock::with_lock`].
-    pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
-        let guard = self.lock()?;
-        let result = operation(&guard);
-        finish(result, guard.unlock())
     }
 
     fn enter_by(

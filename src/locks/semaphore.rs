@@ -14,7 +14,6 @@ use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::{BlockingLock, begins_again, retry_lasting};
 use crate::locks::guard_signals::GuardSignals;
-use crate::locks::locking::finish;
 use crate::locks::permit::Permit;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
@@ -194,29 +193,6 @@ impl Semaphore {
         self.acquire_within(&wait.into())
     }
 
-    /// Runs an operation with a permit, and then releases the permit, also when the operation
-    /// panics.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use zookeeper_recipes_lock::Session;
-    /// # use zookeeper_recipes_lock::locks::Semaphore;
-    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
-    /// # fn fetch() -> u32 { 1 }
-    /// let downloads = Semaphore::new(&session, "/app/downloads", 10)?;
-    /// let fetched = downloads.with_permit(|_permit| fetch())?;
-    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`acquire`](Semaphore::acquire) before the operation. Afterwards, instead of the result:
-    /// the permit was lost while the operation ran. To keep the result even then, use `acquire`.
-    pub fn with_permit<T>(&self, operation: impl FnOnce(&Permit) -> T) -> Result<T> {
-        let permit = self.acquire()?;
-        let result = operation(&permit);
-        finish(result, permit.release())
-    }
-
     fn acquire_within(&self, wait: &Wait) -> Result<Option<Permit>> {
         retry_lasting(self.support.session(), || {
             let Some(turn) = self.turns.wait(wait, &GuardSignals::of(1))? else { return Ok(None) };
@@ -242,12 +218,6 @@ impl Semaphore {
     /// Returns the session on which the semaphore makes its requests.
     pub fn session(&self) -> &Session {
         self.support.session()
-    }
-
-    /// Returns the number of permits by which this client decides.
-    #[must_use]
-    pub fn permits(&self) -> u32 {
-        self.permits.get()
     }
 }
 

@@ -16,6 +16,8 @@ use crate::request::Request;
 #[must_use = "a transaction changes nothing before it is returned from the closure of `commit`"]
 pub struct Transaction {
     operations: Vec<Op>,
+    /// [`if_version`](Transaction::if_version) was called on what has no version.
+    is_misused: bool,
 }
 
 impl Transaction {
@@ -40,19 +42,9 @@ impl Transaction {
         self.then(Op::SetData { path: path.to_owned(), data: data.into(), version: None })
     }
 
-    /// Replaces the data of a znode. Fails if they do not have this version.
-    pub fn set_data_at(self, path: &str, data: impl Into<Vec<u8>>, version: i32) -> Transaction {
-        self.then(Op::SetData { path: path.to_owned(), data: data.into(), version: Some(version) })
-    }
-
     /// Deletes a znode. Fails if it does not exist, or has children.
     pub fn delete(self, path: &str) -> Transaction {
         self.then(Op::Delete { path: path.to_owned(), version: None })
-    }
-
-    /// Deletes a znode. Fails if its data do not have this version.
-    pub fn delete_at(self, path: &str, version: i32) -> Transaction {
-        self.then(Op::Delete { path: path.to_owned(), version: Some(version) })
     }
 
     /// Fails if the znode does not exist.
@@ -60,9 +52,18 @@ impl Transaction {
         self.then(Op::Check { path: path.to_owned(), version: None })
     }
 
-    /// Fails if the znode's data do not have this version.
-    pub fn check_at(self, path: &str, version: i32) -> Transaction {
-        self.then(Op::Check { path: path.to_owned(), version: Some(version) })
+    /// Makes the change just added conditional: the commit fails if the data of its znode do not have this version.
+    ///
+    /// A creation has no version, so it cannot be conditional: the commit fails with
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    pub fn if_version(mut self, expected: i32) -> Transaction {
+        match self.operations.last_mut() {
+            Some(Op::SetData { version, .. } | Op::Delete { version, .. } | Op::Check { version, .. }) => {
+                *version = Some(expected);
+            }
+            Some(Op::Create { .. }) | None => self.is_misused = true,
+        }
+        self
     }
 
     fn then(mut self, operation: Op) -> Transaction {
@@ -73,6 +74,9 @@ impl Transaction {
     fn validate(&self, own: &ZNodePath) -> Result<()> {
         if self.operations.is_empty() {
             return Err(invalid("it is empty"));
+        }
+        if self.is_misused {
+            return Err(invalid("if_version follows no change of an existing znode"));
         }
         for operation in &self.operations {
             let path = ZNodePath::parse(operation.path())?;
@@ -235,7 +239,7 @@ mod tests {
         let Held { zookeeper, guard, .. } = held();
         let outcomes = guard
             .commit(|changes| {
-                changes.set_data_at("/report", "new", 0).create("/made", "data").check("/locks")
+                changes.set_data("/report", "new").if_version(0).create("/made", "data").check("/locks")
             })
             .unwrap();
         let [OpOutcome::DataSet(stat), OpOutcome::Created(made), OpOutcome::Checked] = outcomes.as_slice()
@@ -276,7 +280,7 @@ mod tests {
         assert_eq!(error.reason(), ErrorReason::Server(ZkError::NoNode), "{error:?}");
         assert_eq!(error.path(), Some("/missing"));
         assert_eq!(error.source().unwrap().to_string(), ZkError::NoNode.to_string());
-        let error = guard.commit(|changes| changes.set_data_at("/report", "new", 7)).unwrap_err();
+        let error = guard.commit(|changes| changes.set_data("/report", "new").if_version(7)).unwrap_err();
         assert_eq!(error.source().unwrap().to_string(), ZkError::BadVersion.to_string());
         assert_eq!(report(&zookeeper), "old");
         assert!(guard.is_owner());
@@ -286,8 +290,10 @@ mod tests {
     fn transaction_that_cannot_be_right_is_refused() {
         let Held { zookeeper, guard, .. } = held();
         let own = guard.id().to_owned();
-        let wrong: [fn(Transaction, &str) -> Transaction; 3] = [
+        let wrong: [fn(Transaction, &str) -> Transaction; 5] = [
             |changes, _| changes,
+            |changes, _| changes.if_version(0).set_data("/report", "new"),
+            |changes, _| changes.create("/made", "new").if_version(0),
             |changes, own| changes.set_data("/report", "new").delete(own),
             |changes, _| changes.set_data("/report", vec![0; 1 << 20]),
         ];
@@ -323,7 +329,7 @@ mod tests {
             client.pass_on();
             assert_eq!(report(&zookeeper), round);
         }
-        assert!(guard.is_owner() && !guard.is_revocation_requested());
+        assert!(guard.is_owner() && guard.revocation().is_empty());
         assert_eq!(zookeeper.stat(guard.id()).unwrap().version, 2);
     }
 

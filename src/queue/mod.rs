@@ -27,7 +27,7 @@ use crate::client::port::Call;
 use crate::error::{LockError, Operation, Result, ZkError};
 use crate::logging;
 use crate::recipe::kind::LockKind;
-use crate::recipe::order::{count_owners, in_order};
+use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::any_mismatch;
 use crate::session::{Core, Session};
@@ -123,25 +123,6 @@ impl LockDirectory {
             }
         }
         Ok(None)
-    }
-
-    /// Returns all holders of the lock: one, several readers, or none.
-    ///
-    /// # Errors
-    /// As [`contenders`](LockDirectory::contenders).
-    pub fn current_owners(&self) -> Result<Vec<LockInfo>> {
-        let core = self.session.core();
-        let mut requests = self.list(&core)?;
-        loop {
-            let kinds = requests.iter().filter_map(|request| LockKind::of(request.name()));
-            let behind = requests.split_off(count_owners(kinds));
-            let owners = reading::read_all(&core, &requests)?;
-            // If all of them were deleted meanwhile, the next ones own.
-            if !owners.is_empty() || behind.is_empty() {
-                return Ok(owners);
-            }
-            requests = behind;
-        }
     }
 
     /// Watches the first request in the queue: in an election, the leader.

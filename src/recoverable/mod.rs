@@ -88,7 +88,7 @@ use crate::session::{Core, Session};
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let delay = Duration::from_millis(100);
-/// let policy = RetryPolicy::bounded_exponential(delay, Duration::from_secs(2));
+/// let policy = RetryPolicy::exponential(delay, Duration::from_secs(2));
 /// let zookeeper = RecoverableZooKeeper::new(&session, policy);
 ///
 /// zookeeper.create("/counter", b"0", &Acl::open_unsafe(), CreateMode::Persistent)?;

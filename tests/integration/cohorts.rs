@@ -46,12 +46,10 @@ fn cohorts_and_plain_locks_exclude_one_another() {
             let cohort = cohorts[number % 2].clone();
             scope.spawn(move || {
                 for _ in 0..50 {
-                    cohort
-                        .with_lock(|guard| {
-                            assert!(guard.is_owner());
-                            visit();
-                        })
-                        .unwrap();
+                    let guard = cohort.lock().unwrap();
+                    assert!(guard.is_owner());
+                    visit();
+                    guard.unlock().unwrap();
                 }
             });
         }

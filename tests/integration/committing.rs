@@ -30,7 +30,7 @@ fn replaced_owner_changes_nothing() {
     observer.create_persistent(&report);
     let (first, second) = (session(server::shared()), session(server::shared()));
     let former = lock(&first, &dir).lock().unwrap();
-    former.commit(|changes| changes.set_data_at(&report, "first", 0)).unwrap();
+    former.commit(|changes| changes.set_data(&report, "first").if_version(0)).unwrap();
     // At once, so that the former owner does not know of it yet.
     observer.delete(former.id());
     let refused = former.commit(|changes| changes.set_data(&report, "late"));
@@ -65,7 +65,7 @@ fn commit_after_a_lost_one_raises_the_version_that_both_check() {
     let version = caller_of(&session).exists(guard.id()).unwrap().unwrap().version;
     assert_eq!((version, observer.data(guard.id())), (1, own));
     assert_eq!(observer.data(&report), b"new");
-    assert!(guard.is_owner() && !guard.is_revocation_requested());
+    assert!(guard.is_owner() && guard.revocation().is_empty());
     guard.unlock().unwrap();
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::unbounded;
 use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
 use zookeeper_recipes_lock::events::SessionEvent;
 use zookeeper_recipes_lock::{

@@ -44,7 +44,7 @@ fn start_candidate(session: &Session, dir: &str) -> (Candidate, Receiver<Message
         sender.send(Message::Leading(leadership.fencing_token()?))?;
         assert!(!leadership.wait(LONGEST));
         // The reason of a loss comes a moment after it.
-        let is_lost = !leadership.is_leader();
+        let is_lost = !leadership.is_owner();
         sender.send(Message::Stopped(is_lost.then(|| next(leadership.lost()))))?;
         Ok(())
     };
@@ -87,7 +87,7 @@ fn candidates_lead_one_at_a_time_and_all_have_turns() {
             let (leaders, terms) = (Arc::clone(&leaders), terms.clone());
             let lead = move |leadership: &Leadership| {
                 assert_eq!(leaders.fetch_add(1, Ordering::SeqCst), 0, "two leaders");
-                assert!(leadership.is_leader());
+                assert!(leadership.is_owner());
                 terms.send((number, leadership.fencing_token()?))?;
                 let _ = leadership.wait(Duration::from_millis(20));
                 leaders.fetch_sub(1, Ordering::SeqCst);
@@ -375,7 +375,7 @@ fn dropping_a_leading_candidate_does_not_wait() {
     let lead = move |leadership: &Leadership| {
         leading.send(())?;
         let _ = held.recv();
-        assert!(leadership.should_stop() && leadership.is_leader());
+        assert!(leadership.should_stop() && leadership.is_owner());
         leading.send(())?;
         Ok(())
     };

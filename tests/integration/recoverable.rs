@@ -95,7 +95,7 @@ impl Drop for Fixture {
 }
 
 fn caller(session: &Session) -> RecoverableZooKeeper {
-    let policy = RetryPolicy::bounded_exponential(Duration::from_millis(10), Duration::from_millis(500));
+    let policy = RetryPolicy::exponential(Duration::from_millis(10), Duration::from_millis(500));
     RecoverableZooKeeper::new(session, policy.with_attempts(100).with_jitter())
 }
 

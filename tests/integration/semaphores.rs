@@ -46,12 +46,10 @@ fn no_more_hold_than_there_are_permits_and_all_are_used() {
                             visit();
                         }
                     }
-                    semaphore
-                        .with_permit(|permit| {
-                            assert!(permit.is_owner());
-                            visit();
-                        })
-                        .unwrap();
+                    let permit = semaphore.acquire().unwrap();
+                    assert!(permit.is_owner());
+                    visit();
+                    permit.release().unwrap();
                 }
             });
         }

@@ -180,7 +180,7 @@ fn election(session: Session, pair: &'static Pair, scheme: NamingScheme, referee
         let (leads, led) = unbounded();
         let referee = Arc::clone(&referee);
         let candidate = Candidate::start(lock, move |leadership| {
-            referee.hold(leadership.is_leader());
+            referee.hold(leadership.is_owner());
             let _ = leads.send(());
             let _ = leadership.wait(STEP_DOWN);
             Ok(())

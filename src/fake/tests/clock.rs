@@ -227,9 +227,9 @@ fn leaderships() -> [SimulatedLeadership; 2] {
 #[test]
 fn a_leadership_that_is_taken_away_is_lost() {
     for leadership in leaderships() {
-        assert!(leadership.is_leader() && !leadership.should_stop());
+        assert!(leadership.is_owner() && !leadership.should_stop());
         leadership.take_away();
-        assert!(!leadership.is_leader() && leadership.should_stop());
+        assert!(!leadership.is_owner() && leadership.should_stop());
         assert_eq!(leadership.loss(), Some(LossReason::NodeDeleted));
         leadership.take_away();
         leadership.request_revocation();
@@ -240,7 +240,7 @@ fn a_leadership_that_is_taken_away_is_lost() {
 fn a_leadership_ends_with_its_session() {
     for leadership in leaderships() {
         leadership.expire();
-        assert!(!leadership.is_leader() && leadership.should_stop());
+        assert!(!leadership.is_owner() && leadership.should_stop());
         assert_eq!(leadership.loss(), Some(LossReason::SessionExpired));
     }
 }
@@ -252,7 +252,7 @@ fn a_leadership_that_should_stop_still_leads() {
     for stop in stops {
         for leadership in leaderships() {
             stop(&leadership);
-            assert!(leadership.is_leader() && leadership.should_stop());
+            assert!(leadership.is_owner() && leadership.should_stop());
             assert!(!leadership.wait(HOUR));
         }
     }

@@ -249,7 +249,7 @@ fn leadership_ends_at_its_limit_and_the_candidate_stands_again() {
     let (ended, ends) = unbounded();
     let candidate = Candidate::start(lock, move |leadership| {
         while leadership.wait(LONG) {}
-        let _ = ended.send((leadership.is_leader(), leadership.loss()));
+        let _ = ended.send((leadership.is_owner(), leadership.loss()));
         Ok(())
     });
     let candidate = candidate.unwrap();
@@ -267,23 +267,23 @@ fn leadership_that_is_kept_never_leads_in_a_later_term() {
     let (_client, election) = election(&server);
     let candidate = Candidate::keep_leading(election).unwrap();
     let first = candidate.wait_until_leader(deadline()).unwrap();
-    assert!(first.is_leader() && first.fencing_token().is_ok() && !first.lease_remaining().is_zero());
+    assert!(first.is_owner() && first.fencing_token().is_ok() && !first.lease_remaining().is_zero());
     first.step_down();
     first.step_down();
     assert!(first.should_stop());
-    eventually("it has stepped down", || !first.is_leader());
+    eventually("it has stepped down", || !first.is_owner());
     // The only candidate leads again.
     let second = candidate.wait_until_leader(deadline()).unwrap();
     assert!(!Arc::ptr_eq(&first, &second) && second.id() != first.id());
-    assert!(second.is_leader() && !second.should_stop() && !first.is_leader());
+    assert!(second.is_owner() && !second.should_stop() && !first.is_owner());
     assert_eq!(first.loss(), None, "it was not lost");
     first.step_down();
-    assert!(second.is_leader() && !second.should_stop());
+    assert!(second.is_owner() && !second.should_stop());
     assert!(
         matches!(first.commit(|changes| changes.delete("/other")), Err(ref error) if error.reason() == ErrorReason::NotOwner)
     );
     candidate.stop();
-    assert!(candidate.wait(deadline()) && candidate.leadership().is_none() && !second.is_leader());
+    assert!(candidate.wait(deadline()) && candidate.leadership().is_none() && !second.is_owner());
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn leader_that_loses_the_lock_may_step_down() {
     let first = candidate.wait_until_leader(deadline()).unwrap();
     server.delete(first.id());
     first.step_down();
-    eventually("it does not lead", || !first.is_leader());
+    eventually("it does not lead", || !first.is_owner());
     assert!(candidate.wait_until_leader(deadline()).unwrap().id() != first.id());
 }
 

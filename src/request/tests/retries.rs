@@ -71,7 +71,7 @@ fn lock_retries_by_its_policy() {
     let policies = [
         (RetryPolicy::constant(Duration::from_millis(1)).with_attempts(3), 3),
         (RetryPolicy::linear(HOUR).with_jitter().with_total_time(Duration::from_secs(60)), 2),
-        (RetryPolicy::exponential(HOUR).with_total_time(Duration::from_secs(60)), 1),
+        (RetryPolicy::exponential(HOUR, Duration::MAX).with_total_time(Duration::from_secs(60)), 1),
     ];
     for (policy, attempts) in policies {
         let options = LockOptions::new().retry(policy);

@@ -1,6 +1,6 @@
 //! What hooks receive, and that a bad one harms nobody.
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, unbounded};
 
 use super::*;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
@@ -180,7 +180,7 @@ fn hook_that_panics_costs_only_its_events() {
 fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     let server = SimulatedZooKeeper::new();
     let session = Session::from_client(server.connect(LONG)).unwrap();
-    let ((goes, go), (missed, misses)) = (unbounded(), unbounded());
+    let ((goes, go), (missed, misses)) = (unbounded::<()>(), unbounded());
     let (is_called, calls) = unbounded();
     let hook = move |event: &SessionEvent| match event {
         SessionEvent::Acquired(_) => {

@@ -13,6 +13,7 @@ use super::scheduler::{DIRS, Scheduler};
 use super::world::{World, short};
 use crate::LockOptions;
 use crate::locks::cohort::state::CohortShared;
+use crate::locks::locking::finish;
 use crate::locks::{CohortGuard, CohortLock, CohortOptions};
 use crate::recipe::znode_name::generated_sequence;
 use crate::time::Moment;
@@ -133,7 +134,10 @@ impl User {
         self.world.note(format!("uses cohort lock {number} on {}", self.dir));
         let way = self.world.state().random.below(6);
         let outcome = match way {
-            0 => lock.with_lock(|guard| self.hold_cohort_lock(number, guard)).map(|()| None),
+            0 => lock.lock().and_then(|guard| {
+                self.hold_cohort_lock(number, &guard);
+                finish(None, guard.unlock())
+            }),
             1 => lock.try_lock(),
             2 => lock.lock().map(Some),
             _ => self.wait_limited(|wait| lock.try_lock_for(wait)),

@@ -85,7 +85,7 @@ fn lead(world: &Weak<World>, leadership: &Leadership) -> Result<(), Box<dyn Erro
     let Some(world) = world.upgrade() else { return Ok(()) };
     world.note(format!("leads with {}", short(leadership.id())));
     world.state().acquisitions += 1;
-    if !leadership.is_leader() && leadership.loss().is_none() {
+    if !leadership.is_owner() && leadership.loss().is_none() {
         world.fail("a candidate's closure runs before it leads");
     }
     let _holding = Holding::of(&world, [leadership.request()]);

@@ -13,6 +13,7 @@ use super::world::World;
 use super::{faults, wire};
 use crate::error::Result;
 use crate::locks::locking::Released;
+use crate::locks::locking::finish;
 use crate::locks::{MultiGuard, MultiLock, ReadGuard, ReadWriteLock, ReentrantLock, WriteGuard};
 use crate::time::Moment;
 use crate::{BlockingWriteLock, CancelToken, ErrorReason, LockError, LockGuard, LossReason, Session, Wait};
@@ -104,10 +105,17 @@ impl Lock {
     fn with_lock(&self, operation: impl FnOnce(&[&LockGuard])) -> Result<()> {
         match self {
             Lock::Exclusive(lock) => lock.with_lock(|guard| operation(&[guard])),
-            Lock::Readers(lock) => lock.with_read(|guard| operation(&[guard])),
-            Lock::Writers(lock) => lock.with_write(|guard| operation(&[guard])),
+            Lock::Readers(lock) => {
+                let guard = lock.read()?;
+                finish(operation(&[&guard]), guard.unlock())
+            }
+            Lock::Writers(lock) => {
+                let guard = lock.write()?;
+                finish(operation(&[&guard]), guard.unlock())
+            }
             Lock::Multi(lock) => {
-                lock.with_lock(|guard| operation(&guard.guards().iter().collect::<Vec<_>>()))
+                let guard = lock.lock()?;
+                finish(operation(&guard.guards().iter().collect::<Vec<_>>()), guard.unlock())
             }
         }
     }

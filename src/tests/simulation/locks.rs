@@ -109,8 +109,8 @@ fn retry_policies() -> [RetryPolicy; 4] {
     [
         RetryPolicy::default(),
         RetryPolicy::linear(short),
-        RetryPolicy::bounded_exponential(short, Duration::from_secs(1)).with_attempts(u32::MAX).with_jitter(),
-        RetryPolicy::exponential(short).with_total_time(Duration::from_secs(2)),
+        RetryPolicy::exponential(short, Duration::from_secs(1)).with_attempts(u32::MAX).with_jitter(),
+        RetryPolicy::exponential(short, Duration::MAX).with_total_time(Duration::from_secs(2)),
     ]
 }
 

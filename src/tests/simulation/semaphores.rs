@@ -9,6 +9,7 @@ use super::locks::options;
 use super::scheduler::{LEASES, SEMAPHORE};
 use super::turns::Place;
 use super::world::{World, short};
+use crate::locks::locking::finish;
 use crate::locks::{Permit, Semaphore};
 
 impl World {
@@ -60,7 +61,10 @@ impl User {
         let way = self.world.state().random.below(6);
         self.world.note("uses the semaphore");
         let outcome = match way {
-            0 => semaphore.with_permit(|permit| self.hold(&[permit.guard()])).map(|()| None),
+            0 => semaphore.acquire().and_then(|permit| {
+                self.hold(&[&permit]);
+                finish(None, permit.release())
+            }),
             1 => semaphore.try_acquire(),
             2 => semaphore.acquire().map(Some),
             3 => self.run_task(semaphore.acquire_async()).transpose(),
@@ -83,8 +87,8 @@ impl User {
 
     /// Acts with a permit, and releases it.
     fn keep_permit(&self, permit: Permit) {
-        let _holding = Holding::of(&self.world, [permit.guard().request()]);
-        self.hold(&[permit.guard()]);
+        let _holding = Holding::of(&self.world, [permit.request()]);
+        self.hold(&[&permit]);
         let drops = self.world.state().random.one_in(3);
         if drops {
             return drop(permit);

@@ -339,7 +339,7 @@ fn acquire(
     let token = CancelToken::new();
     let wait = match limit {
         Limit::Attempt => None,
-        Limit::Wait(end) => Some(end.map_or_else(Wait::forever, Wait::until).cancelled_by(&token)),
+        Limit::Wait(end) => Some(end.map_or_else(Wait::forever, Wait::from).cancelled_by(&token)),
     };
     let (sender, outcome) = bounded(1);
     let waiting = thread::Builder::new().name("wait".to_owned()).spawn(move || {

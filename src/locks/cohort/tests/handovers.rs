@@ -110,15 +110,15 @@ fn asked_by_a_revoker_the_process_hands_nothing_over() {
     let fixture = Fixture::new(keeping());
     let guard = fixture.lock.lock().unwrap();
     let asked = guard.revocation().clone();
-    assert!(asked.is_empty() && !guard.is_revocation_requested());
+    assert!(asked.is_empty() && guard.revocation().is_empty());
     fixture.runtime.advance(KEEP);
     fixture.server.set_data(guard.id(), b"unlock");
     assert_eq!(asked.try_recv(), Ok(()));
-    assert!(guard.is_revocation_requested() && guard.is_owner());
+    assert!(!guard.revocation().is_empty() && guard.is_owner());
     let waiting = fixture.wait();
     assert_eq!(guard.unlock().unwrap(), Released::Deleted);
     // The request that asked is gone; this is another one.
-    assert!(!waiting.guard().unwrap().is_revocation_requested());
+    assert!(waiting.guard().unwrap().revocation().is_empty());
 }
 
 #[test]
