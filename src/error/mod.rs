@@ -57,6 +57,7 @@ struct Parts {
     reason: ErrorReason,
     operation: Option<&'static str>,
     path: Option<String>,
+    /// Empty for an error of the application, which is formatted only when somebody wants to read it.
     message: String,
     cause: Option<Cause>,
 }
@@ -106,7 +107,7 @@ impl LockError {
     #[must_use]
     pub fn other(source: impl Into<Box<dyn Error + Send + Sync>>) -> LockError {
         let cause = Cause::from(source.into());
-        LockError::build(ErrorReason::Other, None, None, cause.to_string(), Some(cause))
+        LockError::build(ErrorReason::Other, None, None, String::new(), Some(cause))
     }
 
     /// Returns what happened.
@@ -311,7 +312,10 @@ fn how_it_was_lost(reason: LossReason) -> String {
 
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.parts.message)
+        match (self.reason(), &self.parts.cause) {
+            (ErrorReason::Other, Some(cause)) => cause.fmt(f),
+            _ => f.write_str(&self.parts.message),
+        }
     }
 }
 
@@ -319,7 +323,7 @@ impl fmt::Debug for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockError")
             .field("reason", &self.parts.reason)
-            .field("message", &self.parts.message)
+            .field("message", &format_args!("{self}"))
             .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zookeeper_recipes_lock::locks::{Permit, Semaphore};
-use zookeeper_recipes_lock::{LockError, LossReason, Session};
+use zookeeper_recipes_lock::{LockError, LockGuard, LossReason, Session};
 
 use super::contender::Contender;
 use super::holding::Held;
@@ -28,11 +28,11 @@ impl Contender {
 
 impl Held for Permit {
     fn is_owner(&self) -> bool {
-        Permit::is_owner(self)
+        LockGuard::is_owner(self)
     }
 
     fn id(&self) -> Option<String> {
-        Some(Permit::id(self).to_owned())
+        Some(LockGuard::id(self).to_owned())
     }
 
     /// None orders the holders of several permits.
@@ -41,7 +41,7 @@ impl Held for Permit {
     }
 
     fn lost(&self) -> Option<LossReason> {
-        Permit::lost(self).try_recv().ok()
+        LockGuard::lost(self).try_recv().ok()
     }
 
     fn shares(&self) -> bool {
