@@ -66,7 +66,7 @@ fn servers_with_different_settings_are_warnings() {
     for warning in [
         "WARN: the servers have different session timeouts: 9s, 20s",
         "WARN: the servers have different ticks: 0.5s, 3s",
-        "WARN: a tick lasts 3s, and clients take 2s for the longest: run zklock with --max-tick 3s, and set \
+        "WARN: a tick lasts 3s, but clients assume 2s at most: run zklock with --max-tick 3s, and set \
          SessionBuilder::max_tick in the other programs",
         "WARN: the servers grant a session timeout of 9s, not the 20s asked for",
         "are standalone and share nothing, so a lock has an owner on each",

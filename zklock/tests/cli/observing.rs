@@ -139,7 +139,7 @@ fn what_is_no_lock_is_an_error() {
     }
     fixture.create("config", b"", CreateMode::Persistent);
     for args in [&["who"][..], &["leader"], &["revoke"], &["reap", "--older-than", "1d"]] {
-        fixture.zklock(args).assert_failed(65, "is no lock: its child is no request");
+        fixture.zklock(args).assert_failed(65, "is not a lock: its child is not a request");
     }
     let file = fixture.create("file", b"text", CreateMode::Persistent);
     zklock(fixture.server, &["who", &file]).assert_failed(65, "it has 4 bytes of data and no children");

@@ -86,6 +86,6 @@ fn key_has_placeholders_and_old_keys_are_forgotten() {
     eventually("the key is forgotten", || {
         fixture.once(&["--key", "day %F", "--keep", "0"], "echo ran").end().code == 0
     });
-    fixture.once(&["--key", "%q"], "true").end().assert_failed(64, "'%q' is no placeholder");
+    fixture.once(&["--key", "%q"], "true").end().assert_failed(64, "'%q' is not a placeholder");
     fixture.once(&["--key", ""], "true").end().assert_failed(64, "1 to 255 bytes");
 }
