@@ -15,7 +15,10 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<u8, Failure> {
 
 pub(crate) fn man(args: &ManArgs) -> Result<u8, Failure> {
     clap_mangen::generate_to(Cli::command(), &args.dir).map_err(|error| {
-        Failure::new(OUTPUT, format!("the manual pages cannot be written to '{}': {error}", args.dir.display()))
+        Failure::new(
+            OUTPUT,
+            format!("the manual pages cannot be written to '{}': {error}", args.dir.display()),
+        )
     })?;
     Ok(0)
 }

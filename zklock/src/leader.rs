@@ -76,12 +76,16 @@ fn json_line(args: &LeaderArgs, leader: Option<&LockInfo>) -> String {
 fn data_of(leader: &LockInfo, args: &LeaderArgs) -> Result<String, Failure> {
     let dir = &args.dir;
     if leader.is_revocation_requested() {
-        let message = format!("the leader of {dir} is asked to step down, and the request has overwritten its data");
+        let message =
+            format!("the leader of {dir} is asked to step down, and the request has overwritten its data");
         return Err(Failure::new(NOBODY, message));
     }
     match leader.data {
         Some(_) => Ok(one_line(&leader.data_lossy())),
-        None => Err(Failure::new(DENIED, format!("access denied: the data of the leader of {dir} cannot be read"))),
+        None => Err(Failure::new(
+            DENIED,
+            format!("access denied: the data of the leader of {dir} cannot be read"),
+        )),
     }
 }
 

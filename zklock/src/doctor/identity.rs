@@ -26,7 +26,7 @@ const SHORT_LIFE: Duration = Duration::from_secs(10 * 60);
 
 impl Findings {
     /// Notes who authenticates. For Kerberos, also checks the tickets for all servers.
-    pub(super) fn of_identity(
+    pub(super) fn check_identity(
         &mut self,
         connection: &ConnectionArgs,
         servers: &[(String, u16)],
@@ -38,7 +38,7 @@ impl Findings {
         #[cfg(feature = "kerberos")]
         if let Some(config) = connection.sasl.kerberos_config()? {
             self.checked.extend(["the identity", "a Kerberos ticket for every server"]);
-            self.of_tickets(&config, servers);
+            self.check_tickets(&config, servers);
         }
         #[cfg(not(feature = "kerberos"))]
         let _ = servers;
@@ -46,7 +46,7 @@ impl Findings {
     }
 
     #[cfg(feature = "kerberos")]
-    fn of_tickets(&mut self, config: &KerberosConfig, servers: &[(String, u16)]) {
+    fn check_tickets(&mut self, config: &KerberosConfig, servers: &[(String, u16)]) {
         let mut hosts: Vec<&str> = servers.iter().map(|(host, _)| &**host).collect();
         hosts.sort_unstable();
         hosts.dedup();

@@ -46,16 +46,16 @@ pub(crate) fn doctor(connection: &ConnectionArgs, args: &DoctorArgs) -> Result<u
         print(&table(&probes))?;
     }
     let mut findings = Findings::default();
-    findings.of_servers(connection, &probes);
-    findings.of_clock();
-    findings.of_identity(connection, &servers)?;
+    findings.check_servers(connection, &probes);
+    findings.check_clock();
+    findings.check_identity(connection, &servers)?;
     if probes.iter().all(|probe| probe.granted.is_none()) {
         findings.show(args, &probes)?;
         let code = if probes.iter().all(|probe| probe.is_denied) { DENIED } else { UNAVAILABLE };
         return Err(Failure::new(code, format!("no server serves: {}", connection.connect)));
     }
     let session = connection.session()?;
-    let checked = findings.of_session(&session, &connection.connect, args.dir.as_deref());
+    let checked = findings.check_session(&session, &connection.connect, args.dir.as_deref());
     session.close();
     checked?;
     findings.show(args, &probes)?;
@@ -122,7 +122,7 @@ impl Findings {
         self.warnings.push(warning);
     }
 
-    fn of_servers(&mut self, connection: &ConnectionArgs, probes: &[Probe]) {
+    fn check_servers(&mut self, connection: &ConnectionArgs, probes: &[Probe]) {
         for probe in probes {
             let name = probe.target.name();
             if probe.mode == "read-only" {
@@ -167,7 +167,7 @@ impl Findings {
         }
     }
 
-    fn of_clock(&mut self) {
+    fn check_clock(&mut self) {
         self.checked.push("the clock of leases");
         if Moment::counts_suspended_time() {
             self.notes
@@ -181,7 +181,7 @@ impl Findings {
         }
     }
 
-    fn of_session(&mut self, session: &Session, connect: &str, dir: Option<&str>) -> Result<(), Failure> {
+    fn check_session(&mut self, session: &Session, connect: &str, dir: Option<&str>) -> Result<(), Failure> {
         if let Some((_, chroot)) = connect.split_once('/').filter(|(_, chroot)| !chroot.is_empty()) {
             let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
             if RecoverableZooKeeper::new(session, retry).exists("/")?.is_none() {
@@ -191,7 +191,7 @@ impl Findings {
                 return Ok(());
             }
         }
-        self.of_znode(session);
+        self.check_znode(session);
         let Some(dir) = dir else { return Ok(()) };
         self.checked.push("the queue");
         let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
@@ -224,16 +224,13 @@ impl Findings {
         }
         let is_unknown = |request: &&LockInfo| request.kind == LockKind::Other && !request.is_persistent;
         for request in queue.iter().filter(is_unknown) {
-            self.warn(format!(
-                "{} counts as a request, but no known library uses such a name",
-                request.path
-            ));
+            self.warn(format!("{} counts as a request, but no known library uses such a name", request.path));
         }
         Ok(())
     }
 
     /// Creates a znode of this session for a moment, as a lock does. Checks the clock of the servers by it.
-    fn of_znode(&mut self, session: &Session) {
+    fn check_znode(&mut self, session: &Session) {
         let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
         let zookeeper = RecoverableZooKeeper::new(session, retry).with_plain_data();
         let before = SystemTime::now();
@@ -249,8 +246,9 @@ impl Findings {
             }
             Err(error) => {
                 let error = describe(&error);
-                self.notes
-                    .push(format!("not checked: the clock of the servers, because no znode can be created: {error}"));
+                self.notes.push(format!(
+                    "not checked: the clock of the servers, because no znode can be created: {error}"
+                ));
                 return;
             }
         };
@@ -311,7 +309,7 @@ mod tests {
             zookeeper.advance_clock(clock);
             let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).unwrap();
             let mut findings = Findings::default();
-            findings.of_znode(&session);
+            findings.check_znode(&session);
             let found: Vec<_> = findings.warnings.iter().map(|warning| warning.as_str()).collect();
             match differs {
                 true => {
