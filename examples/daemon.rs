@@ -1,8 +1,8 @@
-//! A daemon of several threads on one session: each takes one item after the other, and no item is in
-//! two hands at once, in this process or another.
+//! A daemon whose threads share one session. Each thread works on one item after another. No two threads work on the
+//! same item at once, in this process or another.
 //!
-//! The session replaces itself when it is lost, so the threads share it and its locks for as long as the
-//! process runs. SIGTERM and ctrl-c end it: no wait goes on, and no znode is left behind.
+//! A lost session is replaced, so the threads share the session and its locks for as long as the process runs. SIGTERM
+//! and ctrl-c end all waits and then the process, which leaves no znode behind.
 //!
 //! ```text
 //! cargo run --example daemon -- 127.0.0.1:2181
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Takes the items in turn until the shut-down.
+/// Works on the items in turn until the shutdown.
 fn work(thread: u64, locks: &NamedLocks, shutdown: &CancelToken) -> Result<(), LockError> {
     for turn in 0.. {
         let item = format!("item {}", (thread + turn) % ITEMS);
@@ -61,7 +61,7 @@ fn work(thread: u64, locks: &NamedLocks, shutdown: &CancelToken) -> Result<(), L
         match locks.get(&item)?.try_lock_for(wait) {
             Ok(Some(guard)) => handle(thread, &item, &guard),
             Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
-            // Another client has removed the request, or this session has just been lost: once more.
+            // Another client has deleted the request. Go on with the next item.
             Err(LockError::RequestDeleted { .. }) => {}
             Err(error) if error.kind() != ErrorKind::Normal => eprintln!("{thread}: {error}"),
             Err(error) => return Err(error),
@@ -71,7 +71,7 @@ fn work(thread: u64, locks: &NamedLocks, shutdown: &CancelToken) -> Result<(), L
     Ok(())
 }
 
-/// Works on an item in small steps, each of which only its owner may take.
+/// Works on an item in small steps. Only the owner of the item may take a step.
 fn handle(thread: u64, item: &str, guard: &LockGuard) {
     for step in 1..=3 {
         if !guard.is_owner() {
