@@ -75,7 +75,7 @@ struct Report {
 impl Report {
     fn write(&mut self, token: i64, text: &str) -> Result<(), Box<dyn Error>> {
         if token < self.largest_token {
-            return Err(format!("token {token} is refused, because {} has written", self.largest_token).into());
+            return Err(format!("token {token} is refused: {} has written", self.largest_token).into());
         }
         self.largest_token = token;
         self.text = text.to_owned();
