@@ -109,12 +109,12 @@ const RUN_HELP: &str = "\
 The command:
   The command gets the environment of zklock, including ZK_AUTH, ZK_SASL and ZK_CERT_KEY_PASSWORD if they
   are set. zklock adds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN (not with --permits).
-  The command runs in a process group of its own. zklock forwards SIGALRM, SIGHUP, SIGINT, SIGIO,
+  The command runs in a separate process group. zklock forwards SIGALRM, SIGHUP, SIGINT, SIGIO,
   SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU and SIGXFSZ to that group. While zklock
   waits for the lock, each of these signals except SIGUSR1 and SIGUSR2 ends the wait.
   zklock releases the lock when the command has ended.
-  A 'zklock run' inside the command, for the same lock, would wait for itself, so it is refused. It knows
-  by ZKLOCK_PATH, so it cannot know if the variable is unset or names another lock, taken in between.
+  A 'zklock run' inside the command, for the same lock, would wait for itself, so it is refused. zklock
+  detects this by ZKLOCK_PATH: not if the variable is unset, or names another lock that was taken in between.
 
 The terminal:
   In the foreground the command has the terminal, as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.

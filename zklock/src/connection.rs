@@ -28,7 +28,7 @@ const KEY_PASSWORD_VARIABLE: &str = "ZK_CERT_KEY_PASSWORD";
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
-    /// The servers, with port 2181 by default, and the chroot: HOST[:PORT],...[/CHROOT]
+    /// The servers, with port 2181 by default, and the chroot: HOST:PORT,...[/CHROOT]
     ///
     /// zklock waits for a server for 10s at most, or for the session timeout if that is shorter. With
     /// 'run --timeout', it waits for that time

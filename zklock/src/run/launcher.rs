@@ -20,7 +20,7 @@ use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, SYSTEM};
 /// The program name (`argv[0]`) by which this program knows that it is the launcher.
 const NAME: &str = "zklock: launcher";
 
-/// Returns a command that starts the launcher of `program`, in a process group of its own.
+/// Returns a command that starts the launcher of `program`, in a separate process group.
 pub(super) fn launcher_of(program: &OsString, arguments: &[OsString]) -> Command {
     // /proc/self/exe is this program even if the file was replaced since it started.
     let mut launcher = match cfg!(target_os = "linux") && Path::new("/proc/self/exe").exists() {

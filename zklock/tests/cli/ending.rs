@@ -111,7 +111,7 @@ fn no_descendant_survives_the_loss_of_the_lock() {
 fn descendants_of_all_generations_are_killed_before_another_client_owns_the_lock() {
     let fixture = Fixture::new();
     let relay = Relay::to(("127.0.0.1", fixture.server.port()));
-    // Each generation has a session of its own.
+    // Each generation has another session.
     let generation = "trap '' TERM; [ $1 = 0 ] && echo last pid $$
         [ $1 = 0 ] || setsid sh -c \"$0\" \"$0\" $(($1 - 1)) & while :; do sleep 0.5; done";
     let script = "setsid sh -c \"$0\" \"$0\" 28 & wait";
