@@ -1,8 +1,8 @@
-//! A daemon of several threads on one session: each takes one item after the other, and no item is in
-//! two hands at once, in this process or another.
+//! A daemon whose threads share one session. Each thread works on one item after another. No two threads work on the
+//! same item at once, in this process or another.
 //!
-//! The session replaces itself when it is lost, so the threads share it and its locks for as long as the
-//! process runs. SIGTERM and ctrl-c end it: no wait goes on, and no znode is left behind.
+//! A lost session is replaced, so the threads share the session and its locks for as long as the process runs. SIGTERM
+//! and ctrl-c end all waits and then the process, which leaves no znode behind.
 //!
 //! ```text
 //! cargo run --example daemon -- 127.0.0.1:2181
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Takes the items in turn until the shut-down.
+/// Works on the items in turn until the shutdown.
 fn work(thread: u64, locks: &NamedLocks, shutdown: &CancelToken) -> Result<(), LockError> {
     for turn in 0.. {
         let item = format!("item {}", (thread + turn) % ITEMS);
@@ -63,7 +63,7 @@ fn work(thread: u64, locks: &NamedLocks, shutdown: &CancelToken) -> Result<(), L
             Ok(Some(guard)) => handle(thread, &item, &guard),
             Ok(None) => return Ok(()),
             Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
-            // The next turn tries again, on the next session if this one is lost.
+            // Another client has deleted the request. Go on with the next item.
             Err(error) if error.kind() != ErrorKind::Permanent => eprintln!("{thread}: {error}"),
             Err(error) => return Err(error),
         }
@@ -72,7 +72,7 @@ fn work(thread: u64, locks: &NamedLocks, shutdown: &CancelToken) -> Result<(), L
     Ok(())
 }
 
-/// Works on an item in small steps, each of which only its owner may take.
+/// Works on an item in small steps. Only the owner of the item may take a step.
 fn handle(thread: u64, item: &str, guard: &LockGuard) {
     for step in 1..=3 {
         if !guard.is_owner() {

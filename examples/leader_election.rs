@@ -1,9 +1,7 @@
-//! Leader election: a daemon that leads when it is elected, steps down when it loses the
-//! leadership, and contends again.
+//! Leader election: a daemon that leads when it is elected, steps down when it loses the leadership, and contends again.
 //!
-//! Start it several times and kill the leader: another one leads about a session timeout later, or
-//! immediately if the leader was ended by ctrl-c or SIGTERM. Each change is one line: seconds since
-//! 1970, name, event.
+//! Start it several times and kill the leader. Another process leads about a session timeout later, or at once if the
+//! leader was ended by ctrl-c or SIGTERM. Each event is printed as one line: seconds since 1970, name, event.
 //!
 //! ```text
 //! cargo run --example leader_election -- --name node-a --session-timeout 4 127.0.0.1:2181
@@ -23,13 +21,13 @@ use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Leadership, LockOptio
 
 const USAGE: &str = "usage: leader_election [--name NAME] [--session-timeout SECONDS] [CONNECT]";
 const HELP: &str = "
-Leads when it is elected, and contends again after losing the leadership.
+Leads when elected, and contends again after losing the leadership.
 
-  --name NAME                name shown to other nodes; default: node-<process id>
-  --session-timeout SECONDS  time until another node leads after a crash; default: 10
+  --name NAME                the name that other nodes see; default: node-<process id>
+  --session-timeout SECONDS  the time until another node leads after a crash; default: 10
   --help                     print this
 
-CONNECT names the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
+CONNECT names the servers: host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
 const WORK_EVERY: Duration = Duration::from_millis(500);
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -67,7 +65,7 @@ struct Node {
 }
 
 impl Node {
-    /// Returns `None` if help is requested.
+    /// Parses the arguments. Returns `None` if they ask for help.
     fn parse(mut args: lexopt::Parser) -> Result<Option<Node>, lexopt::Error> {
         let mut node = Node {
             name: format!("node-{}", std::process::id()),
@@ -86,7 +84,7 @@ impl Node {
         Ok(Some(node))
     }
 
-    /// Contends for the leadership until a signal arrives, across all losses of the session.
+    /// Contends for the leadership until a signal arrives. A lost session is replaced.
     fn run(self) -> Result<ExitCode, Box<dyn Error>> {
         let stop = stop_signals()?;
         let session = Session::builder(&self.connect)

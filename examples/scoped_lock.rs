@@ -1,8 +1,7 @@
-//! Guards in scoped threads: four threads share one session and one lock, and count.
+//! Guards in scoped threads: four threads share one session and one lock, and increment a counter.
 //!
-//! Each thread reads the counter, pauses and writes it back. Without the lock, concurrent
-//! increments would be lost. Start the program twice at the same time, and the threads of both take
-//! turns.
+//! Each thread reads the counter, pauses and writes it back. Without the lock, increments would be lost. If you run the
+//! program twice at the same time, the threads of both processes take turns.
 //!
 //! ```text
 //! cargo run --example scoped_lock -- 127.0.0.1:2181
@@ -22,9 +21,9 @@ const ROUNDS: u32 = 3;
 
 const USAGE: &str = "usage: scoped_lock [CONNECT]
 
-Four threads take turns under one lock, and count.
+Four threads take turns under one lock to increment a counter.
 
-CONNECT names the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
+CONNECT names the servers: host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
 
 fn main() -> ExitCode {
     Builder::from_env(Env::default().default_filter_or("warn")).init();
@@ -59,7 +58,7 @@ fn run(connect: &str) -> Result<(), Box<dyn Error>> {
             .try_for_each(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
     })?;
 
-    // A dropped guard deletes its znode in the background; this waits for it.
+    // A dropped guard deletes its znode in the background. This waits until it is deleted.
     session.close();
 
     let (counted, right) = (counter.load(Ordering::Relaxed), THREADS * ROUNDS);

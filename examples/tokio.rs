@@ -1,4 +1,4 @@
-//! A service in an async program: each request holds the lock while it works, and no thread waits for it.
+//! An async service: each request holds the lock while it works, and no thread waits for the lock.
 //!
 //! ```text
 //! cargo run --example tokio -- 127.0.0.1:2181
@@ -17,7 +17,7 @@ use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 async fn answer(mut client: TcpStream, lock: BlockingWriteLock) -> Result<()> {
-    // After this time the future is dropped, which leaves the queue.
+    // On a timeout the future is dropped, which withdraws the request from the queue.
     let status = match time::timeout(Duration::from_secs(5), lock.lock_async()).await {
         Err(_) => "503 Service Unavailable".to_owned(),
         Ok(guard) => {
@@ -43,7 +43,7 @@ async fn main() -> Result<()> {
             _ = signal::ctrl_c() => break,
         }
     }
-    // The requests that hold or await the lock end first. Then the server confirms that nothing is left.
+    // First the requests end that hold the lock or wait for it. Then `close` waits until their znodes are deleted.
     while requests.join_next().await.is_some() {}
     Ok(spawn_blocking(move || session.close()).await?)
 }

@@ -1,9 +1,8 @@
 //! An operation under the lock, with a fencing token that protects the resource it writes to.
 //!
-//! `with_lock` takes the lock, runs a closure and releases the lock, even after a panic. A lock
-//! alone cannot stop a holder that was paused, has lost the lock without noticing, and continues to
-//! write. So the holder sends its fencing token with every write, and the resource refuses a token
-//! smaller than the largest one seen.
+//! `with_lock` takes the lock, runs a closure and releases the lock, even after a panic. A lock alone cannot stop a
+//! holder that was paused, has lost the lock without noticing, and goes on writing. So the holder sends its fencing token
+//! with every write, and the resource refuses a token that is smaller than the largest it has seen.
 //!
 //! ```text
 //! cargo run --example with_lock -- 127.0.0.1:2181
@@ -19,9 +18,9 @@ use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 
 const USAGE: &str = "usage: with_lock [CONNECT]
 
-Runs two operations under a lock, and has a late write refused by its fencing token.
+Runs two operations under a lock. A late write is refused because of its fencing token.
 
-CONNECT names the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
+CONNECT names the servers: host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
 
 fn main() -> ExitCode {
     Builder::from_env(Env::default().default_filter_or("warn")).init();
@@ -47,9 +46,9 @@ fn run(connect: &str) -> Result<(), Box<dyn Error>> {
     let lock = BlockingWriteLock::new(&session, "/examples/with_lock")?;
     let mut report = Report::default();
 
-    // Returns the closure's result, here a `Result` itself. So two things can fail.
+    // The closure returns a `Result` too, so both `with_lock` and the closure can fail.
     let first = lock.with_lock(|guard| guard.fencing_token())??;
-    println!("the first holder has token {first}, is interrupted and does not write yet");
+    println!("the first holder has token {first}, and is interrupted before it writes");
 
     lock.with_lock(|guard| -> Result<(), Box<dyn Error>> {
         let second = guard.fencing_token()?;
@@ -59,14 +58,14 @@ fn run(connect: &str) -> Result<(), Box<dyn Error>> {
 
     match report.write(first, "first") {
         Err(refusal) => println!("the first holder comes back too late: {refusal}"),
-        Ok(()) => return Err("the report took a write of a former holder".into()),
+        Ok(()) => return Err("the report accepted a write of a former holder".into()),
     }
     println!("the report says: {}", report.text);
     session.close();
     Ok(())
 }
 
-/// Stands for the protected resource: a file store, a database, another service.
+/// The protected resource. It stands for a file store, a database or another service.
 #[derive(Default)]
 struct Report {
     text: String,
@@ -76,7 +75,7 @@ struct Report {
 impl Report {
     fn write(&mut self, token: i64, text: &str) -> Result<(), Box<dyn Error>> {
         if token < self.largest_token {
-            return Err(format!("token {token} refused, {} was here", self.largest_token).into());
+            return Err(format!("token {token} is refused: {} has written", self.largest_token).into());
         }
         self.largest_token = token;
         self.text = text.to_owned();

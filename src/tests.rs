@@ -1,7 +1,8 @@
 //! Shared parts of the unit tests: waits with a deadline, and monitors that end the run when a test
 //! cannot fail itself.
 //!
-//! The tests in `tests/` and the benchmarks share some of it, through `tests/support`.
+//! The tests in `tests/` and the benchmarks share some of it, through `tests/support`. Packages share files by symbolic
+//! links, because a published package contains only its own files.
 
 mod blocking;
 #[cfg(feature = "tls")]
@@ -18,7 +19,6 @@ mod of_the_kit;
 #[allow(unreachable_pub, reason = "shared with other binaries")]
 mod panics;
 #[allow(dead_code, reason = "shared with the crate of the connection")]
-#[path = "../zookeeper-connection/src/tests/server.rs"]
 mod server;
 pub(crate) mod simulation;
 mod stepped;

@@ -1,4 +1,4 @@
-//! The arguments.
+//! The command-line arguments and their help.
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -19,7 +19,7 @@ use crate::stderr::complain;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Logs what happens on standard error; twice for each step. RUST_LOG overrides it
+    /// Logs to standard error: -v the events, -vv every step. RUST_LOG overrides it
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     #[command(flatten)]
@@ -28,28 +28,28 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Runs a command while it holds a lock
+    /// Runs a command while holding a lock
     Run(RunArgs),
-    /// Runs a command once for a key, on one of many machines
+    /// Runs a command once per key, on one of many machines
     Once(OnceArgs),
     /// Shows who holds a lock and who waits for it
     Who(WhoArgs),
-    /// Shows who leads an election: the first request in the queue
+    /// Shows the leader of an election: the first request in its queue
     Leader(LeaderArgs),
     /// Asks the holders of a lock to release it
     Revoke(RevokeArgs),
-    /// Deletes old requests that no session's end deletes
+    /// Deletes old requests that were left behind
     Reap(ReapArgs),
-    /// Checks the servers, and the queue of a lock
+    /// Checks the servers and the queue of a lock
     Doctor(DoctorArgs),
-    /// Prints the completions of a shell
+    /// Prints a completion script for a shell
     Completions(CompletionsArgs),
     /// Writes the manual pages
     Man(ManArgs),
 }
 
 impl Command {
-    /// The directory of the lock.
+    /// The directory that the subcommand works on.
     pub(crate) fn dir(&self) -> Option<&str> {
         match self {
             Command::Run(args) => Some(&args.dir),
@@ -66,22 +66,22 @@ impl Command {
 
 const NIGHT: &str = "\
 At night:
-  zklock doctor /locks/backup                    # are the servers and the queue well?
-  zklock who --watch /locks/backup               # who holds the lock, and who waits, since when?
-  zklock revoke /locks/backup                    # asks the holder to release it
-  zklock revoke --force-after 30s /locks/backup  # takes it away; the holder may still be working
-  zklock reap --older-than 1d /locks/backup      # what was left behind? --yes deletes it";
+  zklock doctor /locks/backup                    # are the servers and the queue healthy?
+  zklock who --watch /locks/backup               # who holds the lock, who waits, and since when?
+  zklock revoke /locks/backup                    # ask the holder to release it
+  zklock revoke --force-after 30s /locks/backup  # take it away; the holder may still be working
+  zklock reap --older-than 1d /locks/backup      # list what was left behind; --yes deletes it";
 
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  leader: nobody leads, or nobody knows who; doctor: there are warnings
+    1  leader: nobody leads, or the leader's data is not known; doctor: there are warnings
    64  wrong usage, connect string or path
-   65  the znode is no lock directory, or no request that can be revoked
+   65  the path is not a lock directory, or the holder cannot be asked to release the lock
    66  the directory does not exist
-   69  no server can be reached, contact was lost, or the servers cannot do it
-   70  the system refuses a thread, or the like
-   73  the request for the lock cannot be created, for example as the chroot does not exist
+   69  no server can be reached, contact was lost, or the servers report another error
+   70  the system refuses a thread or the like
+   73  a znode cannot be created (the chroot does not exist, a quota is exceeded), or requests are throttled
    74  the output cannot be written
    75  run: the lock was not acquired (--try, --timeout); once: in progress elsewhere
    76  run, once: the lock was lost, or about to be, before the command started or while it ran
@@ -89,7 +89,7 @@ Exit codes:
    78  a file of credentials or certificates cannot be used
    79  once: already done
   126  run, once: the command cannot be executed
-  127  run, once: the command is not found
+  127  run, once: the command was not found
   128+n  run, once: signal n ended the command, or the wait for the lock
   141  the reader of the output has gone
 
@@ -100,104 +100,108 @@ macro_rules! run_examples {
         "\
 Examples:
   zklock run /locks/backup -- ./backup.sh --full
-  zklock run --try /locks/report -- make report || echo 'another one makes it'
+  zklock run --try /locks/report -- make report || echo 'being made elsewhere'
   zklock run --timeout 10m -c zk1,zk2/app /locks/migrate -- sh -c 'migrate --fence $ZKLOCK_FENCING_TOKEN'"
     };
 }
 
 const RUN_HELP: &str = "\
 The command:
-  It finds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN in its environment. It runs
-  in a separate process group, to which SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM,
-  SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU and SIGXFSZ are forwarded. While zklock waits for the lock, all
-  but SIGUSR1 and SIGUSR2 end the wait. The lock is released when the command has ended. A 'zklock run'
-  in the command for the same lock would wait for itself, and is refused, unless ZKLOCK_PATH is unset or
-  names another lock that was taken in between. The command gets the environment of zklock, so also
-  ZK_AUTH, ZK_SASL and ZK_CERT_KEY_PASSWORD if they are set.
+  The command gets the environment of zklock, including ZK_AUTH, ZK_SASL and ZK_CERT_KEY_PASSWORD if they
+  are set. zklock adds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN (not with --permits).
+  The command runs in a separate process group. zklock forwards SIGALRM, SIGHUP, SIGINT, SIGIO,
+  SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU and SIGXFSZ to that group. While zklock
+  waits for the lock, each of these signals except SIGUSR1 and SIGUSR2 ends the wait.
+  zklock releases the lock when the command has ended.
+  A 'zklock run' inside the command, for the same lock, would wait for itself, so it is refused. zklock
+  detects this by ZKLOCK_PATH: not if the variable is unset, or names another lock that was taken in between.
 
 The terminal:
-  In the foreground, the command has the terminal as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.
-  After Ctrl-Z nothing renews the lock, and it is lost when its lease ends: 'fg' then kills the command.
-  In the background, a command that reads from the terminal is stopped, as any job is, and holds the lock.
-  zklock reports each stopped command, and ends it after --stopped-for: SIGTERM, and SIGKILL after --grace.
+  In the foreground the command has the terminal, as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.
+  After Ctrl-Z nothing renews the lock, so it is lost when its lease ends. 'fg' then kills the command.
+  In the background, a command that reads from the terminal is stopped, as any job is. It keeps the lock.
+  zklock reports a stopped command and ends it after --stopped-for: with SIGTERM, and SIGKILL after --grace.
 
-The time for the lock:
-  To bound the time of the command as well, run it by timeout(1): zklock run DIR -- timeout 1h COMMAND.
-  Without --try and --timeout, zklock waits for the lock for ever, and for a server for 10s or the
-  session timeout, whichever is less (exit code 69). With --timeout, both together have that time: the
-  servers may restart meanwhile. The wait ends with exit code 69 if contact is lost for a session
-  timeout while the request is in the queue.
+The wait:
+  By default zklock waits for the lock for ever. It waits for a server for 10s or the session timeout,
+  whichever is less, and then ends with exit code 69.
+  With --timeout, both waits together have that time, so the servers may restart meanwhile.
+  If contact is lost for a session timeout while zklock is in the queue, it ends with exit code 69.
+  To limit the run time of the command as well, use timeout(1): zklock run DIR -- timeout 1h COMMAND.
 
 When the lock is lost:
-  During an outage, the lock can be given to another client when its lease ends. The command gets
-  SIGTERM when the lease lasts for --grace more, which counts as a quarter of the session timeout at
-  most, and SIGKILL before the lease ends. If another client deletes the znode of the lock, the next
-  client may own it at once: the command gets SIGTERM then, and SIGKILL after --grace. When another
-  client asks for the lock ('zklock revoke'), the command gets SIGTERM.
-  The command is not started when the lock is lost before, or about to be.
-  The command is killed at once if zklock itself is ended by SIGKILL, on Linux. Its children are not, and
-  run on without the lock, unless zklock is process 1 of a container or systemd ends them
-  (KillMode=mixed). A command that has changed its user, as sudo has, is not killed either. If zklock
-  alone is suspended (SIGSTOP, a frozen container) for longer than the lease, the command runs on without
-  the lock. So a command that writes to a shared resource should send its fencing token along.
+  During an outage, another client can get the lock when the lease ends. The command gets SIGTERM --grace
+  before that, but at most a quarter of the session timeout before, and SIGKILL before the lease ends.
+  If another client deletes the znode of the lock, the next client may own the lock at once. The command
+  gets SIGTERM immediately, and SIGKILL after --grace.
+  If another client asks for the lock ('zklock revoke'), the command gets SIGTERM, and no SIGKILL.
+  If the lock is lost, or about to be, before the command starts, zklock does not start it.
+  If zklock itself is killed by SIGKILL, Linux kills the command at once. Its children run on without the
+  lock, unless zklock is process 1 of a container or systemd ends them (KillMode=mixed). So does a command
+  that has changed its user, as sudo has.
+  If zklock alone is suspended (SIGSTOP, a frozen container) for longer than the lease, the command runs on
+  without the lock. A command that writes to a shared resource should therefore send its fencing token along.
 
 What is ended:
-  SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all of
-  its other descendants, such as those of timeout, setsid, or a second 'zklock run' in the command:
-  zklock adopts processes whose parents have ended, and ends when it has killed the last one. When the
-  command ends after SIGTERM, what is left of these gets SIGKILL. Where zklock is process 1 of a
-  container, it adopts, and kills, the other orphans of the container as well. On other systems,
-  descendants outside of the group run on without the lock.
-  A process of another user, as those of sudo, gets no signal unless zklock runs as root: zklock
-  reports it, and waits for the end of the command. Run 'sudo zklock run ...' instead. What a daemon
-  runs for the command (systemd-run, cron, a container runtime) is none of its descendants.
-  If the command ends while the lock is held, its background processes continue without the lock,
-  also after a forwarded signal or a 'zklock revoke' that they ignore.
+  SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all other
+  descendants of the command, such as those started by timeout, setsid, or a second 'zklock run'. If the
+  command ends after SIGTERM, what is left of these processes gets SIGKILL.
+  zklock adopts processes whose parents have ended, and ends when it has killed the last one. As process 1
+  of a container, it also adopts and kills the other orphans of the container.
+  On other systems, descendants outside the group run on without the lock.
+  A process of another user, such as one started by sudo, gets no signal unless zklock runs as root. zklock
+  reports it and waits until the command ends. Run 'sudo zklock run ...' instead.
+  A process that a daemon starts for the command (systemd-run, cron, a container runtime) is not a
+  descendant, so it runs on.
+  If the command ends while the lock is held, its background processes continue without the lock. They also
+  do so if they ignore a forwarded signal or a 'zklock revoke'.
 
-A lock that is shared with another library:
+A lock shared with another library:
   zklock run --naming kazoo /locks/report -- make report
 
-  zklock counts the requests of all libraries, but the other library counts only names that it knows.
-  With names that it does not know, both hold the lock at once. zklock warns of such requests when it
-  has acquired the lock and before it releases it. A missing
-  directory is made as a container, which the server deletes when it has been empty for a while. Not
-  so with 'kazoo', whose locks fail then. Apache's may fail as well: make their directory beforehand.
+  zklock counts the requests of all libraries. Another library counts only names that it knows. If it does
+  not know the names of zklock, both can hold the lock at once. zklock warns of such requests when it has
+  acquired the lock, and again before it releases it.
+  zklock creates a missing directory as a container, which the server deletes after it has been empty for a
+  while. Locks of kazoo fail then, so with 'kazoo' the directory is an ordinary znode. Apache's locks may
+  fail as well: create their directory beforehand.
 
 Exit codes:
-  That of the command, 128+n if signal n ended it or the wait for the lock, or
-   64  wrong usage, connect string or path
+  The exit code of the command, or
+   64  wrong usage, connect string or path, or a 'zklock run' around this one holds the same lock
    69  no server can be reached, or contact was lost before the command ran
-   70  the system refuses a thread, or the like
+   70  the system refuses a thread or the like
    73  the request for the lock cannot be created
    75  the lock was not acquired (--try, --timeout)
    76  the lock was lost, or about to be, before the command started or while it ran
    77  access denied, or credentials refused
    78  a file of credentials or certificates cannot be used
   126  the command cannot be executed
-  127  the command is not found";
+  127  the command was not found
+  128+n  signal n ended the command, or the wait for the lock";
 
 #[derive(Args, Debug)]
 #[command(before_help = run_examples!(), after_long_help = RUN_HELP)]
 #[command(override_usage = "zklock run [OPTIONS] <DIR> [--] <COMMAND>...")]
 pub(crate) struct RunArgs {
-    /// The directory of the lock, a ZooKeeper path such as /locks/backup; made if it is missing
+    /// The directory of the lock, a ZooKeeper path such as /locks/backup; created if missing
     pub(crate) dir: String,
-    /// Gives up at once if the lock is held or waited for; by default it waits for ever
+    /// Gives up at once if the lock is held or waited for; by default zklock waits for ever
     #[arg(long = "try", conflicts_with = "timeout")]
     pub(crate) attempt: bool,
-    /// Gives up if the lock is not acquired in this time, which begins before the connection; 0 is --try
+    /// Gives up if the lock is not acquired in this time, which includes connecting; 0 means --try
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
-    /// The names of requests, for a lock that is shared with another library
+    /// How requests are named, for a lock shared with another library
     #[arg(long, hide_short_help = true, value_enum, value_name = "SCHEME", default_value = "recipe")]
     pub(crate) naming: Naming,
-    /// Shares the lock with others that run with --shared, and with the readers of a ReadWriteLock
+    /// Shares the lock with other holders by --shared, and with readers of a ReadWriteLock
     #[arg(long, conflicts_with = "naming")]
     pub(crate) shared: bool,
-    /// Takes one of N permits of a semaphore, which N clients may hold at once. Use the same N everywhere
+    /// Takes one of N permits of a semaphore, so N clients run at once. Use the same N everywhere
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "naming"])]
     pub(crate) permits: Option<NonZeroU32>,
-    /// What 'zklock who' shows, in place of the host and the process id
+    /// What 'zklock who' shows instead of the host and the process id
     #[arg(long, hide_short_help = true, value_name = "TEXT")]
     pub(crate) data: Option<String>,
     #[command(flatten)]
@@ -217,14 +221,14 @@ impl RunArgs {
 /// A command that runs under a lock.
 #[derive(Args, Debug)]
 pub(crate) struct CommandArgs {
-    /// The time for the command to end after SIGTERM when the lock is lost; then it is killed. Without
-    /// contact it has a quarter of the session timeout at most
+    /// How long the command may take to end after SIGTERM when the lock is lost; then it is killed.
+    /// Without contact, it has at most a quarter of the session timeout
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub(crate) grace: Duration,
-    /// The time after which a stopped command is ended, as it keeps the lock from others; 0 is never
+    /// How long the command may be stopped before it is ended, because it keeps the lock; 0 means for ever
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "1m")]
     pub(crate) stopped_for: Duration,
-    /// Does not say whom it waits for, nor why it has not run the command
+    /// Does not report whom it waits for, or why it has not run the command
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// The command and its arguments
@@ -233,7 +237,7 @@ pub(crate) struct CommandArgs {
 }
 
 impl CommandArgs {
-    /// Reports what is no failure.
+    /// Reports something that is not a failure, unless `--quiet` is given.
     pub(crate) fn mention(&self, message: &str) {
         if !self.quiet {
             complain(message);
@@ -253,18 +257,19 @@ Examples:
 
 const ONCE_HELP: &str = "\
 The key:
-  One machine runs the command for a key, and the others end at once. %F is the date, %Y, %m, %d, %H and
-  %M its parts, all in UTC, and %% is %. In a crontab, write a backslash before each %. Let the time of the
-  job be minutes away from a change of the key: the clocks of the machines differ.
-  Without --until-success the key is done when the command begins, whatever becomes of it. With it, the key
-  is done when the command has ended with code 0; until then the next call tries again, also if this
-  machine fails. All calls for a key must agree.
+  One machine runs the command for a key. The others end at once. In the key, %F stands for the date, and
+  %Y, %m, %d, %H and %M for its parts and those of the time, all in UTC. %% stands for %. In a crontab, write
+  a backslash before each %. Schedule the job minutes away from a change of the key, because the clocks of
+  the machines differ.
+  By default a key is done when the command begins, whatever becomes of the command. With --until-success,
+  the key is done when the command has ended with code 0. Until then the next call tries again, also if
+  this machine fails. All calls for a key must agree on --until-success.
 
 Exit codes:
-  That of the command, 128+n if signal n ended it or the wait, or
+  The exit code of the command, or
    64  wrong usage, connect string, path or key
    69  no server can be reached, or contact was lost before the command ran
-   70  the system refuses a thread, or the like
+   70  the system refuses a thread or the like
    73  the key cannot be created
    75  in progress elsewhere
    76  the lock was lost, or about to be, before the command started or while it ran
@@ -272,7 +277,8 @@ Exit codes:
    78  a file of credentials or certificates cannot be used
    79  already done
   126  the command cannot be executed
-  127  the command is not found
+  127  the command was not found
+  128+n  signal n ended the command, or the wait
 
 'zklock run --help' says what becomes of a command whose lock is lost.";
 
@@ -280,25 +286,25 @@ Exit codes:
 #[command(before_help = once_examples!(), after_long_help = ONCE_HELP)]
 #[command(override_usage = "zklock once [OPTIONS] --key <KEY> <DIR> [--] <COMMAND>...")]
 pub(crate) struct OnceArgs {
-    /// The directory of the keys, a ZooKeeper path such as /jobs/report; made if it is missing
+    /// The directory of the keys, a ZooKeeper path such as /jobs/report; created if missing
     pub(crate) dir: String,
-    /// What is done once, such as a date: %F, %Y, %m, %d, %H and %M are filled as by date(1), in UTC
+    /// What is done once, such as a date: %F, %Y, %m, %d, %H and %M work as in date(1), in UTC
     #[arg(long)]
     pub(crate) key: String,
-    /// Counts a key as done when the command has ended with code 0, rather than when it begins
+    /// Counts a key as done when the command has ended with code 0, not when it begins
     #[arg(long)]
     pub(crate) until_success: bool,
     /// Forgets keys that were done longer ago than this
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) keep: Option<Duration>,
-    /// What others are shown, in place of the host and the process id
+    /// What others see instead of the host and the process id
     #[arg(long, hide_short_help = true, value_name = "TEXT")]
     pub(crate) data: Option<String>,
     #[command(flatten)]
     pub(crate) command: CommandArgs,
 }
 
-/// The names of requests.
+/// How requests are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Naming {
     /// Apache's WriteLock 3.8, Curator's InterProcessMutex, go-zookeeper's Lock
@@ -331,12 +337,25 @@ Examples:
   zklock who --watch /locks/backup
   zklock who /app/converters/leases",
     after_long_help = "\
-WHO is the data of the request, of which 48 characters are shown; --json has all of it. SINCE is by the
-clock of the servers, and AGE the difference to the clock of this machine. --watch goes on until it is
-ended, also through outages, which it mentions on standard error.
+WHO is the data of the request. The table shows its first 48 characters, --json all of it. SINCE is by the
+clock of the servers. AGE is the difference to the clock of this machine. --watch runs until it is ended,
+also through outages, which it reports on standard error.
 
-The permits of a semaphore are in its directory 'leases'. All but the last are held if clients wait,
-which cannot be seen: the STATE of a permit is 'unknown', but for the first."
+The permits of a semaphore are in its directory 'leases'. All of them are held, except perhaps the last,
+whose client may still wait. zklock cannot see that, so the STATE of all but the first is 'unknown'.
+
+Exit codes:
+    0  done
+   64  wrong usage, connect string or path
+   65  the path is not a lock directory (not with --watch)
+   66  the directory does not exist (not with --watch)
+   69  no server can be reached, contact was lost, or the servers report another error
+   70  the system refuses a thread or the like
+   73  requests are throttled
+   74  the output cannot be written
+   77  access denied, or credentials refused
+   78  a file of credentials or certificates cannot be used
+  141  the reader of the output has gone"
 )]
 pub(crate) struct WhoArgs {
     /// The directory of the lock
@@ -344,7 +363,7 @@ pub(crate) struct WhoArgs {
     /// Shows the queue again whenever a request joins or leaves
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// Prints JSON: one object a line
+    /// Prints JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -357,19 +376,36 @@ Examples:
   zklock leader --watch /election | while read -r since leader; do reconfigure \"$leader\"; done
   zklock leader --json /election | jq -r .leader.who",
     after_long_help = "\
-Prints the data of the leader's request, by default its host and process id, in one line: control
-characters are escaped, and nothing else. With --watch, each line begins with the time of the change,
-and '-' stands for no leader. A client that asks the leader to step down overwrites its data: then the
-exit code is 1, --watch goes on with what it has shown, or with '-', and with --json 'who' is null and
-the exit code 0. --watch goes on until it is ended, also through outages, which it mentions on standard error."
+Prints the data of the leader's request in one line. By default, that is its host and process id. Only
+control characters are escaped.
+
+--watch prints a line at each change, which begins with the time. '-' stands for no leader. It runs until it
+is ended, also through outages, which it reports on standard error.
+
+A client that asks the leader to step down overwrites the data of the leader. The exit code is then 1. With
+--json, 'who' is null and the exit code is 0. --watch goes on with what it has shown, or with '-'.
+
+Exit codes:
+    0  done
+    1  nobody leads, or the leader's data was overwritten
+   64  wrong usage, connect string or path
+   65  the path is not a lock directory (not with --watch)
+   66  the directory does not exist (not with --watch)
+   69  no server can be reached, contact was lost, or the servers report another error
+   70  the system refuses a thread or the like
+   73  requests are throttled
+   74  the output cannot be written
+   77  access denied, or credentials refused
+   78  a file of credentials or certificates cannot be used
+  141  the reader of the output has gone"
 )]
 pub(crate) struct LeaderArgs {
     /// The directory of the election
     pub(crate) dir: String,
-    /// Prints a line at each change
+    /// Prints a line now and at each change
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// Prints JSON: one object a line
+    /// Prints JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -381,15 +417,29 @@ Examples:
   zklock revoke /locks/backup
   zklock revoke --force-after 30s /locks/backup",
     after_long_help = "\
-All holders are asked: the owner, or all readers. A holder decides whether and when it releases the
-lock; 'zklock run' ends its command. With --force-after the znode of a holder that has not released
-the lock in that time is deleted, and the next request acquires at once. THE HOLDER MAY STILL BE
-WORKING THEN. The exit code is 0 if nobody holds the lock."
+Asks every holder: the owner, or all readers. A holder decides whether and when it releases the lock.
+'zklock run' ends its command.
+
+With --force-after, zklock deletes the znode of a holder that has not released the lock in that time. The
+next request then acquires the lock at once. THE HOLDER MAY STILL BE WORKING.
+
+Exit codes:
+    0  done, or nobody holds the lock
+   64  wrong usage, connect string or path
+   65  the path is not a lock directory, or a holder cannot be asked to release the lock
+   66  the directory does not exist
+   69  no server can be reached, contact was lost, or the servers report another error
+   70  the system refuses a thread or the like
+   73  a quota is exceeded, or requests are throttled
+   74  the output cannot be written
+   77  access denied, or credentials refused
+   78  a file of credentials or certificates cannot be used
+  141  the reader of the output has gone"
 )]
 pub(crate) struct RevokeArgs {
     /// The directory of the lock
     pub(crate) dir: String,
-    /// Takes the lock away from a holder that has not released it in this time. By default it only asks
+    /// Takes the lock from a holder that has not released it in this time. By default zklock only asks
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) force_after: Option<Duration>,
 }
@@ -401,18 +451,33 @@ Examples:
   zklock reap --older-than 1d /locks/backup
   zklock reap --older-than 1d --yes /locks/backup",
     after_long_help = "\
-Only persistent requests are deleted, such as a client in another language may leave behind. Requests
-of live sessions always stay: see 'zklock revoke'. So do those that no known library has named, which
-are shown: delete them by hand. Ages are by the clock of the servers: to read it, a znode is created in
-the directory and deleted, in one transaction, also without --yes."
+Deletes only persistent requests, which a client in another language may leave behind. Requests of live
+sessions always stay: see 'zklock revoke'. Requests that no known library has named stay, too. zklock shows
+them, and you delete them by hand.
+
+Ages are by the clock of the servers. To read it, zklock creates a znode in the directory and deletes it in
+the same transaction, also without --yes.
+
+Exit codes:
+    0  done, also if there is nothing to delete
+   64  wrong usage, connect string or path
+   65  the path is not a lock directory
+   66  the directory does not exist
+   69  no server can be reached, contact was lost, or the servers report another error
+   70  the system refuses a thread or the like
+   73  a znode cannot be created (a quota is exceeded), or requests are throttled
+   74  the output cannot be written
+   77  access denied, or credentials refused
+   78  a file of credentials or certificates cannot be used
+  141  the reader of the output has gone"
 )]
 pub(crate) struct ReapArgs {
     /// The directory of the lock
     pub(crate) dir: String,
-    /// The least age of the requests; 0 for all
+    /// The least age of the requests; 0 means all
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) older_than: Duration,
-    /// Deletes them. Otherwise they are only shown
+    /// Deletes the requests. By default they are only shown
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -425,44 +490,64 @@ Examples:
   zklock doctor -c zk1,zk2,zk3/app /locks/backup
   zklock doctor --json | jq -r '.warnings[]'",
     after_long_help = "\
-Connects to every address of every server, for 3s at most, and opens a session on each, and a second one
-beside it for 3s at most. Version, mode and tick come from the four letter words 'srvr' and 'conf', where
-the server allows them and TLS is not used. Makes a znode /zklock-doctor-… for a moment, if it may, for the
-clock of the servers. What was checked is listed, and what was not.
+Connects to every address of every server, for 3s at most. Opens a session there, and a second one beside it
+for 3s at most. Reads version, mode and tick by the four letter words 'srvr' and 'conf', where the server
+allows them and TLS is not used. Creates a znode /zklock-doctor-… for a moment, if it may, to read the clock
+of the servers. The output lists what was checked, and what was not.
 
 Exit codes:
     0  all is well
     1  there are warnings
    64  wrong usage, connect string or path
-   69  no server can be reached
-   70  the system refuses a thread, or the like
+   69  no server can be reached, contact was lost, or the servers report another error
+   70  the system refuses a thread or the like
+   73  requests are throttled
+   74  the output cannot be written
    77  access denied, or credentials refused
-   78  a file of credentials or certificates cannot be used"
+   78  a file of credentials or certificates cannot be used
+  141  the reader of the output has gone"
 )]
 pub(crate) struct DoctorArgs {
-    /// The directory of a lock whose queue is checked
+    /// The directory of a lock, to check its queue
     pub(crate) dir: Option<String>,
-    /// Prints JSON: one object
+    /// Prints JSON, one object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
-#[command(before_help = "\
+#[command(
+    before_help = "\
 Examples:
   zklock completions bash > /etc/bash_completion.d/zklock
-  zklock completions fish > ~/.config/fish/completions/zklock.fish")]
+  zklock completions fish > ~/.config/fish/completions/zklock.fish",
+    after_long_help = "\
+Exit codes:
+    0  done
+   64  wrong usage
+   70  the system refuses a thread or the like
+   74  the output cannot be written
+  141  the reader of the output has gone"
+)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: Shell,
 }
 
 #[derive(Args, Debug)]
-#[command(before_help = "\
+#[command(
+    before_help = "\
 Examples:
-  zklock man /usr/local/share/man/man1")]
+  zklock man /usr/local/share/man/man1",
+    after_long_help = "\
+Exit codes:
+    0  done
+   64  wrong usage
+   70  the system refuses a thread or the like
+   74  the pages cannot be written"
+)]
 pub(crate) struct ManArgs {
-    /// The directory for the pages, which must exist
+    /// An existing directory, for the pages
     pub(crate) dir: PathBuf,
 }
 
@@ -482,7 +567,7 @@ pub(crate) mod tests {
         help.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// The numbers at the beginnings of the lines behind this one.
+    /// The exit codes that a help text lists: the numbers at the beginnings of the lines after `Exit codes:`.
     fn codes_in(text: &str) -> BTreeSet<u8> {
         let (_, codes) = text.split_once("Exit codes:").unwrap();
         codes.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()
@@ -513,7 +598,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Of 24 lines.
+    /// A screen has 24 lines.
     #[test]
     fn short_help_of_each_subcommand_fits_a_screen_and_begins_with_an_example() {
         let mut command = Cli::command();
@@ -548,7 +633,10 @@ pub(crate) mod tests {
             CLOSED_PIPE,
         ]);
         assert_eq!(codes_in(EXIT_CODES), all);
-        assert!(codes_in(RUN_HELP).is_subset(&all) && codes_in(ONCE_HELP).is_subset(&all));
+        for command in Cli::command().get_subcommands_mut() {
+            let codes = codes_in(&command.render_long_help().to_string());
+            assert!(codes.contains(&USAGE) && codes.is_subset(&all), "{command}: {codes:?}");
+        }
     }
 
     #[test]

@@ -14,24 +14,25 @@ use crate::failure::{CONFIG, Failure, USAGE};
 use crate::sasl::SaslArgs;
 use crate::spans::parse_duration;
 
-/// The longest wait for the first server, unless the session timeout is shorter.
+/// The longest wait for the first server. The session timeout limits it as well.
 const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// The default of `--max-tick`.
 const DEFAULT_MAX_TICK: Duration = Duration::from_secs(2);
 
-/// An identity that other users do not see.
+/// The variable with an identity. Other users can see arguments, but not variables.
 const AUTH_VARIABLE: &str = "ZK_AUTH";
 
+/// The variable with the password of the private key.
 const KEY_PASSWORD_VARIABLE: &str = "ZK_CERT_KEY_PASSWORD";
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
-    /// The servers, port 2181 by default, and the chroot: HOST:PORT,...[/CHROOT]
+    /// The servers, with port 2181 by default, and the chroot: HOST:PORT,...[/CHROOT]
     ///
-    /// A server is awaited for 10s at most, for the session timeout if that is shorter, or for the time of
-    /// 'run --timeout'
+    /// zklock waits for a server for 10s at most, or for the session timeout if that is shorter. With
+    /// 'run --timeout', it waits for that time
     #[arg(
         long,
         short,
@@ -41,30 +42,30 @@ pub(crate) struct ConnectionArgs {
         default_value = "127.0.0.1:2181"
     )]
     pub(crate) connect: String,
-    /// The time for which the servers keep the locks of a silent client, from 100ms to 1d. They limit
-    /// it, by default to 4s to 40s. Each TIME has the units ms, s, m, h, d, w, such as '1m 30s'; without
-    /// one it is seconds
+    /// How long the servers keep the locks of a silent client, from 100ms to 1d. The servers have their
+    /// own limits, by default 4s to 40s. Each TIME has the units ms, s, m, h, d, w, such as '1m 30s'; a
+    /// number without a unit is in seconds
     #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
     pub(crate) session_timeout: Duration,
     /// The longest tick (tickTime) of the servers
     #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
     pub(crate) max_tick: Duration,
-    /// Creates the chroot, with its parents, if it is missing. Everybody may do anything there
+    /// Creates the chroot and its parents if they are missing. Everybody gets all permissions there
     #[arg(long, global = true, hide_short_help = true)]
     create_chroot: bool,
-    /// An identity, such as digest:user:password. Others see arguments: better set ZK_AUTH [env:
-    /// ZK_AUTH=]
+    /// An identity, such as digest:user:password. Other users can see arguments, so prefer ZK_AUTH
+    /// [env: ZK_AUTH=]
     #[arg(long, global = true, hide_short_help = true, value_name = "SCHEME:CREDENTIAL")]
     auth: Option<Secret>,
-    /// A file of identities, one a line. They are added to that of --auth or ZK_AUTH
+    /// A file of identities, one per line, in addition to that of --auth or ZK_AUTH
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     auth_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) sasl: SaslArgs,
-    /// Encrypts the connection. The options below imply it
+    /// Encrypts connections. --ca and --cert imply it
     #[arg(long, global = true, hide_short_help = true)]
     tls: bool,
-    /// The certificate authorities to trust, instead of the platform's (PEM)
+    /// A file of certificate authorities to trust, instead of the platform's (PEM)
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// The certificate of this client (PEM)
@@ -73,23 +74,23 @@ pub(crate) struct ConnectionArgs {
     /// The private key of this client (PEM)
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", requires = "cert")]
     cert_key: Option<PathBuf>,
-    /// A file whose first line is the password of that key, if it is encrypted (PKCS #8). Without the
-    /// file, ZK_CERT_KEY_PASSWORD counts [env: ZK_CERT_KEY_PASSWORD=]
+    /// A file whose first line is the password of an encrypted private key (PKCS #8). Without a file,
+    /// ZK_CERT_KEY_PASSWORD is the password [env: ZK_CERT_KEY_PASSWORD=]
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", requires = "cert_key")]
     cert_key_password_file: Option<PathBuf>,
 }
 
 impl ConnectionArgs {
-    /// Checks the settings, and sends nothing.
+    /// Checks the settings without connecting.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        // Such a text has a password, and other messages would show it.
+        // The text in front of it may be a password, which other messages would show.
         if self.connect.contains('@') {
-            let message = "the connect string has an '@': it is HOST:PORT,...[/CHROOT], and credentials are those of \
-                           --auth or --sasl, or in a file or the environment";
+            let message = "the connect string has an '@': write HOST:PORT,...[/CHROOT], and give credentials by \
+                           --auth, --sasl, a file or the environment";
             return Err(Failure::new(USAGE, message));
         }
         if let Some((scheme, _)) = self.connect.split_once("://") {
-            let message = format!("the connect string has no scheme: leave '{scheme}://' out");
+            let message = format!("a connect string has no scheme: leave '{scheme}://' out");
             return Err(Failure::new(USAGE, message));
         }
         Ok(self.builder(&self.connect)?.check()?)
@@ -98,13 +99,14 @@ impl ConnectionArgs {
     /// The settings of a session on these servers.
     ///
     /// # Errors
-    /// An identity, the file of identities, the mechanism of SASL, or the file of the key's password cannot be used.
+    /// An identity or the mechanism of SASL is malformed, or a file with one of them or with the key's password cannot
+    /// be used.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
         let mut builder = Session::builder(servers)
             .session_timeout(self.session_timeout)
             .create_chroot(self.create_chroot)
             .wait_for_server(self.wait());
-        // The default states nothing about these servers.
+        // The default of the option says nothing about these servers.
         if self.max_tick != DEFAULT_MAX_TICK {
             builder = builder.max_tick(self.max_tick);
         }
@@ -118,7 +120,7 @@ impl ConnectionArgs {
         })
     }
 
-    /// Returns how long a first server is waited for, from now on.
+    /// Returns how long to wait for the first server, from now on.
     pub(crate) fn wait(&self) -> Wait {
         Wait::timeout(self.session_timeout.min(MAX_CONNECT_WAIT))
     }
@@ -133,7 +135,7 @@ impl ConnectionArgs {
         Ok(self.builder(&self.connect)?.replace_lost_sessions(true).connect()?)
     }
 
-    /// The chroot of the connect string, or an empty text.
+    /// The chroot of the connect string, or an empty string.
     pub(crate) fn chroot(&self) -> &str {
         self.connect.find('/').map_or("", |start| &self.connect[start..])
     }
@@ -143,7 +145,7 @@ impl ConnectionArgs {
         self.tls || self.ca.is_some() || self.cert.is_some()
     }
 
-    /// `None` for connections that are not encrypted.
+    /// The settings of TLS, or `None` if connections are not encrypted.
     ///
     /// # Errors
     /// The file of the key's password cannot be used.
@@ -170,7 +172,7 @@ impl ConnectionArgs {
         };
         let unusable = |why: &str| Failure::new(CONFIG, format!("{}: {why}", file.display()));
         let text = std::fs::read_to_string(file).map_err(|error| unusable(&error.to_string()))?;
-        let line = text.lines().next().ok_or_else(|| unusable("it has no password"))?;
+        let line = text.lines().next().ok_or_else(|| unusable("the file has no password"))?;
         Ok(Some(line.to_owned()))
     }
 
@@ -188,7 +190,7 @@ impl ConnectionArgs {
     }
 }
 
-/// A text that no message may show. clap shows each argument that it cannot parse, so it parses anything.
+/// A text that no message may show. Any text parses, because clap shows an argument that it cannot parse.
 #[derive(Clone)]
 pub(crate) struct Secret(pub(crate) String);
 
@@ -216,11 +218,11 @@ struct Identity {
 impl std::str::FromStr for Identity {
     type Err = String;
 
-    /// Without the text in the error, which may be a password.
+    /// The error does not show the text, which may be a password.
     fn from_str(text: &str) -> Result<Identity, String> {
         match text.split_once(':') {
             Some(("digest", credential)) if !credential.contains(':') => {
-                Err("the credentials of digest are USER:PASSWORD".to_owned())
+                Err("a credential of digest is USER:PASSWORD".to_owned())
             }
             Some((scheme, credential)) if !scheme.is_empty() => {
                 Ok(Identity { scheme: scheme.to_owned(), credential: credential.to_owned() })
@@ -236,10 +238,10 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// An empty variable is none.
+/// The value of an environment variable. An empty variable counts as unset.
 ///
 /// # Errors
-/// It is no text. The error does not show it, because it may be a password.
+/// The value is not valid UTF-8. The error does not show it, because it may be a password.
 pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
     let value = env::var_os(name).filter(|value| !value.is_empty());
     let text = value.map(OsString::into_string).transpose();
@@ -263,12 +265,12 @@ fn read_identities(file: &Path) -> Result<Vec<Identity>, Failure> {
         identities.push(line.parse().map_err(in_line)?);
     }
     if identities.is_empty() {
-        return Err(Failure::new(CONFIG, format!("{}: it has no identity", file.display())));
+        return Err(Failure::new(CONFIG, format!("{}: the file has no identity", file.display())));
     }
     Ok(identities)
 }
 
-/// The servers of a connect string, as `host:port`, and the host and port of each.
+/// The host and port of each server of a connect string.
 pub(crate) fn servers_of(connect: &str) -> Result<Vec<(String, u16)>, Failure> {
     let servers = connect.split('/').next().unwrap_or_default();
     let named = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
@@ -279,7 +281,7 @@ pub(crate) fn servers_of(connect: &str) -> Result<Vec<(String, u16)>, Failure> {
     Ok(servers)
 }
 
-/// The host has no brackets.
+/// Splits `HOST[:PORT]`, and removes the brackets of an IPv6 address.
 fn host_and_port(server: &str) -> Result<(String, u16), Failure> {
     let after_address = server.rfind(']').map_or(0, |bracket| bracket + 1);
     let (host, port) = match server[after_address..].rfind(':') {
@@ -289,7 +291,7 @@ fn host_and_port(server: &str) -> Result<(String, u16), Failure> {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match port.parse() {
         Ok(port) if port > 0 && !host.is_empty() => Ok((host.to_owned(), port)),
-        _ => Err(Failure::new(USAGE, format!("the connect string names '{server}': write HOST:PORT"))),
+        _ => Err(Failure::new(USAGE, format!("'{server}' in the connect string is not HOST:PORT"))),
     }
 }
 
@@ -302,14 +304,14 @@ mod tests {
     #[test]
     fn help_names_the_longest_wait_for_a_server() {
         let wait = show_duration(MAX_CONNECT_WAIT);
-        assert!(help_of("who").contains(&format!("A server is awaited for {wait} at most")));
+        assert!(help_of("who").contains(&format!("waits for a server for {wait} at most")));
         assert!(help_of("run").contains(&format!("for a server for {wait} or the session timeout")));
     }
 
     #[test]
     fn help_names_the_port_that_is_tried_without_one() {
         let (_, port) = servers_of("zk1").ok().unwrap()[0];
-        assert!(help_of("who").contains(&format!("The servers, port {port} by default")));
+        assert!(help_of("who").contains(&format!("The servers, with port {port} by default")));
     }
 
     #[test]

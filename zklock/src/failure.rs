@@ -1,6 +1,6 @@
-//! [`Failure`]: why the program ends, and with which code.
+//! [`Failure`]: why the program ends, and its exit code.
 //!
-//! The codes are those of sysexits.h, and of timeout(1) and flock(1) for commands.
+//! The codes follow sysexits.h, and timeout(1) and flock(1) where a command runs.
 
 use std::error::Error;
 use std::io;
@@ -23,13 +23,14 @@ pub(crate) const NOT_ACQUIRED: u8 = 75;
 pub(crate) const LOST: u8 = 76;
 pub(crate) const DENIED: u8 = 77;
 pub(crate) const CONFIG: u8 = 78;
-/// Further than sysexits.h.
+/// The first code that sysexits.h does not define.
 pub(crate) const ALREADY_DONE: u8 = 79;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
-/// As of a program that SIGPIPE ends.
+/// 128 + SIGPIPE, as the shell reports a program that SIGPIPE has ended.
 pub(crate) const CLOSED_PIPE: u8 = 141;
 
+/// Why the program ends without success.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -42,7 +43,7 @@ impl Failure {
         Failure { code, message: message.into() }
     }
 
-    /// The output cannot be written.
+    /// A failure to write to standard output. A closed pipe is not reported.
     pub(crate) fn output(error: &io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::new(CLOSED_PIPE, ""),
@@ -50,7 +51,7 @@ impl Failure {
         }
     }
 
-    /// Prints the message.
+    /// Writes the message to standard error.
     pub(crate) fn report(&self) {
         if !self.message.is_empty() {
             complain(&self.message);
@@ -64,7 +65,7 @@ impl From<LockError> for Failure {
     }
 }
 
-/// An error with its causes, in one line. A cause that the line has already is not repeated.
+/// An error and its causes, in one line. A cause that the line already contains is left out.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let causes = iter::successors(error.source(), |&error| error.source()).map(ToString::to_string);
     causes.fold(error.to_string(), |line, cause| match line.contains(&cause) {

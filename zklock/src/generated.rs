@@ -1,4 +1,4 @@
-//! `zklock completions` and `zklock man`: what is made from the definitions of the arguments.
+//! `zklock completions` and `zklock man`: output generated from the definitions of the arguments.
 
 use clap::CommandFactory;
 
@@ -15,7 +15,10 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<u8, Failure> {
 
 pub(crate) fn man(args: &ManArgs) -> Result<u8, Failure> {
     clap_mangen::generate_to(Cli::command(), &args.dir).map_err(|error| {
-        Failure::new(OUTPUT, format!("the manual cannot be written to '{}': {error}", args.dir.display()))
+        Failure::new(
+            OUTPUT,
+            format!("the manual pages cannot be written to '{}': {error}", args.dir.display()),
+        )
     })?;
     Ok(0)
 }

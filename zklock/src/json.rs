@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// The value in one line, with a line feed. Escapes also what JSON need not: the control characters
-/// of a terminal, and those that end a line in some readers.
+/// The value in one line, with a line feed. Also escapes characters that JSON allows: control characters of a
+/// terminal, and those that some readers take for the end of a line.
 pub(crate) fn line(value: &Value) -> String {
     let mut line = String::new();
     for character in value.to_string().chars() {
         match character {
-            // They are part of a string.
+            // Outside of strings, JSON has no such characters.
             '\x7f'..='\u{9f}' | '\u{2028}' | '\u{2029}' => {
                 // Writing to a string does not fail.
                 let _ = write!(line, "\\u{:04x}", u32::from(character));

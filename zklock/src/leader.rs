@@ -35,7 +35,7 @@ pub(crate) fn leader(connection: &ConnectionArgs, args: &LeaderArgs) -> Result<u
     Ok(0)
 }
 
-/// Prints a line at each change. A directory that does not exist has no leader.
+/// Prints a line now and at each change. A directory that does not exist has no leader.
 fn watch(connection: &ConnectionArgs, args: &LeaderArgs) -> Result<u8, Failure> {
     let session = connection.lasting_session()?;
     let watch = LockDirectory::new(&session, &args.dir)?.watch_leader(Wait::forever())?;
@@ -50,7 +50,7 @@ fn watch(connection: &ConnectionArgs, args: &LeaderArgs) -> Result<u8, Failure> 
     follow(&session, watch.changes(), || watch.leader(), show)
 }
 
-/// The line of a change.
+/// The line that `--watch` prints for this leader.
 fn line(args: &LeaderArgs, leader: Option<&LockInfo>) -> String {
     if args.json {
         return json_line(args, leader);
@@ -73,21 +73,25 @@ fn json_line(args: &LeaderArgs, leader: Option<&LockInfo>) -> String {
 /// The data of the leader, in one line.
 ///
 /// # Errors
-/// They are not known.
+/// The data is not known: it was overwritten, or READ is denied.
 fn data_of(leader: &LockInfo, args: &LeaderArgs) -> Result<String, Failure> {
     let dir = &args.dir;
     if leader.is_revocation_requested() {
-        let message = format!("the leader of {dir} is asked to step down, which has overwritten its data");
+        let message =
+            format!("the leader of {dir} is asked to step down, and the request has overwritten its data");
         return Err(Failure::new(NOBODY, message));
     }
     match leader.data {
         Some(_) => Ok(one_line(&leader.data_lossy())),
-        None => Err(Failure::new(DENIED, format!("READ is denied on the request of the leader of {dir}"))),
+        None => Err(Failure::new(
+            DENIED,
+            format!("access denied: the data of the leader of {dir} cannot be read"),
+        )),
     }
 }
 
-/// Returns whether the line that was shown last holds. A leader that is asked to step down leads until it
-/// does; the message has replaced its data.
+/// Returns whether the line shown last is still right. A leader that is asked to step down leads until it does, but
+/// the request has overwritten its data.
 fn is_shown(leader: &Option<LockInfo>, shown: Option<&Option<LockInfo>>) -> bool {
     match (leader, shown) {
         (Some(leader), Some(Some(shown))) if leader.is_revocation_requested() => leader.path == shown.path,

@@ -1,6 +1,6 @@
 //! `zklock`: locks for scripts, and a view of the queues for operators.
 //!
-//! It uses the public interface of the crate alone. Each subcommand has a file.
+//! It uses only the public interface of `zookeeper-recipes-lock`. Each subcommand has a file.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             let Err(failure) = printed.map_err(|error| Failure::output(&error)) else {
                 return ExitCode::SUCCESS;
             };
-            // Standard error has no thread yet.
+            // The thread that writes to standard error has not started yet.
             if !failure.message.is_empty() {
                 let _ = writeln!(io::stderr(), "zklock: {}", failure.message);
             }
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Starts what the subcommand needs before all else.
+/// Prepares signals and standard error. Must run before any other thread starts.
 fn start(cli: &Cli) -> io::Result<()> {
     #[cfg(unix)]
     if matches!(cli.command, Command::Run(_) | Command::Once(_)) {
@@ -87,7 +87,7 @@ fn start(cli: &Cli) -> io::Result<()> {
     stderr::start()
 }
 
-/// Returns the exit code.
+/// Checks the arguments and runs the subcommand. Returns its exit code.
 fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     let connection = &cli.connection;
     if let Some(dir) = cli.command.dir() {

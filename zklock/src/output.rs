@@ -1,4 +1,4 @@
-//! Standard output, which may outlive its reader, and tables.
+//! Standard output and tables.
 
 use std::io::{self, Write};
 
@@ -6,18 +6,17 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::failure::Failure;
 
-/// The longest data that are shown.
+/// The number of characters of data that a table shows.
 const MAX_TEXT: usize = 48;
 
-/// Writes to standard output, at once.
+/// Writes to standard output and flushes it.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|error| Failure::output(&error))
 }
 
-/// Returns whether the reader of standard output has gone. A program that waits for the next change would
-/// not notice.
+/// Returns whether the reader of standard output has gone. A program that writes nothing would not notice it.
 #[cfg(unix)]
 pub(crate) fn is_closed() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,8 +31,8 @@ pub(crate) fn is_closed() -> bool {
     false
 }
 
-/// Text of another client in one line that is safe for a terminal, and otherwise unchanged: its
-/// control characters are escaped, those that end a line and those that reverse one.
+/// Text of another client, in one line that is safe for a terminal. Escapes control characters, line separators and
+/// marks that change the writing direction, and nothing else.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
@@ -48,7 +47,7 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// As [`one_line`], shortened.
+/// Like [`one_line`], but shortened to [`MAX_TEXT`] characters.
 pub(crate) fn printable(text: &str) -> String {
     let end = text.char_indices().nth(MAX_TEXT).map(|(end, _)| end);
     let mut shown = one_line(&text[..end.unwrap_or(text.len())]);
@@ -58,7 +57,7 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// Rows of cells, aligned to the left.
+/// Rows of cells in columns that are aligned to the left.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -73,7 +72,6 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The lines.
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width_of = |column| {
@@ -96,8 +94,8 @@ mod tests {
     use crate::args::tests::help_of;
 
     #[test]
-    fn help_names_the_longest_data_that_are_shown() {
-        assert!(help_of("who").contains(&format!("of which {MAX_TEXT} characters are shown")));
+    fn help_names_the_length_of_the_shown_data() {
+        assert!(help_of("who").contains(&format!("The table shows its first {MAX_TEXT} characters")));
     }
 
     #[test]

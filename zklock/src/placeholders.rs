@@ -1,4 +1,4 @@
-//! Placeholders for the time, as those of date(1).
+//! Placeholders for the time, like those of date(1).
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use crate::spans::show_time;
 /// Fills the placeholders of a text, in UTC.
 ///
 /// # Errors
-/// A placeholder is not known.
+/// The text has an unknown placeholder.
 pub(crate) fn fill(text: &str, now: SystemTime) -> Result<String, String> {
     // 2026-07-01T02:03:04Z
     let time = show_time(now);
@@ -29,7 +29,7 @@ pub(crate) fn fill(text: &str, now: SystemTime) -> Result<String, String> {
             other => {
                 let placeholder = other.map_or_else(|| "%".to_owned(), |other| format!("%{other}"));
                 return Err(format!(
-                    "'{placeholder}' is no placeholder: write %F, %Y, %m, %d, %H, %M, or %% for %"
+                    "'{placeholder}' is not a placeholder: use %F, %Y, %m, %d, %H, %M, or %% for %"
                 ));
             }
         };

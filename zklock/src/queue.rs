@@ -1,4 +1,4 @@
-//! The queue of a lock, as it is shown.
+//! Reads the queue of a lock and shows it.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK};
 use crate::output::{Table, one_line, printable};
 use crate::spans::{age, show_duration, show_time};
 
-/// The owner of a container, which is no session. Directories of locks are containers.
+/// The `ephemeralOwner` of a container, which belongs to no session. Directories of locks are containers.
 const CONTAINER: i64 = i64::MIN;
 
-/// Reads the queue.
+/// Reads the queue of a lock.
 ///
 /// # Errors
-/// The directory does not exist, or is no directory of a lock.
+/// The directory does not exist, or is not the directory of a lock.
 pub(crate) fn read(session: &Session, dir: &str) -> Result<Vec<LockInfo>, Failure> {
     let queue = LockDirectory::new(session, dir)?.contenders()?;
     if queue.is_empty() {
@@ -29,19 +29,19 @@ pub(crate) fn read(session: &Session, dir: &str) -> Result<Vec<LockInfo>, Failur
     Ok(queue)
 }
 
-/// A warning of requests that do not count each other.
+/// A warning if the directory has requests that do not count each other. It names options of `zklock`.
 pub(crate) fn mixed_names(directory: &LockDirectory) -> Result<Option<String>, LockError> {
     let with_option = |text: String, naming: &Naming| {
         let (scheme, value) = (naming.scheme(), naming.to_possible_value());
         let option = value.map_or_else(String::new, |value| format!("--naming {}", value.get_name()));
         text.replace(&format!("NamingScheme::{scheme:?}"), &option)
     };
-    // The last one first: its name may begin as another's does.
+    // In reverse: `CuratorLatch` begins with `Curator`, so it must be replaced first.
     let namings = || Naming::value_variants().iter().rev();
     Ok(directory.mixed_names()?.map(|warning| namings().fold(warning, with_option)))
 }
 
-/// Checks a directory without a request.
+/// Checks that a directory without requests exists, and may be that of a lock.
 fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
     let zookeeper = RecoverableZooKeeper::new(
         session,
@@ -58,13 +58,13 @@ fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
         (0, 0) => return Ok(()),
         _ if is_semaphore(&zookeeper.get_children(dir)?) => format!("it is a semaphore: see {dir}/leases"),
         (0, bytes) => format!("it has {bytes} bytes of data and no children"),
-        (1, _) => "its child is no request".to_owned(),
+        (1, _) => "its child is not a request".to_owned(),
         (children, _) => format!("none of its {children} children is a request"),
     };
-    Err(Failure::new(NO_LOCK, format!("{dir} is no lock: {why}")))
+    Err(Failure::new(NO_LOCK, format!("{dir} is not a lock: {why}")))
 }
 
-/// Returns whether these are the directories of a semaphore, of this crate or of Curator.
+/// Returns whether these children are those of a semaphore, of this library or of Curator.
 fn is_semaphore(children: &[String]) -> bool {
     ["leases", "locks"].iter().all(|name| children.iter().any(|child| child == name))
 }
@@ -87,7 +87,7 @@ pub(crate) fn table(queue: &[LockInfo]) -> String {
     table.render()
 }
 
-/// One request, in a line of text.
+/// A request in one line of text.
 pub(crate) fn line(request: &LockInfo) -> String {
     let since = request.created.map_or_else(unknown, show_time);
     let session = session_of(request);
@@ -105,7 +105,7 @@ pub(crate) fn json(queue: &[LockInfo]) -> Value {
     queue.iter().enumerate().map(in_queue).collect()
 }
 
-/// One request.
+/// A request as a JSON object.
 pub(crate) fn json_of(request: &LockInfo) -> Value {
     json!({
         "kind": request.kind.to_string(),
@@ -125,7 +125,7 @@ pub(crate) fn obstacle(request: &LockInfo) -> Option<String> {
     let remedy = match request.kind {
         LockKind::Other => {
             format!(
-                "no known library names its requests so, so check it, and delete it by hand (zkCli.sh delete {path})"
+                "no known library uses such a name; check the znode and delete it by hand (zkCli.sh delete {path})"
             )
         }
         _ => "'zklock reap' deletes it".to_owned(),
@@ -134,7 +134,7 @@ pub(crate) fn obstacle(request: &LockInfo) -> Option<String> {
     is_in_the_way.then(|| format!("{path} is persistent and blocks the queue behind it: {remedy}"))
 }
 
-/// Returns the maker of a request: its data.
+/// The data of a request, which says who made it, as a table shows it.
 pub(crate) fn who(request: &LockInfo) -> String {
     match &request.data {
         None => "(READ denied)".to_owned(),
@@ -144,7 +144,7 @@ pub(crate) fn who(request: &LockInfo) -> String {
     }
 }
 
-/// The data of the request's maker.
+/// The data that the maker of a request has written, unless a request to release has overwritten it.
 pub(crate) fn known_data(request: &LockInfo) -> Option<&[u8]> {
     request.data.as_deref().filter(|_| !request.is_revocation_requested())
 }
@@ -162,8 +162,8 @@ fn printable_name(request: &LockInfo) -> String {
     one_line(name)
 }
 
-/// A semaphore's number of permits is not stored. A persistent znode of an unknown kind may be no
-/// request at all.
+/// The number of permits of a semaphore is not stored, so nobody can say which permits are held. A persistent znode of
+/// an unknown kind may not be a request at all.
 fn state(request: &LockInfo, is_owner: bool) -> &'static str {
     match request.kind {
         LockKind::Other if request.is_persistent => "unknown",

@@ -30,15 +30,15 @@ pub(crate) fn reap(connection: &ConnectionArgs, args: &ReapArgs) -> Result<u8, F
         requests.iter().map(|request| format!("{done}  {}  {}\n", queue::line(request), request.path));
     print(&lines.collect::<String>())?;
     if !args.yes {
-        complain("nothing was changed; --yes deletes what is shown");
+        complain("nothing was deleted; --yes deletes these requests");
     }
     Ok(0)
 }
 
 struct Found {
-    /// Those that were, or would be, deleted.
+    /// The requests that were deleted, or would be.
     requests: Vec<LockInfo>,
-    /// The persistent ones of an unknown kind.
+    /// The persistent requests of an unknown kind, which are not deleted.
     staying: Vec<LockInfo>,
 }
 

@@ -30,7 +30,8 @@ fn revoke_on(session: &Session, args: &RevokeArgs) -> Result<u8, Failure> {
     }
     if let Some(time) = args.force_after {
         let count = holders.len();
-        complain(&format!("asking {count} to release {}, for {}", args.dir, show_duration(time)));
+        let holders = if count == 1 { "the holder".to_owned() } else { format!("the {count} holders") };
+        complain(&format!("asking {holders} to release {} within {}", args.dir, show_duration(time)));
     }
     let revoker = &Revoker::new(session);
     let outcomes = thread::scope(|scope| {
@@ -45,7 +46,7 @@ fn revoke_on(session: &Session, args: &RevokeArgs) -> Result<u8, Failure> {
             Ok(done) => print(&format!("{done:<8}  {}\n", queue::line(holder)))?,
             Err(error) if error.reason() == ErrorReason::NotALock && holder.is_persistent => {
                 let obstacle = queue::obstacle(holder).unwrap_or_default();
-                complain(&format!("nobody can be asked for the lock: {obstacle}"));
+                complain(&format!("no client can be asked to release the lock: {obstacle}"));
                 failure = Some(NO_LOCK);
             }
             Err(error) => {
@@ -58,7 +59,7 @@ fn revoke_on(session: &Session, args: &RevokeArgs) -> Result<u8, Failure> {
     Ok(failure.unwrap_or(0))
 }
 
-/// Returns what was done.
+/// Asks a holder to release the lock. Returns what became of it.
 fn ask(
     revoker: &Revoker,
     holder: &LockInfo,
@@ -72,7 +73,7 @@ fn ask(
         }),
     };
     match outcome {
-        // It has released the lock since the queue was read.
+        // The holder has released the lock since the queue was read.
         Err(error) if error.reason() == ErrorReason::NoSuchRequest => Ok("released"),
         outcome => outcome,
     }

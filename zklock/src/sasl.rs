@@ -1,4 +1,4 @@
-//! The options for the authentication by SASL.
+//! The options for authentication by SASL.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -11,20 +11,20 @@ use zookeeper_recipes_lock::client::KerberosConfig;
 use crate::connection::{Secret, variable};
 use crate::failure::{CONFIG, Failure, USAGE};
 
-/// A mechanism that other users do not see.
+/// The variable with a mechanism. Other users can see arguments, but not variables.
 const SASL_VARIABLE: &str = "ZK_SASL";
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct SaslArgs {
-    /// Authenticates by SASL, with digest-md5:USER:PASSWORD or with kerberos. Others see arguments: better set
-    /// ZK_SASL [env: ZK_SASL=]
+    /// Authenticates by SASL, with digest-md5:USER:PASSWORD or with kerberos. Other users can see arguments,
+    /// so prefer ZK_SASL [env: ZK_SASL=]
     #[arg(long, global = true, hide_short_help = true, value_name = "MECHANISM[:USER:PASSWORD]")]
     sasl: Option<Secret>,
-    /// A file whose first line is the mechanism, as with --sasl
+    /// A file whose first line is a value of --sasl
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", conflicts_with = "sasl")]
     sasl_file: Option<PathBuf>,
-    /// The principal of this client, where the credential caches have several (Kerberos)
+    /// The principal of this client, if the credential caches have several (Kerberos)
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
     principal: Option<String>,
     /// The principal of all servers, instead of zookeeper/HOST for each (Kerberos)
@@ -32,7 +32,7 @@ pub(crate) struct SaslArgs {
     server_principal: Option<String>,
 }
 
-/// Has no `Debug`, because of the password.
+/// How to authenticate. It has no `Debug`, because of the password.
 #[derive(Clone, PartialEq, Eq)]
 enum Mechanism {
     Digest { user: String, password: String },
@@ -42,7 +42,7 @@ enum Mechanism {
 impl FromStr for Mechanism {
     type Err = &'static str;
 
-    /// Without the text in the error, which may be a password.
+    /// The error does not show the text, which may be a password.
     fn from_str(text: &str) -> Result<Mechanism, &'static str> {
         let (mechanism, login) = match text.split_once(':') {
             Some((mechanism, login)) => (mechanism, login.split_once(':')),
@@ -59,8 +59,8 @@ impl FromStr for Mechanism {
 }
 
 impl SaslArgs {
-    /// Sets the authentication of a session. `host` is that of the servers' principal, if the connect string has an
-    /// address instead.
+    /// Sets the authentication of a session. `host` is the host in the servers' principal, for a connect string that
+    /// has an address in its place.
     pub(crate) fn apply(
         &self,
         builder: SessionBuilder,
@@ -105,7 +105,7 @@ impl SaslArgs {
         config
     }
 
-    /// Says who this client is, if it knows without a ticket.
+    /// The user name of DIGEST-MD5. Kerberos has the client's name in its ticket.
     pub(crate) fn user(&self) -> Result<Option<String>, Failure> {
         Ok(match self.mechanism()? {
             Some(Mechanism::Digest { user, .. }) => Some(user),
@@ -113,7 +113,7 @@ impl SaslArgs {
         })
     }
 
-    /// The configuration of Kerberos, if that is the mechanism.
+    /// The configuration of Kerberos, if Kerberos is the mechanism.
     #[cfg(feature = "kerberos")]
     pub(crate) fn kerberos_config(&self) -> Result<Option<KerberosConfig>, Failure> {
         Ok((self.mechanism()? == Some(Mechanism::Kerberos)).then(|| self.kerberos()))

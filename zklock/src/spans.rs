@@ -4,24 +4,25 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_seconds;
 
-/// The units of a time, but for spellings in full.
+/// The units of a time. Full spellings such as `seconds` are refused.
 const UNITS: [&str; 6] = ["ms", "s", "m", "h", "d", "w"];
 
-/// Parses `90`, which are seconds, or `1m 30s`. Months and years have no length.
+/// Parses a number of seconds, such as `90`, or a time with units, such as `1m 30s`. Months and years are refused,
+/// because their length varies.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }
     let units = text.split(|character: char| !character.is_alphabetic()).filter(|unit| !unit.is_empty());
     if let Some(unit) = units.into_iter().find(|unit| !UNITS.contains(unit)) {
-        return Err(format!("'{unit}' is no unit of time: write {}, as in '1m 30s'", UNITS.join(", ")));
+        return Err(format!("'{unit}' is not a unit of time: use {}, as in '1m 30s'", UNITS.join(", ")));
     }
     humantime::parse_duration(text).map_err(|_| {
-        format!("a time is a number of seconds, or has units ({}), as in '1m 30s'", UNITS.join(", "))
+        format!("write a number of seconds, or a time with units ({}), as in '1m 30s'", UNITS.join(", "))
     })
 }
 
-/// A duration without the digits that nobody reads: `1.5s`, `12m 3s`, `2d 5h`.
+/// A duration in at most two units: `1.5s`, `12m 3s`, `2d 5h`.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let pair = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
@@ -36,7 +37,7 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     }
 }
 
-/// Returns how long ago a time was, in whole seconds.
+/// Returns how long ago a time was, in whole seconds. A time in the future counts as now.
 pub(crate) fn age(since: SystemTime) -> Duration {
     let age = SystemTime::now().duration_since(since).unwrap_or_default();
     Duration::from_secs(age.as_secs())
@@ -44,7 +45,7 @@ pub(crate) fn age(since: SystemTime) -> Duration {
 
 /// A time in UTC, as in RFC 3339, to the second.
 pub(crate) fn show_time(time: SystemTime) -> String {
-    // Later times have no format. No server has them.
+    // Later times cannot be formatted. Only a broken server has them.
     let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
     format_rfc3339_seconds(time.clamp(SystemTime::UNIX_EPOCH, last)).to_string()
 }

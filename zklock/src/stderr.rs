@@ -1,7 +1,7 @@
-//! Standard error, which may block for ever: its reader may be stopped, and a pipe may be full.
+//! Standard error, which may block for ever: its reader may be stopped, or a pipe may be full.
 //!
-//! One thread writes to it. All others, those of the library's log as well, only hand lines over.
-//! So no output stops the supervision of a command, or the keep-alive of its lock.
+//! Only one thread writes to it. All other threads hand their lines over, and so does the log. Therefore no output can
+//! delay the supervision of a command or the keep-alive of its lock.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// The largest number of lines that wait for the reader. Further ones are lost.
+/// The largest number of lines that wait for the reader. Further lines are lost.
 const MAX_WAITING: usize = 4096;
 
-/// The longest time for which the end of the program waits for the reader.
+/// How long the program waits for the reader before it ends.
 const MAX_FLUSH: Duration = Duration::from_secs(1);
 
 static WRITER: OnceLock<Sender<Message>> = OnceLock::new();
 
 enum Message {
     Text(Vec<u8>),
-    /// Dropped when all text before it is written.
+    /// Dropped by the thread when all text before it is written.
     Flush(Sender<()>),
 }
 
-/// Starts the thread.
+/// Starts the thread that writes.
 pub(crate) fn start() -> io::Result<()> {
     let (sender, messages) = bounded(MAX_WAITING);
     thread::Builder::new().name("stderr".to_owned()).spawn(move || write_all(&messages))?;
-    // Fails only if it was started before.
+    // Fails only if a thread was started before.
     let _ = WRITER.set(sender);
     Ok(())
 }
@@ -36,14 +36,14 @@ pub(crate) fn start() -> io::Result<()> {
 fn write_all(messages: &Receiver<Message>) {
     for message in messages {
         match message {
-            // Without a reader it is lost.
+            // Without a reader, the text is lost.
             Message::Text(text) => drop(io::stderr().lock().write_all(&text)),
             Message::Flush(done) => drop(done),
         }
     }
 }
 
-/// Writes a line. Does not block, and loses the line if nobody reads.
+/// Writes a line `zklock: …` to standard error. Does not block. The line is lost if too many lines wait.
 pub(crate) fn complain(message: &str) {
     send(format!("zklock: {message}\n").into_bytes());
 }
@@ -54,7 +54,7 @@ fn send(text: Vec<u8>) {
     }
 }
 
-/// Waits until everything is written, but not for long.
+/// Waits until all lines are written, for [`MAX_FLUSH`] at most.
 pub(crate) fn flush() {
     let Some(writer) = WRITER.get() else { return };
     let end = Instant::now() + MAX_FLUSH;
@@ -64,7 +64,7 @@ pub(crate) fn flush() {
     }
 }
 
-/// The target of the log, which writes each record at once.
+/// The target of the log, which writes each record in one piece.
 #[derive(Debug)]
 pub(crate) struct Log;
 

@@ -1,4 +1,4 @@
-//! Shows something on the servers at each change.
+//! Shows a value of the servers now and at each change.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::failure::{CLOSED_PIPE, Failure, UNAVAILABLE};
 use crate::output::is_closed;
 use crate::stderr::complain;
 
-/// The time within which a closed pipe is noticed.
+/// How often to check whether the reader of the output has gone.
 const CHECK_OUTPUT: Duration = Duration::from_secs(1);
 
-/// Reads and shows a value now and after each change, until nobody reads the output. `show` leaves
-/// out what it has shown last.
+/// Reads and shows a value now and after each change, until the reader of the output has gone. `show` must ignore a
+/// value that it has just shown.
 pub(crate) fn follow<T>(
     session: &Session,
     changes: &Receiver<()>,
@@ -25,13 +25,13 @@ pub(crate) fn follow<T>(
     loop {
         let had_contact = !std::mem::replace(&mut is_stale, session.state() != SessionState::Connected);
         match (had_contact, is_stale) {
-            (true, true) => complain("no contact with the servers: what was shown last may have changed"),
-            (false, false) => complain("there is contact with the servers again"),
+            (true, true) => complain("no contact with the servers; the last output may be out of date"),
+            (false, false) => complain("in contact with the servers again"),
             _ => {}
         }
         match read() {
             Ok(value) => show(value)?,
-            // Regaining contact is a change of state.
+            // When contact is regained, the state changes, and the value is read again.
             Err(error) if is_passing(&error) => {}
             Err(error) => return Err(error.into()),
         }
@@ -50,7 +50,7 @@ pub(crate) fn follow<T>(
     }
 }
 
-/// Returns whether an error passes on a session that is replaced when it is lost.
+/// Returns whether an error may pass. A lost session is replaced, so its loss passes as well.
 fn is_passing(error: &LockError) -> bool {
     matches!(error.kind(), ErrorKind::Retry | ErrorKind::Reconnect)
 }

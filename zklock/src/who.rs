@@ -26,7 +26,7 @@ pub(crate) fn who(connection: &ConnectionArgs, args: &WhoArgs) -> Result<u8, Fai
     Ok(0)
 }
 
-/// Shows the queue at each change. A directory that does not exist is an empty queue.
+/// Shows the queue now and at each change. A directory that does not exist is an empty queue.
 fn watch(connection: &ConnectionArgs, args: &WhoArgs) -> Result<u8, Failure> {
     let session = connection.lasting_session()?;
     let directory = LockDirectory::new(&session, &args.dir)?;

@@ -1,18 +1,17 @@
 //! Tests of the connection against small servers on the loopback interface.
+//!
+//! The files that are shared with other crates are symbolic links, because a published package contains only its own files.
 
 mod calls;
 #[cfg(feature = "tls")]
 #[allow(dead_code, unreachable_pub, reason = "shared with other crates, of which each uses a part")]
-#[path = "../../src/tests/certificates.rs"]
 pub(crate) mod certificates;
 mod connecting;
 mod ending;
 #[allow(dead_code, reason = "shared with other crates, of which each uses a part")]
-#[path = "../../src/tests/log.rs"]
 mod log;
 mod outages;
 #[allow(unreachable_pub, reason = "shared with other crates")]
-#[path = "../../src/tests/panics.rs"]
 mod panics;
 mod probing;
 mod sasl;
@@ -20,9 +19,7 @@ mod server;
 #[cfg(feature = "tls")]
 mod tls;
 #[allow(dead_code, unreachable_pub, reason = "shared with other crates, of which each uses a part")]
-#[path = "../../src/tests/wait.rs"]
 pub(crate) mod wait;
-#[path = "../../src/tests/watchdog.rs"]
 mod watchdog;
 
 use std::sync::Arc;

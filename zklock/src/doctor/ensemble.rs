@@ -1,4 +1,4 @@
-//! Whether the servers of a list are one sound ensemble.
+//! Checks whether the servers of a connect string are one sound ensemble.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ const MEMBERS: [&str; 4] = ["leader", "follower", "observer", "not serving"];
 /// The first release without a known loss of changes.
 const SOUND: (u32, u32, u32) = (3, 9, 4);
 
-/// Returns what is wrong.
+/// Returns a warning for each fault.
 pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
     let mut findings = Vec::new();
-    // A server with several addresses is one.
+    // A server with several addresses counts once.
     let with_mode = |mode: &str| -> BTreeSet<&str> {
         probes.iter().filter(|probe| probe.mode == mode).map(|probe| &*probe.target.server).collect()
     };
@@ -23,15 +23,15 @@ pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
     let members: BTreeSet<&str> = MEMBERS.iter().flat_map(|mode| with_mode(mode)).collect();
     if standalone.len() > 1 {
         findings.push(format!(
-            "{} are standalone and share nothing, so a lock has an owner on each: give clients one of \
-             them, or make them an ensemble",
+            "{} are standalone and share nothing, so a lock has an owner on each: connect clients to one of them, or \
+             make them an ensemble",
             names(&standalone)
         ));
     }
     if !standalone.is_empty() && !members.is_empty() {
         findings.push(format!(
-            "{} is standalone beside the ensemble of {}, so there are two owners of one lock: take it out of the \
-             connect string, or make it a member",
+            "{} is standalone beside the ensemble of {}, so a lock can have two owners: take it out of the connect \
+             string, or make it a member of the ensemble",
             names(&standalone),
             names(&members)
         ));
@@ -39,14 +39,14 @@ pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
     let leaders = with_mode("leader");
     if leaders.len() > 1 {
         findings.push(format!(
-            "{} both lead: these are two ensembles, or the leader changes at this moment; look again, and give \
-             clients the servers of one ensemble",
+            "{} both lead: they belong to two ensembles, or the leader is just changing; run doctor again, and connect \
+             clients to one ensemble",
             names(&leaders)
         ));
     }
     for server in with_mode("not serving") {
         findings.push(format!(
-            "{server} does not serve, as it is in contact with less than half of its ensemble: start the other \
+            "{server} does not serve, because it is in contact with too few servers of its ensemble: start the other \
              servers, or check the network between them"
         ));
     }
@@ -56,7 +56,7 @@ pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
     findings
 }
 
-/// The members of an ensemble with a release that loses changes.
+/// Returns a warning for each member of an ensemble whose release can lose changes.
 fn flawed_releases(probes: &[Probe]) -> Vec<String> {
     let members = probes.iter().filter(|probe| MEMBERS.contains(&&*probe.mode));
     let flawed =
@@ -72,7 +72,7 @@ fn flawed_releases(probes: &[Probe]) -> Vec<String> {
     flawed.into_iter().map(finding).collect()
 }
 
-/// The issues of a release of ensembles, of those that lose changes.
+/// The issues by which a release loses changes in an ensemble, or `None` if there is none.
 fn flaw_of(version: &str) -> Option<String> {
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
     let release = (numbers.next()?, numbers.next()?, numbers.next()?);
@@ -87,23 +87,23 @@ fn flaw_of(version: &str) -> Option<String> {
     (release < SOUND).then(|| format!("{version}: {}", issues.join(", ")))
 }
 
-/// A second connection that is refused: a session asks for the tick there.
+/// Returns a warning if the server refuses a second connection, on which a session asks for the tick.
 fn refusal(probe: &Probe) -> Option<String> {
     let (name, refusal) = (probe.target.name(), probe.refusal.as_ref()?);
     Some(format!(
-        "{name} refuses this machine a second connection ({refusal}), on which a session asks for the tick: half of the \
-         session timeout counts for it, and short outages lose locks: raise maxClientCnxns, or state the tick \
+        "{name} refuses this machine a second connection ({refusal}), on which a session asks for the tick; it assumes \
+         half of the session timeout instead, so short outages lose locks: raise maxClientCnxns, or state the tick \
          (zklock --max-tick, SessionBuilder::max_tick)"
     ))
 }
 
-/// A session timeout that is too short for the tick.
+/// Returns a warning if the tick is not known, or the session timeout is too short for it.
 fn timing(probe: &Probe) -> Option<String> {
     let (name, granted) = (probe.target.name(), probe.granted?);
     let Some(tick) = probe.tick else {
-        // Without a second connection, nobody could ask.
+        // Without a second connection, nobody could ask for the tick: the other warning says so.
         return probe.refusal.is_none().then(|| format!(
-            "the tick of {name} is not known, so half of the session timeout counts for it, and short outages lose \
+            "the tick of {name} is not known; a session assumes half of its session timeout, so short outages lose \
              locks: allow the four letter word 'conf', or leave minSessionTimeout at two ticks"
         ));
     };
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(findings(&[probe("zk1", "standalone"), probe("zk1", "standalone")]), [""; 0]);
         let ensemble = [probe("zk1", "follower"), probe("zk2", "leader"), probe("zk3", "observer")];
         assert_eq!(findings(&ensemble), [""; 0]);
-        // Nobody knows.
+        // Their modes are not known.
         assert_eq!(findings(&[probe("zk1", "serves"), probe("zk2", "serves")]), [""; 0]);
     }
 

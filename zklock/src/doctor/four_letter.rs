@@ -1,4 +1,4 @@
-//! The four letter words, with which a server reports on itself where it allows them.
+//! The four letter words, by which a server reports on itself if it allows them.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_ANSWER: u64 = 64 * 1024;
 
-/// The report of a server.
+/// What a server reports about itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) version: Option<String>,
@@ -16,7 +16,7 @@ pub(super) struct Status {
     pub(super) tick: Option<Duration>,
 }
 
-/// Asks a server. A missing answer is `None`.
+/// Asks a server for its version, mode and tick. What it does not answer is `None`.
 pub(super) fn status(address: SocketAddr) -> Status {
     let answer = |word| ask(address, word).unwrap_or_default();
     Status::parse(&answer("srvr"), &answer("conf"))
@@ -38,7 +38,7 @@ impl Status {
             answer.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
         };
         let version = find(srvr, "Zookeeper version:");
-        // Followed by the commit and the date.
+        // The commit and the date follow.
         let version = version.and_then(|version| Some(version.split(['-', ',']).next()?.to_owned()));
         let tick = find(conf, "tickTime=").and_then(|tick| tick.parse().ok());
         let mode = match srvr.contains("not currently serving requests") {

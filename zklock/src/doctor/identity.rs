@@ -1,4 +1,4 @@
-//! Who this client is to the servers, by SASL.
+//! Who this client is to the servers under SASL.
 
 #[cfg(feature = "kerberos")]
 use std::{
@@ -16,17 +16,17 @@ use crate::failure::Failure;
 #[cfg(feature = "kerberos")]
 use crate::spans::show_duration;
 
-/// The longest time for the tickets of all servers. The system's library waits a minute for a silent KDC.
+/// How long to wait for the tickets of all servers. The system's library waits a minute for a silent KDC.
 #[cfg(feature = "kerberos")]
 const TICKET_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A ticket that ends sooner is worth a warning.
+/// A ticket with less time left is worth a warning.
 #[cfg(feature = "kerberos")]
 const SHORT_LIFE: Duration = Duration::from_secs(10 * 60);
 
 impl Findings {
-    /// Says who authenticates, and for Kerberos for how long, and at which servers.
-    pub(super) fn of_identity(
+    /// Notes who authenticates. For Kerberos, also checks the tickets for all servers.
+    pub(super) fn check_identity(
         &mut self,
         connection: &ConnectionArgs,
         servers: &[(String, u16)],
@@ -38,7 +38,7 @@ impl Findings {
         #[cfg(feature = "kerberos")]
         if let Some(config) = connection.sasl.kerberos_config()? {
             self.checked.extend(["the identity", "a Kerberos ticket for every server"]);
-            self.of_tickets(&config, servers);
+            self.check_tickets(&config, servers);
         }
         #[cfg(not(feature = "kerberos"))]
         let _ = servers;
@@ -46,7 +46,7 @@ impl Findings {
     }
 
     #[cfg(feature = "kerberos")]
-    fn of_tickets(&mut self, config: &KerberosConfig, servers: &[(String, u16)]) {
+    fn check_tickets(&mut self, config: &KerberosConfig, servers: &[(String, u16)]) {
         let mut hosts: Vec<&str> = servers.iter().map(|(host, _)| &**host).collect();
         hosts.sort_unstable();
         hosts.dedup();
@@ -58,13 +58,13 @@ impl Findings {
             .push(format!("authenticates by SASL (Kerberos) as {client}, whose ticket lasts for {life}"));
         if lifetime < SHORT_LIFE {
             self.warn(format!(
-                "the ticket of {client} ends in {life}, and no connection can be made then: renew it (kinit, k5start), or use \
-                 a keytab (KRB5_CLIENT_KTNAME)"
+                "the ticket of {client} expires in {life}, and then no connection can be made: renew it (kinit, k5start), or \
+                 use a keytab (KRB5_CLIENT_KTNAME)"
             ));
         }
     }
 
-    /// Awaits the tickets for these hosts, all within the time. Returns the client's, if there is one.
+    /// Waits for the tickets for these hosts, for `timeout` in all. Returns one of them, if there is any.
     #[cfg(feature = "kerberos")]
     fn await_tickets(&mut self, fetched: Vec<(&str, Ticket)>, timeout: Duration) -> Option<KerberosTicket> {
         let begun = Instant::now();
@@ -87,7 +87,7 @@ impl Findings {
 #[cfg(feature = "kerberos")]
 type Ticket = mpsc::Receiver<Result<KerberosTicket, String>>;
 
-/// On a thread, as it may take a minute.
+/// Fetches a ticket on another thread, because that may take a minute.
 #[cfg(feature = "kerberos")]
 fn fetch_ticket(config: &KerberosConfig, host: &str) -> Ticket {
     let (sender, ticket) = mpsc::channel();

@@ -26,37 +26,38 @@ use crate::output::{Table, print};
 use crate::queue;
 use crate::spans::show_duration;
 
-/// The beginning of the name of a znode that is made for a moment.
+/// The beginning of the name of a znode that is created for a moment.
 const PROBE: &str = "/zklock-doctor-";
 
-/// In no four letter word. The property is that of a JVM, and only the admin server has it.
-const NOT_SHOWN: &str = "not checked: jute.maxbuffer, which servers do not show to clients; if it is set, give \
-     SessionBuilder::jute_max_buffer its smallest value";
+/// No four letter word shows this property of the JVM. Only the admin server does.
+const NOT_SHOWN: &str = "not checked: jute.maxbuffer, which servers do not show to clients; if it is set, set \
+     SessionBuilder::jute_max_buffer to the smallest value of all servers";
 
-/// A longer listing takes each client a while.
+/// With more children, each listing takes a client a while.
 const MANY_CHILDREN: i32 = 100_000;
 
+/// A larger difference between the clocks is worth a warning.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn doctor(connection: &ConnectionArgs, args: &DoctorArgs) -> Result<u8, Failure> {
     let servers = servers_of(&connection.connect)?;
-    // Reports an argument or a file that cannot be used, once.
+    // Reports an argument or a file that cannot be used once, and not for each server.
     drop(connection.builder(&connection.connect)?);
     let probes = probe_all(connection, &servers)?;
     if !args.json {
         print(&table(&probes))?;
     }
     let mut findings = Findings::default();
-    findings.of_servers(connection, &probes);
-    findings.of_clock();
-    findings.of_identity(connection, &servers)?;
+    findings.check_servers(connection, &probes);
+    findings.check_clock();
+    findings.check_identity(connection, &servers)?;
     if probes.iter().all(|probe| probe.granted.is_none()) {
         findings.show(args, &probes)?;
         let code = if probes.iter().all(|probe| probe.is_denied) { DENIED } else { UNAVAILABLE };
         return Err(Failure::new(code, format!("no server serves: {}", connection.connect)));
     }
     let session = connection.session()?;
-    let checked = findings.of_session(&session, &connection.connect, args.dir.as_deref());
+    let checked = findings.check_session(&session, &connection.connect, args.dir.as_deref());
     session.close();
     checked?;
     findings.show(args, &probes)?;
@@ -109,10 +110,10 @@ fn table(probes: &[Probe]) -> String {
     table.render()
 }
 
-/// The results of the checks.
+/// The results of all checks.
 #[derive(Debug, Default)]
 struct Findings {
-    /// What was looked at.
+    /// What was checked, whatever the result.
     checked: Vec<&'static str>,
     notes: Vec<String>,
     warnings: Vec<String>,
@@ -123,7 +124,7 @@ impl Findings {
         self.warnings.push(warning);
     }
 
-    fn of_servers(&mut self, connection: &ConnectionArgs, probes: &[Probe]) {
+    fn check_servers(&mut self, connection: &ConnectionArgs, probes: &[Probe]) {
         for probe in probes {
             let name = probe.target.name();
             if probe.mode == "read-only" {
@@ -154,9 +155,8 @@ impl Findings {
         if longest > connection.max_tick {
             let (longest, assumed) = (show_duration(longest), show_duration(connection.max_tick));
             self.warn(format!(
-                "a tick lasts {longest}, and clients take {assumed} for the longest: run zklock with --max-tick \
-                 {longest}, and set SessionBuilder::max_tick in the other programs, or two owners are possible when a \
-                 server dies"
+                "a tick lasts {longest}, but clients assume {assumed} at most: run zklock with --max-tick {longest}, and set \
+                 SessionBuilder::max_tick in the other programs, or a lock can have two owners when a server dies"
             ));
         }
     }
@@ -169,31 +169,31 @@ impl Findings {
         }
     }
 
-    fn of_clock(&mut self) {
+    fn check_clock(&mut self) {
         self.checked.push("the clock of leases");
         if Moment::counts_suspended_time() {
             self.notes
                 .push("the clock of leases counts the time in which this machine is suspended".to_owned());
         } else {
             self.warn(
-                "the clock of leases does not count the time in which this machine is suspended: it may take itself for \
-                 an owner for too long when it wakes up"
+                "the clock of leases does not count the time in which this machine is suspended, so a program may believe \
+                 for too long after a resume that it owns a lock"
                     .to_owned(),
             );
         }
     }
 
-    fn of_session(&mut self, session: &Session, connect: &str, dir: Option<&str>) -> Result<(), Failure> {
+    fn check_session(&mut self, session: &Session, connect: &str, dir: Option<&str>) -> Result<(), Failure> {
         if let Some((_, chroot)) = connect.split_once('/').filter(|(_, chroot)| !chroot.is_empty()) {
             let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
             if RecoverableZooKeeper::new(session, retry).exists("/")?.is_none() {
                 self.warn(format!(
-                    "the chroot /{chroot} does not exist: no lock can be taken; create it (--create-chroot)"
+                    "the chroot /{chroot} does not exist, so no lock can be taken: create it (--create-chroot)"
                 ));
                 return Ok(());
             }
         }
-        self.of_znode(session);
+        self.check_znode(session);
         let Some(dir) = dir else { return Ok(()) };
         self.checked.push("the queue");
         let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
@@ -201,8 +201,8 @@ impl Findings {
         let children = stat.map_or(0, |stat| stat.num_children);
         if children >= MANY_CHILDREN {
             self.warn(format!(
-                "{dir} has {children} children, which each client that joins lists: is it the directory of a lock? Delete \
-                 what is no request"
+                "{dir} has {children} children, and each client that joins lists them all: check that it is the directory of \
+                 a lock, and delete what is not a request"
             ));
             return Ok(());
         }
@@ -226,16 +226,13 @@ impl Findings {
         }
         let is_unknown = |request: &&LockInfo| request.kind == LockKind::Other && !request.is_persistent;
         for request in queue.iter().filter(is_unknown) {
-            self.warn(format!(
-                "{} has the name of no known library's request, but counts as one",
-                request.path
-            ));
+            self.warn(format!("{} counts as a request, but no known library uses such a name", request.path));
         }
         Ok(())
     }
 
-    /// Makes a znode of this session for a moment: what a lock does as well.
-    fn of_znode(&mut self, session: &Session) {
+    /// Creates a znode of this session for a moment, as a lock does. Checks the clock of the servers by it.
+    fn check_znode(&mut self, session: &Session) {
         let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
         let zookeeper = RecoverableZooKeeper::new(session, retry).with_plain_data();
         let before = SystemTime::now();
@@ -244,29 +241,30 @@ impl Findings {
             Err(error) if error.reason() == ErrorReason::Server(ZkError::EphemeralOnLocalSession) => {
                 self.checked.push("sessions may own znodes");
                 return self.warn(
-                    "the servers open local sessions, which own no znode, so no lock can be taken: set \
+                    "the servers open local sessions, which cannot own a znode, so no lock can be taken: set \
                      localSessionsUpgradingEnabled=true"
                         .to_owned(),
                 );
             }
             Err(error) => {
                 let error = describe(&error);
-                self.notes
-                    .push(format!("not checked: the clock of the servers, as no znode can be made: {error}"));
+                self.notes.push(format!(
+                    "not checked: the clock of the servers, because no znode can be created: {error}"
+                ));
                 return;
             }
         };
         self.checked.extend(["sessions may own znodes", "the clock of the servers"]);
         let made = zookeeper.exists(&path).ok().flatten();
-        // The end of the session deletes it as well.
+        // If this fails, the server deletes the znode with the session.
         let _ = zookeeper.delete(&path, None);
         let Some(made) = made.and_then(|stat| u64::try_from(stat.ctime).ok()) else { return };
         let (made, after) = (SystemTime::UNIX_EPOCH + Duration::from_millis(made), SystemTime::now());
         let ahead = made.duration_since(after).or_else(|_| before.duration_since(made)).unwrap_or_default();
         if ahead > MAX_CLOCK_DIFFERENCE {
             self.warn(format!(
-                "the clocks of this machine and of the server that leads differ by {}, so the ages of requests and keys are \
-                 wrong: synchronize them (NTP)",
+                "the clocks of this machine and of the leading server differ by {}, so the ages of requests and keys are \
+                 wrong: synchronize the clocks (NTP)",
                 show_duration(ahead)
             ));
         }
@@ -313,7 +311,7 @@ mod tests {
             zookeeper.advance_clock(clock);
             let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).unwrap();
             let mut findings = Findings::default();
-            findings.of_znode(&session);
+            findings.check_znode(&session);
             let found: Vec<_> = findings.warnings.iter().map(|warning| warning.as_str()).collect();
             match differs {
                 true => {

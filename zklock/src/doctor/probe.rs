@@ -1,4 +1,4 @@
-//! [`Probe`]: one address of a server.
+//! [`Probe`]: what one address of a server shows.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -9,20 +9,21 @@ use super::four_letter;
 use crate::connection::ConnectionArgs;
 use crate::failure::{DENIED, Failure, code_of, describe};
 
-/// No server grants less than it wants, so this shows the least that it grants.
+/// A server that is asked for this timeout grants the shortest one that it allows.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The longest time for a server to accept a connection, and to serve a second one.
+/// How long to wait for a server to accept a connection, and to serve a second one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An address to probe.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// As in the connect string.
+    /// The server as in the connect string, with its port.
     pub(super) server: String,
     host: String,
-    /// `None` if the name has none.
+    /// `None` if the name has no address.
     pub(super) address: Option<SocketAddr>,
+    /// The reason why the name has no address.
     failure: Option<String>,
 }
 
@@ -32,18 +33,18 @@ pub(super) struct Probe {
     pub(super) target: Target,
     pub(super) version: Option<String>,
     pub(super) mode: String,
-    /// The session timeout.
+    /// The session timeout that the server grants.
     pub(super) granted: Option<Duration>,
     pub(super) tick: Option<Duration>,
     /// The reason why no session could be opened.
     pub(super) failure: Option<String>,
-    /// The reason is that the server refuses the client's credentials.
+    /// Whether the server refuses the credentials of the client.
     pub(super) is_denied: bool,
     /// The reason why no second connection could be opened beside the first.
     pub(super) refusal: Option<String>,
 }
 
-/// Resolves a name. Without an address, the target says why.
+/// Resolves a name to one target per address. If that fails, returns one target with the reason.
 pub(super) fn targets(host: &str, port: u16) -> Vec<Target> {
     let server = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let target =
@@ -66,7 +67,7 @@ impl Target {
         Target { server: server.to_owned(), host: server.to_owned(), address: None, failure: None }
     }
 
-    /// The server, and the address if that is another.
+    /// The server, and its address in parentheses if that is different.
     pub(super) fn name(&self) -> String {
         match self.address.map(|address| address.to_string()) {
             Some(address) if address != self.server => format!("{} ({address})", self.server),
@@ -74,7 +75,7 @@ impl Target {
         }
     }
 
-    /// Asks the server for what it says about itself, and opens a session.
+    /// Asks the server for its status, opens a session, and beside it a second one.
     ///
     /// # Errors
     /// A file of the arguments cannot be used.
@@ -90,7 +91,7 @@ impl Target {
             target: self,
         };
         let Some(address) = probe.target.address else { return Ok(probe) };
-        // Opening a session would try again and again.
+        // Opening a session would try again until its deadline.
         if let Err(error) = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             probe.failure = Some(error.to_string());
             return Ok(probe);
@@ -114,10 +115,10 @@ impl Target {
         if probe.mode == "-" {
             probe.mode = "serves".to_owned();
         }
-        // As each session does, on a second connection.
+        // Each session asks for the tick in this way, on a second connection.
         match probe.target.open(connection, address, SHORTEST_TIMEOUT, Wait::timeout(CONNECT_TIMEOUT))? {
             Ok(second) => {
-                // Two ticks, unless the server is configured otherwise.
+                // The shortest timeout is two ticks, unless minSessionTimeout is set.
                 let tick = Some(second.session_timeout() / 2).filter(|tick| *tick >= SHORTEST_TIMEOUT);
                 probe.tick = probe.tick.or(tick);
                 second.close();
@@ -128,7 +129,10 @@ impl Target {
         Ok(probe)
     }
 
-    /// Opens a session at this address, or returns why there is none.
+    /// Opens a session at this address, or returns why that fails.
+    ///
+    /// # Errors
+    /// A file of the arguments cannot be used.
     fn open(
         &self,
         connection: &ConnectionArgs,
@@ -138,10 +142,10 @@ impl Target {
     ) -> Result<Result<Session, Failure>, Failure> {
         let mut builder = connection.builder(&address.to_string())?;
         builder = builder.session_timeout(session_timeout).wait_for_server(wait);
-        // So is the servers' principal.
+        // The principal of the servers has the name, not the address.
         builder = connection.sasl.apply(builder, Some(&self.host))?;
         if let Some(tls) = connection.tls_config()? {
-            // The certificate is for the name.
+            // So has the certificate.
             builder = builder.tls(tls.server_name(&*self.host));
         }
         Ok(builder

@@ -1,8 +1,8 @@
-//! [`Descendants`] of a command, on Linux: its processes, also those outside of its process group, as
-//! timeout(1) and setsid(1) make them.
+//! [`Descendants`] of a command, on Linux: all its processes, including those outside its process group, which
+//! timeout(1) and setsid(1) create.
 //!
-//! This process becomes the parent of those whose parents have ended, so each of them descends from it.
-//! One look at `/proc` finds all generations.
+//! This process becomes the parent of every descendant whose parent has ended, so all of them stay its descendants. One
+//! look at `/proc` finds all generations.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -18,18 +18,19 @@ use rustix::process::{
     pidfd_send_signal, set_child_subreaper, waitpid,
 };
 
-/// The most of a file in `/proc/PID` that is read.
+/// How many bytes to read of a file in `/proc/PID`.
 const MAX_FILE: usize = 4096;
 
-/// How often processes are looked for that are still to be stopped, and the pause in between.
+/// How often to look for processes that still have to be stopped, and the pause in between.
 const MAX_STOPPING_LOOKS: usize = 100;
 const STOPPING_PAUSE: Duration = Duration::from_millis(1);
 
+/// The descendants of a command.
 #[derive(Debug)]
 pub(super) struct Descendants {
-    /// The children that this process had before. They are none of the command's.
+    /// The children that this process had before. They do not belong to the command.
     others: HashSet<Identity>,
-    /// Those that this process has stopped.
+    /// The processes that [`stop`](Descendants::stop) has stopped.
     stopped: HashSet<Identity>,
     /// Set by SIGCHLD.
     has_child_ended: Arc<AtomicBool>,
@@ -45,38 +46,38 @@ pub(super) struct Entry {
     pub(super) parent: i32,
     group: i32,
     start: u64,
-    /// It has not ended. It may be stopped.
+    /// The process has not ended. It may be stopped.
     is_running: bool,
     is_stopped: bool,
 }
 
-/// The result of a look.
+/// What [`Descendants::kill`] has found.
 #[derive(Debug, Default)]
 pub(super) struct Killed {
-    /// Those that ran, and can be killed.
+    /// The processes that were running and can be killed.
     pub(super) found: HashSet<Identity>,
-    /// Why another one cannot be killed.
+    /// The reason why some other process cannot be killed.
     pub(super) failure: Option<io::Error>,
 }
 
 impl Descendants {
-    /// Adopts, from now on, the processes whose parents have ended.
+    /// From now on, adopts descendants whose parents end.
     pub(super) fn adopt(has_child_ended: Arc<AtomicBool>) -> io::Result<Descendants> {
         set_child_subreaper(Some(getpid()))?;
-        // Without /proc the command runs as well. A loss of the lock reports that it is missing.
+        // The command runs without /proc, too. When the lock is lost, the missing /proc is reported.
         let others = children().unwrap_or_default();
         Ok(Descendants { others, stopped: HashSet::new(), has_child_ended })
     }
 
-    /// Waits for the adopted processes that have ended: they are no zombies then.
+    /// Waits for adopted processes that have ended, so they do not stay zombies. Does not block.
     pub(super) fn reap(&self, command: Pid) {
         if self.has_child_ended.swap(false, Ordering::SeqCst) {
-            // A failure is that of /proc. The zombies end with this process.
+            // Fails only if /proc cannot be read. Zombies disappear with this process.
             let _ = self.reap_children(command);
         }
     }
 
-    /// The process id of the command stays in use until its exit code is read.
+    /// Leaves the command itself alone: its process id must stay in use until its exit code is read.
     fn reap_children(&self, command: Pid) -> io::Result<()> {
         let proc = Proc::open()?;
         for entry in entries()? {
@@ -89,7 +90,7 @@ impl Descendants {
         Ok(())
     }
 
-    /// Sends SIGKILL to all of them that run.
+    /// Sends SIGKILL to all running descendants.
     pub(super) fn kill(&self) -> Killed {
         let mut killed = Killed::default();
         let look = self.look(|proc, running, entries| {
@@ -98,7 +99,7 @@ impl Descendants {
             }
             for entry in running {
                 match proc.signal(entry, Signal::KILL) {
-                    // It may have ended meanwhile.
+                    // The process may have ended meanwhile.
                     Ok(()) | Err(Errno::SRCH) => drop(killed.found.insert(entry.identity())),
                     Err(error) => {
                         let message = format!("process {}: {}", entry.pid, io::Error::from(error));
@@ -111,7 +112,7 @@ impl Descendants {
         killed
     }
 
-    /// Stops all of them that run, until [`go_on`](Descendants::go_on). Returns whether all stand still.
+    /// Stops all running descendants until [`go_on`](Descendants::go_on). Returns whether all of them are stopped.
     pub(super) fn stop(&mut self) -> bool {
         for _ in 0..MAX_STOPPING_LOOKS {
             let mut moving = HashSet::new();
@@ -130,7 +131,7 @@ impl Descendants {
         false
     }
 
-    /// Continues those that [`stop`](Descendants::stop) has stopped.
+    /// Continues the processes that [`stop`](Descendants::stop) has stopped.
     pub(super) fn go_on(&mut self) {
         let stopped = std::mem::take(&mut self.stopped);
         if !stopped.is_empty() {
@@ -143,7 +144,7 @@ impl Descendants {
         }
     }
 
-    /// Shows those that run, and all processes.
+    /// Reads `/proc`, and passes the running descendants and all processes to `see`.
     fn look(&self, see: impl FnOnce(&Proc, &[&Entry], &[Entry])) -> io::Result<()> {
         let proc = Proc::open()?;
         let mut entries = entries()?;
@@ -152,7 +153,7 @@ impl Descendants {
         Ok(())
     }
 
-    /// The running descendants of a process, but for those that it had before.
+    /// The running descendants of a process, without the children it had before and their descendants.
     fn below<'a>(&self, ancestor: i32, entries: &'a [Entry]) -> Vec<&'a Entry> {
         let mut children: HashMap<i32, Vec<&Entry>> = HashMap::new();
         for entry in entries {
@@ -161,7 +162,7 @@ impl Descendants {
         let mut running = Vec::new();
         let mut ancestors = vec![ancestor];
         while let Some(ancestor) = ancestors.pop() {
-            // The entries are not of one moment, so they may contain a circle.
+            // The entries were read one after another, so they may contain a cycle.
             for child in children.remove(&ancestor).unwrap_or_default() {
                 if !self.others.contains(&child.identity()) {
                     ancestors.push(child.pid);
@@ -184,13 +185,14 @@ fn entries() -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let pid = entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        // A process that ends at this moment has no entry.
+        // A process that ends meanwhile has no entry.
         entries.extend(pid.and_then(Entry::read));
     }
     Ok(entries)
 }
 
-/// Reads those again whose parents have ended meanwhile: they have others now.
+/// Reads the entries again whose parents are missing: those parents ended meanwhile, and others have adopted the
+/// processes.
 fn adjust_parents(entries: &mut [Entry]) {
     let present: HashSet<i32> = entries.iter().map(|entry| entry.pid).collect();
     for entry in entries.iter_mut().filter(|entry| !present.contains(&entry.parent)) {
@@ -200,7 +202,7 @@ fn adjust_parents(entries: &mut [Entry]) {
     }
 }
 
-/// Sends SIGKILL to the process groups that have no other members. No member escapes by a fork.
+/// Sends SIGKILL to each process group whose members are all descendants. No member can escape that by a fork.
 fn kill_groups(running: &[&Entry], entries: &[Entry]) {
     let ours: HashSet<i32> = running.iter().map(|entry| entry.pid).collect();
     let mut groups: HashSet<i32> = running.iter().map(|entry| entry.group).collect();
@@ -209,16 +211,17 @@ fn kill_groups(running: &[&Entry], entries: &[Entry]) {
         groups.remove(&entry.group);
     }
     for group in groups.into_iter().filter_map(Pid::from_raw) {
-        // Each process gets the signal by its own id as well, where a failure is noticed.
+        // Each process gets the signal by its own id as well, and a failure is noticed there.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// `/proc`, perhaps of another PID namespace, whose process ids are others.
+/// `/proc`. It may belong to an outer PID namespace, in which the same processes have other ids.
 #[derive(Debug)]
 struct Proc {
-    /// The id that this process has there.
+    /// The id of this process in `/proc`.
     me: i32,
+    /// Whether `/proc` belongs to an outer PID namespace.
     is_outer: bool,
 }
 
@@ -234,12 +237,12 @@ impl Proc {
     fn signal(&self, entry: &Entry, signal: Signal) -> rustix::io::Result<()> {
         let process = self.id_here(entry).ok_or(Errno::SRCH)?;
         if entry.parent == self.me {
-            // Nobody else waits for it, so the id is in use until then.
+            // Only this process waits for its children, so the id is still in use.
             return kill_process(process, signal);
         }
         match pidfd_open(process, PidfdFlags::empty()) {
             Ok(descriptor) => {
-                // If it is the same process now, then the descriptor is that of no other.
+                // If the id still belongs to the same process now, so does the descriptor.
                 let now = Pid::from_raw(entry.pid).and_then(Entry::read).ok_or(Errno::SRCH)?;
                 if now.start != entry.start {
                     Err(Errno::SRCH)
@@ -247,7 +250,7 @@ impl Proc {
                     pidfd_send_signal(descriptor, signal)
                 }
             }
-            // An old kernel, or no descriptor is left.
+            // The kernel is too old, or no descriptor is left.
             Err(Errno::NOSYS | Errno::MFILE | Errno::NFILE | Errno::PERM) => kill_process(process, signal),
             Err(error) => Err(error),
         }
@@ -258,7 +261,7 @@ impl Proc {
         if !self.is_outer {
             return Pid::from_raw(entry.pid);
         }
-        // The ids in the namespaces, from that of /proc inwards.
+        // NSpid lists the ids of a process in its namespaces, from that of /proc inwards.
         let depth = namespace_ids(self.me)?.len().checked_sub(1)?;
         Pid::from_raw(*namespace_ids(entry.pid)?.get(depth)?)
     }
@@ -272,21 +275,21 @@ fn namespace_ids(pid: i32) -> Option<Vec<i32>> {
 }
 
 impl Entry {
-    /// `None` for a process that has gone.
+    /// Reads the entry of a process, or returns `None` if it has gone.
     pub(super) fn read(process: Pid) -> Option<Entry> {
         let pid = process.as_raw_nonzero().get();
         Entry::parse(pid, &read(pid, "stat")?)
     }
 
-    /// The name is in parentheses. It may contain anything, also what is no UTF-8: the kernel cuts it after 15
-    /// bytes.
+    /// Parses `/proc/PID/stat`. The name in parentheses may contain anything, even invalid UTF-8: the kernel cuts it
+    /// after 15 bytes.
     fn parse(pid: i32, stat: &[u8]) -> Option<Entry> {
         let name_end = stat.iter().rposition(|byte| *byte == b')')?;
         let fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
         let id = |field: usize| fields.get(field)?.parse::<i32>().ok();
-        // The state is that of the first thread, which may have ended before the others.
+        // The state is that of the first thread, and other threads may outlive it.
         let state = *fields.first()?;
         let has_ended = matches!(state, "Z" | "X" | "x") && number(17)? < 2;
         let is_stopped = matches!(state, "T" | "t");
@@ -305,7 +308,7 @@ impl Entry {
     }
 }
 
-/// A file of a process. Without one, the process has gone.
+/// Reads a file of `/proc/PID`, or returns `None` if the process has gone.
 fn read(pid: i32, name: &str) -> Option<Vec<u8>> {
     let mut content = vec![0; MAX_FILE];
     let length = File::open(format!("/proc/{pid}/{name}")).ok()?.read(&mut content).ok()?;
@@ -317,7 +320,7 @@ fn read(pid: i32, name: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// The fields from the state to the start time.
+    /// The content of `/proc/PID/stat`, from the id to the start time.
     fn stat(name: &[u8], state: &str, parent: i32, threads: u32) -> Vec<u8> {
         let rest = format!(") {state} {parent} 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 4711 1 2\n");
         [b"42 (", name, rest.as_bytes()].concat()
@@ -333,7 +336,7 @@ mod tests {
         assert!(Entry::parse(42, b"").is_none() && Entry::parse(42, b"42 (sh) S 1").is_none());
     }
 
-    /// The state is that of its first thread.
+    /// The state in `/proc/PID/stat` is that of the first thread.
     #[test]
     fn process_has_ended_when_all_its_threads_have() {
         let entry = |state, threads| Entry::parse(42, &stat(b"sh", state, 1, threads)).unwrap();
@@ -351,7 +354,7 @@ mod tests {
             is_running,
             is_stopped: false,
         };
-        // 3 has ended, 5 was there before, and 8 and 9 were read at different moments.
+        // 3 has ended, 5 is older than the command, and 8 and 9 were read at different moments.
         let entries = [
             entry(1, 0, true),
             entry(2, 1, true),
@@ -369,7 +372,7 @@ mod tests {
         let mut found: Vec<i32> = descendants.below(1, &entries).iter().map(|entry| entry.pid).collect();
         found.sort_unstable();
         assert_eq!(found, [2, 4, 10]);
-        // Its id is used again.
+        // Another process has the id of 5 now.
         let entries = [entry(1, 0, true), Entry { start: 2, ..entry(5, 1, true) }];
         assert_eq!(descendants.below(1, &entries).len(), 1);
     }
@@ -382,7 +385,7 @@ mod tests {
             entry.is_running && entries().unwrap().iter().any(|other| other.identity() == entry.identity())
         );
         assert_eq!(proc.id_here(&entry), Some(getpid()));
-        // As in another namespace, whose ids happen to be the same.
+        // In another namespace that happens to have the same ids.
         assert_eq!(Proc { is_outer: true, ..proc }.id_here(&entry), Some(getpid()));
     }
 }

@@ -1,4 +1,4 @@
-//! [`Contended`]: what a command is run under. [`Held`]: that it is held.
+//! [`Contended`]: the lock, read lock or semaphore that a command needs. [`Held`]: its guard.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use zookeeper_recipes_lock::{
 
 use crate::args::RunArgs;
 
-/// What the command needs, and others as well.
+/// The lock, read lock or semaphore that a command runs under.
 pub(super) enum Contended {
     Lock(BlockingWriteLock),
     Shared(ReadWriteLock),
@@ -33,7 +33,7 @@ impl Contended {
         })
     }
 
-    /// Waits, or takes it only if it is free.
+    /// Acquires it. With `None`, only if it is free at once. Returns `None` if it was not acquired in time.
     pub(super) fn acquire(&self, wait: Option<Wait>) -> Result<Option<Held>, LockError> {
         Ok(match (self, wait) {
             (Contended::Lock(lock), None) => lock.try_lock()?.map(Held::Lock),
@@ -47,7 +47,7 @@ impl Contended {
         })
     }
 
-    /// Ends a wait.
+    /// Ends a wait in [`acquire`](Contended::acquire).
     pub(super) fn close(&self) {
         match self {
             Contended::Lock(lock) => lock.close(),
@@ -82,7 +82,7 @@ impl Held {
     }
 }
 
-/// A guard as a supervision sees it.
+/// A guard as a [`Supervision`](super::supervision::Supervision) sees it.
 #[derive(Clone, Copy)]
 pub(super) enum Guard<'a> {
     Lock(&'a LockGuard),
@@ -125,7 +125,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Nobody asks for a permit.
+    /// Receives a message when another client asks for the lock. Nobody asks for a permit.
     pub(super) fn revocation(&self) -> Receiver<()> {
         match self {
             Guard::Lock(guard) => guard.revocation().clone(),
@@ -133,7 +133,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Several clients hold permits at once, so no token orders them.
+    /// The fencing token. A permit has none: several clients hold permits at once, so no token orders them.
     pub(super) fn fencing_token(&self) -> Result<Option<i64>, LockError> {
         match self {
             Guard::Lock(guard) => guard.fencing_token().map(Some),

@@ -1,7 +1,7 @@
-//! The launcher: what this program is in the new process, until it becomes the command.
+//! The launcher: this program, run in the new process, until it becomes the command.
 //!
-//! It does there what only a process can do for itself, and stops. The process that supervises it continues
-//! it when all is ready: nothing of the command runs before.
+//! It does what only a process can do for itself, and then stops itself. The supervising process continues it when
+//! everything is ready. Nothing of the command runs before that.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,12 +17,12 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::terminal_stops;
 use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, SYSTEM};
 
-/// The name by which this program knows that it is the launcher.
+/// The program name (`argv[0]`) by which this program knows that it is the launcher.
 const NAME: &str = "zklock: launcher";
 
-/// Has the launcher run a command in a separate process group. The environment of the command stays.
-pub(super) fn launching(program: &OsString, arguments: &[OsString]) -> Command {
-    // Also when the file was replaced since this process began.
+/// Returns a command that starts the launcher of `program`, in a separate process group.
+pub(super) fn launcher_of(program: &OsString, arguments: &[OsString]) -> Command {
+    // /proc/self/exe is this program even if the file was replaced since it started.
     let mut launcher = match cfg!(target_os = "linux") && Path::new("/proc/self/exe").exists() {
         true => Command::new("/proc/self/exe"),
         false => Command::new(env::current_exe().map_or_else(|_| own_name(), OsString::from)),
@@ -57,7 +57,7 @@ pub(crate) fn launch() -> Option<u8> {
     Some(SYSTEM)
 }
 
-/// The file of a program without a slash is the first in PATH.
+/// The path of a program: a name without a slash is looked up in PATH.
 fn path_of(program: &OsString) -> PathBuf {
     let program = PathBuf::from(program);
     let path = env::var_os("PATH").filter(|_| program.components().count() == 1).unwrap_or_default();
@@ -73,12 +73,12 @@ fn wait_for_start(supervisor: &OsString) -> io::Result<()> {
     Ok(unblocked.thread_unblock()?)
 }
 
-/// Has the kernel kill this process, and so the command, when the supervising process ends.
+/// Asks the kernel to kill this process, and so the command, when the supervising process ends.
 #[cfg(target_os = "linux")]
 fn end_with_supervisor(supervisor: &OsString) -> io::Result<()> {
     use rustix::process::{getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before.
+    // The supervising process may have ended before this call.
     let parent = getppid().map(|parent| parent.as_raw_nonzero().to_string());
     if parent.as_deref().map(OsString::from).as_ref() == Some(supervisor) {
         return Ok(());

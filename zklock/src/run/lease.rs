@@ -1,33 +1,33 @@
-//! The time by which a command must end, so that it has ended when another client may own the lock.
+//! When a command must end, so that nothing of it runs when another client may own the lock.
 
 use std::time::{Duration, Instant};
 
-/// The times of a command's end, before the end of the lease.
+/// When a command must end, relative to the end of the lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndTimes {
-    /// The time for the command to end, between the signals.
+    /// How long the command has to end, between SIGTERM and SIGKILL.
     grace: Duration,
     session_timeout: Duration,
 }
 
-/// The consequence of the remaining lease for a command.
+/// What the remaining lease means for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It runs on. To be asked again after this time, or when contact is lost.
+    /// The command may run on. Ask again after this time, or when contact is lost.
     RunsOn(Duration),
     MustEnd,
 }
 
 impl EndTimes {
-    /// With the session timeout that the server grants.
+    /// `session_timeout` is the one that the server has granted.
     pub(super) fn new(grace: Duration, session_timeout: Duration) -> EndTimes {
         EndTimes { grace: grace.min(session_timeout / 4), session_timeout }
     }
 
-    /// Returns whether the command must end. `has_contact` says that no connection is known to be lost.
+    /// Returns whether the command must end. `has_contact` means that the connection is not known to be lost.
     ///
-    /// In contact a lease always lasts for 5/16 of the session timeout, but for round trips and the
-    /// first moments of a lock. So less than 1/8 means silence that was not noticed yet.
+    /// In contact, a settled lease always has 5/16 of the session timeout left, minus round trips. Less than 1/8
+    /// therefore means that the server has gone silent, and nobody has noticed yet.
     pub(super) fn verdict(&self, remaining: Duration, has_contact: bool, is_settled: bool) -> Verdict {
         let limit = match (has_contact, is_settled) {
             (false, _) => self.grace,
@@ -41,41 +41,41 @@ impl EndTimes {
         }
     }
 
-    /// Returns how long after SIGTERM the command is killed while the lock is about to be lost.
+    /// Returns how long after SIGTERM to kill the command, when the lock is about to be lost.
     pub(super) fn until_kill(&self, remaining: Duration) -> Duration {
         remaining.saturating_sub(self.last_moment()).min(self.grace)
     }
 
-    /// The time in which killed processes end, also on a busy machine.
+    /// How long killed processes take to end, even on a busy machine.
     fn last_moment(&self) -> Duration {
         self.session_timeout / 32
     }
 }
 
-/// Whether a lease lasts for as long as one does in contact.
+/// Whether the lease has its usual length.
 ///
-/// It lasts for less in the first moments of a lock, and of a connection: an earlier lease runs out while a
-/// new one is being proven, which takes the report delay of the servers.
+/// The lease is shorter at first, after the lock was acquired or the connection has changed: an earlier lease runs out
+/// while a new one is being proven, which takes the report delay of the servers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settling {
     session_timeout: Duration,
-    /// `None` for a time that never comes.
+    /// The earliest time of settling, or `None` if it never comes.
     settles_at: Option<Instant>,
     is_settled: bool,
 }
 
 impl Settling {
-    /// Begins to settle. The report delay is less than three quarters of each session timeout that is of use.
+    /// Begins to settle. The report delay is less than three quarters of any useful session timeout.
     pub(super) fn new(session_timeout: Duration, now: Instant) -> Settling {
         Settling { session_timeout, settles_at: now.checked_add(session_timeout * 3 / 4), is_settled: false }
     }
 
-    /// The connection has changed.
+    /// Begins to settle again, because the connection has changed.
     pub(super) fn begin_again(&mut self, now: Instant) {
         *self = Settling::new(self.session_timeout, now);
     }
 
-    /// Returns whether it has settled, now that the lease lasts for this time.
+    /// Returns whether the lease has settled, given the time that it still lasts.
     pub(super) fn is_settled(&mut self, remaining: Duration, now: Instant) -> bool {
         let may_settle = self.settles_at.is_some_and(|settles_at| settles_at <= now);
         self.is_settled |= may_settle && remaining >= self.session_timeout / 4;
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn grace_is_at_most_a_quarter_of_the_session_timeout() {
-        assert!(help_of("run").contains("it has a quarter of the session timeout at most"));
+        assert!(help_of("run").contains("it has at most a quarter of the session timeout"));
         let times = EndTimes::new(60 * SECOND, 16 * SECOND);
         assert_eq!(times.verdict(5 * SECOND, false, true), Verdict::RunsOn(SECOND));
         assert_eq!(times.verdict(4 * SECOND, false, true), Verdict::MustEnd);
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(times.verdict(Duration::ZERO, true, false), Verdict::MustEnd);
         let now = Instant::now();
         let mut settling = Settling::new(16 * SECOND, now);
-        // The lease of before, which runs out.
+        // An earlier lease, which runs out.
         assert!(!settling.is_settled(8 * SECOND, now + 11 * SECOND));
         assert!(!settling.is_settled(3 * SECOND, now + 12 * SECOND));
         assert!(settling.is_settled(4 * SECOND, now + 12 * SECOND));

@@ -1,39 +1,46 @@
-//! `zklock run`: a command under a lock.
+//! `zklock run`: runs a command under a lock.
 //!
 //! # The processes
-//! **Groups.** This process stays in the process group of its job, which a shell, cron or a script has made. The
-//! command is the first process of another group in the same session. So nobody but this process decides
-//! when the command runs: a shell that continues the job continues this process alone, which looks at the
-//! lease first.
+//! **Groups.** This process stays in the process group of its job, which a shell, cron or a script has created. The
+//! command is the first process of another group in the same session. So only this process decides when the command
+//! runs: a shell that continues the job continues only this process, which checks the lease first.
 //!
-//! **Start.** This program runs itself as the launcher, in the new group. The launcher has the kernel kill it
-//! when this process ends, stops, and becomes the command when it is continued. This process sees the stop,
-//! looks at the lease, and gives the terminal to the group before.
+//! **Start.** This program runs itself as the launcher, in the new group. The launcher asks the kernel to kill it when
+//! this process ends, and stops itself. This process sees the stop, checks the lease, gives the terminal to the new
+//! group, and continues the launcher, which becomes the command.
 //!
-//! **Ends.** Signals that would end this process are forwarded to the group. The command has ended when the
-//! group's first process has. A loss of the lock ends everything that descends from the command: SIGTERM
-//! goes to the group, SIGKILL to the group and, on Linux, to every descendant. This process adopts those whose
-//! parents have ended (a child subreaper), so one look at `/proc` finds them all, in whatever group, session
-//! or namespace they are, and by whatever name. They are identified by process id and start time. If this
-//! process itself is killed, the kernel kills the command, but not its children, in its group or outside, and
-//! not a command that has changed its user (sudo) or has capabilities. The kernel kills a process with its
-//! parent only if the process has asked for that, and its own children do not inherit the request.
+//! **End.** Signals that would end this process are forwarded to the group. The command has ended when the first process
+//! of the group has. When the lock is lost, everything that descends from the command is ended: SIGTERM goes to the
+//! group, SIGKILL to the group and, on Linux, to every descendant. This process is a child subreaper: it adopts
+//! descendants whose parents have ended. So one look at `/proc` finds them all, whatever their group, session, namespace
+//! or name. They are identified by process id and start time.
 //!
-//! **The terminal.** Whenever this process's group has the terminal, it hands it over to the group of the
-//! command: at once if it is on all three standard descriptors, otherwise (in a pipeline, whose other
-//! processes may read from it) when the command is stopped for using it. It takes the terminal back when the
-//! command has stopped or ended.
+//! If this process itself is killed, the kernel kills the command, unless it has changed its user (sudo) or has
+//! capabilities. The kernel does not kill the children of the command, in its group or outside: it kills a process with
+//! its parent only if the process has asked for that, and children do not inherit the request.
 //!
-//! | | the command has the terminal | it has not |
-//! |---|---|---|
-//! | Ctrl-C, Ctrl-\ | go to the command alone; if Ctrl-C ends it, this process's group gets it too | go to this process, which forwards them |
-//! | Ctrl-Z | stops the command; then this process stops everything below, and itself with its group | goes to this process, which stops the command, and so on |
-//! | `fg`, `bg` | continue this process: if the lease lasts, it continues the command, otherwise it kills it | the same |
-//! | the command uses the terminal | | the command is stopped, as any background job is; reported, ended after `--stopped-for` |
+//! **The terminal.** Whenever the group of this process has the terminal, this process hands it over to the group of the
+//! command. It does so at once if all three standard descriptors are the terminal. Otherwise, other processes of a
+//! pipeline may read from the terminal, so it waits until the command is stopped for using it. It takes the terminal
+//! back when the command has stopped or ended.
 //!
-//! Where no shell could continue this process (its group is orphaned), nothing is stopped. This process
-//! itself is never stopped for writing to a terminal: SIGTTOU and SIGTTIN are blocked. A separate thread
-//! writes all messages, so a full pipe holds nothing up.
+//! While the command has the terminal:
+//!
+//! - **Ctrl-C and Ctrl-\\** go only to the command. If Ctrl-C ends it, the group of this process gets SIGINT as well.
+//! - **Ctrl-Z** stops the command. This process then stops all other descendants, and itself with its group.
+//!
+//! While the command does not have the terminal:
+//!
+//! - **Ctrl-C and Ctrl-\\** go to this process, which forwards them.
+//! - **Ctrl-Z** goes to this process, which stops the command, and then goes on as above.
+//! - **A command that uses the terminal** is stopped, as any background job is. This process reports it, and ends it after
+//!   `--stopped-for`.
+//!
+//! **`fg` and `bg`** continue this process. If the lease still lasts, it continues the command; otherwise it kills it.
+//!
+//! If no shell could continue this process, because its group is orphaned, nothing is stopped. Writing to a terminal
+//! never stops this process: SIGTTOU and SIGTTIN are blocked. A separate thread writes all messages, so a full pipe
+//! delays nothing.
 
 mod held;
 mod lease;
@@ -74,19 +81,20 @@ use crate::queue;
 use crate::spans::show_duration;
 use crate::stderr::{self, complain};
 
+/// The variables that the command gets.
 const PATH: &str = "ZKLOCK_PATH";
 const FENCING_TOKEN: &str = "ZKLOCK_FENCING_TOKEN";
 
-/// The longest time for the end of a wait.
+/// How long to wait for a cancelled wait to end.
 const MAX_WITHDRAWAL: Duration = Duration::from_secs(2);
 
-/// The longest time for which the queue is looked at for a message.
+/// How long a message may take to read the queue.
 const MAX_LOOKUP: Duration = Duration::from_secs(2);
 
-/// The time after which a wait is mentioned.
+/// The time after which a wait is reported.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
-/// The servers' own znodes are below it.
+/// The servers keep their own znodes below this path.
 const RESERVED: &str = "/zookeeper";
 
 pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Failure> {
@@ -107,7 +115,7 @@ pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Fai
     finish(&session, lock_and_run(&session, args, limit, &signals).map_err(explained))
 }
 
-/// Checks what needs no connection.
+/// Checks the arguments and takes over the signals, before connecting.
 fn begin(connection: &ConnectionArgs, dir: &str) -> Result<(SessionBuilder, Receiver<i32>), Failure> {
     let is_reserved = dir.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     if is_reserved && connection.chroot().trim_matches('/').is_empty() {
@@ -116,11 +124,11 @@ fn begin(connection: &ConnectionArgs, dir: &str) -> Result<(SessionBuilder, Rece
         return Err(Failure::new(USAGE, message));
     }
     let builder = connection.builder(&connection.connect)?;
-    // Before anything waits: a program that is process 1 ignores the signals that it does not take.
+    // Before anything waits: the kernel drops a signal to process 1 that has no handler.
     Ok((builder, platform::signals().map_err(system)?))
 }
 
-/// Returns a warning of a session timeout that leaves little time for outages.
+/// Returns a warning if the session timeout is so short that a reconnect can cost the lock.
 fn short_timeout(connection: &ConnectionArgs, session: &Session) -> Option<String> {
     let (timeout, tick) = (session.session_timeout(), connection.max_tick);
     (timeout < tick * 3).then(|| {
@@ -134,7 +142,7 @@ fn short_timeout(connection: &ConnectionArgs, session: &Session) -> Option<Strin
     })
 }
 
-/// Leaves no request in the queue when the process ends. Returns the exit code.
+/// Closes the session, so no request is left in the queue. Returns the exit code.
 fn finish(session: &Session, outcome: Result<End, Failure>) -> Result<u8, Failure> {
     session.close();
     let end = outcome?;
@@ -145,12 +153,12 @@ fn finish(session: &Session, outcome: Result<End, Failure>) -> Result<u8, Failur
     Ok(end.code)
 }
 
-/// The length of the wait for the lock.
+/// How long to wait for the lock.
 #[derive(Clone, Copy)]
 enum Limit {
-    /// Not at all: it is acquired at once, or not.
+    /// Not at all: the lock is acquired at once, or not.
     Attempt,
-    /// Until this moment, the connection included.
+    /// Until this moment, which includes the time for connecting. `None` is for ever.
     Wait(Option<Instant>),
 }
 
@@ -164,17 +172,17 @@ impl Limit {
     }
 }
 
-/// Returns whether the command that runs this program holds the lock, and thus waits for itself.
+/// Returns whether the lock is held by a `zklock run` around this one, which would therefore wait for itself.
 fn is_held_outside(session: &Session, dir: &str) -> bool {
     let Ok(outer) = env::var(PATH) else { return false };
     let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
     let is_here =
         || RecoverableZooKeeper::new(session, retry).exists(&outer).is_ok_and(|stat| stat.is_some());
-    // The name of a request has a GUID: no other servers have it.
+    // The name of a request has a GUID, so a znode of that name on these servers is the request.
     outer.rsplit_once('/').is_some_and(|(outer_dir, _)| outer_dir == dir) && is_here()
 }
 
-/// Connects, or returns the signal that has ended the wait for the servers.
+/// Connects, or returns the signal that ended the wait for the servers.
 fn connect(
     builder: SessionBuilder,
     wait: Wait,
@@ -184,14 +192,14 @@ fn connect(
     let builder = builder.wait_for_server(wait.cancelled_by(&token));
     let (sender, outcome) = bounded(1);
     let connecting = thread::Builder::new().name("connect".to_owned());
-    // Somebody receives it, unless the process ends.
+    // Sending fails only if this process is ending.
     connecting.spawn(move || drop(sender.send(builder.connect()))).map_err(system)?;
     loop {
         select! {
             recv(outcome) -> session => return Ok(Ok(session.map_err(|_| failed_thread())??)),
             recv(signals) -> signal => if let Some(signal) = signal.ok().filter(|signal| platform::ends_wait(*signal)) {
                 token.cancel();
-                // It may have been opened just before.
+                // The session may have been opened just before.
                 if let Ok(Ok(session)) = outcome.recv_timeout(MAX_WITHDRAWAL) {
                     session.close();
                 }
@@ -210,7 +218,7 @@ fn lock_and_run(
     if matches!(limit, Limit::Wait(_)) && is_held_outside(session, &args.dir) {
         let dir = &args.dir;
         let message = format!(
-            "a 'zklock run' around this one holds {dir}, so it would wait for itself; unset {PATH} to wait"
+            "a 'zklock run' around this one holds {dir}, so it would wait for itself; unset {PATH} to wait anyway"
         );
         return Err(Failure::new(USAGE, message).into());
     }
@@ -222,12 +230,12 @@ fn lock_and_run(
             return Ok(NOT_ACQUIRED.into());
         }
     };
-    // The requests for permits have names of their own kind.
+    // Requests for permits have their own names, whatever the naming scheme.
     let others = if args.permits.is_none() { Some(Others::new(session, &args.dir)?) } else { None };
     drop(others.as_ref().map(Others::look));
     let Ended { end, lost } = supervise(session, held.as_guard(), &args.command, signals)?;
     if !lost && session.state() == SessionState::Connected {
-        // Those that have come since may have run beside the command.
+        // Requests that came since may have held the lock beside the command.
         let _ = others.map(|others| others.look().recv_timeout(MAX_LOOKUP));
     }
     let unlocked = held.release();
@@ -237,7 +245,7 @@ fn lock_and_run(
     let end = end.map_err(system)?;
     match unlocked {
         Ok(_) => Ok(end),
-        // The lock was held until now. The server deletes the znode with the session.
+        // The lock was held until now. The server will delete the znode with the session.
         Err(error) if is_refusal(&error) => {
             complain(&describe(&error));
             Ok(end)
@@ -264,7 +272,7 @@ fn supervise(
         complain("the lock is lost, or about to be; the command is not started");
         return Ok(Ended { end: Ok(LOST.into()), lost: true });
     }
-    // The arguments have at least one.
+    // clap requires at least one argument.
     let (program, arguments) = args.command.split_first().ok_or_else(failed_thread)?;
     let child = match platform::Child::spawn(program, arguments, &variables) {
         Ok(child) => child,
@@ -278,14 +286,14 @@ fn supervise(
     Ok(supervision.until_the_end(signals))
 }
 
-/// The reason why the command has not run, or why its result is not known.
+/// Why the command has not run, or why its result is not known.
 enum Failed {
     Lock(LockError),
     Other(Failure),
 }
 
 impl Failed {
-    /// Returns what it means for a command that has not run.
+    /// Explains the error to a user whose command has not run.
     fn explain(self, connection: &ConnectionArgs, dir: &str) -> Failure {
         let error = match self {
             Failed::Lock(error) => error,
@@ -324,6 +332,7 @@ enum Acquisition {
     Acquired(Held),
     /// This signal ended the wait.
     Signal(i32),
+    /// Others hold the lock.
     Taken,
 }
 
@@ -344,7 +353,7 @@ fn acquire(
     let (sender, outcome) = bounded(1);
     let waiting = thread::Builder::new().name("wait".to_owned()).spawn(move || {
         let outcome: Result<Option<Held>, LockError> = waited.acquire(wait);
-        // Somebody receives it, unless the process ends.
+        // Sending fails only if this process is ending.
         drop(sender.send(outcome));
     });
     waiting.map_err(system)?;
@@ -357,15 +366,15 @@ fn acquire(
                 None => Acquisition::Taken,
             }),
             recv(silent) -> _ => {
-                mention.of_wait(session, &args.dir, &args.queue());
+                mention.report_wait(session, &args.dir, &args.queue());
                 silent = never();
             }
             recv(signals) -> signal => if let Some(signal) = signal.ok().filter(|signal| platform::ends_wait(*signal)) {
-                // An attempt has no token.
+                // An attempt has no token, so the lock is closed as well.
                 token.cancel();
                 lock.close();
-                // It withdraws its request, or drops the lock that it has just acquired. During an
-                // outage the session's end does.
+                // The thread withdraws its request, or drops a lock that it has just acquired. During an outage, the
+                // end of the session does so.
                 drop(outcome.recv_timeout(MAX_WITHDRAWAL));
                 return Ok(Acquisition::Signal(signal));
             },
@@ -373,7 +382,7 @@ fn acquire(
     }
 }
 
-/// Says whom a wait is for, while it lasts.
+/// Reports whom a wait is for. Dropped when the wait ends, which stops a late report.
 struct Mention {
     is_waiting: Arc<AtomicBool>,
 }
@@ -383,8 +392,8 @@ impl Mention {
         Mention { is_waiting: Arc::new(AtomicBool::new(true)) }
     }
 
-    /// Looks the holder up on another thread.
-    fn of_wait(&self, session: &Session, dir: &str, queue: &str) {
+    /// Looks the holder up and reports it, on another thread.
+    fn report_wait(&self, session: &Session, dir: &str, queue: &str) {
         let Ok(directory) = LockDirectory::new(session, queue) else { return };
         let (dir, is_waiting) = (dir.to_owned(), Arc::clone(&self.is_waiting));
         let look = move || {
@@ -396,7 +405,7 @@ impl Mention {
                 });
             }
         };
-        // Without a thread the wait is silent.
+        // Without a thread, the wait is not reported.
         drop(thread::Builder::new().name("mention".to_owned()).spawn(look));
     }
 }
@@ -407,7 +416,7 @@ impl Drop for Mention {
     }
 }
 
-/// Returns why the lock was not acquired: who holds it.
+/// Returns a message that the lock was not acquired, and who holds it.
 fn refusal(session: &Session, args: &RunArgs, signals: &Receiver<i32>) -> String {
     let dir = &args.dir;
     let time = match args.timeout {
@@ -416,12 +425,12 @@ fn refusal(session: &Session, args: &RunArgs, signals: &Receiver<i32>) -> String
     };
     match holder(session, &args.queue(), signals) {
         Some(holder) => format!("{dir} is held{time}: {}", queue::line(&holder)),
-        // It was released a moment ago, or there is no contact.
+        // The lock was released a moment ago, or contact is lost.
         None => format!("{dir} is not acquired{time}"),
     }
 }
 
-/// Looks the holder up, but not for long, and not after a signal.
+/// Looks the holder up, for [`MAX_LOOKUP`] at most. A signal ends it.
 fn holder(session: &Session, dir: &str, signals: &Receiver<i32>) -> Option<LockInfo> {
     let directory = LockDirectory::new(session, dir).ok()?;
     let (sender, holder) = bounded(1);
@@ -434,7 +443,7 @@ fn holder(session: &Session, dir: &str, signals: &Receiver<i32>) -> Option<LockI
     }
 }
 
-/// Returns whether the server refused the deletion of the znode of a lock that was held.
+/// Returns whether the server refused to delete the znode of a lock that was held until then.
 fn is_refusal(error: &LockError) -> bool {
     code_of(error) == DENIED || matches!(error.reason(), ErrorReason::Refused | ErrorReason::Server(_))
 }
@@ -451,7 +460,7 @@ fn failed_thread() -> Failure {
     Failure::new(SYSTEM, "a thread has failed")
 }
 
-/// A short time, for messages.
+/// A duration for messages, in milliseconds at the finest.
 fn shown(time: Duration) -> String {
     show_duration(Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
 }

@@ -1,4 +1,4 @@
-//! `zklock once`: a command that is run by one of many machines.
+//! `zklock once`: runs a command on one of many machines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -34,7 +34,7 @@ pub(crate) fn once(connection: &ConnectionArgs, args: &OnceArgs) -> Result<u8, F
     finish(&session, run_once(&session, args, &key, signals).map_err(explained))
 }
 
-/// Returns the key without placeholders.
+/// Returns the key with its placeholders filled in.
 fn key_of(args: &OnceArgs) -> Result<String, Failure> {
     let key = placeholders::fill(&args.key, SystemTime::now()).map_err(|error| Failure::new(USAGE, error))?;
     match key.len() {
@@ -82,18 +82,18 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
     };
     if let Some(keep) = args.keep {
         if let Err(error) = once.reap(keep) {
-            complain(&format!("old keys were not forgotten: {error}"));
+            complain(&format!("old keys were not deleted: {error}"));
         }
     }
     Ok(end)
 }
 
-/// The signals, which end the look at the key, or are those of the command.
+/// The signals. Before the command begins, a signal ends the program. After that, signals are for the command.
 struct Signals {
     forwarded: Receiver<i32>,
-    /// Set by the first of two: the command, which begins, or a signal that ends all before.
+    /// Set when the command begins, or by a signal that ends the program before that: whichever comes first.
     is_decided: Arc<AtomicBool>,
-    /// The signal that has ended all.
+    /// The signal that has ended the program before the command began, or 0.
     ending: Arc<AtomicI32>,
 }
 

@@ -1,5 +1,4 @@
-//! Processes on systems other than Unix: no signal is forwarded, and a command that must end is
-//! killed at once.
+//! Processes on systems other than Unix. No signal is forwarded, and a command that must end is killed at once.
 
 use std::ffi::OsString;
 use std::io;
@@ -59,7 +58,7 @@ impl Child {
         Ok(Child { child, changes })
     }
 
-    /// Disconnected when the command has ended.
+    /// The changes of the command. The channel is disconnected when the command has ended.
     pub(super) fn changes(&self) -> &Receiver<Change> {
         &self.changes
     }
@@ -92,14 +91,14 @@ impl Child {
         self.child.kill()
     }
 
-    /// Its processes are not known.
+    /// Does nothing: the other processes of the command are not known here.
     pub(super) fn kill_rest(&self) -> io::Result<()> {
         Ok(())
     }
 
     pub(super) fn reap(&self) {}
 
-    /// The end of the command, which has ended.
+    /// Returns how the command ended. Call it only when the command has ended.
     pub(super) fn end(self) -> io::Result<End> {
         let code = self.child.wait()?.code();
         Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX).into())

@@ -1,4 +1,4 @@
-//! [`Others`]: the requests of other libraries that do not count those of this program.
+//! [`Others`]: requests of other libraries that do not count the requests of this program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use zookeeper_recipes_lock::{LockError, Session};
 use crate::queue::mixed_names;
 use crate::stderr::complain;
 
-/// Warns of them, once.
+/// Looks for such requests, and warns of them once.
 pub(super) struct Others {
     directory: LockDirectory,
     is_reported: Arc<AtomicBool>,
@@ -22,12 +22,12 @@ impl Others {
         Ok(Others { directory: LockDirectory::new(session, dir)?, is_reported: Arc::default() })
     }
 
-    /// Looks on another thread. The channel is disconnected when that is done.
+    /// Looks for such requests on another thread. The channel is disconnected when that is done.
     pub(super) fn look(&self) -> Receiver<()> {
         let (done, is_done) = bounded(0);
         let (directory, is_reported) = (self.directory.clone(), Arc::clone(&self.is_reported));
         let look = move || {
-            // A look that fails shows nothing. It is a warning only.
+            // A failure is ignored, because this only serves a warning.
             if let Ok(Some(warning)) = mixed_names(&directory) {
                 if !is_reported.swap(true, Ordering::SeqCst) {
                     complain(&warning);
@@ -35,7 +35,7 @@ impl Others {
             }
             drop(done);
         };
-        // Without a thread there is no look, and `done` is dropped.
+        // If no thread can be started, the closure is dropped, and `done` with it.
         drop(thread::Builder::new().name("others".to_owned()).spawn(look));
         is_done
     }

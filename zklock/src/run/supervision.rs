@@ -1,4 +1,4 @@
-//! [`Supervision`] of a running command: signals, and the lock.
+//! [`Supervision`] of a running command: forwards signals, and ends the command when the lock is lost.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use super::shown;
 use crate::spans::show_duration;
 use crate::stderr::complain;
 
-/// The longest wait before the next look at the lease. Timers stand still while the machine is
+/// The longest wait before the lease is checked again. It is short because timers stand still while the machine is
 /// suspended.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest wait before the next look at the terminal while the command is stopped for it. A shell does
-/// not say that it has given the terminal to a job that runs.
+/// The longest wait before the terminal is checked again, while the command is stopped for using it. A shell does not
+/// notify a running job that it has given it the terminal.
 const TERMINAL_WAIT: Duration = Duration::from_millis(100);
 
-/// A change of the command.
+/// A change of the state of the command.
 #[derive(Debug)]
 #[cfg_attr(not(unix), allow(dead_code, reason = "no command can be stopped there"))]
 pub(super) enum Change {
-    /// By this signal.
+    /// This signal has stopped it.
     Stopped(i32),
     Continued,
-    /// Nobody knows whether it has ended.
+    /// The command cannot be watched any more, so it is not known whether it has ended.
     Unknown(io::Error),
 }
 
@@ -36,9 +36,9 @@ pub(super) enum Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(unix), allow(dead_code, reason = "no command can be stopped there"))]
 pub(super) enum Stop {
-    /// The command is to go on.
+    /// The command should go on at once.
     Passing,
-    /// The shell is to stop the whole job.
+    /// The whole job should be stopped, as the shell expects.
     OfTheJob,
     /// The command waits until somebody continues it.
     Lasting,
@@ -48,7 +48,7 @@ pub(super) enum Stop {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) code: u8,
-    /// Ctrl-C has ended it, which nobody but the command has got.
+    /// Ctrl-C ended the command while it had the terminal, so only the command got it.
     pub(super) is_interrupted: bool,
 }
 
@@ -58,33 +58,34 @@ impl From<u8> for End {
     }
 }
 
-/// What the command does.
+/// What the command is doing.
 #[derive(Clone, Copy, Debug)]
 enum Activity {
-    /// It has not begun.
+    /// The launcher has not become the command yet.
     Launching,
     Running,
-    /// It is ended at this time, if at all.
+    /// The command is stopped, and is to be ended at this time, if ever.
     Stopped(Option<Instant>),
 }
 
+/// Supervises a command while the lock is held.
 pub(super) struct Supervision<'a> {
     session: &'a Session,
     guard: Guard<'a>,
     child: Child,
     activity: Activity,
     grace: Duration,
-    /// The time for which the command may be stopped. Zero is any time.
+    /// How long the command may be stopped. Zero means for ever.
     stopped_for: Duration,
-    /// Whether the lease lasts for as long as it does in contact.
+    /// Whether the lease has its usual length.
     settling: Settling,
-    /// The time at which a command that was asked to end is killed.
+    /// When to kill a command that was asked to end.
     kill_at: Option<Instant>,
     /// The lock is lost, or about to be.
     lost: bool,
-    /// The loss was reported.
+    /// Whether the loss was reported.
     is_reported: bool,
-    /// It was reported that the command cannot be ended.
+    /// Whether it was reported that the command cannot be ended.
     is_refused: bool,
 }
 
@@ -118,7 +119,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Returns whether a command may start: the lock is held, and not about to be lost.
+    /// Returns whether a command may start: the lock is held and not about to be lost.
     pub(super) fn may_start(session: &Session, guard: Guard<'_>, grace: Duration) -> bool {
         let times = EndTimes::new(grace, session.session_timeout());
         let has_contact = session.state() == SessionState::Connected;
@@ -127,7 +128,7 @@ impl<'a> Supervision<'a> {
 
     /// Blocks until the command has ended.
     ///
-    /// Nothing else here blocks or writes. Signals come before messages.
+    /// Nothing else here blocks or writes. Signals are sent before messages are reported.
     pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> Ended {
         let states = self.session.subscribe();
         let changes = self.child.changes().clone();
@@ -150,7 +151,7 @@ impl<'a> Supervision<'a> {
                 }
                 recv(lost) -> reason => {
                     if let Ok(reason) = reason {
-                        self.lock_lost(reason);
+                        self.handle_lost_lock(reason);
                     }
                     lost = never();
                 }
@@ -161,14 +162,14 @@ impl<'a> Supervision<'a> {
                     }
                     revocation = never();
                 }
-                // A reconnect as well, which may be over.
+                // This may be a reconnect that is already over.
                 recv(states) -> _ => self.settling.begin_again(Instant::now()),
                 recv(after(wait)) -> _ => {}
             }
         };
-        // The command may have ended because of a loss that nobody has looked at.
+        // The lock may have been lost without being noticed, before the command ended.
         if let Some(reason) = self.guard.loss() {
-            self.lock_lost(reason);
+            self.handle_lost_lock(reason);
         }
         if self.lost || failure.is_some() {
             let rest = self.child.kill_rest();
@@ -194,13 +195,13 @@ impl<'a> Supervision<'a> {
         let stop = self.child.handle_stop(signal);
         match stop {
             Stop::Passing => return self.go_on(),
-            // A command that is about to be killed must not keep this process from it.
+            // If the command is about to be killed, this process must not be stopped.
             Stop::OfTheJob if self.kill_at.is_none() => {
                 self.activity = Activity::Stopped(None);
                 let lease = shown(self.guard.lease_remaining());
                 complain(&format!("stopped; the lock is lost unless this goes on within {lease}"));
                 if self.child.stop_job() {
-                    // The signal that has continued this process comes next.
+                    // This process was continued. Its SIGCONT is the next signal.
                     return;
                 }
             }
@@ -216,7 +217,7 @@ impl<'a> Supervision<'a> {
         complain(&format!("the command is stopped while it holds the lock, as {cause}; {consequence}"));
     }
 
-    /// Has the command run on, unless it has lost the lock meanwhile.
+    /// Continues the command, unless the lock was lost meanwhile.
     fn go_on(&mut self) {
         self.check_lease();
         if self.lost {
@@ -228,7 +229,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Does what the time has come for. Returns when to check again.
+    /// Checks the lease and a stopped command. Returns when to check again.
     fn check(&mut self) -> Duration {
         let until_lease = self.check_lease();
         let Activity::Stopped(end_at) = self.activity else { return until_lease };
@@ -245,7 +246,7 @@ impl<'a> Supervision<'a> {
     /// Ends the command if the lock is lost, or about to be. Returns when to check again.
     fn check_lease(&mut self) -> Duration {
         if let Some(reason) = self.guard.loss() {
-            self.lock_lost(reason);
+            self.handle_lost_lock(reason);
         }
         if let Some(kill_at) = self.kill_at {
             let left = kill_at.saturating_duration_since(Instant::now());
@@ -262,17 +263,16 @@ impl<'a> Supervision<'a> {
             let is_settled = self.settling.is_settled(remaining, Instant::now());
             match times.verdict(remaining, has_contact, is_settled) {
                 Verdict::RunsOn(left) => return left.min(MAX_WAIT),
-                Verdict::MustEnd => return self.lease_ends(remaining, times.until_kill(remaining)),
+                Verdict::MustEnd => return self.handle_ending_lease(remaining, times.until_kill(remaining)),
             }
         }
         MAX_WAIT
     }
 
-    /// Contact was lost, and the lease is about to end: the command has this time. Returns when to check
-    /// again.
-    fn lease_ends(&mut self, remaining: Duration, time: Duration) -> Duration {
+    /// Contact was lost, and the lease is about to end. The command has `time` to end. Returns when to check again.
+    fn handle_ending_lease(&mut self, remaining: Duration, time: Duration) -> Duration {
         if time.is_zero() {
-            // Nothing may run on, not even for the time of a signal: this process may have stood still.
+            // Nothing may run on, not even to handle SIGTERM: this process may have been suspended until now.
             self.lost = true;
             self.kill_at = Some(Instant::now());
             self.kill();
@@ -287,15 +287,15 @@ impl<'a> Supervision<'a> {
         time.min(MAX_WAIT)
     }
 
-    fn lock_lost(&mut self, reason: LossReason) {
+    fn handle_lost_lock(&mut self, reason: LossReason) {
         if std::mem::replace(&mut self.is_reported, true) {
             return;
         }
         let was_ending = std::mem::replace(&mut self.lost, true);
         match reason {
-            // Nobody could know before. The next client may own the lock already.
+            // Nobody could know this before, and the next client may own the lock already.
             LossReason::NodeDeleted | LossReason::Refused if !was_ending => self.end_within(self.grace),
-            // The time is over.
+            // The time of the command is over.
             _ => {
                 self.kill_at = Some(Instant::now());
                 self.kill();

@@ -1,10 +1,10 @@
 //! [`Terminal`]: the controlling terminal, which a shell gives to one process group at a time.
 //!
-//! This process has SIGTTOU and SIGTTIN blocked: otherwise the calls here, and every message, would stop
-//! it when another group has the terminal.
+//! This process blocks SIGTTOU and SIGTTIN. Otherwise the calls here, and every message, would stop it when another
+//! group has the terminal.
 //!
-//! A process group or session that is not of this PID namespace has the id 0 here, which the functions of
-//! `rustix` do not expect.
+//! A process group or session outside this PID namespace has the id 0, which the functions of `rustix` do not expect.
+//! Therefore some calls here are those of `nix`.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -16,23 +16,23 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 #[derive(Debug)]
 pub(super) struct Terminal {
     file: File,
-    /// The modes that the command found. `None` while this process, or its shell, has the terminal.
+    /// The terminal modes when the command got the terminal. `None` while the command does not have it.
     given: Option<Termios>,
-    /// The command is to have the terminal whenever this process has it.
+    /// Whether the command should have the terminal whenever this process has it.
     is_wanted: bool,
 }
 
 impl Terminal {
-    /// `None` for a process without a controlling terminal.
+    /// Opens the controlling terminal, or returns `None` if this process has none.
     pub(super) fn open() -> Option<Terminal> {
         let file = File::options().read(true).write(true).open("/dev/tty").ok()?;
-        // In a pipeline, another process may read from the terminal, such as a pager. The command waits
-        // for its first use of the terminal then.
+        // In a pipeline, another process such as a pager may read from the terminal. Then the command gets the
+        // terminal only when it first uses it.
         let is_wanted = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
         Some(Terminal { file, given: None, is_wanted })
     }
 
-    /// Gives the terminal to the process group of the command, if this process has it to give.
+    /// Gives the terminal to the process group of the command, if the command should have it and this process has it.
     pub(super) fn give(&mut self, group: Pid) {
         if self.is_wanted && self.is_ours() {
             let modes = tcgetattr(&self.file);
@@ -40,10 +40,10 @@ impl Terminal {
         }
     }
 
-    /// Takes the terminal back from the command. A command that was killed may have left any modes.
+    /// Takes the terminal back from the command. Restores the modes if asked to: a killed command may leave any.
     pub(super) fn take_back(&mut self, restores_modes: bool) {
         if let Some(modes) = self.given.take() {
-            // A failure is that of a terminal that has gone.
+            // This fails only if the terminal has gone.
             if let Some(ours) = Pid::from_raw(getpgrp().as_raw()) {
                 let _ = tcsetpgrp(&self.file, ours);
             }
@@ -53,7 +53,7 @@ impl Terminal {
         }
     }
 
-    /// Has the command get the terminal from now on.
+    /// Lets the command have the terminal from now on.
     pub(super) fn want(&mut self) {
         self.is_wanted = true;
     }
@@ -72,8 +72,7 @@ impl Terminal {
     }
 }
 
-/// Returns whether a shell can continue this process when it is stopped: its process group is not
-/// orphaned.
+/// Returns whether a shell can continue this process when it is stopped, because its process group is not orphaned.
 pub(super) fn has_job_control() -> bool {
     let (group, Ok(session)) = (getpgrp(), getsid(None)) else { return false };
     let mut ancestor = getppid();
@@ -82,7 +81,7 @@ pub(super) fn has_job_control() -> bool {
         if getpgid(Some(id)) != Ok(group) {
             return getsid(Some(id)) == Ok(session);
         }
-        // A script without job control, which has the same group.
+        // A script without job control is in the same group.
         ancestor = parent_of(process);
     }
     false
@@ -93,7 +92,7 @@ fn parent_of(process: Pid) -> Option<Pid> {
     Pid::from_raw(super::descendants::Entry::read(process)?.parent)
 }
 
-/// The shell of the script, in all likelihood.
+/// The leader of the session, which in all likelihood is the shell.
 #[cfg(not(target_os = "linux"))]
 fn parent_of(process: Pid) -> Option<Pid> {
     Pid::from_raw(getsid(Some(unistd::Pid::from_raw(Pid::as_raw(Some(process))))).ok()?.as_raw())

@@ -40,32 +40,32 @@ use super::code_of_signal;
 use super::supervision::{Change, End, Stop};
 use crate::stderr;
 
-/// Those that would end this process, and leave the command to run on without the lock.
+/// The signals that would end this process and let the command run on without the lock.
 const FORWARDED: [i32; 12] = [
     SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
 ];
 
-/// The pauses between two looks at the processes that are left.
+/// The pauses between two looks for remaining processes.
 #[cfg(target_os = "linux")]
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 #[cfg(target_os = "linux")]
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// The time in which a command stops that is asked to.
+/// How long a command may take to stop when it is asked to.
 const MAX_STOPPING: Duration = Duration::from_secs(2);
 
-/// The signals that would stop a process for its use of a terminal that another group has.
+/// The signals that stop a process for using a terminal that another group has.
 fn terminal_stops() -> SigSet {
     [Blocked::SIGTTIN, Blocked::SIGTTOU].into_iter().collect()
 }
 
-/// Has no use of a terminal stop this process, on threads that are spawned later as well.
+/// Keeps the use of a terminal from stopping this process. It also holds for threads that are spawned later.
 pub(crate) fn block_terminal_stops() -> io::Result<()> {
     Ok(terminal_stops().thread_block()?)
 }
 
-/// The signals that this process gets from now on, but for those that it was started to ignore, as
-/// nohup(1) does.
+/// The signals that this process gets from now on. Signals that it was started to ignore, by nohup(1) for example, stay
+/// ignored.
 pub(super) fn signals() -> io::Result<Receiver<i32>> {
     let ignored = ignored_signals();
     let is_ignored = |signal: i32| ignored >> (signal - 1) & 1 == 1;
@@ -82,14 +82,14 @@ pub(super) fn signals() -> io::Result<Receiver<i32>> {
     Ok(receiver)
 }
 
-/// The signals that are ignored, as bits. None where it cannot be known.
+/// The ignored signals as bits. Without /proc, none.
 fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// Returns whether a signal ends the wait for the lock. Stops this process if the signal is meant to.
+/// Returns whether a signal ends the wait for the lock. Stops this process for SIGTSTP, if a shell can continue it.
 pub(super) fn ends_wait(signal: i32) -> bool {
     if signal == SIGTSTP && has_job_control() {
         stop_myself();
@@ -97,57 +97,55 @@ pub(super) fn ends_wait(signal: i32) -> bool {
     ends(signal)
 }
 
-/// Returns whether a signal says that this process was continued.
+/// Returns whether a signal means that this process was continued.
 pub(super) fn is_continuing(signal: i32) -> bool {
     signal == SIGCONT
 }
 
-/// Returns whether a signal is meant to end the command. Those that mean something to the command alone
-/// are not.
+/// Returns whether a signal is meant to end the command. SIGUSR1 and SIGUSR2 have a meaning only to the command.
 fn ends(signal: i32) -> bool {
     ![SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT].contains(&signal)
 }
 
 /// Stops this process until it is continued.
 fn stop_myself() {
-    // A process may signal itself.
+    // This cannot fail: a process may always signal itself.
     let _ = kill_process(getpid(), Signal::STOP);
 }
 
-/// Ends this process as Ctrl-C would have ended it if the command had not had the terminal: with all of
-/// its process group, such as the script that runs it. Returns if that fails.
+/// Ends this process as Ctrl-C would have ended it if the command had not had the terminal: with its whole process
+/// group, which includes a script that runs it. Returns if that fails.
 pub(super) fn end_as_interrupted() {
     let _ = kill_current_process_group(Signal::INT);
     let _ = emulate_default_handler(SIGINT);
 }
 
-/// A command, the first of its process group.
+/// A command, which is the first process of its group.
 pub(super) struct Child {
     child: std::process::Child,
     group: Pid,
     changes: Receiver<Change>,
     terminal: Option<Terminal>,
-    /// Until this moment, a stop of the command is that of the job.
+    /// Until this moment, a stop of the command means that the whole job should stop.
     stopping_until: Option<Instant>,
     #[cfg(target_os = "linux")]
     descendants: Descendants,
 }
 
 impl Child {
-    /// Starts the launcher of a command, which stops when it is ready. [`go_on`](Child::go_on) has it run the
-    /// command.
+    /// Starts the launcher of a command, which stops itself when it is ready. [`go_on`](Child::go_on) then lets it
+    /// become the command.
     pub(super) fn spawn(
         program: &OsString,
         arguments: &[OsString],
         variables: &[(&str, String)],
     ) -> io::Result<Child> {
-        // Any handler will do. If SIGCHLD were ignored, as the parent may have left it, no exit
-        // code would be kept.
+        // The parent may have left SIGCHLD ignored, and then no exit code would be kept. Any handler prevents that.
         let has_child_ended = Arc::new(AtomicBool::new(false));
         flag::register(SIGCHLD, Arc::clone(&has_child_ended))?;
         #[cfg(target_os = "linux")]
         let descendants = Descendants::adopt(has_child_ended)?;
-        let mut launcher: Command = launcher::launching(program, arguments);
+        let mut launcher: Command = launcher::launcher_of(program, arguments);
         launcher.envs(variables.iter().map(|(name, value)| (name, value)));
         let child = launcher.spawn()?;
         let group = Pid::from_child(&child);
@@ -171,13 +169,14 @@ impl Child {
         Ok(child)
     }
 
-    /// Disconnected when the command has ended. The first change is the stop of the launcher.
+    /// The changes of the command; the first is the stop of the launcher. The channel is disconnected when the command
+    /// has ended.
     pub(super) fn changes(&self) -> &Receiver<Change> {
         &self.changes
     }
 
-    /// Forwards a signal to the process group. A stopped one continues for a signal that ends it: it
-    /// would keep the lock for ever.
+    /// Forwards a signal to the process group. If the signal should end the command, also continues the group: a stopped
+    /// command would keep the lock for ever.
     pub(super) fn forward(&mut self, signal: i32) -> io::Result<()> {
         match signal {
             SIGTSTP if self.terminal.is_none() || !has_job_control() => {
@@ -191,8 +190,8 @@ impl Child {
         if ends(signal) { forwarded.and(self.signal(Signal::CONT)) } else { forwarded }
     }
 
-    /// Returns what a stop means. The command gets the terminal if it is stopped for that, and this process
-    /// has it.
+    /// Returns what a stop of the command means. If the command was stopped for using the terminal, it should have the
+    /// terminal from now on.
     pub(super) fn handle_stop(&mut self, signal: i32) -> Stop {
         let is_asked = self.stopping_until.take().is_some_and(|until| Instant::now() < until);
         let wants_terminal = [SIGTTIN, SIGTTOU].contains(&signal);
@@ -201,10 +200,10 @@ impl Child {
             terminal.want();
         }
         match terminal.is_given() {
-            // It was stopped before it got it.
+            // The command was stopped before it got the terminal.
             true if wants_terminal => Stop::Passing,
             true if has_job_control() => Stop::OfTheJob,
-            // Without a shell that could continue it, nothing would have been stopped.
+            // No shell could continue the job, so nothing may be stopped.
             true if signal == SIGTSTP => Stop::Passing,
             false if wants_terminal && terminal.is_ours() => Stop::Passing,
             false if is_asked => Stop::OfTheJob,
@@ -212,9 +211,8 @@ impl Child {
         }
     }
 
-    /// Stops the job, as a shell expects it, until the shell continues it: all that the command has started,
-    /// and then this process. Returns `false` if something cannot be stopped: nothing may run while this
-    /// process stands still.
+    /// Stops the job until the shell continues it: first everything that the command has started, then this process.
+    /// Returns `false` if something cannot be stopped, because nothing may run while this process is stopped.
     pub(super) fn stop_job(&mut self) -> bool {
         let _ = self.signal(Signal::STOP);
         #[cfg(target_os = "linux")]
@@ -226,7 +224,7 @@ impl Child {
         let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
         self.take_terminal_back(false);
         if had_terminal {
-            // The shell waits for the script as well that runs this process.
+            // The shell also waits for a script that runs this process, so the script must stop as well.
             let _ = kill_current_process_group(Signal::STOP);
         } else {
             stop_myself();
@@ -234,7 +232,7 @@ impl Child {
         true
     }
 
-    /// Has the command run, or run on. It gets the terminal if this process has it to give.
+    /// Starts or continues the command. It gets the terminal if it should have it and this process has it.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
         if let Some(terminal) = &mut self.terminal {
             terminal.give(self.group);
@@ -244,13 +242,13 @@ impl Child {
         self.signal(Signal::CONT)
     }
 
-    /// Returns whether a stopped command could go on: it was stopped for the terminal, which the shell has given
-    /// to this process since.
+    /// Returns whether a stopped command can go on: it was stopped for using the terminal, and the shell has given the
+    /// terminal to this process since.
     pub(super) fn may_go_on(&self) -> bool {
         self.terminal.as_ref().is_some_and(Terminal::is_wanted_and_ours)
     }
 
-    /// Asks the process group to end. A stopped one continues for that.
+    /// Sends SIGTERM to the process group, and continues it if it is stopped.
     pub(super) fn terminate(&self) -> io::Result<()> {
         self.signal(Signal::TERM).and(self.signal(Signal::CONT))
     }
@@ -263,11 +261,11 @@ impl Child {
         group
     }
 
-    /// Kills what is left of the process group when the command has ended, and on Linux all of its
-    /// descendants. Blocks until none is left but those that cannot be killed.
+    /// Kills what is left of the process group when the command has ended, and all its descendants. Blocks until only
+    /// those are left that cannot be killed.
     #[cfg(target_os = "linux")]
     pub(super) fn kill_rest(&self) -> io::Result<()> {
-        // Its id is in use until the exit code is read.
+        // The id of the group stays in use until the exit code is read.
         let group = self.signal(Signal::KILL);
         let (mut pause, mut known, mut empty_looks) = (MIN_PAUSE, HashSet::new(), 0);
         loop {
@@ -277,7 +275,7 @@ impl Child {
             if empty_looks == 2 {
                 return group.and(failure.map_or(Ok(()), Err));
             }
-            // Those that are killed may take their time. New ones may not.
+            // Killed processes may take a while to end. If new ones appear, look again at once.
             let has_new = found.iter().any(|process| !known.contains(process));
             pause = if has_new || found.is_empty() { MIN_PAUSE } else { MAX_PAUSE.min(pause * 2) };
             known.extend(found);
@@ -293,7 +291,7 @@ impl Child {
         Ok(())
     }
 
-    /// Waits for the adopted processes that have ended. Does not block.
+    /// Waits for adopted processes that have ended. Does not block.
     pub(super) fn reap(&self) {
         #[cfg(target_os = "linux")]
         self.descendants.reap(self.group);
@@ -301,7 +299,7 @@ impl Child {
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
         match kill_process_group(self.group, signal) {
-            // All of its processes have ended.
+            // All processes of the group have ended.
             Err(Errno::SRCH) => Ok(()),
             outcome => Ok(outcome?),
         }
@@ -313,7 +311,7 @@ impl Child {
         }
     }
 
-    /// The end of the command, which has ended.
+    /// Returns how the command ended. Call it only when the command has ended.
     pub(super) fn end(mut self) -> io::Result<End> {
         let status = self.child.wait()?;
         let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
@@ -324,15 +322,15 @@ impl Child {
     }
 }
 
-/// Reports the changes of a process until it has ended. Does not reap it: its id is not used again while
-/// signals may be sent to it.
+/// Reports the changes of a process until it has ended. Does not reap it, so its id cannot be reused while signals may
+/// be sent to it.
 fn watch(process: Pid, changes: &Sender<Change>) {
     let any = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED;
     loop {
         let change = match waitid(WaitId::Pid(process), any | WaitIdOptions::NOWAIT) {
             Err(Errno::INTR) | Ok(None) => continue,
             Err(error) => Change::Unknown(error.into()),
-            Ok(Some(status)) if status.stopped() || status.continued() => match taken(process) {
+            Ok(Some(status)) if status.stopped() || status.continued() => match take_report(process) {
                 Some(change) => change,
                 None => continue,
             },
@@ -345,8 +343,8 @@ fn watch(process: Pid, changes: &Sender<Change>) {
     }
 }
 
-/// Takes a report of a stop, or of its end, which is reported once.
-fn taken(process: Pid) -> Option<Change> {
+/// Takes the report of a stop or a continuation from the kernel, which reports each of them once.
+fn take_report(process: Pid) -> Option<Change> {
     let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
     let status = waitid(WaitId::Pid(process), options).ok()??;
     status.stopping_signal().map(Change::Stopped).or(status.continued().then_some(Change::Continued))

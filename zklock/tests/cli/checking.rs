@@ -66,7 +66,7 @@ fn servers_with_different_settings_are_warnings() {
     for warning in [
         "WARN: the servers have different session timeouts: 9s, 20s",
         "WARN: the servers have different ticks: 0.5s, 3s",
-        "WARN: a tick lasts 3s, and clients take 2s for the longest: run zklock with --max-tick 3s, and set \
+        "WARN: a tick lasts 3s, but clients assume 2s at most: run zklock with --max-tick 3s, and set \
          SessionBuilder::max_tick in the other programs",
         "WARN: the servers grant a session timeout of 9s, not the 20s asked for",
         "are standalone and share nothing, so a lock has an owner on each",
@@ -116,7 +116,7 @@ fn refused_second_connection_is_a_warning() {
     assert_eq!(ended.out.matches(&warning).count(), 1, "{}", ended.out);
     assert!(ended.out.contains("raise maxClientCnxns, or state the tick"), "{}", ended.out);
     assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
-    // A session asks for the tick on its own second connection, for a moment.
+    // Two are enough, because a session needs its second connection only for a moment.
     zklock(&Server::with(of_one_machine(2)), &["doctor"]).assert_succeeded();
 }
 
@@ -173,11 +173,11 @@ fn connections_are_encrypted() {
     ];
     let options = options.concat();
     let tls = |args: &[&str]| run(command(&server.tls_connect_string(), &[args, &options].concat()));
-    // The server opens this port last, and only a session waits for it.
+    // The server opens this port last. A session waits for it, and `doctor` does not.
     tls(&["who", "/missing"]).assert_failed(66, "does not exist");
     let ended = tls(&["doctor"]);
     assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{ended:?}");
-    // The tick is half of what the server grants at least.
+    // The tick is half of the shortest session timeout that the server grants.
     assert!(ended.out.lines().nth(1).unwrap().ends_with("serves  20s      0.5s"), "{}", ended.out);
     let untrusted = command(&server.tls_connect_string(), &["who", "/a", "--tls", "--session-timeout", "5s"]);
     run(untrusted).assert_failed(69, "certificate");

@@ -1,4 +1,4 @@
-//! Which processes `zklock run` ends, and that nothing holds it up.
+//! Which processes `zklock run` ends, and that nothing delays it.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -17,19 +17,19 @@ use crate::program::{Fixture, Program, command, file, is_alive, pid_of};
 use crate::support::relay::{Relay, Request};
 use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 
-/// Can only be killed.
+/// A script that only SIGKILL ends.
 const STUBBORN: &str = "trap '' TERM; echo pid $$; while :; do sleep 0.05; done";
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
 const CREATE_WITH_STAT: i32 = 15;
-/// Less than all retries of a call during an outage take.
+/// Less time than all retries of a call during an outage take.
 const PROMPT: Duration = Duration::from_secs(8);
 
-/// A standard error that takes no more, and its reader.
+/// A standard error that accepts no more bytes, and its reader.
 fn full() -> (Stdio, UnixStream) {
     let (mut writer, reader) = UnixStream::pair().unwrap();
     writer.set_nonblocking(true).unwrap();
-    // The last bytes need not fit as a block.
+    // The last bytes may not fit as a whole block.
     for block in [&[b'x'; 4096][..], b"x"] {
         while let Ok(written) = writer.write(block) {
             assert!(written > 0);
@@ -40,7 +40,7 @@ fn full() -> (Stdio, UnixStream) {
     (OwnedFd::from(writer).into(), reader)
 }
 
-/// Takes the lock away.
+/// Deletes the znode of the owner, which takes the lock away.
 fn delete_owner(fixture: &Fixture) {
     let owner = fixture.directory().current_owner().unwrap().unwrap();
     fixture.zookeeper().delete(&owner.path, None).unwrap();
@@ -52,7 +52,7 @@ fn delete_owner(fixture: &Fixture) {
 fn command_is_killed_in_time_while_standard_error_is_blocked() {
     let fixture = Fixture::new();
     let relay = Relay::to(("127.0.0.1", fixture.server.port()));
-    // The library logs as well.
+    // With -vv, the log of the library goes to standard error as well.
     let args = fixture.run_args(&["-vv", "--session-timeout", "6s"], STUBBORN);
     let (stderr, _reader) = full();
     let program = Program::spawn_with(command(&relay.connect_string(), &args), stderr);
@@ -111,7 +111,7 @@ fn no_descendant_survives_the_loss_of_the_lock() {
 fn descendants_of_all_generations_are_killed_before_another_client_owns_the_lock() {
     let fixture = Fixture::new();
     let relay = Relay::to(("127.0.0.1", fixture.server.port()));
-    // Each has another session.
+    // Each generation has another session.
     let generation = "trap '' TERM; [ $1 = 0 ] && echo last pid $$
         [ $1 = 0 ] || setsid sh -c \"$0\" \"$0\" $(($1 - 1)) & while :; do sleep 0.5; done";
     let script = "setsid sh -c \"$0\" \"$0\" 28 & wait";
@@ -131,7 +131,7 @@ fn descendants_of_all_generations_are_killed_before_another_client_owns_the_lock
 #[test]
 fn descendant_whose_name_is_no_text_is_killed() {
     let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
-    // The kernel keeps 15 bytes of these 16.
+    // The kernel keeps 15 of these 16 bytes, so it cuts a letter in half.
     let shell = files.path().join("ЖЖЖЖЖЖЖЖ");
     symlink("/bin/sh", &shell).unwrap();
     let script = format!("setsid {} -c \"$0\" & wait", shell.display());
@@ -143,7 +143,7 @@ fn descendant_whose_name_is_no_text_is_killed() {
     assert!(!is_alive(&pid), "{pid}");
 }
 
-/// The process ids that it shows are not those of the program.
+/// Such a `/proc` shows other process ids than those that the program uses.
 #[cfg(target_os = "linux")]
 #[test]
 fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
@@ -161,7 +161,7 @@ fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
     let stubborn =
         "trap '' TERM; read pid rest </proc/self/stat; echo pid $pid; while :; do sleep 0.05; done";
     let mut program = unshare();
-    // The namespace outlives the program.
+    // The shell keeps the namespace alive after the program has ended.
     program.args([
         "sh",
         "-c",
@@ -181,7 +181,7 @@ fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
     assert_eq!(program.end().code, 0);
 }
 
-/// The kernel kills the command, because nobody else can. It does not kill the children of the command.
+/// Only the kernel can kill the command then. It does not kill the children of the command.
 #[cfg(target_os = "linux")]
 #[test]
 fn command_is_killed_with_the_program_but_its_children_are_not() {
@@ -199,7 +199,7 @@ fn background_processes_survive_the_end_of_the_command() {
     let fixture = Fixture::new();
     let script = "sh -c 'echo group pid $$; exec sleep 1000' &
         setsid sh -c 'echo session pid $$; exec sleep 1000' & cat >/dev/null";
-    // Standard input of a background process of a shell is /dev/null.
+    // A shell gives its background processes /dev/null as standard input, so `cat` runs in the foreground.
     let mut program = fixture.run(&[], script);
     let pids = ["group pid", "session pid"].map(|text| program.line_with(text));
     program.close_input();
@@ -215,7 +215,7 @@ fn background_processes_survive_the_end_of_the_command() {
 #[test]
 fn adopted_process_that_ends_leaves_no_zombie() {
     let fixture = Fixture::new();
-    // The subshell ends first.
+    // The subshell ends first, so the program adopts its child.
     let mut program = fixture.run(&[], "(sh -c 'echo pid $$; sleep 0.1' &); cat >/dev/null");
     let pid = pid_of(&program.line_with("pid"));
     let entry = format!("/proc/{}", pid.as_raw_nonzero());
@@ -258,7 +258,7 @@ fn process_that_may_not_be_signalled_is_reported() {
     }
     let fixture = Fixture::new();
     let connect = fixture.server.connect_string();
-    // As the processes of sudo(8) for a user: those of another one, which this one may not signal.
+    // The command has another user, and the program has no right to signal it. So it is with sudo(8).
     let mut program = Command::new("setpriv");
     program.args(["--bounding-set", "-kill", "--inh-caps", "-kill", env!("CARGO_BIN_EXE_zklock")]);
     program.args(["run", "-c", &connect, "--max-tick", "500ms", "--grace", "300ms", &fixture.dir, "--"]);
@@ -282,18 +282,18 @@ fn process_that_may_not_be_signalled_is_reported() {
     assert_eq!(ended.err.matches("cannot end the command").count(), 1, "{ended:?}");
 }
 
-/// Several programs lose and get the lock while their commands are trees of processes outside of the group.
-/// `ZKLOCK_STORM=600` makes it ten minutes.
+/// Several programs lose and acquire the lock while their commands are trees of processes outside the group.
+/// `ZKLOCK_STORM=600` lets the storm last ten minutes.
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
     let seconds = std::env::var("ZKLOCK_STORM").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(12);
     let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
     let beats = file(files.path(), "beats", "");
-    // Gone with the test, however it ends.
+    // The directory is removed when the test ends, however it ends, and then the commands end.
     let running = TempDir::new().unwrap();
     let is_running = running.path().display();
-    // Four generations, each in another session, which fork without end.
+    // Four generations, each in another session, whose processes fork without end.
     let beat = format!(
         "trap '' TERM; n=$1; [ $n = 0 ] || setsid sh -c \"$0\" \"$0\" $((n - 1)) &
         while [ -d {is_running} ]; do echo $ZKLOCK_FENCING_TOKEN $n >>{beats}; sleep 0.02; done"
@@ -312,7 +312,7 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
         for (index, relay) in relays.iter().enumerate() {
             let owner = || fixture.directory().current_owner().unwrap().map(|owner| owner.path);
             let before = eventually_some("there is an owner", owner);
-            // It is the owner, or loses its request.
+            // The program behind the relay owns the lock and loses it, or waits and loses its request.
             if index % 2 == 0 {
                 relay.swallow()
             } else {
@@ -337,7 +337,7 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
             });
         }
     }
-    // The last one to be started may not take signals yet.
+    // The program that was started last may not handle signals yet.
     fixture.await_requests(2);
     for program in programs {
         program.signal(Signal::TERM);
@@ -352,7 +352,7 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
 
 // ---- a loss that comes with the end of the command
 
-/// `zklock` cannot know whether the znode was deleted before the command had ended.
+/// `zklock` cannot know whether the znode was deleted before the command ended.
 #[test]
 fn znode_that_is_gone_when_its_deletion_comes_is_76() {
     let fixture = Fixture::new();
@@ -365,7 +365,7 @@ fn znode_that_is_gone_when_its_deletion_comes_is_76() {
     program.end().assert_failed(76, "the command ended with code 3, but without the lock: ");
 }
 
-/// The lock is taken away by force from a command that is about to end by itself.
+/// The lock is taken away while the command is about to end by itself.
 #[test]
 fn command_that_ends_by_itself_after_an_unnoticed_loss_is_76() {
     let fixture = Fixture::new();
@@ -419,7 +419,7 @@ fn code_is_passed_on_where_ended_children_were_ignored() {
     let fixture = Fixture::new();
     let connect = fixture.server.connect_string();
     let mut env = Command::new("env");
-    // Shells such as dash do not leave it ignored.
+    // `env`, because shells such as dash do not pass on an ignored SIGCHLD.
     env.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_zklock")]);
     env.args(fixture.run_args(&["-c", &connect], "sleep 0.2; exit 3"));
     let ended = Program::spawn(env).end();
@@ -441,7 +441,7 @@ fn signal_ends_an_attempt_during_an_outage() {
         let mut program = Program::spawn(command(&relay.connect_string(), &args));
         eventually("the request is swallowed", || relay.bytes_held() > 0 || !program.is_running());
         if !program.is_running() {
-            // The other operation creates it.
+            // This program creates its request by the other operation.
             assert_eq!(program.end().code, 75);
             continue;
         }

@@ -31,7 +31,7 @@ impl LockListener for NoListener {
     fn lock_released(&self) {}
 }
 
-/// Returns what was asked for in the objects of each line.
+/// Applies `read` to the JSON object of each line.
 fn each(lines: &str, read: impl Fn(&Value) -> String) -> Vec<String> {
     lines.lines().map(|line| read(&serde_json::from_str(line).unwrap())).collect()
 }
@@ -124,7 +124,7 @@ fn free_lock_is_an_empty_queue() {
 #[test]
 fn container_without_requests_is_a_free_lock() {
     let fixture = Fixture::new();
-    // Servers keep one that has never had a child.
+    // Servers keep a container that has never had a child.
     let container = CreateMode::Container;
     fixture.zookeeper().create(&fixture.dir, b"", &Acl::open_unsafe(), container).unwrap();
     fixture.zklock(&["who"]).assert_succeeded();
@@ -139,7 +139,7 @@ fn what_is_no_lock_is_an_error() {
     }
     fixture.create("config", b"", CreateMode::Persistent);
     for args in [&["who"][..], &["leader"], &["revoke"], &["reap", "--older-than", "1d"]] {
-        fixture.zklock(args).assert_failed(65, "is no lock: its child is no request");
+        fixture.zklock(args).assert_failed(65, "is not a lock: its child is not a request");
     }
     let file = fixture.create("file", b"text", CreateMode::Persistent);
     zklock(fixture.server, &["who", &file]).assert_failed(65, "it has 4 bytes of data and no children");
@@ -164,7 +164,7 @@ fn queue_is_shown_again_at_each_change() {
     drop(bob);
 }
 
-/// Without a line that is being written.
+/// The output without an incomplete last line.
 fn complete(out: &str) -> String {
     out.split_inclusive('\n').filter(|line| line.ends_with('\n')).collect()
 }

@@ -80,12 +80,12 @@ fn command_that_loses_its_lock_is_ended() {
 fn key_has_placeholders_and_old_keys_are_forgotten() {
     let fixture = Fixture::new();
     fixture.once(&["--key", "day %Y-%m-%d"], "true").end().assert_code_and_out(0, "");
-    // It is the same day, but for a moment at midnight, at which the second runs as well.
+    // The key is the same, unless midnight is between the two. Then the second command runs as well.
     let same = fixture.once(&["--key", "day %F", "--keep", "0"], "true").end();
     assert!([0, 79].contains(&same.code), "{same:?}");
     eventually("the key is forgotten", || {
         fixture.once(&["--key", "day %F", "--keep", "0"], "echo ran").end().code == 0
     });
-    fixture.once(&["--key", "%q"], "true").end().assert_failed(64, "'%q' is no placeholder");
+    fixture.once(&["--key", "%q"], "true").end().assert_failed(64, "'%q' is not a placeholder");
     fixture.once(&["--key", ""], "true").end().assert_failed(64, "1 to 255 bytes");
 }

@@ -1,4 +1,4 @@
-//! Runs `zklock`, and what it finds on the servers.
+//! Runs `zklock`, and prepares what it finds on the servers.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -19,14 +19,14 @@ use crate::support::wait::{eventually, eventually_some};
 /// The session timeout of sessions that must not end.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A started program. Its output goes to files. It is killed when it is dropped.
+/// A started program, whose output goes to files. It is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
     files: TempDir,
 }
 
-/// A program whose standard output and standard error are pipes. It is killed when it is dropped.
+/// A program whose standard output and standard error are pipes. It is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Piped(pub Child);
 
@@ -56,7 +56,7 @@ pub struct Ended {
     pub err: String,
 }
 
-/// The program, without the environment of the test.
+/// The program, without variables of the test's environment that would change what it does.
 pub fn command(connect: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zklock"));
     let names =
@@ -118,7 +118,7 @@ impl Program {
     /// The first line of the output that has this text.
     pub fn line_with(&self, text: &str) -> String {
         eventually_some(&format!("a line with '{text}'"), || {
-            // Without a line that is being written.
+            // Without an incomplete last line.
             let out = self.out();
             let lines = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
             lines.map(str::trim_end).find(|line| line.contains(text)).map(str::to_owned)
@@ -154,7 +154,7 @@ impl Drop for Program {
 }
 
 impl Ended {
-    /// Checks that the program failed with this code, and one line that has this text.
+    /// Checks that the program ended with this code, after one line on standard error that contains this text.
     #[track_caller]
     pub fn assert_failed(&self, code: i32, text: &str) {
         assert_eq!(self.code, code, "{self:?}");
@@ -162,14 +162,14 @@ impl Ended {
         assert!(self.err.starts_with("zklock: ") && self.err.contains(text), "{text}: {self:?}");
     }
 
-    /// Checks that the program succeeded without a word on standard error.
+    /// Checks that the program succeeded, and wrote nothing to standard error.
     #[track_caller]
     pub fn assert_succeeded(&self) {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{self:?}");
     }
 }
 
-/// A directory of a lock on the shared server, which no other test uses.
+/// The directory of a lock on the shared server. No other test uses it.
 pub struct Fixture {
     pub server: &'static Server,
     pub session: Session,
@@ -215,7 +215,7 @@ impl Fixture {
         eventually(&format!("{count} requests"), || directory.contenders().unwrap().len() == count);
     }
 
-    /// Makes the directory if it is missing. Servers remove one that a lock has made.
+    /// Creates the directory if it is missing. Servers would delete a directory that a lock has created.
     pub fn create_dir(&self) {
         let zookeeper = self.zookeeper();
         if zookeeper.exists(&self.dir).unwrap().is_none() {
@@ -223,7 +223,7 @@ impl Fixture {
         }
     }
 
-    /// Creates a znode in the directory, which is made if it is missing.
+    /// Creates a znode in the directory, and the directory if it is missing.
     pub fn create(&self, name: &str, data: &[u8], mode: CreateMode) -> String {
         self.create_dir();
         let path = format!("{}/{name}", self.dir);
@@ -240,8 +240,7 @@ pub fn pid_of(line: &str) -> Pid {
     line.rsplit(' ').next().and_then(|pid| Pid::from_raw(pid.parse().ok()?)).unwrap()
 }
 
-/// Returns whether the process with the id at the end of this line exists, as a command has printed it. One
-/// whose parent has not waited for it has ended as well.
+/// Returns whether the process runs whose id a command has printed at the end of this line. A zombie does not run.
 pub fn is_alive(line: &str) -> bool {
     let pid = pid_of(line);
     test_kill_process(pid).is_ok() && state_of(pid) != 'Z'
@@ -249,13 +248,13 @@ pub fn is_alive(line: &str) -> bool {
 
 /// The state of a process, as ps(1) shows it, or '-' if it has gone.
 pub fn state_of(pid: Pid) -> char {
-    // The name need not be text.
+    // The name may not be valid UTF-8.
     let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let stat = String::from_utf8_lossy(&stat);
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
 }
 
-/// A file with this content.
+/// Creates a file with this content. Returns its path.
 pub fn file(dir: &Path, name: &str, content: &str) -> String {
     let path = dir.join(name);
     fs::write(&path, content).unwrap();

@@ -19,9 +19,9 @@ use crate::support::relay::Relay;
 use crate::support::server::{Server, ServerOptions};
 use crate::support::wait::{deadline, eventually, eventually_some};
 
-/// Reads its input to the end.
+/// A script that reads its input to the end.
 const WAITING: &str = "echo pid $$; cat >/dev/null";
-/// Can only be killed.
+/// A script that only SIGKILL ends.
 const STUBBORN: &str = "trap '' TERM; echo pid $$; while :; do sleep 0.05; done";
 
 // ---- the command
@@ -39,7 +39,7 @@ fn command_finds_its_znode_and_its_token_and_its_code_is_passed_on() {
 
 #[test]
 fn naming_is_that_of_the_chosen_library() {
-    // What precedes the GUID, and what follows it.
+    // The name of the scheme, and what precedes and follows the GUID.
     let schemes = [
         ("recipe", "x-", "-lock-"),
         ("curator", "_c_", "-lock-"),
@@ -62,7 +62,7 @@ fn naming_is_that_of_the_chosen_library() {
 fn request_that_does_not_count_ours_is_a_warning_once() {
     let fixture = Fixture::new();
     let kazoo = |number| format!("5f0a5bd197a14c3c9b2ea7a4ab4c1ac9__lock__00000000{number}");
-    // It comes while the command runs, and then it is there before.
+    // At first, the request comes while the command runs. Later, it is there before the command.
     let mut program = fixture.run(&[], WAITING);
     program.line_with("pid");
     fixture.create(&kazoo(77), b"", CreateMode::Ephemeral);
@@ -110,7 +110,7 @@ fn command_without_permission_is_126() {
     zklock(fixture.server, &["run", &fixture.dir, "--", script]).assert_failed(126, script);
 }
 
-/// As under execvp(3).
+/// As execvp(3) does it.
 #[test]
 fn script_without_an_interpreter_is_run_by_a_shell() {
     let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
@@ -147,12 +147,12 @@ fn wait_is_mentioned_once_with_the_holder() {
 /// The length of a pause of the server.
 const PAUSE: Duration = Duration::from_millis(1300);
 
-/// The lease of such a lock is shorter at first than in contact otherwise.
+/// The lease of such a lock is shorter at first than usual.
 #[test]
 fn command_that_begins_after_a_pause_of_the_server_is_not_ended() {
     let server = Server::with(ServerOptions { tick_time_ms: 2000, ..Default::default() });
     let connect = server.connect_string();
-    // It is slow to start.
+    // The first call on a new server is slow.
     zklock(&server, &["run", "/first", "true"]).assert_succeeded();
     let args = ["run", "--quiet", "--session-timeout", "4s", "/after-a-pause", "--", "sleep", "4"];
     let run = || {
@@ -163,8 +163,8 @@ fn command_that_begins_after_a_pause_of_the_server_is_not_ended() {
         server.resume();
         (begun.elapsed() < PAUSE + Duration::from_millis(150)).then_some(program)
     };
-    // The lease is down to less than an eighth of the session timeout before a new one is proven, and after a
-    // longer pause to nothing: a machine that is too busy for that tries again.
+    // The lease falls to less than an eighth of the session timeout before a new one is proven. After a longer pause
+    // it would end. A machine that is too busy to pause so shortly tries again.
     eventually_some("the pause is not too long", run).end().assert_succeeded();
 }
 
@@ -188,7 +188,7 @@ fn shared_lock_is_held_by_several_but_not_beside_an_exclusive_one() {
     let pids = readers.each_ref().map(|reader| reader.line_with("pid"));
     fixture.run(&["--try"], "echo mine").end().assert_failed(75, "is held");
     readers[0].close_input();
-    // It is one of them.
+    // The first reader may still be an owner, and is then asked as well.
     fixture.zklock(&["revoke"]).assert_succeeded();
     let [first, second] = readers.map(Program::end);
     assert!(first.code == 0 || first.code == 143, "{first:?}");
@@ -257,12 +257,12 @@ fn signals_are_forwarded_to_the_command() {
     program.line_with("usr2");
     program.signal(Signal::TERM);
     let ended = program.end();
-    // The shell may report how its own commands ended.
+    // The shell may report on standard error how its own commands ended.
     assert!(ended.code == 7 && !ended.err.contains("zklock"), "{ended:?}");
     fixture.await_requests(0);
 }
 
-/// Its default action would end the program, and leave the command to run on.
+/// The default action of the signal would end the program and let the command run on.
 #[test]
 fn signal_of_a_timer_is_forwarded_and_ends_the_wait() {
     let fixture = Fixture::new();
@@ -318,12 +318,12 @@ fn signal_ends_the_wait_for_the_lock() {
 
 #[test]
 fn signal_ends_the_wait_for_the_servers() {
-    // It accepts connections, and says nothing.
+    // It accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let connect = silent.local_addr().unwrap().to_string();
     let args = ["run", "--timeout", "10m", "/locks/silent", "echo", "mine"];
     let program = Program::spawn(command(&connect, &args));
-    // It takes the signals before it connects.
+    // The program handles signals before it connects.
     drop(silent.accept().unwrap());
     program.signal(Signal::TERM);
     let ended = program.end();
@@ -335,7 +335,7 @@ fn signal_that_the_program_was_started_to_ignore_is_not_forwarded() {
     let fixture = Fixture::new();
     let connect = fixture.server.connect_string();
     let mut shell = Command::new("sh");
-    // As nohup(1) does.
+    // As nohup(1) does it.
     shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_zklock")]);
     shell.args(
         fixture.run_args(&["-c", &connect], "trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done"),
@@ -504,7 +504,7 @@ fn command_that_waits_for_its_own_lock_is_64() {
     }
     again("--try", &fixture.dir).assert_failed(75, "is held");
     assert_eq!(again("", &format!("{}-other", fixture.dir)).code, 0);
-    // That lock is released.
+    // The outer lock was released, so nothing would wait for itself.
     let mut late = command(&connect, &fixture.run_args(&[], "echo mine"));
     late.env("ZKLOCK_PATH", format!("{}/x-0b2e-lock-0000000001", fixture.dir));
     assert_eq!(Program::spawn(late).end().code, 0);

@@ -18,11 +18,11 @@ use crate::program::{Fixture, is_alive, pid_of, state_of};
 use crate::support::relay::Relay;
 use crate::support::wait::{deadline, eventually, eventually_some};
 
-/// Can only be killed.
+/// A script that only SIGKILL ends.
 const STUBBORN: &str = "trap '' TERM; exec >/dev/null 2>&1; while :; do sleep 0.05; done";
 
-/// Waits for a signal that it traps. A loop of `sleep` could not always be stopped: a shell with `vfork` takes no
-/// signal before its child has executed a program, and the child may be stopped before.
+/// A script that waits for a signal that it traps. A loop of `sleep` could not always be stopped: a shell that uses
+/// `vfork` handles no signal until its child has executed a program, and the child may be stopped before that.
 const WAITING: &str = "sleep 1000 & echo pid $$; wait";
 
 /// A terminal with an interactive shell, which has job control.
@@ -30,12 +30,12 @@ struct Terminal {
     shell: Child,
     input: File,
     output: Arc<Mutex<String>>,
-    /// The end of the output that was expected before.
+    /// The length of the output up to the end of what was expected last.
     seen: usize,
 }
 
 impl Terminal {
-    /// A shell in which `$zklock` is the program, and `$dir` a directory.
+    /// Starts a shell in which `$zklock` is the program, and `$dir` the directory of a lock.
     fn new(fixture: &Fixture) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -43,7 +43,7 @@ impl Terminal {
         let name = ptsname(&master, Vec::new()).unwrap();
         let slave = open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let stdio = || OwnedFd::from(File::from(slave.try_clone().unwrap()));
-        // These tests may run below nohup(1), and a shell leaves ignored signals as they are.
+        // These tests may run under nohup(1), and a shell leaves ignored signals ignored.
         let mut shell = Command::new("env");
         shell.args(["--default-signal", "setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"]);
         shell.stdin(stdio()).stdout(stdio()).stderr(stdio());
@@ -65,7 +65,7 @@ impl Terminal {
         });
         let mut terminal = Terminal { shell, input: File::from(master), output, seen: 0 };
         terminal.expect("prompt> ");
-        // What is typed is not to be taken for output.
+        // Without echo, so that what is typed is not taken for output.
         terminal
             .type_line("stty -echo; bind 'set enable-bracketed-paste off'; PS1='prompt''> '; set +o emacs");
         terminal.type_line("echo 're''ady'");
@@ -81,12 +81,12 @@ impl Terminal {
         self.input.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits for a text in the output behind what was expected before. Returns the line, up to its end.
+    /// Waits for a text in the output after what was expected last. Returns the rest of its line.
     fn expect(&mut self, text: &str) -> String {
         let found = eventually_some(&format!("'{text}' is on the terminal"), || {
             let output = self.output.lock();
             let start = self.seen + output[self.seen..].find(text)?;
-            // Lines that are being written are read when they have ended, but a prompt has no end.
+            // An incomplete line is read when it has ended. A prompt never ends.
             let line = &output[start..];
             let length = line.find('\r').or(text.ends_with(' ').then_some(line.len()))?;
             Some((line[..length].to_owned(), start + length))
@@ -95,7 +95,7 @@ impl Terminal {
         found.0
     }
 
-    /// The script of a command, as an argument of the shell.
+    /// Types a command line that runs a script under the lock.
     fn run(&mut self, options: &str, script: &str, rest: &str) {
         self.type_line(&format!(
             "$zklock run --max-tick 500ms {options} $dir -- sh -c '{}' {rest}",
@@ -109,7 +109,7 @@ impl Drop for Terminal {
         if thread::panicking() {
             println!("the terminal shows:\n{}", self.output.lock());
         }
-        // Its jobs get SIGHUP.
+        // The shell sends SIGHUP to its jobs.
         let _ = kill_process(Pid::from_child(&self.shell), Signal::HUP);
         let _ = self.shell.wait();
     }
@@ -129,7 +129,7 @@ fn command_has_the_terminal_of_its_shell() {
     terminal.expect("the shell has it again");
 }
 
-/// In a pipeline, a pager may read from the terminal as well. A password prompt opens it.
+/// In a pipeline, a pager may read from the terminal as well. A password prompt opens `/dev/tty`.
 #[test]
 fn command_in_a_pipeline_gets_the_terminal_when_it_uses_it() {
     let fixture = Fixture::new();
@@ -148,7 +148,7 @@ fn command_in_a_pipeline_gets_the_terminal_when_it_uses_it() {
 fn interrupt_ends_the_command_and_the_script_around_it() {
     let fixture = Fixture::new();
     let mut terminal = Terminal::new(&fixture);
-    // With `exec`: a shell that has just forked takes the signal for nothing.
+    // With `exec`, because a shell that has just forked may ignore the signal.
     terminal.type_line(
         "bash -c 'for i in 1 2; do $zklock run $dir -- sh -c \"echo up; exec sleep 1000\"; done; echo m\"\"ore'",
     );
@@ -165,7 +165,7 @@ fn interrupt_ends_the_command_and_the_script_around_it() {
 fn command_is_stopped_and_continued_as_a_job() {
     let fixture = Fixture::new();
     let mut terminal = Terminal::new(&fixture);
-    // A process that the terminal does not reach must not run on.
+    // A process outside the reach of the terminal must not run on.
     terminal.run(
         "",
         "setsid sh -c 'echo pid $$; exec sleep 1000' & echo up; read x; echo got:$x; kill $!",
@@ -199,7 +199,7 @@ fn command_that_has_lost_the_lock_while_it_was_stopped_is_killed_when_it_is_cont
     guard.unlock().unwrap();
 }
 
-/// Their shell is none that could continue them: a process stopped there is stopped for good.
+/// No shell could continue the command: a process stopped there would stay stopped.
 #[test]
 fn command_of_a_session_leader_is_not_stopped_by_its_terminal() {
     let fixture = Fixture::new();
@@ -211,7 +211,7 @@ fn command_of_a_session_leader_is_not_stopped_by_its_terminal() {
     terminal.expect("got:hello");
 }
 
-/// Such as by `unshare` in a container. A process group and a session of outside have the id 0 there.
+/// For example by `unshare` in a container. Outer process groups and sessions have the id 0 there.
 #[cfg(target_os = "linux")]
 #[test]
 fn command_at_a_terminal_of_another_pid_namespace_reads_from_it_or_is_said_to_be_stopped() {
@@ -223,7 +223,7 @@ fn command_at_a_terminal_of_another_pid_namespace_reads_from_it_or_is_said_to_be
         println!("skipped: it needs namespaces");
         return;
     }
-    // As the first process of the namespace, and below a shell that is.
+    // As the first process of the namespace, and as a child of a shell that is.
     terminal.type_line(&format!("{unshare} $zklock run $dir -- sh -c 'echo fi''rst'"));
     terminal.expect("first");
     terminal.type_line(&format!("exec {unshare} sh -c '$zklock run $dir -- sh -c \"read x\"; echo ended'"));
@@ -246,11 +246,11 @@ fn waiter_is_stopped_and_continued_as_a_job() {
 
 // ---- signals
 
-/// Signals that are meant to end the program, in each state of the command, at each kind of terminal: nothing is
-/// left of the command and of the request.
+/// Sends each signal that ends the program, in each state of the command, at each kind of terminal. Nothing of the
+/// command and of the request may be left.
 #[test]
 fn signal_ends_the_command_in_each_state_at_each_terminal() {
-    // What is typed behind the command line, and whether the shell waits for the command.
+    // What follows on the command line, and whether the shell waits for the command.
     for (job, is_foreground) in
         [("", true), ("&", false), ("</dev/null | cat", true), ("</dev/null >/dev/null 2>&1 &", false)]
     {
@@ -266,7 +266,7 @@ fn signal_ends_the_command_in_each_state_at_each_terminal() {
                     "stopped" => "kill -STOP $$; exec sleep 1000",
                     _ => "exec sleep 1000",
                 };
-                // The shell becomes the program.
+                // `exec` turns the shell into the program, so its process id stays the same.
                 terminal.type_line(&format!(
                     "sh -c 'echo $$ >{program}; exec $zklock run --max-tick 500ms $dir -- sh -c \"echo \\$\\$ >{command}; {script}\"' {job}",
                     program = file("program").display(),
@@ -291,7 +291,7 @@ fn signal_ends_the_command_in_each_state_at_each_terminal() {
                     eventually(&context, || state_of(program) == 'T');
                 }
                 kill_process(program, signal).unwrap();
-                // As the shell continues a stopped job that it signals.
+                // A shell also continues a stopped job that it signals.
                 kill_process(program, Signal::CONT).unwrap();
                 fixture.await_requests(usize::from(guard.is_some()));
                 eventually(&context, || ['-', 'Z'].contains(&state_of(program)));

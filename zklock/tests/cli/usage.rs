@@ -12,7 +12,7 @@ use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::{deadline, eventually};
 
-/// A port that no server listens on, and whether anybody has connected to it.
+/// A port without a server, which notices whether anybody has connected to it.
 struct Unused(TcpListener);
 
 impl Unused {
@@ -31,8 +31,7 @@ impl Unused {
     }
 }
 
-/// Every subcommand that connects, with its required arguments but for the directory and what
-/// follows that.
+/// Every subcommand that connects, with the required arguments before the directory and after it.
 const SUBCOMMANDS: [(&[&str], &[&str]); 7] = [
     (&["run"], &["true"]),
     (&["once", "--key", "%F"], &["true"]),
@@ -242,7 +241,7 @@ fn servers_may_restart_for_as_long_as_the_timeout() {
     let args =
         ["--session-timeout", "3s", "run", "--max-tick", "500ms", "--timeout", "10m", &dir, "echo", "mine"];
     let mut program = Program::spawn(command(&relay.connect_string(), &args));
-    // Without `--timeout`, a server is waited for as long as the session timeout.
+    // Without `--timeout`, the program would wait for a server only for the session timeout.
     let begun = Instant::now();
     eventually("a session timeout and a half have passed", || {
         assert!(program.is_running(), "{}", program.err());
@@ -286,7 +285,7 @@ fn help_and_completions_need_no_reader() {
     for args in [&["--help"][..], &["run"], &["completions", "bash"]] {
         let mut program = Piped::spawn(command("127.0.0.1:1", args));
         drop((program.0.stdout.take(), program.0.stderr.take()));
-        // 101 is a panic.
+        // A panic would be 101.
         assert!([Some(0), Some(64), Some(141)].contains(&program.code()), "{args:?}: {:?}", program.code());
     }
 }

@@ -1,0 +1,1 @@
+../../zookeeper-connection/src/tests/server.rs

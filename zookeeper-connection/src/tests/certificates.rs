@@ -1,0 +1,1 @@
+../../../src/tests/certificates.rs

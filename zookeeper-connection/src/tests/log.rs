@@ -1,0 +1,1 @@
+../../../src/tests/log.rs
