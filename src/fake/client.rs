@@ -18,7 +18,8 @@ use crate::time::Runtime;
 /// ping is answered every sixth of the session timeout. `set_ordered`, `set_reports_pings`, `set_owns_session`
 /// and `set_min_idle_for_ping` turn it into another kind of client.
 ///
-/// # Threads Calls are executed one after the other on a thread of the session, and so are the closures of
+/// # Threads
+/// Calls are executed one after the other on a thread of the session, and so are the closures of
 /// [`before_next`](SimulatedClient::before_next) and [`after_next`](SimulatedClient::after_next). A swallowed
 /// call holds up the calls behind it. Replies and events are delivered on that thread, or on the thread that
 /// caused them, while no lock of the simulation is held.
@@ -29,8 +30,8 @@ use crate::time::Runtime;
 /// The pings follow the session's clock. A client that is used without a session starts threads of its own at
 /// its first call, and its pings take real time.
 ///
-/// # Closing and dropping Without contact, [`close`](ZooKeeperClient::close) ends the session for this client
-/// only. On the server, the session and its ephemeral znodes live on until a test calls
+/// # Closing and dropping
+/// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server, the session and its ephemeral znodes live on until a test calls
 /// [`expire`](SimulatedClient::expire).
 ///
 /// Dropping the client without closing it simulates a crash. The session lives on at the server in the same

@@ -45,7 +45,7 @@ const MAX_AWAIT: Duration = Duration::from_secs(30);
 /// ```
 ///
 /// # Deadlines
-/// Some calls wait until *another* thread advances the clock. On the only thread of a test they never return:
+/// On the only thread of a test, where nobody else advances the clock, some calls never return:
 ///
 /// - a call that must wait for its deadline, such as [`try_lock_for`](crate::BlockingWriteLock::try_lock_for)
 ///   on a lock that is held;
@@ -143,7 +143,8 @@ impl VirtualClock {
 
     /// Blocks, in real time, until at least `calls` calls wait for a deadline on this clock.
     ///
-    /// # Panics If there are still fewer after 30 seconds.
+    /// # Panics
+    /// If there are still fewer after 30 seconds.
     #[allow(clippy::panic, reason = "a test waits for a call that nobody makes")]
     #[track_caller]
     pub fn await_waiting_calls(&self, calls: usize) {
