@@ -31,8 +31,8 @@ use crate::time::Runtime;
 /// its first call, and its pings take real time.
 ///
 /// # Closing and dropping
-/// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server, the session and its ephemeral znodes live on until a test calls
-/// [`expire`](SimulatedClient::expire).
+/// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server, the
+/// session and its ephemeral znodes live on until a test calls [`expire`](SimulatedClient::expire).
 ///
 /// Dropping the client without closing it simulates a crash. The session lives on at the server in the same
 /// way, until a test calls [`expire_session`](super::SimulatedZooKeeper::expire_session).
