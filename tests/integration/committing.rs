@@ -10,7 +10,7 @@ use crate::support::relay::{Relay, Request};
 use crate::support::server::{self, Server};
 use crate::support::wait::eventually;
 
-/// The number of a transaction in the protocol.
+/// The number of the operation for transactions in the protocol.
 const MULTI: i32 = 14;
 
 fn caller_of(session: &Session) -> RecoverableZooKeeper {
@@ -29,7 +29,7 @@ fn replaced_owner_changes_nothing() {
     let (first, second) = (session(server::shared()), session(server::shared()));
     let former = lock(&first, &dir).lock().unwrap();
     former.commit(|changes| changes.set_data_at(&report, "first", 0)).unwrap();
-    // At once, so that the former owner does not know of it yet.
+    // Deleted at once, so the former owner does not know of it yet.
     observer.delete(former.id());
     let refused = former.commit(|changes| changes.set_data(&report, "late"));
     assert!(matches!(refused, Err(LockError::NotOwner { .. })), "{refused:?}");
