@@ -8,7 +8,7 @@ use zookeeper_recipes_lock::{BlockingWriteLock, WriteLock};
 use crate::table::{print_numbers, print_title};
 use crate::{ROOT, session};
 
-/// Most of it is the system call that finds out a forked child.
+/// Most of this is the system call that detects a forked child.
 const AIM_NANOS: f64 = 300.0;
 const BATCHES: usize = 500;
 const CALLS: u32 = 1_000;
