@@ -84,7 +84,9 @@ impl TestKdc {
                 return Err(with_log("the KDC ended", kdc.dir.path()));
             }
         }
-        Err(io::Error::other(format!("each of {TRIES} free ports was taken before the KDC bound it")))
+        Err(io::Error::other(format!(
+            "in each of {TRIES} attempts another process took the KDC's port first"
+        )))
     }
 
     /// Creates the realm without starting the KDC.
