@@ -237,7 +237,7 @@ fn credentials_are_never_shown() {
     use_session(&session);
 
     server.disconnect();
-    eventually("they are presented again", || server.presented.load(Ordering::SeqCst) == 2);
+    eventually("the credentials are presented again", || server.presented.load(Ordering::SeqCst) == 2);
     use_session(&session);
 
     server.is_down.store(true, Ordering::SeqCst);

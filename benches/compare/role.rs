@@ -88,7 +88,7 @@ impl Lock {
     fn into_cycle(self) -> Cycle {
         match self {
             Lock::Plain(lock) => Box::new(move || {
-                lock.lock().expect("its turn comes").unlock().expect("it was held");
+                lock.lock().expect("its turn comes").unlock().expect("the lock was held");
             }),
             Lock::Dropped(lock) => Box::new(move || drop(lock.lock().expect("its turn comes"))),
             Lock::Cohort(lock) => Box::new(move || drop(lock.lock().expect("its turn comes"))),

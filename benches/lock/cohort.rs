@@ -40,10 +40,10 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
         compare(plan, std::slice::from_mut(&mut side)).swap_remove(0)
     };
     let shared = side(&|| {
-        cohort.lock().expect("its turn comes").unlock().expect("it was held");
+        cohort.lock().expect("its turn comes").unlock().expect("the lock was held");
     });
     let requested = side(&|| {
-        plain.lock().expect("its turn comes").unlock().expect("it was held");
+        plain.lock().expect("its turn comes").unlock().expect("the lock was held");
     });
 
     let of_threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads, 1 lock") };
@@ -109,16 +109,16 @@ pub(crate) fn run_idle(plan: &Plan, connect_string: &str) {
         let begun = Instant::now();
         let guard = other.lock().expect("its turn comes");
         kept.push(begun.elapsed().as_secs_f64() * 1e6);
-        guard.unlock().expect("it was held");
+        guard.unlock().expect("the lock was held");
 
         let guard = holder.lock().expect("its turn comes");
         thread::sleep(SETTLE / 10);
         let begun = Instant::now();
         waiter.lock().expect("it joins");
-        guard.unlock().expect("it was held");
+        guard.unlock().expect("the lock was held");
         turns.recv().expect("its turn comes");
         released.push(begun.elapsed().as_secs_f64() * 1e6);
-        waiter.unlock().expect("it was held");
+        waiter.unlock().expect("the lock was held");
     }
     print_title("from the request of another process to its ownership", "µs");
     print_numbers("of a CohortLock kept idle", &kept, "-", |_| true);

@@ -42,14 +42,14 @@ pub(crate) fn run(plan: &Plan, connect_string: &str) {
     for _ in 0..plan.rounds + 1 {
         round_trip.push(time(|| on_floor.ask()).0);
         unlocked.add(
-            || ours.lock().expect("it is free"),
+            || ours.lock().expect("the lock is free"),
             |guard| {
-                guard.unlock().expect("it was held");
+                guard.unlock().expect("the lock was held");
             },
         );
-        dropped.add(|| ours.lock().expect("it is free"), drop);
+        dropped.add(|| ours.lock().expect("the lock is free"), drop);
         // The deletion of the dropped guard's znode must end before the next measurement.
-        ours.lock().expect("it is free").unlock().expect("it was held");
+        ours.lock().expect("the lock is free").unlock().expect("the lock was held");
         raw.add(|| by_hand.hold(), drop);
         let (lock, own) = time(|| on_floor.lock());
         let (unlock, ()) = time(|| on_floor.unlock(&own));

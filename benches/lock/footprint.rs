@@ -47,7 +47,7 @@ pub(crate) fn child(connect_string: &str) {
     let (holder, waiter) = (session(connect_string), session(connect_string));
     let dir = format!("{ROOT}/awaited-{}", std::process::id());
     let held = BlockingWriteLock::new(&holder, &dir).expect("the path is valid");
-    let guard = held.lock().expect("it is free");
+    let guard = held.lock().expect("the lock is free");
 
     let warm_up = wait_with(&waiter, &dir, WARM_UP);
     let before = Size::now();

@@ -46,7 +46,7 @@ pub(crate) fn run(plan: &Plan) {
 /// Takes the role of the measured process: prints the growth in KiB per future, the threads of the process
 /// while all futures wait, and the time until they did.
 pub(crate) fn child(connect_string: &str, dirs: &str) {
-    let dirs: usize = dirs.parse().expect("it is a number");
+    let dirs: usize = dirs.parse().expect("a number");
     let connect = || {
         let builder = Session::builder(connect_string).session_timeout(SESSION_TIMEOUT);
         builder.jute_max_buffer(JUTE_MAX_BUFFER).connect().expect("the server is up")
@@ -59,7 +59,7 @@ pub(crate) fn child(connect_string: &str, dirs: &str) {
         };
         (0..dirs).map(lock).collect()
     };
-    let guards: Vec<_> = locks(&holder).iter().map(|lock| lock.lock().expect("it is free")).collect();
+    let guards: Vec<_> = locks(&holder).iter().map(|lock| lock.lock().expect("the lock is free")).collect();
     let locks = locks(&waiter);
 
     let warm_up = join(&locks, WARM_UP);

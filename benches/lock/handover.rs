@@ -35,7 +35,7 @@ pub(crate) fn measure(plan: &Plan, connect_string: &str, sessions: usize) -> Vec
         .iter()
         .map(|lock| -> Cycle<'_> {
             Box::new(|| {
-                lock.lock().expect("its turn comes").unlock().expect("it was held");
+                lock.lock().expect("its turn comes").unlock().expect("the lock was held");
             })
         })
         .collect();

@@ -16,9 +16,9 @@ const CALLS: u32 = 1_000;
 pub(crate) fn run(connect_string: &str) {
     let session = session(connect_string);
     let blocking = BlockingWriteLock::new(&session, &format!("{ROOT}/asked")).expect("the path is valid");
-    let guard = blocking.lock().expect("it is free");
+    let guard = blocking.lock().expect("the lock is free");
     let lock = WriteLock::new(&session, &format!("{ROOT}/asked-too")).expect("the path is valid");
-    assert!(lock.lock().expect("it is free"));
+    assert!(lock.lock().expect("the lock is free"));
 
     print_title("is_owner()", "ns per call");
     print_numbers("LockGuard", &time_calls(|| guard.is_owner()), "< 300", |median| median < AIM_NANOS);

@@ -60,11 +60,11 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize, sessions: u
 /// second, the bytes per waiter, and the microseconds in which a bare socket receives half of a listing: while
 /// the queue drains, it is half as long on average.
 pub(crate) fn child(connect_string: &str, waiting: &str, sessions: &str) {
-    let number = |text: &str| text.parse::<usize>().expect("it is a number");
+    let number = |text: &str| text.parse::<usize>().expect("a number");
     let (waiting, sessions) = (number(waiting), number(sessions));
     let dir = format!("{ROOT}/long-{}", std::process::id());
     let holder = session(connect_string);
-    let guard = BlockingWriteLock::new(&holder, &dir).and_then(|lock| lock.lock()).expect("it is free");
+    let guard = BlockingWriteLock::new(&holder, &dir).and_then(|lock| lock.lock()).expect("the lock is free");
     let sessions: Vec<Session> = (0..sessions).map(|_| session(connect_string)).collect();
     let (sender, turns) = unbounded();
 
@@ -76,12 +76,12 @@ pub(crate) fn child(connect_string: &str, waiting: &str, sessions: &str) {
     let bytes = (Size::now().resident_kib - before.resident_kib) * 1024.0 / waiting as f64;
     let half_a_listing = receive_a_listing(connect_string, &dir) / 2.0;
 
-    guard.unlock().expect("it was held");
+    guard.unlock().expect("the lock was held");
     let first = turns.recv().expect("the first request acquires");
     let begun = Instant::now();
-    locks[first].unlock().expect("it was held");
+    locks[first].unlock().expect("the lock was held");
     for number in turns.iter().take(waiting - 1) {
-        locks[number].unlock().expect("it was held");
+        locks[number].unlock().expect("the lock was held");
     }
     let passing = begun.elapsed();
     let per_second = |count: usize, time: std::time::Duration| count as f64 / time.as_secs_f64();

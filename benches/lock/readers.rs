@@ -42,7 +42,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, readers: usize) {
             &ours,
             |lock| lock.read().expect("no writer is ahead"),
             |guard| {
-                guard.unlock().expect("it was held");
+                guard.unlock().expect("the lock was held");
             },
             || our_writer.write().expect("its turn comes"),
             await_queue,

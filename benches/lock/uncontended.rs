@@ -35,13 +35,13 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
         .iter()
         .map(|lock| -> Cycle<'_> {
             Box::new(|| {
-                lock.lock().expect("it is free").unlock().expect("it was held");
+                lock.lock().expect("the lock is free").unlock().expect("the lock was held");
             })
         })
         .collect();
     let with_drop: Side<'_> = ours
         .iter()
-        .map(|lock| -> Cycle<'_> { Box::new(|| drop(lock.lock().expect("it is free"))) })
+        .map(|lock| -> Cycle<'_> { Box::new(|| drop(lock.lock().expect("the lock is free"))) })
         .collect();
     let by_hand: Side<'_> = raw.iter().map(|lock| -> Cycle<'_> { Box::new(|| lock.cycle()) }).collect();
     let on_floor: Side<'_> =

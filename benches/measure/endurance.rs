@@ -76,7 +76,7 @@ pub(crate) fn run(length: Duration) {
         })
         .collect();
     // Ensures that every directory exists and every lock has been held before the first count.
-    locks.iter().for_each(|lock| drop(lock.lock().expect("it is free")));
+    locks.iter().for_each(|lock| drop(lock.lock().expect("the lock is free")));
 
     let work = Work::default();
     let begun = Instant::now();

@@ -37,7 +37,7 @@ pub(crate) fn attempt(connect_string: &str, dir: &str) {
     let (holding, waiting) =
         (session(connect_string, SESSION_TIMEOUT), session(connect_string, SESSION_TIMEOUT));
     let held = BlockingWriteLock::new(&holding, dir).expect("the path is valid");
-    let _guard = held.lock().expect("it is free");
+    let _guard = held.lock().expect("the lock is free");
     let lock = BlockingWriteLock::new(&waiting, dir).expect("the path is valid");
     let observing = session(connect_string, SESSION_TIMEOUT);
     let observer = RecoverableZooKeeper::new(&observing, RetryPolicy::default());

@@ -45,7 +45,7 @@ fn time_restart(run: u32, server: &Server) -> Times {
     let new_session = || session(&server.connect_string(), SESSION_TIMEOUT);
     let dir = format!("{ROOT}/restart-{run}");
     let holder = BlockingWriteLock::new(&new_session(), &dir).expect("the path is valid");
-    let guard = holder.lock().expect("it is free");
+    let guard = holder.lock().expect("the lock is free");
     let waiting = new_session();
     let (_lock, acquired) = join_queue(&waiting, &dir);
     let newcomer = new_session();

@@ -77,7 +77,7 @@ impl Link {
 
     fn finish<T>(&self, number: usize, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.shared.lock();
-        state.log.returned(number, result.as_ref().map(drop).map_err(|error| *error));
+        state.log.record_outcome(number, result.as_ref().map(drop).map_err(|error| *error));
         // Delivers, for example, another thread's disconnect before the call fails because of it.
         self.shared.deliver(state);
         result
@@ -118,7 +118,7 @@ impl Link {
         if operation.is_write() {
             self.client(&mut state).lagging = None;
         }
-        state.log.executed(number);
+        state.log.record_execution(number);
         if let Sent::OnConnection(_) = sent {
             // Events that happen from now on are delivered after this call's reply.
             state.expect_reply(self.session, number);
@@ -227,7 +227,7 @@ impl Link {
             if !state.has_ended(self.session) {
                 // Nobody waits for the reply.
                 let _ = self.execute(state, &call);
-                state.log.executed(number);
+                state.log.record_execution(number);
             }
         }
     }

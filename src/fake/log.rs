@@ -38,13 +38,13 @@ impl Log {
         self.first + self.calls.len() - 1
     }
 
-    pub(super) fn executed(&mut self, number: usize) {
+    pub(super) fn record_execution(&mut self, number: usize) {
         if let Some(call) = self.call(number) {
             call.executed = true;
         }
     }
 
-    pub(super) fn returned(&mut self, number: usize, outcome: ZkResult<()>) {
+    pub(super) fn record_outcome(&mut self, number: usize, outcome: ZkResult<()>) {
         if let Some(call) = self.call(number) {
             call.outcome = Some(outcome);
         }

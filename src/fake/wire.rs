@@ -97,7 +97,7 @@ impl Link {
         let client = self.client(&mut state);
         let connection = match client.contact {
             Contact::Lost | Contact::Closed => {
-                state.log.returned(number, Err(ZkError::SessionExpired));
+                state.log.record_outcome(number, Err(ZkError::SessionExpired));
                 drop(state);
                 return done.finish(Err(ZkError::SessionExpired));
             }
@@ -213,7 +213,7 @@ impl Link {
                 }
                 let outcome = self.pass(part, last, sent);
                 let of_part = outcome.as_ref().map(drop).map_err(|error| *error);
-                self.shared.lock().log.returned(last, of_part);
+                self.shared.lock().log.record_outcome(last, of_part);
                 outcome
             })
         });
@@ -257,7 +257,7 @@ impl Link {
         let queue = mem::take(&mut self.client(&mut self.shared.lock()).wire.queue);
         for submitted in queue {
             if let Submitted::Call { done, number, .. } = submitted {
-                self.shared.lock().log.returned(number, Err(error));
+                self.shared.lock().log.record_outcome(number, Err(error));
                 done.finish(Err(error));
             }
         }

@@ -54,7 +54,7 @@ pub fn eventually_some<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
         found = get();
         found.is_some()
     });
-    found.expect("it was found")
+    found.expect("`eventually` has seen a value")
 }
 
 /// Blocks until `cond` holds or the time limit, which is not scaled, has passed. Returns whether it holds.

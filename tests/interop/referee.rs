@@ -84,7 +84,7 @@ impl Course {
 impl Referee {
     pub fn open(pairs: &[&'static Pair]) -> Arc<Referee> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
+        let port = listener.local_addr().expect("the listener is bound").port();
         let pairs = pairs.iter().map(|pair| (pair.name, Course::default())).collect();
         let state = Mutex::new(State { pairs, ..State::default() });
         let referee = Arc::new(Referee { state, changed: Condvar::new(), port });

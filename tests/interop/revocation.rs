@@ -54,7 +54,7 @@ pub fn check(program: &[String], servers: &str, session: &Session) {
     for scheme in [NamingScheme::Curator, NamingScheme::Recipe] {
         let options = LockOptions::new().naming(scheme);
         let lock = BlockingWriteLock::with_options(session, DIR, options).expect("the path is valid");
-        let guard = lock.lock().expect("it is free");
+        let guard = lock.lock().expect("the lock is free");
         Peer::start(program, servers, "revoke", guard.id()).await_success();
         let message = guard.revocation().recv_timeout(deadline());
         message.unwrap_or_else(|_| panic!("ours, named as {scheme:?}, did not get their message"));

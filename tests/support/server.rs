@@ -154,7 +154,7 @@ impl Server {
     pub fn zxid(&self) -> i64 {
         let answer = self.four_letter("srvr");
         let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
-        i64::from_str_radix(zxid.expect("the server reports its zxid"), 16).expect("it is a number")
+        i64::from_str_radix(zxid.expect("the server reports its zxid"), 16).expect("a number")
     }
 
     /// Returns the number of watches that are set and have not fired.

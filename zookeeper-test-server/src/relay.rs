@@ -317,7 +317,7 @@ impl Network {
         match server {
             Some(server) => {
                 let network = Arc::clone(self);
-                let look = move |bytes: &[u8]| network.requested(bytes);
+                let look = move |bytes: &[u8]| network.inspect_request(bytes);
                 // If its threads cannot be started, the connection is closed.
                 let link =
                     Link::new(client, server, state.passes, self.road.as_ref(), self.address.port(), look);
@@ -344,7 +344,7 @@ impl Network {
     }
 
     /// Checks what a client sends before it is forwarded.
-    fn requested(&self, bytes: &[u8]) {
+    fn inspect_request(&self, bytes: &[u8]) {
         let sprung = self.trap.lock().take_if(|(request, _)| request.is(bytes));
         if let Some((_, passes)) = sprung {
             self.set(passes);

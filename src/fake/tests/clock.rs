@@ -81,7 +81,7 @@ fn a_waiter_acquires_when_the_session_of_the_holder_expires() {
     let ((holder, held), (_client, lock)) = (fixture.lock(), fixture.lock());
     let guard = held.lock().unwrap();
     let waiting = in_background(move || lock.lock().unwrap());
-    eventually("both are in the queue", || fixture.zookeeper.children(LOCK).len() == 2);
+    eventually("both requests are in the queue", || fixture.zookeeper.children(LOCK).len() == 2);
     holder.swallow();
     fixture.clock.advance(TIMEOUT);
     assert!(!guard.is_owner());

@@ -94,14 +94,14 @@ impl Watches {
         let mut requests = requests.iter();
         for one in seen {
             match one {
-                Seen::Event(kind, path) => self.fired(*kind, path),
-                Seen::Reply(reply) => self.answered(requests.next(), reply),
+                Seen::Event(kind, path) => self.handle_event(*kind, path),
+                Seen::Reply(reply) => self.handle_reply(requests.next(), reply),
                 Seen::End | Seen::Silence => {}
             }
         }
     }
 
-    fn fired(&mut self, kind: EventKind, path: &str) {
+    fn handle_event(&mut self, kind: EventKind, path: &str) {
         if kind != EventKind::ChildrenChanged {
             self.data.remove(path);
             self.existence.remove(path);
@@ -111,7 +111,7 @@ impl Watches {
         }
     }
 
-    fn answered(&mut self, request: Option<&Request<'_>>, reply: &Result<Reply, ZkError>) {
+    fn handle_reply(&mut self, request: Option<&Request<'_>>, reply: &Result<Reply, ZkError>) {
         match (request, reply) {
             (Some(Request::Call(call)), Ok(reply)) => {
                 let Some(path) = call.watched_path() else { return };
@@ -227,7 +227,7 @@ impl Comparison {
     fn make_now(&mut self, number: usize, requests: &[Request<'_>]) -> Vec<Seen> {
         self.calls += requests.len();
         let client = &mut self.clients[number];
-        let (real, model) = client.connection.as_mut().expect("it is connected");
+        let (real, model) = client.connection.as_mut().expect("the client is connected");
         let of_real = real.make(requests, &mut client.session);
         let of_model = model.make(requests);
         client.model_zxid = self.zookeeper.last_zxid();
@@ -334,7 +334,7 @@ impl Comparison {
         let client = &mut self.clients[number];
         let for_real = client.watches.to_set_again(real_zxid);
         let for_model = client.watches.to_set_again(model_zxid);
-        let (real, model) = client.connection.as_mut().expect("it is connected");
+        let (real, model) = client.connection.as_mut().expect("the client is connected");
         let of_real = real.make(&[for_real], &mut client.session);
         let of_model = model.make(&[for_model]);
         client.watches.note(&[Request::Control(Control::Ping)], &of_real);
@@ -368,7 +368,7 @@ impl Comparison {
             self.make_now(number, &[nothing()]);
         }
         self.make_in_any_order(number, &Request::Control(Control::Close));
-        self.session_has_ended(number);
+        self.handle_session_end(number);
     }
 
     /// Opens a short session for the client and lets it expire.
@@ -386,12 +386,12 @@ impl Comparison {
         self.await_the_end_of(&marker);
         self.zookeeper.expire_session(self.clients[number].model_session);
         self.note(format!("client {number}: its session has expired"));
-        self.session_has_ended(number);
+        self.handle_session_end(number);
         self.open_again(number, LONG);
     }
 
     /// Records the end of a session. Its znodes were deleted in one transaction, in no particular order.
-    fn session_has_ended(&mut self, number: usize) {
+    fn handle_session_end(&mut self, number: usize) {
         self.clients[number].connection = None;
         for other in (0..self.clients.len()).filter(|other| *other != number) {
             self.make_in_any_order(other, &nothing());

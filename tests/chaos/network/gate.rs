@@ -29,7 +29,7 @@ impl Gate {
     pub fn open(address: IpAddr, relay: u16) -> Gate {
         let listener = TcpListener::bind((address, 0)).expect("the address is ours");
         let gate = Gate {
-            address: listener.local_addr().expect("it is bound"),
+            address: listener.local_addr().expect("the listener is bound"),
             relay: (Ipv4Addr::LOCALHOST, relay).into(),
             acceptor: Mutex::new(None),
         };

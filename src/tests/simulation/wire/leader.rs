@@ -42,7 +42,7 @@ impl World {
             let Endpoint { transport, late, ledger, .. } = endpoint;
             let mut all = transport.iter_mut().chain(late.iter_mut());
             if let Some(transport) = all.find(|transport| transport.peer.number == number) {
-                Front { world: self, client, transport, ledger }.committed(xid, result);
+                Front { world: self, client, transport, ledger }.handle_commit(xid, result);
             }
         });
         faults::perhaps_lose_server(self, server, is_proof);

@@ -470,7 +470,7 @@ impl Front<'_> {
     }
 
     /// Handles the commit of this connection's proposal, with its result.
-    pub(super) fn committed(&mut self, xid: i32, result: ZkResult<Reply>) {
+    pub(super) fn handle_commit(&mut self, xid: i32, result: ZkResult<Reply>) {
         let mode = self.mode();
         if matches!(mode, Mode::Deposed | Mode::Down) || self.transport.peer.connection().is_none() {
             return;
@@ -559,7 +559,8 @@ impl Front<'_> {
                 WatchEvent { kind: EventKind::Deleted, path: "/locks/a" }.encode(-1, &mut frame);
                 let end = frame.len() - 3;
                 frame.truncate(end);
-                frame[..4].copy_from_slice(&i32::try_from(end - 4).expect("it is short").to_be_bytes());
+                frame[..4]
+                    .copy_from_slice(&i32::try_from(end - 4).expect("the frame is short").to_be_bytes());
             }
         }
         self.world.note(format!("server {} sends garbage to client {}", self.transport.server, self.client));
