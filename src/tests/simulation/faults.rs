@@ -360,8 +360,8 @@ fn stall(world: &World, number: usize) {
 /// Ends the stall. Often the answers that were held up arrive while the server crashes, with all its reports
 /// of that time.
 ///
-/// This is done to owners only. If a lock is *taken* by a write that was held up by such a stall, or if such
-/// a stall happens behind an observer master, the guarantee has a limit, which docs/guarantees.md names.
+/// This is done to owners only, because docs/guarantees.md names two limits: a lock that is *taken* by a write
+/// which such a stall held up, and any such stall behind an observer master.
 pub(super) fn end_stall(world: &World, number: usize) {
     let crashes = {
         let mut state = world.state();
