@@ -1,5 +1,5 @@
-//! After a fork, the child of a process that owns a lock does not own it. A separate binary without
-//! the threads of other tests, as a child has only a copy of the thread that forks.
+//! After a fork, the child of a process that owns a lock does not own it. A separate binary without the threads
+//! of other tests, because a child has a copy only of the thread that forks.
 
 #![cfg(unix)]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
@@ -23,7 +23,7 @@ use zookeeper_recipes_lock::{
     BlockingWriteLock, Candidate, ErrorReason, LockError, Session, SessionState, WriteLock,
 };
 
-/// Enough that at some fork a thread holds the mutex behind the answer.
+/// Enough forks that a thread holds the mutex behind the answer at some fork.
 const FORKS: usize = 50;
 
 /// A child that takes longer than this waits for a thread that does not exist.
@@ -36,7 +36,7 @@ fn main() {
 
     let guard = blocking("/locks/forked").lock().expect("the lock is free");
     assert_only_the_parent_owns("a guard", || guard.is_owner());
-    // On a client that makes its calls on the thread that submits them: it would delete the znode.
+    // On this client, which makes its calls on the thread that submits them, a drop would delete the znode.
     let direct = Arc::new(Direct::on(&zookeeper));
     let client: Arc<dyn ZooKeeperClient> = direct.clone();
     let of_direct = Session::from_client(client).expect("there is contact");
@@ -48,7 +48,7 @@ fn main() {
         || {
             let before = direct.calls();
             drop_copy(&dropped);
-            assert_eq!(direct.calls(), before, "the child withdraws the parent's request");
+            assert_eq!(direct.calls(), before, "the child must not withdraw the parent's request");
         },
     );
     drop(dropped);
@@ -64,7 +64,7 @@ fn main() {
             drop_copy(&listening);
             drop_copy(&of_cohort);
             drop_copy(&cohort);
-            assert_eq!(direct.calls(), before, "the child withdraws the parent's requests");
+            assert_eq!(direct.calls(), before, "the child must not withdraw the parent's requests");
         },
     );
     drop((listening, of_cohort, cohort));
@@ -80,7 +80,7 @@ fn main() {
     .expect("a thread can be started");
     let begun = Instant::now();
     while !candidate.is_leader() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it leads");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the candidate must lead in time");
         thread::yield_now();
     }
     assert_only_the_parent_owns("a candidate", || candidate.is_leader());
@@ -93,7 +93,7 @@ fn main() {
             let before = direct.calls();
             drop_copy(&tracker);
             drop_copy(&candidate);
-            assert_eq!(direct.calls(), before, "the child acts for the parent");
+            assert_eq!(direct.calls(), before, "the child must not act for the parent");
         },
     );
     println!("test forked_child_does_not_own_the_lock ... ok");
@@ -104,14 +104,15 @@ fn main() {
     calls_of_a_child_fail_at_once(&zookeeper);
     println!("test calls_of_a_forked_child_fail_at_once ... ok");
 
-    // The last handle, whose drop ends the session.
+    // The last handle; its drop ends the session.
     let last = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
     let is_connected = || last.state() == SessionState::Connected;
     in_each_child("a handle", is_connected, || drop_copy(&last));
     println!("test forked_child_drops_the_last_handle ... ok");
 }
 
-/// The parent's threads poll futures of the same locks all the time, so that some hold a mutex at each fork.
+/// Threads of the parent poll futures of the same locks all the time, so some of them hold a mutex at each
+/// fork.
 fn futures_of_a_child_complete_at_once(zookeeper: &SimulatedZooKeeper) {
     let direct = Arc::new(Direct::on(zookeeper));
     let client: Arc<dyn ZooKeeperClient> = direct.clone();
@@ -119,7 +120,8 @@ fn futures_of_a_child_complete_at_once(zookeeper: &SimulatedZooKeeper) {
     let blocking = |dir: &str| BlockingWriteLock::new(&session, dir).expect("the path is valid");
     let lock = blocking("/locks/awaited");
     let semaphore = Semaphore::new(&session, "/locks/permits", 1).expect("the path is valid");
-    let (guard, permit) = (lock.lock().expect("it is free"), semaphore.acquire().expect("one is free"));
+    let (guard, permit) =
+        (lock.lock().expect("the lock is free"), semaphore.acquire().expect("a permit is free"));
     let candidate = Candidate::keep_leading(blocking("/locks/stood-for")).expect("a thread can be started");
 
     type Locking = Pin<Box<dyn Future<Output = Result<(), LockError>>>>;
@@ -148,7 +150,7 @@ fn futures_of_a_child_complete_at_once(zookeeper: &SimulatedZooKeeper) {
         assert!(poll(losing).is_ready() && poll(ending).is_ready());
         assert!(poll(&mut Box::pin(permit.lost_async())).is_ready());
         assert!(poll(&mut Box::pin(candidate.ended_async())).is_ready());
-        assert_eq!(direct.calls(), before, "the child acts for the parent");
+        assert_eq!(direct.calls(), before, "the child must not act for the parent");
     });
 }
 
@@ -156,7 +158,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// The parent's threads use the same locks all the time, so that some hold a mutex at each fork.
+/// Threads of the parent use the same locks all the time, so some of them hold a mutex at each fork.
 fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
     let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
     let blocking = BlockingWriteLock::new(&session, "/locks/busy").expect("the path is valid");
@@ -198,11 +200,11 @@ fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
     drop(guard);
 }
 
-/// Makes its calls on the thread that submits them.
+/// A client that makes its calls on the thread that submits them.
 struct Direct {
     zookeeper: SimulatedZooKeeper,
     client: Arc<SimulatedClient>,
-    /// Read in a child, where the mutex of the simulated server may stay held for ever.
+    /// Atomic, because a child reads it, in which the simulated server's mutex may stay locked forever.
     calls: AtomicUsize,
 }
 
@@ -250,7 +252,7 @@ fn assert_only_the_parent_owns(what: &str, is_owner: impl Fn() -> bool + Sync) {
     in_each_child(what, &is_owner, || assert!(!is_owner()));
 }
 
-/// Forks while other threads ask whether this still holds.
+/// Forks while other threads check whether the condition still holds.
 fn in_each_child(what: &str, holds: impl Fn() -> bool + Sync, child_does: impl Fn()) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -270,37 +272,37 @@ fn in_each_child(what: &str, holds: impl Fn() -> bool + Sync, child_does: impl F
             Some(wait_for(child)).filter(|status| *status != 0)
         });
         over.store(true, Ordering::Relaxed);
-        assert_eq!(failed, None, "{what}: the child considers itself the owner, or hangs");
+        assert_eq!(failed, None, "{what}: the child considers itself the owner or hangs");
     });
-    assert!(holds(), "{what}: the parent keeps it");
+    assert!(holds(), "{what}: the parent must keep it");
 }
 
 #[allow(unsafe_code, reason = "no safe function forks")]
 fn fork() -> libc::pid_t {
-    // SAFETY: the child calls only `alarm`, `is_owner` or a drop, and `_exit`, which take no mutex of
+    // SAFETY: the child calls only `alarm`, `is_owner` or a drop, and `_exit`. None of these takes a mutex of
     // another thread.
     unsafe { libc::fork() }
 }
 
 #[allow(unsafe_code, reason = "the test keeps what the child drops")]
 fn drop_copy<T>(value: &T) {
-    // SAFETY: the child never uses the value again, and ends without unwinding to its owner.
+    // SAFETY: the child never uses the value again, and ends without unwinding to the value's owner.
     drop(unsafe { std::ptr::read(value) });
 }
 
 #[allow(unsafe_code, reason = "no safe function sets an alarm")]
 fn kill_after(seconds: u32) {
-    // SAFETY: it only sets a timer of the process, whose signal ends it.
+    // SAFETY: this only sets a timer of the process, whose signal ends the process.
     unsafe { libc::alarm(seconds) };
 }
 
 #[allow(unsafe_code, reason = "the exit handlers of the parent's libraries must not run")]
 fn exit(code: i32) -> ! {
-    // SAFETY: it only ends the process.
+    // SAFETY: this only ends the process.
     unsafe { libc::_exit(code) }
 }
 
-/// Returns how the child ended: 0 if it exited with 0.
+/// Returns how the child ended: 0 if it exited with status 0.
 #[allow(unsafe_code, reason = "no safe function waits for a process that was not spawned")]
 fn wait_for(child: libc::pid_t) -> i32 {
     let mut status = 0;

@@ -1,4 +1,4 @@
-//! No thread, znode or watch is left when everything is dropped. A separate binary, as it inspects
+//! No thread, znode or watch is left when everything has been dropped. A separate binary, because it inspects
 //! the whole process.
 
 #![allow(
@@ -32,19 +32,19 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// How often calls are repeated that must leave nothing.
+/// The number of repetitions of calls that must leave nothing behind.
 const TIMES: usize = 1000;
 
-/// How often memory may grow with them, but for a leak.
+/// The number of such rounds in which memory may grow before it counts as a leak.
 const ROUNDS: usize = 3;
 
-/// The growth of memory that does not depend on the number of calls, such as that of queues.
+/// How much memory may grow regardless of the number of calls, for example because of queues.
 const CONSTANT: usize = 24 << 10;
 
-/// One test, so that no other test's threads run at the same time.
+/// A single test, so no threads of other tests run at the same time.
 #[test]
 fn nothing_is_left_after_everything_is_dropped() {
-    // Servers would delete the empty directories of the locks after a while.
+    // Otherwise the servers would delete the empty directories of the locks after a while.
     let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
     let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
     let znodes = server.metric("znode_count");
@@ -59,7 +59,7 @@ fn nothing_is_left_after_everything_is_dropped() {
     revocation_leaves_no_thread(&server);
     failed_connect_leaves_no_thread(&server);
     attempts_without_a_wait_cost_no_other_lock_and_no_memory(&server);
-    // Those of the three locks, the three of the semaphore, and their parent.
+    // The directories of the three locks, the three of the semaphore, and their parent.
     eventually("only directories are left", || server.metric("znode_count") == znodes + 7);
     eventually("no session is left", || server.session_count() == 0);
     assert_eq!(server.watch_count(), 0);
@@ -81,7 +81,7 @@ fn waiting_locks_need_two_threads(server: &Server) {
     assert_no_threads("zk-");
 }
 
-/// The one for the socket, and the one for the clock. Others end when they have been idle for a while.
+/// Asserts that the socket's and the clock's threads are left. Other threads end after some idle time.
 fn assert_two_threads() {
     eventually("two threads are left", || threads_named("zk-").len() == 2);
 }
@@ -94,7 +94,7 @@ fn timed_out_attempts_leave_no_watch(server: &Server) {
         assert!(lock.try_lock_for(Duration::from_millis(1)).unwrap().is_none());
     }
     eventually("the attempts' znodes are gone", || server.metric("ephemerals_count") == 1);
-    // On the owner's znode. Its owner and the waiters share it: one watch per path and session.
+    // On the owner's znode. The owner and the waiters share the watch: there is one for each path and session.
     eventually("one watch is left", || server.watch_count() <= 1);
     guard.unlock().unwrap();
 }
@@ -119,12 +119,12 @@ fn timed_out_attempts_on_a_full_semaphore_leave_nothing(server: &Server) {
     let held: Vec<Permit> = (0..3).map(|_| holder.acquire().unwrap()).collect();
     let attempt = || assert!(semaphore.try_acquire_for(Duration::from_millis(4)).unwrap().is_none());
     assert_no_growth(server, 3, attempt);
-    // Behind a waiter, they wait for their turn.
+    // Behind another waiter, the attempts wait for their turn.
     let first = connect();
     let waiter = thread::spawn(move || first.acquire().map(drop));
     eventually("another one waits", || server.metric("ephemerals_count") == 5);
     assert_no_growth(server, 5, attempt);
-    // On the permits and the turn, of their holders, and the waiter's one.
+    // The holders' watches on the permits and the turn, and the waiter's watch.
     eventually("no watch of an attempt is left", || server.watch_count() <= 5);
     drop(held);
     waiter.join().unwrap().unwrap();
@@ -132,23 +132,23 @@ fn timed_out_attempts_on_a_full_semaphore_leave_nothing(server: &Server) {
     assert_no_threads("zk-");
 }
 
-/// Repeats a call that leaves so many ephemeral znodes, and checks that the memory in use does not
-/// grow with the number of calls.
+/// Repeats a call that leaves this many ephemeral znodes, and checks that the memory in use does not grow with
+/// the number of calls.
 fn assert_no_growth(server: &Server, ephemerals: usize, call: impl Fn()) {
-    // Deletions end in the background.
+    // Deletions finish in the background.
     let await_deletions = || {
         eventually("the znodes of the calls are gone", || server.metric("ephemerals_count") == ephemerals);
     };
-    // They also free memory later, so only a few.
+    // Only a few calls, because their deletions also free memory later.
     (0..10).for_each(|_| call());
     await_deletions();
-    // Queues that have grown for many at once, on a busy machine, keep their room. What leaks grows
-    // each time.
+    // On a busy machine, queues may have grown for many calls at once and keep their capacity. A leak grows in
+    // every round.
     for _ in 0..ROUNDS {
         let region = Region::new(ALLOCATOR);
         (0..TIMES).for_each(|_| call());
         await_deletions();
-        // The session's timer keeps what was scheduled until its time, up to a session timeout.
+        // The session's timer keeps what was scheduled until it is due, for up to a session timeout.
         let freed = || {
             let change = region.change();
             change.bytes_allocated <= change.bytes_deallocated + CONSTANT
@@ -218,7 +218,7 @@ fn revocation_leaves_no_thread(server: &Server) {
     assert_no_threads("zk-");
 }
 
-/// A lock or a guard may live on.
+/// Even if a lock or a guard lives on.
 fn closed_session_keeps_no_descriptor(server: &Server) {
     let descriptors = || fs::read_dir("/proc/self/fd").map(Iterator::count);
     let Ok(before) = descriptors() else { return };
@@ -246,14 +246,14 @@ fn failed_connect_leaves_no_thread(server: &Server) {
     assert_no_threads("zk-");
 }
 
-/// Threads that try without a wait start requests faster than a server answers them. The keep-alives of
-/// another lock on their session must not queue behind all of those, and nothing may pile up.
+/// Threads that try without waiting start requests faster than a server answers them. The keep-alives of
+/// another lock on their session must not queue up behind all of these, and nothing may pile up.
 fn attempts_without_a_wait_cost_no_other_lock_and_no_memory(server: &Server) {
-    /// Long enough for a machine that is busy: how late a keep-alive is depends on the server alone.
+    /// Long enough for a busy machine: how late a keep-alive is depends only on the server.
     const TIMEOUT: Duration = Duration::from_secs(12);
-    /// A window of calls keeps it at 2 MB. Without one, it has been 5 MB when the lock was lost.
+    /// A window of calls keeps the growth at 2 MB. Without a window it was 5 MB when the lock was lost.
     const MEMORY: usize = 4 << 20;
-    // The tick of the server.
+    // The server's tick.
     let builder = || Session::builder(server.connect_string()).max_tick(Duration::from_millis(500));
     let connect = || builder().session_timeout(TIMEOUT).connect().unwrap();
     let (busy, session) = (connect(), connect());
@@ -266,11 +266,11 @@ fn attempts_without_a_wait_cost_no_other_lock_and_no_memory(server: &Server) {
             let (lock, stop) = (&lock, &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    assert!(lock.try_lock_for(wait).unwrap().is_none(), "it is held");
+                    assert!(lock.try_lock_for(wait).unwrap().is_none(), "the lock must be held");
                 }
             });
         }
-        // A lock that was just taken is proven by older pings.
+        // A lock that was just acquired is proven by earlier pings.
         let begun = Instant::now();
         let (settled, end) = (begun + TIMEOUT / 2, begun + TIMEOUT * 5 / 4);
         let (mut least, mut most) = (TIMEOUT, 0);
@@ -287,7 +287,8 @@ fn attempts_without_a_wait_cost_no_other_lock_and_no_memory(server: &Server) {
     });
     println!("at least {least:?} of the lease, {most} bytes more at most");
     assert!(held.is_owner(), "{:?}", held.loss());
-    // In contact it is at least 9/16 of the session timeout, less a round trip. The rest is for a slow machine.
+    // In contact, at least 9/16 of the session timeout are left, less a round trip. The rest is for a slow
+    // machine.
     assert!(least > TIMEOUT / 3, "{least:?}");
     assert!(most < MEMORY, "{most} bytes");
 }

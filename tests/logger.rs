@@ -1,5 +1,5 @@
-//! The crate calls the application's logger under none of its mutexes, and the logger may panic. A
-//! separate binary, as a process has one logger.
+//! The crate calls the application's logger while it holds none of its mutexes, and the logger may panic. A
+//! separate binary, because a process has a single logger.
 
 #![allow(
     clippy::expect_used,
@@ -36,10 +36,10 @@ use zookeeper_recipes_lock::{
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(2);
-/// For everything that a test does.
+/// The time limit for everything that a test does.
 const DEADLINE: Duration = Duration::from_secs(120);
 const ROUNDS: u64 = 60;
-/// Writes the lines of threads that must not block, and ends when there have been none for a while.
+/// Writes the lines of threads that must not block. It ends when there have been no lines for a while.
 const LOG_THREAD: &str = "zk-log";
 
 // ---- the logger
@@ -54,7 +54,7 @@ type Reaction = dyn Fn(&Record<'_>) + Send + Sync;
 static REACTION: Mutex<Option<Arc<Reaction>>> = Mutex::new(None);
 
 thread_local! {
-    /// Whether the thread is in a reaction. Records of a reaction's calls are ignored.
+    /// Whether this thread is in a reaction. Records of calls made by a reaction are ignored.
     static REACTING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -89,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A reaction, which is installed until this is dropped.
+/// A reaction. It stays installed until this is dropped.
 struct Reacting;
 
 impl Reacting {
@@ -177,7 +177,7 @@ impl Objects {
         assert!(!text.is_empty() && !rest.is_empty());
     }
 
-    /// Makes a call that waits for the server for a short time.
+    /// Makes a call that briefly waits for the server.
     fn call(&self, number: u64) {
         match number % 8 {
             0 => drop(self.blocking.try_lock_for(SHORT)),
@@ -192,7 +192,7 @@ impl Objects {
     }
 }
 
-/// Takes and releases locks on two sessions while faults occur.
+/// Acquires and releases locks on two sessions while faults occur.
 fn work_with_faults(
     server: &SimulatedZooKeeper,
     clients: &[Arc<SimulatedClient>; 2],
@@ -241,7 +241,7 @@ fn use_locks(session: &Session, round: u64) {
 /// Injects a fault for a client.
 fn inject_fault(server: &SimulatedZooKeeper, other: &SimulatedClient, client: &SimulatedClient, number: u64) {
     match number % 7 {
-        // The last fault has not occurred yet.
+        // The previous fault has not occurred yet.
         1..=3 if client.pending_faults() > 0 => {}
         0 => client.disconnect(),
         1 => client.fail_next(SimOperation::Delete, Effect::Before, ZkError::ConnectionLoss),
@@ -263,7 +263,7 @@ fn two_sessions(server: &SimulatedZooKeeper) -> ([Arc<SimulatedClient>; 2], [Ses
     (clients, sessions)
 }
 
-/// The tests share the logger: each would see the lines of the others.
+/// Makes the tests run one at a time, because each would see the others' log lines.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs a test's body on another thread, and fails if it does not end in time.
@@ -303,7 +303,7 @@ fn logger_may_call_the_crate() {
             let _ = asked.send(record.args().to_string());
             of_logger.query();
             if may_wait(record) {
-                // One thread at a time: other workers of the session do what it waits for.
+                // Only one thread at a time, because other workers of the session do what it waits for.
                 if let Ok(_alone) = waits.try_lock() {
                     of_logger.call(number.fetch_add(1, Ordering::SeqCst));
                 }
@@ -322,8 +322,8 @@ fn logger_may_call_the_crate() {
     });
 }
 
-/// Returns whether the logger may wait for the server: not on the client's thread, which reports contact,
-/// nor on the timer's thread.
+/// Returns whether the logger may wait for the server. It may not on the client's thread, which reports
+/// contact, nor on the timer's thread.
 fn may_wait(record: &Record<'_>) -> bool {
     let is_timer = thread::current().name() == Some("zk-lock-timer");
     !is_timer && !record.args().to_string().starts_with("ZooKeeper session")
@@ -348,7 +348,7 @@ fn logger_that_blocks_holds_up_neither_the_end_of_a_session_nor_its_replacement(
         let [of_lost, of_replaced] =
             [&lost, &replaced].map(|session| BlockingWriteLock::new(session, DIR).unwrap());
         let waiters = [thread::spawn(move || of_lost.lock()), thread::spawn(move || of_replaced.lock())];
-        eventually("both wait", || server.children(DIR).len() == 3);
+        eventually("both requests wait", || server.children(DIR).len() == 3);
 
         let (release, blocked) = bounded::<()>(0);
         let reacting = Reacting::with(move |record| {
@@ -392,7 +392,7 @@ fn connection_that_comes_and_goes_does_not_fill_the_log() {
             client.reconnect();
             assert!(is(SessionState::Connected));
         }
-        // A worker writes the lines of the end, so they may overtake some of an outage.
+        // A worker writes the lines about the end, so they may overtake some lines about an outage.
         client.expire();
         let count = |lines: &[String], what| lines.iter().filter(|line| line.contains(what)).count();
         let mut lines: Vec<String> = Vec::new();
@@ -406,7 +406,7 @@ fn connection_that_comes_and_goes_does_not_fill_the_log() {
         drop(reacting);
         lines.extend(logged.try_iter());
         assert_eq!(count(&lines, "suspended /locks/flapping-"), guards.len(), "once each: {lines:#?}");
-        // One each, and perhaps some of the test before, which came late.
+        // One line of each, and perhaps some late lines of the previous test.
         for what in ["session suspended", "session connected"] {
             assert!(count(&lines, what) <= 3, "{what}: {lines:#?}");
         }
@@ -438,8 +438,8 @@ fn lines_of_an_outage_are_not_overtaken_by_later_ones() {
         client.disconnect();
         client.reconnect();
         server.delete(&ahead);
-        eventually("the second is owned", || waiting.is_owner());
-        assert!(logged.recv_timeout(Duration::from_millis(100)).is_err(), "the logger is blocked");
+        eventually("the second lock is owned", || waiting.is_owner());
+        assert!(logged.recv_timeout(Duration::from_millis(100)).is_err(), "the blocked logger must not log");
         drop(release);
         for expected in ["suspended", "acquired"] {
             let line = logged.recv_timeout(LONG).unwrap();
@@ -483,7 +483,7 @@ fn refused_deletion_is_logged_at_its_first_failure_and_its_success() {
 fn refusal_is_logged_as_a_warning_only_for_a_waiting_request() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
-        // Two of them: a waiter behind a single one needs no listing.
+        // Two requests are ahead, because a waiter behind a single one needs no listing.
         let [_first, nearest] =
             [(); 2].map(|()| server.create_sequential("/locks/dropped", "x-ahead-lock-", None));
         let client = server.connect(LONG);
@@ -560,7 +560,7 @@ fn persistent_predecessor_is_logged_once_per_session() {
                 lock.unlock().unwrap();
             }
         }
-        // An ephemeral znode causes no warning.
+        // An ephemeral znode must cause no warning.
         let ephemeral = server.create_sequential("/locks/free", "x-other-lock-", Some(7));
         let lock = WriteLock::new(&sessions[0], "/locks/free").unwrap();
         assert!(!lock.lock().unwrap());
@@ -629,7 +629,7 @@ fn loss_is_logged_on_a_thread_that_may_block() {
             let guard = lock.lock().unwrap();
             (client, session, guard)
         };
-        // The timer notices that the lease has ended.
+        // Here the timer notices that the lease has ended.
         let (client, session, guard) = owner(Duration::from_millis(800));
         client.swallow();
         assert_eq!(logged.recv_timeout(LONG).unwrap().as_deref(), Some(LOG_THREAD));
@@ -637,7 +637,7 @@ fn loss_is_logged_on_a_thread_that_may_block() {
         drop(guard);
         session.close();
 
-        // A reconnect, which this thread reports, ends the lease.
+        // Here a reconnect, which this thread reports, ends the lease.
         let (client, session, guard) = owner(LONG);
         client.disconnect();
         thread::sleep(Duration::from_millis(200));
@@ -660,7 +660,7 @@ fn panicking_logger_blocks_no_lock() {
             let next = |last: u64| last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let last = drawn.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(next(last)));
             if last.unwrap() >> 62 != 0 {
-                // Without the panic hook, which would print it.
+                // Bypasses the panic hook, which would print the panic.
                 resume_unwind(Box::new("the logger panics on purpose"));
             }
         });
@@ -690,7 +690,7 @@ fn logger_that_blocks_on_warnings_holds_up_no_call_of_a_client_that_blocks() {
             }
         });
         let session = Session::from_client(server.connect(LONG)).unwrap();
-        // As many as there are calls at once.
+        // As many calls as there may be at once.
         for number in 0..16 {
             let path = format!("/secret/{number}");
             server.create_with_acl(&path, b"", &[Acl::new(Permissions::DELETE, "world", "anyone")]);
@@ -764,7 +764,7 @@ fn removal_that_was_refused_is_logged_again_at_the_end_of_the_session() {
     });
 }
 
-/// However many attempts are made meanwhile.
+/// The outage lasts on, however many attempts are made.
 #[test]
 fn outage_lasts_until_the_session_is_replaced() {
     within_the_deadline(|| {

@@ -1,5 +1,5 @@
-//! Credentials, keys and passwords of sessions appear in no log line, no error and no `Debug`. A
-//! separate binary, as a process has one logger.
+//! The credentials, keys and passwords of sessions appear in no log line, no error and no `Debug` output. A
+//! separate binary, because a process has a single logger.
 
 #![allow(
     clippy::expect_used,
@@ -22,7 +22,7 @@ use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session, SessionState
 
 const TIMEOUT: Duration = Duration::from_secs(6);
 const CREDENTIAL: &str = "user:secret-8d1c2f";
-/// Sent by the server, for the session.
+/// The session's password, which the server sends.
 const PASSWORD: &[u8; 16] = b"session-pa55word";
 
 // ---- what an application, or the reader of its log, may see
@@ -50,7 +50,7 @@ fn see_error(error: &LockError) {
     }
 }
 
-/// Logs of all crates.
+/// Records the log lines of all crates.
 impl Log for Seen {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
@@ -63,7 +63,7 @@ impl Log for Seen {
     fn flush(&self) {}
 }
 
-/// The secret as text, as `Debug` prints bytes, and in hexadecimal digits.
+/// Returns the secret as text, as `Debug` prints its bytes, and in hexadecimal digits.
 fn forms(secret: &[u8]) -> [String; 5] {
     let decimal = format!("{secret:?}");
     let lines = secret.iter().map(|byte| format!("    {byte},\n")).collect::<String>();
@@ -95,9 +95,9 @@ fn assert_seen(text: &str) {
 #[derive(Clone)]
 struct Server {
     address: String,
-    /// Whether credentials are refused.
+    /// Whether the server refuses credentials.
     refuses: Arc<AtomicBool>,
-    /// Whether connections are closed at once.
+    /// Whether the server closes connections at once.
     is_down: Arc<AtomicBool>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
     presented: Arc<AtomicUsize>,
@@ -112,7 +112,7 @@ impl Server {
         Server::with(|stream| Box::new(stream))
     }
 
-    /// A server that speaks through what `wrap` makes of each connection.
+    /// Starts a server. `wrap` turns each connection into the stream that the server uses.
     fn with(wrap: impl Fn(TcpStream) -> Box<dyn Stream> + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Server {
@@ -130,7 +130,7 @@ impl Server {
                 }
                 serving.streams.lock().unwrap().push(stream.try_clone().unwrap());
                 let (serving, wrap) = (serving.clone(), Arc::clone(&wrap));
-                // Ends when the client goes.
+                // The thread ends when the client disconnects.
                 thread::spawn(move || serving.serve(&mut *wrap(stream)));
             }
         });
@@ -139,7 +139,7 @@ impl Server {
 
     fn serve(&self, stream: &mut dyn Stream) -> Option<()> {
         let request = read_frame(stream)?;
-        // Version and timeout, id, password, and that the server is not read-only.
+        // Version and timeout, id, password, and the flag that the server is not read-only.
         let mut answer = [&[0; 4], &request[12..16], &[7; 8], &16_i32.to_be_bytes()[..]].concat();
         answer.extend(PASSWORD);
         answer.push(0);
@@ -150,11 +150,11 @@ impl Server {
             let refuses = self.refuses.load(Ordering::SeqCst);
             let error: i32 = match operation {
                 100 => {
-                    assert!(request.ends_with(CREDENTIAL.as_bytes()), "the credential arrives");
+                    assert!(request.ends_with(CREDENTIAL.as_bytes()), "the credential must arrive");
                     self.presented.fetch_add(1, Ordering::SeqCst);
                     if refuses { -115 } else { 0 }
                 }
-                // A ping, or the close.
+                // A ping, or a request to close the session.
                 11 | -11 => 0,
                 // No znode exists.
                 _ => -101,
@@ -202,7 +202,7 @@ fn log_everything() {
     log::set_max_level(LevelFilter::Trace);
 }
 
-/// Uses a session in its present state, whatever the outcome.
+/// Uses a session in its current state, whatever the outcome.
 fn use_session(session: &Session) {
     see_debug(session);
     let lock = BlockingWriteLock::new(session, "/locks/a").unwrap();
@@ -237,7 +237,7 @@ fn credentials_are_never_shown() {
     use_session(&session);
 
     server.disconnect();
-    eventually("they are presented again", || server.presented.load(Ordering::SeqCst) == 2);
+    eventually("the credentials are presented again", || server.presented.load(Ordering::SeqCst) == 2);
     use_session(&session);
 
     server.is_down.store(true, Ordering::SeqCst);
@@ -342,7 +342,7 @@ mod tls {
         for key in [&other_key, &damaged_key, &no_key, &ca] {
             see_error(&connect(&server, key).unwrap_err());
         }
-        // One that is not encrypted.
+        // A key that is not encrypted.
         see_error(&connect(&Server::start(), &key).unwrap_err());
 
         assert_seen("client.key");

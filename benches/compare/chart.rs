@@ -1,4 +1,4 @@
-//! The results as bars in SVG: how many times the first library's time each takes.
+//! The results as bars in SVG. Each bar shows a library's time as a multiple of the first library's.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::DELAY;
 use crate::report::{Cell, Measured};
 use crate::svg::{COLOURS, WIDTH, document, text};
 
-/// Longer bars are cut off here. Their number is written beside them.
+/// Longer bars are cut off at this length, and their value is written beside them.
 const LONGEST: f64 = 8.0;
 
 const LABELS: f64 = 250.0;
@@ -37,7 +37,7 @@ pub(crate) fn svg(measured: &[Measured]) -> String {
     document(y, &body)
 }
 
-/// The names of the libraries. Returns where the next part begins.
+/// Draws the names of the libraries. Returns where the next part begins.
 fn legend(body: &mut String, cells: &[Cell], y: f64) -> f64 {
     let first = cells.first().map_or("", |cell| cell.library.title);
     text(
@@ -55,7 +55,7 @@ fn legend(body: &mut String, cells: &[Cell], y: f64) -> f64 {
     y + 2.0 * GAP
 }
 
-/// The bars of a row.
+/// Draws the bars of a row.
 fn group(body: &mut String, line: &Measured, y: f64) -> f64 {
     text(body, 0.0, y + BAR, "normal", &line.title);
     let scale = (WIDTH - LABELS - NUMBERS) / LONGEST;
@@ -63,7 +63,7 @@ fn group(body: &mut String, line: &Measured, y: f64) -> f64 {
     for (number, cell) in line.cells.iter().enumerate() {
         let label = match cell.ratio {
             Some(ratio) => {
-                // A process that got no turn has no finite ratio.
+                // A process that never got a turn has no finite ratio.
                 rect(body, LABELS, bottom, scale * ratio.min(LONGEST), number);
                 format!("{ratio:.2}")
             }

@@ -1,5 +1,5 @@
-//! Compares our lock with those of other libraries, in turns on one server. `scripts/compare`
-//! installs the others and runs this.
+//! Compares our lock with those of other libraries, which take turns on one server. `scripts/compare` installs
+//! the other libraries and runs this program.
 //!
 //! ```text
 //! scripts/compare                                 everything, in about twelve minutes
@@ -9,8 +9,8 @@
 //! scripts/compare --svg FILE --json FILE          a chart, and all numbers
 //! ```
 //!
-//! Each library runs in its own process, which stays for all rows, so that its code is compiled and
-//! warm. In each round of a row, all libraries take their turn, one after the other.
+//! Each library runs in a process of its own, which is kept for all rows, so its code is compiled and warm. In
+//! each round of a row, all libraries take their turn, one after the other.
 
 mod chart;
 mod options;
@@ -39,14 +39,14 @@ use self::rows::Row;
 use self::support::relay::Relay;
 use self::support::server::{Server, ServerOptions};
 
-/// Long enough that the bare sockets, which send no pings, survive the turns of the others. The
-/// peers in other languages have the same.
+/// Long enough for the bare sockets, which send no pings, to survive the turns of the others. The peers in
+/// other languages use the same timeout.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The delay in each direction of a server far away.
+/// The delay in each direction to a distant server.
 const DELAY: Duration = Duration::from_millis(5);
 
-/// The pause before each turn: what the one before has left to the background must not affect it.
+/// The pause before each turn, so background work left by the previous turn does not affect it.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// The parent of the locks' directories.
@@ -78,7 +78,7 @@ fn compare(options: &Options) -> std::io::Result<()> {
         ..ServerOptions::default()
     });
     let relay = Relay::with_delay(server.connect_string(), DELAY);
-    // Its constructor creates the directory.
+    // The constructor of the lock creates the directory.
     FloorLock::new(&server.connect_string(), SESSION_TIMEOUT, ROOT, &[]);
     report::print_head(options);
 
@@ -107,15 +107,15 @@ fn compare(options: &Options) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A library, and its processes while they run.
+/// A library, and its processes while they are running.
 struct Contestant {
     library: Library,
     peer: Option<Peer>,
-    /// The other process that contends in some rows.
+    /// The second process, which contends in some rows.
     other: Option<Peer>,
 }
 
-/// Measures a row. One with another process yields a second: how long that waits.
+/// Measures a row. A row with a second process yields a second result: how long that process waits.
 fn measure(
     options: &Options,
     row: Row,
@@ -136,7 +136,7 @@ fn measure(
                 series.has_failed = true;
                 continue;
             };
-            // The first round warms up.
+            // The first round is for warming up.
             if round > 0 {
                 series.add(run, other);
             }
@@ -154,7 +154,7 @@ impl Contestant {
         Contestant { library, peer: None, other: None }
     }
 
-    /// Prepares the processes, and starts those that do not run.
+    /// Prepares the processes, starting those that are not running.
     fn prepare(&mut self, options: &Options, row: Row, connect_string: &str, dir: &str) {
         let library = self.library;
         let peer = self.peer.get_or_insert_with(|| library.start(&options.places));
@@ -168,7 +168,7 @@ impl Contestant {
         }
     }
 
-    /// One turn, of both processes at the same time.
+    /// Takes one turn, with both processes at the same time.
     fn run(&mut self, row: Row, length: Duration) -> Option<(Run, Option<Run>)> {
         let other = if row.is_contended { self.other.as_mut() } else { None };
         let turn = self.peer.as_mut().and_then(|peer| {
@@ -193,7 +193,7 @@ impl Contestant {
         }
     }
 
-    /// Ends the processes. The next row gets new ones.
+    /// Ends the processes. The next row starts new ones.
     fn give_up(&mut self, why: &str) {
         eprintln!("compare: {} {why}", self.library.title);
         (self.peer, self.other) = (None, None);

@@ -25,7 +25,7 @@ usage: scripts/compare [options]
   --svg FILE        write a bar chart
   --help            print this";
 
-/// What this process is to do.
+/// What this process is asked to do.
 pub(crate) enum Command {
     Compare(Options),
     /// Take the role of this library.
@@ -60,7 +60,7 @@ impl Options {
         };
         while let Some(argument) = parser.next()? {
             match argument {
-                // Cargo passes it to every benchmark.
+                // Cargo passes this to every benchmark.
                 Long("bench") => {}
                 Long("peer") => return Ok(Command::Peer(parser.value()?.string()?)),
                 Long("rows") => options.rows = list(&parser.value()?.string()?, row)?,
@@ -91,7 +91,7 @@ impl Options {
         self.libraries.retain(|library| {
             let is_available = library.is_available(places);
             if !is_available {
-                eprintln!("compare: {} is left out; scripts/compare installs it", library.title);
+                eprintln!("compare: {} is skipped; scripts/compare installs it", library.title);
             }
             is_available
         });
@@ -99,11 +99,11 @@ impl Options {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().map_err(|_| format!("{text} is no number"))?;
+    let seconds = text.parse().map_err(|_| format!("{text} is not a number"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-/// The items of a list with commas.
+/// Parses a comma-separated list.
 fn list<T>(text: &str, named: impl Fn(&str) -> Result<T, lexopt::Error>) -> Result<Vec<T>, lexopt::Error> {
     text.split(',').map(named).collect()
 }

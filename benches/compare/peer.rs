@@ -1,12 +1,11 @@
 //! The compared programs: processes that lock and unlock on command.
 //!
-//! | command on standard input | answer |
-//! |---|---|
-//! | `prepare LAYOUT COUNT CONNECT DIR` | `ready`, once that many threads have their locks and sessions |
-//! | `run SECONDS` | the cycles of all threads, the seconds from the first start to the last end, and how often a lost wake-up had to be mended |
-//! | `end` | `ended`, once the sessions are closed |
+//! - `prepare LAYOUT COUNT CONNECT DIR`: answers `ready` once that many threads have their locks and sessions
+//! - `run SECONDS`: answers with the number of cycles of all threads, the seconds from the first start to the last end, and how
+//!   often a lost wake-up had to be repaired
+//! - `end`: answers `ended` once the sessions are closed
 //!
-//! A process ends with its input.
+//! A process ends when its input ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -16,8 +15,8 @@ use std::time::Duration;
 
 use crate::rows::Layout;
 
-/// An answer that has not come by then never will. Shorter than the sessions' timeout, so that the
-/// others survive.
+/// An answer that has not arrived after this time never will. Shorter than the sessions' timeout, so the other
+/// libraries survive.
 const TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The roles that this program takes itself.
@@ -52,7 +51,7 @@ pub(crate) const LIBRARIES: [Library; 7] = [
     Library { name: FLOOR, title: "bare socket", language: Language::Rust },
 ];
 
-/// Where the programs in other languages are found.
+/// Where programs in other languages are found.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     /// The Java class path, with the compiled `Peer`.
@@ -61,7 +60,7 @@ pub(crate) struct Places {
     pub(crate) python: Option<String>,
 }
 
-/// What a run has measured.
+/// The result of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) cycles: f64,
@@ -81,7 +80,7 @@ impl Library {
         LIBRARIES.into_iter().find(|library| library.name == name)
     }
 
-    /// Returns whether its program can run.
+    /// Returns whether the library's program can run.
     pub(crate) fn is_available(self, places: &Places) -> bool {
         match self.language {
             Language::Rust => true,
@@ -95,13 +94,17 @@ impl Library {
         let mut command = match self.language {
             Language::Rust => Command::new(this_program),
             Language::Java => Command::new(java()),
-            Language::Python => Command::new(places.python.as_deref().expect("it is available")),
+            Language::Python => Command::new(places.python.as_deref().expect("the interpreter is available")),
         };
         match self.language {
             Language::Rust => command.args(["--peer", self.name]),
-            Language::Java => command
-                .args(["-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
-                .args([places.class_path.as_deref().expect("it is available"), "Peer", self.name]),
+            Language::Java => {
+                command.args(["-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"]).args([
+                    places.class_path.as_deref().expect("the class path is available"),
+                    "Peer",
+                    self.name,
+                ])
+            }
             Language::Python => {
                 command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/kazoo_peer.py"))
             }
@@ -134,7 +137,7 @@ impl Peer {
         Peer { process, input, answers }
     }
 
-    /// Returns `None` if the process fails.
+    /// Prepares the process. Returns `None` if it fails.
     pub(crate) fn prepare(
         &mut self,
         layout: Layout,
@@ -146,12 +149,12 @@ impl Peer {
         (self.answer()? == "ready").then_some(())
     }
 
-    /// Starts a run, whose result is to be awaited.
+    /// Starts a run. Its result must be awaited.
     pub(crate) fn start_run(&mut self, length: Duration) {
         self.command(&format!("run {}", length.as_secs_f64()));
     }
 
-    /// Returns `None` if the process fails.
+    /// Waits for the result of a run. Returns `None` if the process fails.
     pub(crate) fn await_run(&mut self) -> Option<Run> {
         let answer = self.answer()?;
         let numbers: Vec<f64> = answer.split(' ').filter_map(|number| number.parse().ok()).collect();
@@ -161,21 +164,21 @@ impl Peer {
         }
     }
 
-    /// Returns `None` if the process fails.
+    /// Ends the sessions. Returns `None` if the process fails.
     pub(crate) fn end(&mut self) -> Option<()> {
         self.command("end");
         (self.answer()? == "ended").then_some(())
     }
 
     fn command(&mut self, line: &str) {
-        // Fails if the process has ended, as the missing answer shows.
+        // Fails if the process has ended, which the missing answer then shows.
         let _ = writeln!(self.input, "{line}");
     }
 
     fn answer(&mut self) -> Option<String> {
         let answer = self.answers.recv_timeout(TIMEOUT);
         if answer == Err(RecvTimeoutError::Timeout) {
-            // Fails only if it was waited for.
+            // Fails only if the process was waited for.
             let _ = self.process.kill();
         }
         answer.ok()
@@ -184,7 +187,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // These fail only if it was waited for.
+        // These calls fail only if the process was waited for.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

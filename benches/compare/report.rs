@@ -1,4 +1,4 @@
-//! The results: a table in Markdown, and all numbers in JSON.
+//! The results as a table in Markdown, and all numbers in JSON.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::peer::{Library, Run};
 use crate::rows::Row;
 
-/// What the rounds of a row have measured for one library.
+/// The measurements of one library in the rounds of a row.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series {
     /// Microseconds per cycle.
@@ -17,7 +17,7 @@ pub(crate) struct Series {
     /// Microseconds per cycle of the other process.
     waits: Vec<f64>,
     stalls: f64,
-    /// Whether the process failed, so that rounds are missing.
+    /// Whether the process failed, in which case rounds are missing.
     pub(crate) has_failed: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Measured {
 /// The numbers of one library in a line.
 pub(crate) struct Cell {
     pub(crate) library: Library,
-    /// Microseconds per cycle, one number for each round. None if it has failed.
+    /// Microseconds per cycle, one number for each round; empty if the library failed.
     pub(crate) times: Vec<f64>,
     /// The median of the rounds' ratios to the first library.
     pub(crate) ratio: Option<f64>,
@@ -52,7 +52,7 @@ impl Series {
     }
 }
 
-/// The lines of a row.
+/// Returns the table lines for a row.
 pub(crate) fn measured(row: Row, is_far: bool, libraries: &[Library], series: Vec<Series>) -> Vec<Measured> {
     let line = |name: String, title: &str, of: fn(&Series) -> &Vec<f64>| {
         let times = |series: &Series| if series.has_failed { Vec::new() } else { of(series).clone() };
@@ -117,7 +117,7 @@ pub(crate) fn print_notes(measured: &[Measured]) {
     }
 }
 
-/// All numbers.
+/// Returns all numbers as JSON.
 pub(crate) fn json(options: &Options, measured: &[Measured]) -> String {
     let mut text = format!(
         "{{\n  \"unit\": \"µs\", \"rounds\": {}, \"seconds\": {},\n  \"rows\": [\n",
@@ -135,13 +135,13 @@ pub(crate) fn json(options: &Options, measured: &[Measured]) -> String {
 }
 
 fn json_cell(cell: &Cell) -> String {
-    // A process that got no turn has an infinite time, which JSON does not know.
+    // A process that never got a turn has an infinite time, which JSON cannot express.
     let number = |time: &f64| if time.is_finite() { format!("{time:.1}") } else { "null".to_owned() };
     let times: Vec<String> = cell.times.iter().map(number).collect();
     format!("\"{}\": [{}]", cell.library.name, times.join(", "))
 }
 
-/// `None` without numbers.
+/// Returns the median, or `None` if there are no numbers.
 pub(crate) fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);

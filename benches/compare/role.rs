@@ -13,10 +13,10 @@ use crate::floor::FloorLock;
 use crate::peer::{COHORT, DROPPED, FLOOR, OURS};
 use crate::rows::Layout;
 
-/// The data of each request of the bare socket.
+/// The data of the bare socket's requests.
 const DATA: &[u8] = b"benchmark/12345";
 
-/// The repeated work of one thread.
+/// The work that one thread repeats.
 type Cycle = Box<dyn FnMut() + Send>;
 
 /// Obeys commands until the input ends.
@@ -66,11 +66,11 @@ fn prepare(name: &str, layout: Layout, count: usize, connect_string: &str, dir: 
     locks.into_iter().map(Lock::into_cycle).collect()
 }
 
-/// One of our locks, as threads of one process share it.
+/// One of our locks, as the threads of a process share it.
 #[derive(Clone)]
 enum Lock {
     Plain(Arc<BlockingWriteLock>),
-    /// The deletion is left to the background.
+    /// The deletion of the znode is left to the background.
     Dropped(Arc<BlockingWriteLock>),
     Cohort(CohortLock),
 }
@@ -89,7 +89,7 @@ impl Lock {
     fn into_cycle(self) -> Cycle {
         match self {
             Lock::Plain(lock) => Box::new(move || {
-                lock.lock().expect("its turn comes").unlock().expect("it was held");
+                lock.lock().expect("its turn comes").unlock().expect("the lock was held");
             }),
             Lock::Dropped(lock) => Box::new(move || drop(lock.lock().expect("its turn comes"))),
             Lock::Cohort(lock) => Box::new(move || drop(lock.lock().expect("its turn comes"))),
@@ -97,8 +97,8 @@ impl Lock {
     }
 }
 
-/// Lets all threads work for this long. Returns the number of cycles, and the time from the first
-/// start to the last end.
+/// Makes all threads work for this long. Returns the number of cycles, and the time from the first start to the
+/// last end.
 fn run(cycles: &mut [Cycle], length: Duration) -> (u32, Duration) {
     let gate = Barrier::new(cycles.len());
     let work = |cycle: &mut Cycle| {

@@ -1,20 +1,20 @@
 //! What is compared.
 
-/// Who shares what.
+/// How contenders share sessions and locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Threads of one session, each with a lock in its own directory. On bare sockets each has its
+    /// Threads of one session, each with a lock in a directory of its own. On bare sockets each thread has its
     /// own session.
     Directories,
-    /// Threads that contend for one lock, each with its own session.
+    /// Threads that contend for one lock, each with a session of its own.
     Sessions,
-    /// Threads of one session that contend for one lock. On bare sockets, and with Apache's lock,
-    /// each has its own session.
+    /// Threads of one session that contend for one lock. On bare sockets, and with Apache's lock, each thread
+    /// has its own session.
     Threads,
 }
 
 impl Layout {
-    /// As in the commands of a peer.
+    /// Returns the name used in commands to a peer.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Layout::Directories => "directories",
@@ -35,7 +35,7 @@ pub(crate) struct Row {
     pub(crate) title: &'static str,
     pub(crate) layout: Layout,
     pub(crate) threads: usize,
-    /// Whether another process of the same library contends with one thread.
+    /// Whether a second process of the same library contends with one thread.
     pub(crate) is_contended: bool,
 }
 

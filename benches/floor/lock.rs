@@ -1,4 +1,4 @@
-//! A lock in bare frames.
+//! A lock made of bare frames.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct FloorLock {
 }
 
 impl FloorLock {
-    /// Connects and makes sure that the directory exists. Its parent must exist.
+    /// Connects and creates the directory if it is missing. The directory's parent must exist.
     pub(crate) fn new(address: &str, timeout: Duration, dir: &str, data: &[u8]) -> FloorLock {
         let mut wire = Wire::connect(address, timeout);
         wire.create_dir(dir);
@@ -44,20 +44,20 @@ impl FloorLock {
         self.unlock(&own);
     }
 
-    /// One round trip that changes nothing.
+    /// Makes one round trip that changes nothing.
     pub(crate) fn ask(&mut self) {
         self.wire.ask();
     }
 }
 
-/// The nearest request with a lower sequence number.
+/// Returns the nearest request with a lower sequence number.
 fn predecessor<'a>(own: &str, children: &'a [String]) -> Option<&'a str> {
     let own = sequence(own);
     let ahead = children.iter().map(String::as_str).filter(|child| sequence(child) < own);
     ahead.max_by_key(|child| sequence(child))
 }
 
-/// The ten digits at the end of the name. They have equal width, so they compare as text.
+/// Returns the ten digits at the end of the name. All have the same width, so they compare as text.
 fn sequence(name: &str) -> &str {
     &name[name.len().saturating_sub(10)..]
 }

@@ -1,7 +1,7 @@
-//! The floor of a lock's cost: its frames written by hand on a blocking socket, without any client.
+//! The floor of a lock's cost: its frames written by hand to a blocking socket, without any client.
 //!
-//! No thread stands between the caller and the socket, nothing is retried, and no ping is sent. A
-//! lock with a session that survives faults cannot be faster by much.
+//! No thread stands between the caller and the socket, nothing is retried, and no ping is sent. A lock whose
+//! session survives faults cannot be much faster.
 
 #![allow(dead_code, reason = "each benchmark uses a part")]
 

@@ -25,20 +25,20 @@ const ANY_VERSION: i32 = -1;
 pub(crate) struct Wire {
     stream: TcpStream,
     next_xid: i32,
-    /// Frames that are not sent yet.
+    /// Frames that have not been sent yet.
     outgoing: Vec<u8>,
-    /// Bytes received, of which those before `consumed` belong to earlier frames.
+    /// Received bytes. Those before `consumed` belong to earlier frames.
     incoming: Vec<u8>,
     consumed: usize,
-    /// The events that arrived before somebody waited for them.
+    /// The number of events that arrived before anyone waited for them.
     events: usize,
 }
 
-/// A frame from the server without its length.
+/// A frame from the server, without its length.
 struct Frame(Vec<u8>);
 
 impl Wire {
-    /// Opens a session, which ends this long after the last request.
+    /// Opens a session that expires this long after the last request.
     pub(crate) fn connect(address: &str, timeout: Duration) -> Wire {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_nodelay(true).expect("the socket is open");
@@ -55,7 +55,7 @@ impl Wire {
         wire.end(frame);
         wire.send();
         let granted = wire.read_frame();
-        assert!(granted.int_at(4) > 0, "the server refuses a session");
+        assert!(granted.int_at(4) > 0, "the server refused a session");
         wire
     }
 
@@ -86,7 +86,7 @@ impl Wire {
         self.read_children()
     }
 
-    /// Receives a listing, whose names it leaves as they are.
+    /// Receives a listing without parsing the names.
     pub(crate) fn receive_listing(&mut self, dir: &str) {
         self.get_children(dir);
         self.send();
@@ -126,7 +126,7 @@ impl Wire {
         assert_eq!(self.read_reply().error(), 0, "deleting {path}");
     }
 
-    /// One round trip that changes nothing.
+    /// Makes one round trip that changes nothing.
     pub(crate) fn ask(&mut self) {
         let frame = self.begin_request(OP_EXISTS);
         self.bytes(b"/");
@@ -168,7 +168,7 @@ impl Wire {
             .collect()
     }
 
-    /// The answer to a request. Events before it are counted.
+    /// Reads the reply to a request. Events that arrive before it are counted.
     fn read_reply(&mut self) -> Frame {
         loop {
             let frame = self.read_frame();
@@ -199,7 +199,7 @@ impl Wire {
         self.consumed = 0;
         let mut buffer = [0; 16 * 1024];
         let count = self.stream.read(&mut buffer).expect("the connection is open");
-        assert!(count > 0, "the server closes the connection");
+        assert!(count > 0, "the server closed the connection");
         self.incoming.extend_from_slice(&buffer[..count]);
     }
 
@@ -208,7 +208,7 @@ impl Wire {
         self.outgoing.clear();
     }
 
-    /// Begins a frame, and returns the position of its length.
+    /// Begins a frame. Returns the position of its length field.
     fn begin(&mut self) -> usize {
         let frame = self.outgoing.len();
         self.int(0);
@@ -243,7 +243,7 @@ impl Wire {
 }
 
 impl Frame {
-    /// Where the body of a reply begins, after the request's number, a zxid and an error.
+    /// The offset of a reply's body, which follows the number of the request, a zxid and an error.
     const BODY: usize = 16;
 
     fn xid(&self) -> i32 {

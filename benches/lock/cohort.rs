@@ -1,7 +1,7 @@
-//! Cohort locks beside plain ones: one thread that acquires again and again, eight threads of one
-//! process that contend, another process that asks for a lock kept idle, and two processes that
-//! contend. Beside the eight threads, a token that as many threads pass on: each of its steps wakes
-//! a thread, as each hand-over does.
+//! Cohort locks beside plain ones, in four cases: one thread that acquires again and again, eight contending
+//! threads of one process, another process that asks for a lock kept idle, and two contending processes. For
+//! comparison with the eight threads, as many threads pass on a token: like each hand-over, each step wakes a
+//! thread.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,16 +34,16 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     let plain = BlockingWriteLock::with_options(&session, &dir("plain"), options());
     let plain = plain.expect("the path is valid");
 
-    // One after the other: their numbers of cycles have nothing in common.
+    // Measured one after the other, because their numbers of cycles have nothing in common.
     let side = |cycle: &(dyn Fn() + Sync)| -> Vec<f64> {
         let mut side: Side<'_> = (0..threads).map(|_| -> Cycle<'_> { Box::new(cycle) }).collect();
         compare(plan, std::slice::from_mut(&mut side)).swap_remove(0)
     };
     let shared = side(&|| {
-        cohort.lock().expect("its turn comes").unlock().expect("it was held");
+        cohort.lock().expect("its turn comes").unlock().expect("the lock was held");
     });
     let requested = side(&|| {
-        plain.lock().expect("its turn comes").unlock().expect("it was held");
+        plain.lock().expect("its turn comes").unlock().expect("the lock was held");
     });
 
     let of_threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads, 1 lock") };
@@ -62,8 +62,8 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     }
 }
 
-/// The microseconds in which a thread passes a token on to the next by a channel, which wakes that
-/// thread: what a lock costs at least that the threads get in turn.
+/// Returns the microseconds in which a thread passes a token on to the next thread by a channel, which wakes
+/// that thread. A lock that threads get in turn costs at least this much.
 fn pass_a_token(threads: usize) -> f64 {
     const TIMES: u32 = 50_000;
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| bounded::<u32>(1)).unzip();
@@ -73,7 +73,7 @@ fn pass_a_token(threads: usize) -> f64 {
             let next = senders[(number + 1) % threads].clone();
             scope.spawn(move || {
                 for left in receiver {
-                    // The thread that gets the last one ends, and the others after it.
+                    // The thread that gets the last token ends, and the others end after it.
                     if left == 0 || next.send(left - 1).is_err() {
                         return;
                     }
@@ -86,8 +86,8 @@ fn pass_a_token(threads: usize) -> f64 {
     begun.elapsed().as_secs_f64() * 1e6 / f64::from(TIMES)
 }
 
-/// Another process asks for a lock that is kept idle, beside one that a holder releases as soon as
-/// the other has joined the queue.
+/// Measures how another process gets a lock that is kept idle, beside a lock whose holder releases it as soon
+/// as the other process has joined the queue.
 pub(crate) fn run_idle(plan: &Plan, connect_string: &str) {
     let (of_keeper, of_other) = (session(connect_string), session(connect_string));
     let dir = |kind: &str| format!("{ROOT}/{kind}-idle");
@@ -104,21 +104,21 @@ pub(crate) fn run_idle(plan: &Plan, connect_string: &str) {
     let (mut kept, mut released) = (Vec::new(), Vec::new());
     for _ in 0..10 * plan.rounds {
         drop(cohort.lock().expect("its turn comes"));
-        // So that the process watches the queue by now.
+        // Long enough for the process to watch the queue.
         thread::sleep(SETTLE / 10);
         let begun = Instant::now();
         let guard = other.lock().expect("its turn comes");
         kept.push(begun.elapsed().as_secs_f64() * 1e6);
-        guard.unlock().expect("it was held");
+        guard.unlock().expect("the lock was held");
 
         let guard = holder.lock().expect("its turn comes");
         thread::sleep(SETTLE / 10);
         let begun = Instant::now();
         waiter.lock().expect("it joins");
-        guard.unlock().expect("it was held");
+        guard.unlock().expect("the lock was held");
         turns.recv().expect("its turn comes");
         released.push(begun.elapsed().as_secs_f64() * 1e6);
-        waiter.unlock().expect("it was held");
+        waiter.unlock().expect("the lock was held");
     }
     print_title("from the request of another process to its ownership", "µs");
     print_numbers("of a CohortLock kept idle", &kept, "-", |_| true);
@@ -137,8 +137,8 @@ impl<F: Fn() + Send + Sync> LockListener for OnTurn<F> {
     fn lock_released(&self) {}
 }
 
-/// Two processes of eight threads each, on one lock: the rate of all tenures, beside that of plain
-/// locks, and the part of one process.
+/// Measures two processes of eight threads each on one lock: the rate of all tenures compared to plain locks,
+/// and the share of one process.
 pub(crate) fn run_shared(plan: &Plan, connect_string: &str) {
     let sessions = [session(connect_string), session(connect_string)];
     let dir = |kind: &str| format!("{ROOT}/{kind}-shared");
@@ -162,7 +162,7 @@ pub(crate) fn run_shared(plan: &Plan, connect_string: &str) {
     print_numbers("% of one of them", &parts, "40 to 60", |median| (40.0..=60.0).contains(&median));
 }
 
-/// Returns how often each process has held the lock in that time.
+/// Returns how many times each process has held the lock in this time.
 fn tenures(processes: &[impl Fn() + Sync; 2], length: Duration) -> [u32; 2] {
     let end = Instant::now() + length;
     let work = |cycle: &(dyn Fn() + Sync)| {

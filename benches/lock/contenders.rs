@@ -1,4 +1,4 @@
-//! Listing a long queue: the requests in it, their age and their data.
+//! Listing a long queue: the requests in it, with their age and their data.
 
 use zookeeper_recipes_lock::WriteLock;
 use zookeeper_recipes_lock::queue::LockDirectory;
@@ -7,7 +7,7 @@ use crate::measure::{Cycle, Plan, compare};
 use crate::table::{print_comparison, print_title};
 use crate::{ROOT, raw, session};
 
-/// Not slower than reading one znode after the other.
+/// A listing must not be slower than reading the znodes one after the other.
 const AIM: f64 = 1.0;
 
 pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize) {

@@ -1,6 +1,6 @@
-//! A server far away: how many round trips lock, unlock and hand-over take.
+//! A distant server: how many round trips lock, unlock and hand-over take.
 //!
-//! A relay delays every byte, so that the round trips outweigh all other costs.
+//! A relay delays every byte, so the round trips outweigh all other costs.
 
 use std::time::{Duration, Instant};
 
@@ -43,14 +43,14 @@ pub(crate) fn run(plan: &Plan, connect_string: &str) {
     for _ in 0..plan.rounds + 1 {
         round_trip.push(time(|| on_floor.ask()).0);
         unlocked.add(
-            || ours.lock().expect("it is free"),
+            || ours.lock().expect("the lock is free"),
             |guard| {
-                guard.unlock().expect("it was held");
+                guard.unlock().expect("the lock was held");
             },
         );
-        dropped.add(|| ours.lock().expect("it is free"), drop);
-        // The deletion of a dropped guard's znode must be over before the next measurement.
-        ours.lock().expect("it is free").unlock().expect("it was held");
+        dropped.add(|| ours.lock().expect("the lock is free"), drop);
+        // The deletion of the dropped guard's znode must end before the next measurement.
+        ours.lock().expect("the lock is free").unlock().expect("the lock was held");
         raw.add(|| by_hand.hold(), drop);
         let (lock, own) = time(|| on_floor.lock());
         let (unlock, ()) = time(|| on_floor.unlock(&own));
@@ -97,7 +97,7 @@ impl Times {
     }
 }
 
-/// The microseconds that a call takes, and its result.
+/// Returns how many microseconds a call takes, and its result.
 fn time<T>(call: impl FnOnce() -> T) -> (f64, T) {
     let start = Instant::now();
     let result = call();

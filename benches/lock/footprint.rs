@@ -1,5 +1,4 @@
-//! The memory of a waiting lock, measured in a separate process so that nothing else affects the
-//! numbers.
+//! The memory of a waiting lock, measured in a separate process so that nothing else affects the numbers.
 
 use std::fs;
 
@@ -13,7 +12,7 @@ use crate::{ROOT, session};
 pub(crate) const CHILD: &str = "--footprint-of";
 
 const WAITING: usize = 1_000;
-/// Created first, so that shared buffers and threads have reached their size.
+/// These locks are created first, so shared buffers and threads have reached their final size.
 const WARM_UP: usize = 100;
 
 const AIM_KIB: f64 = 4.0;
@@ -43,12 +42,12 @@ pub(crate) fn run(plan: &Plan, connect_string: &str) {
     print_numbers("threads for all of them", &threads, "≤ 16", |threads| threads <= MAX_WORKERS);
 }
 
-/// The measured process: prints the growth in KiB per lock, and in threads for all locks.
+/// Takes the role of the measured process: prints the growth in KiB per lock, and in threads for all locks.
 pub(crate) fn child(connect_string: &str) {
     let (holder, waiter) = (session(connect_string), session(connect_string));
     let dir = format!("{ROOT}/awaited-{}", std::process::id());
     let held = BlockingWriteLock::new(&holder, &dir).expect("the path is valid");
-    let guard = held.lock().expect("it is free");
+    let guard = held.lock().expect("the lock is free");
 
     let warm_up = wait_with(&waiter, &dir, WARM_UP);
     let before = Size::now();
@@ -65,7 +64,7 @@ fn wait_with(session: &Session, dir: &str, count: usize) -> Vec<WriteLock> {
     (0..count)
         .map(|_| {
             let lock = WriteLock::with_listener(session, dir, Idle).expect("the path is valid");
-            assert!(!lock.lock().expect("the server answers"), "another holds it");
+            assert!(!lock.lock().expect("the server answers"), "the lock is held");
             lock
         })
         .collect()

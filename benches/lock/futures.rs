@@ -1,5 +1,5 @@
-//! Futures that wait on one session, each in a queue, measured in a separate process: how fast they join, the threads
-//! of the process, and the memory of each.
+//! Futures that wait on one session, in several queues, measured in a separate process: how fast they join, the
+//! threads of the process, and the memory of each future.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -18,13 +18,13 @@ use crate::{DATA, ROOT, SESSION_TIMEOUT};
 /// The argument that makes this program the measured process.
 pub(crate) const CHILD: &str = "--futures-of";
 
-/// The waiters of one directory.
+/// The number of waiters in one directory.
 const EACH: usize = 100;
-/// Created first, so that shared buffers and threads have reached their size.
+/// These futures are created first, so shared buffers and threads have reached their final size.
 const WARM_UP: usize = 1;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The end of the session names all its znodes in one transaction.
+/// The end of the session names all its znodes in a single transaction.
 const JUTE_MAX_BUFFER: usize = 64 * 1024 * 1024;
 
 const AIM_KIB: f64 = 4.0;
@@ -42,10 +42,10 @@ pub(crate) fn run(plan: &Plan) {
     print_numbers("seconds until all have joined", &[seconds], "-", |_| true);
 }
 
-/// The measured process: prints the growth in KiB per future, the threads of the process while all wait, and the time
-/// until they did.
+/// Takes the role of the measured process: prints the growth in KiB per future, the threads of the process
+/// while all futures wait, and the time until they did.
 pub(crate) fn child(connect_string: &str, dirs: &str) {
-    let dirs: usize = dirs.parse().expect("it is a number");
+    let dirs: usize = dirs.parse().expect("a number");
     let connect = || {
         let builder = Session::builder(connect_string).session_timeout(SESSION_TIMEOUT);
         builder.jute_max_buffer(JUTE_MAX_BUFFER).connect().expect("the server is up")
@@ -58,7 +58,7 @@ pub(crate) fn child(connect_string: &str, dirs: &str) {
         };
         (0..dirs).map(lock).collect()
     };
-    let guards: Vec<_> = locks(&holder).iter().map(|lock| lock.lock().expect("it is free")).collect();
+    let guards: Vec<_> = locks(&holder).iter().map(|lock| lock.lock().expect("the lock is free")).collect();
     let locks = locks(&waiter);
 
     let warm_up = join(&locks, WARM_UP);
@@ -73,21 +73,21 @@ pub(crate) fn child(connect_string: &str, dirs: &str) {
     drop((warm_up, futures, guards));
 }
 
-/// Polls new futures once, which makes them join, in each queue in turn.
+/// Polls new futures once, which makes them join. The queues take turns.
 fn join(locks: &[BlockingWriteLock], each: usize) -> Vec<Waiting> {
     let begin = |lock: &BlockingWriteLock| {
         let mut future: Waiting = Box::pin(lock.lock_async());
-        // None of them is to be woken while it is measured.
+        // No future should be woken while it is measured.
         assert!(
             future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(),
-            "another holds it"
+            "the lock is held"
         );
         future
     };
     (0..each).flat_map(|_| locks.iter().map(begin)).collect()
 }
 
-/// Waits until there are so many requests in each queue beside the owner's, and all know their place.
+/// Waits until each queue has this many requests besides the owner's and all of them know their place.
 fn await_all(session: &Session, locks: &[BlockingWriteLock], each: usize) {
     let observer = RecoverableZooKeeper::new(session, RetryPolicy::default());
     for lock in locks {
@@ -95,9 +95,9 @@ fn await_all(session: &Session, locks: &[BlockingWriteLock], each: usize) {
             thread::sleep(LOOK_AGAIN);
         }
     }
-    // It lists its queue after the others have.
+    // This attempt lists its queue after the others have done so.
     assert!(
         locks.iter().all(|lock| lock.try_lock().expect("the server answers").is_none()),
-        "another holds it"
+        "the lock is held"
     );
 }

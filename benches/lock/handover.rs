@@ -1,5 +1,4 @@
-//! A contended lock, with a separate connection for each contender: the time from one owner to the
-//! next.
+//! A contended lock with a separate connection for each contender: the time from one owner to the next.
 
 use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
 
@@ -17,10 +16,10 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, sessions: usize) {
     print_comparison("lock(), guard dropped", &times[1], &times[2], Some(&times[3]), AIM);
 }
 
-/// The microseconds per hand-over: ours, ours with the guard dropped, raw, and on the floor.
+/// Returns the microseconds per hand-over: ours, ours with the guard dropped, raw, and on the floor.
 pub(crate) fn measure(plan: &Plan, connect_string: &str, sessions: usize) -> Vec<Vec<f64>> {
     let dir = format!("{ROOT}/shared-{sessions}");
-    // On the floor a missing directory is created, and an existing one used.
+    // The floor's lock creates the directory if it is missing.
     let mut floor: Vec<_> = (0..sessions).map(|_| floor_lock(connect_string, &dir)).collect();
     let ours: Vec<BlockingWriteLock> = (0..sessions)
         .map(|_| {
@@ -36,7 +35,7 @@ pub(crate) fn measure(plan: &Plan, connect_string: &str, sessions: usize) -> Vec
         .iter()
         .map(|lock| -> Cycle<'_> {
             Box::new(|| {
-                lock.lock().expect("its turn comes").unlock().expect("it was held");
+                lock.lock().expect("its turn comes").unlock().expect("the lock was held");
             })
         })
         .collect();

@@ -8,7 +8,7 @@ use zookeeper_recipes_lock::{BlockingWriteLock, WriteLock};
 use crate::table::{print_numbers, print_title};
 use crate::{ROOT, session};
 
-/// Most of it is the system call that finds out a forked child.
+/// Most of this is the system call that detects a forked child.
 const AIM_NANOS: f64 = 300.0;
 const BATCHES: usize = 500;
 const CALLS: u32 = 1_000;
@@ -16,9 +16,9 @@ const CALLS: u32 = 1_000;
 pub(crate) fn run(connect_string: &str) {
     let session = session(connect_string);
     let blocking = BlockingWriteLock::new(&session, &format!("{ROOT}/asked")).expect("the path is valid");
-    let guard = blocking.lock().expect("it is free");
+    let guard = blocking.lock().expect("the lock is free");
     let lock = WriteLock::new(&session, &format!("{ROOT}/asked-too")).expect("the path is valid");
-    assert!(lock.lock().expect("it is free"));
+    assert!(lock.lock().expect("the lock is free"));
 
     print_title("is_owner()", "ns per call");
     print_numbers("LockGuard", &time_calls(|| guard.is_owner()), "< 300", |median| median < AIM_NANOS);

@@ -9,9 +9,9 @@
 //!                                                                queue, is_owner, footprint, futures
 //! ```
 //!
-//! Our calls and the raw ones alternate within each round, so that a busy machine slows both down
-//! equally. The results are measured, not asserted: `ok` or `over` appears next to each aim, and
-//! the exit status does not depend on it.
+//! Our calls and the raw ones alternate within each round, so a busy machine slows both down equally. The
+//! results are measured, not asserted: `ok` or `over` appears next to each aim, and the exit status does not
+//! depend on it.
 
 mod cohort;
 mod contenders;
@@ -45,16 +45,16 @@ use self::measure::Plan;
 use self::raw::RawLock;
 use self::support::server::Server;
 
-/// Long enough that no keep-alive disturbs a round. The server's default ticks allow 40 s.
+/// Long enough that no keep-alive disturbs a round. With the server's default ticks, up to 40 s are possible.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The data of each request's znode, ours and raw.
+/// The data of each request's znode, in our requests and the raw ones.
 const DATA: &[u8] = b"benchmark/12345";
 
 /// The parent of the locks' directories.
 const ROOT: &str = "/bench";
 
-/// The number of cycles that the server gets to compile its code.
+/// The number of cycles after which the server has compiled its code.
 const WARM_UP_CYCLES: usize = 4_000;
 
 const SECTIONS: [&str; 10] = [
@@ -172,12 +172,12 @@ fn warm_up(connect_string: &str) {
     }
 }
 
-/// A lock on a bare socket. Its directory is created if it is missing.
+/// Returns a lock on a bare socket. Its directory is created if it is missing.
 fn floor_lock(connect_string: &str, dir: &str) -> FloorLock {
     FloorLock::new(connect_string, SESSION_TIMEOUT, dir, DATA)
 }
 
-/// A session of the crate under test.
+/// Opens a session of the crate under test.
 fn session(connect_string: &str) -> Session {
     Session::connect(connect_string, SESSION_TIMEOUT).expect("the server is up")
 }

@@ -1,4 +1,4 @@
-//! The timing: threads that start together, and sides that alternate. Processes that are measured.
+//! Timing: threads that start together, sides that alternate, and processes that are measured.
 
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
@@ -12,9 +12,9 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct Plan {
     pub(crate) is_quick: bool,
     pub(crate) rounds: usize,
-    /// The approximate time for one side in a round.
+    /// The approximate length of a side's turn in a round.
     pub(crate) leg: Duration,
-    /// How often the memory is measured, each time in a separate process.
+    /// How many times the memory is measured, each time in a separate process.
     pub(crate) footprints: usize,
 }
 
@@ -27,29 +27,29 @@ impl Plan {
         }
     }
 
-    /// The same with longer legs, for measurements that need them to settle.
+    /// Returns the same plan with longer turns, for measurements that need them to settle.
     pub(crate) fn with_legs_of(&self, factor: u32) -> Plan {
         Plan { leg: self.leg * factor, rounds: (self.rounds * 2 / 3).max(3), ..*self }
     }
 }
 
-/// The repeated work of one thread.
+/// The work that one thread repeats.
 pub(crate) type Cycle<'a> = Box<dyn FnMut() + Send + 'a>;
 
-/// One of the compared sides: the cycles of its threads, which run at the same time.
+/// One of the sides in a comparison: the cycles of its threads, which run at the same time.
 pub(crate) type Side<'a> = Vec<Cycle<'a>>;
 
-/// The pause before each leg: background work of the previous side must not affect the next one.
+/// The pause before each turn, so background work of the previous side does not affect the next one.
 pub(crate) const SETTLE: Duration = Duration::from_millis(150);
 
-/// Measures the sides alternately and returns the microseconds per cycle: for each side one number
-/// per round. All make the same number of cycles. Each round starts with another side, and every
-/// second one runs backwards.
+/// Measures the sides alternately. Returns the microseconds per cycle: for each side, one number per round. All
+/// sides make the same number of cycles. Each round starts with another side, and every second round runs
+/// backwards.
 pub(crate) fn compare(plan: &Plan, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
     compare_both(plan, sides).0
 }
 
-/// As [`compare`], and the microseconds of this process's processors per cycle, in the same form.
+/// Like [`compare`], and also returns the microseconds of processor time per cycle, in the same form.
 pub(crate) fn compare_both(plan: &Plan, sides: &mut [Side<'_>]) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
     let cycles = sides.iter_mut().map(|side| calibrate(side, plan.leg)).min().unwrap_or(1);
     let mut times = vec![Vec::with_capacity(plan.rounds); sides.len()];
@@ -69,17 +69,17 @@ pub(crate) fn compare_both(plan: &Plan, sides: &mut [Side<'_>]) -> (Vec<Vec<f64>
     (times, processor_times)
 }
 
-/// The seconds that this process has spent so far, in its own code and in the system.
+/// Returns the seconds of processor time that this process has spent so far, in its own code and in the system.
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Returns how many cycles each thread makes in that time. Also warms up this side.
+/// Returns how many cycles each thread makes in this time. This also warms up the side.
 fn calibrate(side: &mut Side<'_>, leg: Duration) -> u32 {
     let start = Instant::now();
     let (mut done, mut batch) = (0, 1);
-    // In growing batches: an early hiccup must not distort the result.
+    // The batches grow, so an early hiccup does not distort the result.
     while start.elapsed() < leg {
         time_per_cycle(side, batch);
         done += batch;
@@ -88,8 +88,8 @@ fn calibrate(side: &mut Side<'_>, leg: Duration) -> u32 {
     ((f64::from(done) * leg.as_secs_f64() / start.elapsed().as_secs_f64()) as u32).max(1)
 }
 
-/// The time from the first thread's start to the last one's end, in microseconds, divided by the
-/// number of cycles.
+/// Returns the time from the first thread's start to the last one's end, in microseconds, divided by the number
+/// of cycles.
 fn time_per_cycle(side: &mut Side<'_>, cycles: u32) -> f64 {
     let threads = side.len();
     let gate = Barrier::new(threads);
@@ -112,7 +112,7 @@ fn time_cycles(cycle: &mut Cycle<'_>, cycles: u32, gate: &Barrier) -> (Instant, 
     (start, Instant::now())
 }
 
-/// Runs this program once more, with these arguments, and returns the numbers that it prints.
+/// Runs this program again with these arguments. Returns the numbers that it prints.
 pub(crate) fn measure_in_child<const N: usize>(arguments: &[&str]) -> [f64; N] {
     let this_program = std::env::current_exe().expect("the system knows this program's path");
     let output = Command::new(this_program)

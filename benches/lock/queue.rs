@@ -1,5 +1,5 @@
-//! Long queues, measured in a separate process: how fast requests join, how fast the lock passes
-//! from the first to the last, and the memory of each while all of them wait.
+//! Long queues, measured in a separate process: how fast requests join, how fast the lock passes from the first
+//! request to the last, and the memory of each request while all of them wait.
 
 use std::sync::Mutex;
 use std::thread;
@@ -17,9 +17,9 @@ use crate::{DATA, ROOT, session};
 /// The argument that makes this program the measured process.
 pub(crate) const CHILD: &str = "--queue-of";
 
-/// The threads that join. Each waits for one round trip at a time.
+/// The number of threads that join. Each waits for one round trip at a time.
 const JOINING: usize = 8;
-/// Created first, so that shared buffers and threads have reached their size.
+/// These requests are created first, so shared buffers and threads have reached their final size.
 const WARM_UP: usize = 100;
 const LISTINGS: usize = 21;
 
@@ -27,7 +27,7 @@ const AIM_JOINED: f64 = 2_000.0;
 const AIM_PASSED: f64 = 1_000.0;
 const AIM_BYTES: f64 = 4_096.0;
 
-/// Reports who has acquired.
+/// A listener that reports which lock was acquired.
 struct Turn(usize, Sender<usize>);
 
 impl LockListener for Turn {
@@ -44,7 +44,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize, sessions: u
     let of = |index: usize| measured.iter().map(|numbers| numbers[index]).collect::<Vec<f64>>();
     let of_sessions = if sessions == 1 { "1 session".to_owned() } else { format!("{sessions} sessions") };
     print_title(&format!("a queue of {waiting} requests of {of_sessions}"), "");
-    // The aims are for one session: others learn of a release by a watch and a listing.
+    // The aims apply to one session: several sessions learn of a release by a watch and a listing.
     if sessions == 1 {
         print_numbers("joined per second", &of(0), "> 2000", |rate| rate > AIM_JOINED);
         print_numbers("hand-overs per second", &of(1), "> 1000", |rate| rate > AIM_PASSED);
@@ -56,15 +56,15 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize, sessions: u
     print_numbers("resident bytes per waiter", &of(2), "< 4096", |bytes| bytes < AIM_BYTES);
 }
 
-/// The measured process: prints how many joined per second and acquired per second, the bytes per
-/// waiter, and the microseconds in which a bare socket receives half of a listing: the queue is half
-/// as long on average while it drains.
+/// Takes the role of the measured process. Prints how many requests joined per second, how many acquired per
+/// second, the bytes per waiter, and the microseconds in which a bare socket receives half of a listing: while
+/// the queue drains, it is half as long on average.
 pub(crate) fn child(connect_string: &str, waiting: &str, sessions: &str) {
-    let number = |text: &str| text.parse::<usize>().expect("it is a number");
+    let number = |text: &str| text.parse::<usize>().expect("a number");
     let (waiting, sessions) = (number(waiting), number(sessions));
     let dir = format!("{ROOT}/long-{}", std::process::id());
     let holder = session(connect_string);
-    let guard = BlockingWriteLock::new(&holder, &dir).and_then(|lock| lock.lock()).expect("it is free");
+    let guard = BlockingWriteLock::new(&holder, &dir).and_then(|lock| lock.lock()).expect("the lock is free");
     let sessions: Vec<Session> = (0..sessions).map(|_| session(connect_string)).collect();
     let (sender, turns) = unbounded();
 
@@ -76,12 +76,12 @@ pub(crate) fn child(connect_string: &str, waiting: &str, sessions: &str) {
     let bytes = (Size::now().resident_kib - before.resident_kib) * 1024.0 / waiting as f64;
     let half_a_listing = receive_a_listing(connect_string, &dir) / 2.0;
 
-    guard.unlock().expect("it was held");
-    let first = turns.recv().expect("the first acquires");
+    guard.unlock().expect("the lock was held");
+    let first = turns.recv().expect("the first request acquires");
     let begun = Instant::now();
-    locks[first].unlock().expect("it was held");
+    locks[first].unlock().expect("the lock was held");
     for number in turns.iter().take(waiting - 1) {
-        locks[number].unlock().expect("it was held");
+        locks[number].unlock().expect("the lock was held");
     }
     let passing = begun.elapsed();
     let per_second = |count: usize, time: std::time::Duration| count as f64 / time.as_secs_f64();
@@ -93,7 +93,7 @@ pub(crate) fn child(connect_string: &str, waiting: &str, sessions: &str) {
     sessions.iter().for_each(Session::close);
 }
 
-/// The median time in which a bare socket receives a listing, in microseconds.
+/// Returns the median time in which a bare socket receives a listing, in microseconds.
 fn receive_a_listing(connect_string: &str, dir: &str) -> f64 {
     let mut wire = Wire::connect(connect_string, Duration::from_secs(30));
     let mut times: Vec<f64> = (0..LISTINGS)
@@ -107,7 +107,7 @@ fn receive_a_listing(connect_string: &str, dir: &str) -> f64 {
     times[LISTINGS / 2]
 }
 
-/// Joins with requests of all sessions in turn.
+/// Joins a queue. The sessions make the requests in turn.
 fn join(sessions: &[Session], dir: &str, count: usize, sender: &Sender<usize>) -> Vec<WriteLock> {
     let next = Mutex::new(Vec::with_capacity(count));
     thread::scope(|scope| {
@@ -127,11 +127,11 @@ fn join(sessions: &[Session], dir: &str, count: usize, sender: &Sender<usize>) -
                         locks.push(std::sync::Arc::clone(&lock));
                         lock
                     };
-                    assert!(!lock.lock().expect("the server answers"), "another holds it");
+                    assert!(!lock.lock().expect("the server answers"), "the lock is held");
                 }
             });
         }
     });
     let locks = next.into_inner().expect("no thread panics");
-    locks.into_iter().map(|lock| std::sync::Arc::into_inner(lock).expect("no thread has it")).collect()
+    locks.into_iter().map(|lock| std::sync::Arc::into_inner(lock).expect("no thread has a handle")).collect()
 }

@@ -1,4 +1,4 @@
-//! The locks written by hand on the bare connection: the same protocol, without any error handling.
+//! Locks written by hand on the bare connection: the same protocol without any error handling.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const PREFIX: &str = "x-3b241101-e2bb-4255-8caf-4136c566a962-lock-";
 const READER_PREFIX: &str = "read-3b241101-e2bb-4255-8caf-4136c566a962-";
 const WRITER_PREFIX: &str = "write-3b241101-e2bb-4255-8caf-4136c566a962-";
 
-/// A watch that has not fired by then never will.
+/// A watch that has not fired after this time never will.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn connect(connect_string: &str) -> Arc<RawClient> {
@@ -25,7 +25,7 @@ pub(crate) fn create(zk: &RawClient, path: &str, mode: CreateMode) -> String {
     zk.create(path, DATA, &Acl::open_unsafe(), mode).expect("the server creates the znode")
 }
 
-/// A lock, with the connection it uses.
+/// A lock and the connection that it uses.
 pub(crate) struct RawLock {
     zk: Arc<RawClient>,
     dir: String,
@@ -69,7 +69,7 @@ impl RawLock {
         Held { lock: self, own: self.lock() }
     }
 
-    /// The three calls of an uncontended lock.
+    /// Makes the three calls of an uncontended lock.
     pub(crate) fn cycle(&self) {
         let own = self.join();
         let children = self.list();
@@ -77,7 +77,7 @@ impl RawLock {
         self.unlock(&own);
     }
 
-    /// Locks and unlocks, and waits for the requests ahead.
+    /// Locks and unlocks, waiting for the requests ahead.
     pub(crate) fn contended_cycle(&self) {
         let own = self.lock();
         self.unlock(&own);
@@ -116,7 +116,7 @@ impl RawLock {
         }
     }
 
-    /// The nearest request to wait for with a lower sequence number.
+    /// Returns the nearest request with a lower sequence number that this lock must wait for.
     fn predecessor<'a>(&self, own: &str, children: &'a [String]) -> Option<&'a str> {
         let own = sequence(own);
         children
@@ -127,7 +127,7 @@ impl RawLock {
     }
 }
 
-/// The ten digits at the end of the name. They have equal width, so they compare as text.
+/// Returns the ten digits at the end of the name. All have the same width, so they compare as text.
 fn sequence(name: &str) -> &str {
     &name[name.len() - 10..]
 }

@@ -1,5 +1,5 @@
-//! Readers that start at the same time, each with a separate connection, and a writer behind them:
-//! the time until all readers hold the lock, and from the last release to the writer.
+//! Readers that start at the same time, each on a connection of its own, with a writer behind them: the time
+//! until all readers hold the lock, and from the last release to the writer.
 
 use std::sync::Barrier;
 use std::thread;
@@ -17,7 +17,7 @@ use crate::{DATA, ROOT, session};
 
 const AIM: f64 = 1.15;
 
-/// The time until all readers held, and until the writer held after them, in microseconds.
+/// The time until all readers held the lock, and until the writer held it after them, in microseconds.
 struct Times {
     all_read: f64,
     writer_follows: f64,
@@ -44,7 +44,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, readers: usize) {
             &ours,
             |lock| lock.read().expect("no writer is ahead"),
             |guard| {
-                guard.unlock().expect("it was held");
+                guard.unlock().expect("the lock was held");
             },
             || our_writer.write().expect("its turn comes"),
             await_queue,
@@ -58,7 +58,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, readers: usize) {
             thread::sleep(SETTLE);
             let side = (round + turn) % 2;
             let measured = if side == 0 { time_ours() } else { time_raw() };
-            // The first round warms up.
+            // The first round is for warming up.
             if round > 0 {
                 times[side].push(measured);
             }
@@ -72,7 +72,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, readers: usize) {
     print_comparison("last release to writer", &column(0, follows), &column(1, follows), None, AIM);
 }
 
-/// All readers acquire at the same time, a writer joins the queue behind them, and all readers
+/// Makes all readers acquire at the same time and a writer join the queue behind them. Then all readers
 /// release.
 fn time_round<'a, L: Sync, G: Send, W: Send>(
     readers: &'a [L],

@@ -24,8 +24,8 @@ pub(crate) fn print_title(title: &str, unit: &str) {
     println!("\n{title}");
 }
 
-/// Series measured alternately, and the aim for the ratio of ours to the raw one. A varying load
-/// affects all sides of a round, but not the medians evenly.
+/// Prints series that were measured alternately, and the aim for the ratio of ours to the raw one. A varying
+/// load affects all sides of a round, but not the medians evenly.
 pub(crate) fn print_comparison(name: &str, ours: &[f64], raw: &[f64], floor: Option<&[f64]>, aim: f64) {
     let of_medians = median(ours) / median(raw);
     let of_rounds = ratio(ours, raw);
@@ -46,20 +46,20 @@ pub(crate) fn print_comparison(name: &str, ours: &[f64], raw: &[f64], floor: Opt
     }
 }
 
-/// The median of the rounds' ratios.
+/// Returns the median of the rounds' ratios.
 fn ratio(one: &[f64], other: &[f64]) -> f64 {
     let of_rounds: Vec<f64> = one.iter().zip(other).map(|(one, other)| one / other).collect();
     median(&of_rounds)
 }
 
-/// Times divided by the time of a round trip.
+/// Prints times divided by the time of a round trip.
 pub(crate) fn print_round_trips(name: &str, round_trip: f64, sides: &[(&str, &[f64])]) {
     let sides: Vec<String> =
         sides.iter().map(|(side, times)| format!("{side} {:<10.2}", median(times) / round_trip)).collect();
     println!("  {name:<28} {}", sides.join(" "));
 }
 
-/// One series, and the aim for its median.
+/// Prints one series, and the aim for its median.
 pub(crate) fn print_numbers(name: &str, numbers: &[f64], aim: &str, is_met: impl FnOnce(f64) -> bool) {
     println!("  {name:<28} {:<80} aim {aim:<7} {}", summary(numbers), verdict(is_met(median(numbers))));
 }

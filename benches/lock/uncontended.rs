@@ -1,5 +1,5 @@
-//! Uncontended locks on one connection: each thread has its own directory. On the floor each has its
-//! own connection, too.
+//! Uncontended locks on one connection, where each thread has a directory of its own. On the floor, each thread
+//! has its own connection, too.
 
 use zookeeper_recipes_lock::client::CreateMode;
 use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
@@ -11,7 +11,7 @@ use crate::{DATA, ROOT, floor_lock, session};
 
 const AIM: f64 = 1.15;
 
-/// The processor time of a cycle, of one thread and of several.
+/// The limit for the processor time of a cycle, for one thread and for several.
 const AIM_PROCESSOR_MICROS: f64 = 45.0;
 const AIM_PROCESSOR_MICROS_OF_MANY: f64 = 35.0;
 
@@ -36,13 +36,13 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
         .iter()
         .map(|lock| -> Cycle<'_> {
             Box::new(|| {
-                lock.lock().expect("it is free").unlock().expect("it was held");
+                lock.lock().expect("the lock is free").unlock().expect("the lock was held");
             })
         })
         .collect();
     let with_drop: Side<'_> = ours
         .iter()
-        .map(|lock| -> Cycle<'_> { Box::new(|| drop(lock.lock().expect("it is free"))) })
+        .map(|lock| -> Cycle<'_> { Box::new(|| drop(lock.lock().expect("the lock is free"))) })
         .collect();
     let by_hand: Side<'_> = raw.iter().map(|lock| -> Cycle<'_> { Box::new(|| lock.cycle()) }).collect();
     let on_floor: Side<'_> =

@@ -1,7 +1,7 @@
 //! The number of memory blocks that this process has allocated and not freed.
 //!
-//! Blocks, not bytes: the client library occasionally replaces a receive buffer of 2 MiB, and it is
-//! meaningless whether it has two of them at some moment.
+//! This counts blocks, not bytes: the client library occasionally replaces a receive buffer of 2 MiB, and
+//! whether it has two of them at some moment means nothing.
 
 use std::alloc::System;
 

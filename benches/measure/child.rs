@@ -1,4 +1,4 @@
-//! Other processes: this program once more, in another role.
+//! Child processes: this program started again, in another role.
 
 use std::io::{BufRead, BufReader, Lines, Write, stdin};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -18,8 +18,8 @@ pub(crate) const ATTEMPT: &str = "--attempt";
 /// The traffic of a holder that makes requests all the time.
 const BUSY: &str = "busy";
 
-/// Dropping it kills the child. If this process ends in another way, the child's input ends, and so
-/// does the child.
+/// A child process. Dropping this kills it. If this process ends in any other way, the child's input ends, and
+/// then the child does, too.
 pub(crate) struct Child {
     process: std::process::Child,
     input: ChildStdin,
@@ -37,8 +37,8 @@ impl Child {
         Child { process, input, lines }
     }
 
-    /// Starts a child that holds a lock, with waiters behind it on the same session, and returns
-    /// once it does. A busy one makes requests all the time.
+    /// Starts a child that holds a lock, with waiters behind it on the same session. Returns once it holds the
+    /// lock. A busy child makes requests all the time.
     pub(crate) fn holding(
         connect_string: &str,
         dir: &str,
@@ -53,7 +53,7 @@ impl Child {
         child
     }
 
-    /// Requests what the child has used.
+    /// Asks the child what it has used so far.
     pub(crate) fn usage(&mut self) -> Usage {
         self.input.write_all(b"\n").expect("the child reads its input");
         match self.numbers()[..] {
@@ -62,7 +62,7 @@ impl Child {
         }
     }
 
-    /// The numbers of its next line.
+    /// Returns the numbers in the child's next line.
     pub(crate) fn numbers(&mut self) -> Vec<f64> {
         let line = self.lines.next().expect("the child answers").expect("the pipe works");
         line.split_whitespace().map(|number| number.parse().expect("a number")).collect()
@@ -70,7 +70,7 @@ impl Child {
 
     /// Kills the process (SIGKILL) and returns once it has ended.
     pub(crate) fn kill(&mut self) {
-        // These fail only if the process was already waited for.
+        // These calls fail only if the process was already waited for.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -82,17 +82,17 @@ impl Drop for Child {
     }
 }
 
-/// What a process has used since its start.
+/// What a process has used since it started.
 pub(crate) struct Usage {
     /// The processor time of all its threads.
     pub(crate) seconds: f64,
-    /// The lines that it has logged at the levels `error` and `warn`.
+    /// The number of lines that it has logged at the levels `error` and `warn`.
     pub(crate) warnings: f64,
-    /// Those at the level `info`.
+    /// The number of lines that it has logged at the level `info`.
     pub(crate) notes: f64,
 }
 
-/// The role of a holder: prints a line when it holds, and then its usage for each line of input.
+/// Takes the role of a holder: prints a line when it holds the lock, and then its usage for each line of input.
 pub(crate) fn hold(connect_string: &str, dir: &str, waiters: &str, timeout: &str, traffic: &str) {
     log::set_logger(&LineCount).expect("it is the only logger");
     log::set_max_level(LevelFilter::Info);
@@ -117,7 +117,7 @@ fn processor_time() -> f64 {
 static WARNINGS: AtomicU32 = AtomicU32::new(0);
 static NOTES: AtomicU32 = AtomicU32::new(0);
 
-/// A logger that counts.
+/// A logger that counts lines.
 struct LineCount;
 
 impl Log for LineCount {

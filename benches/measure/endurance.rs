@@ -1,5 +1,5 @@
-//! A day in miniature: many sessions and locks, while a server after the other is killed or paused.
-//! What the process and the servers hold is counted once a minute, when no lock is held.
+//! A day in miniature: many sessions and locks, while one server after the other is killed or paused. Once a
+//! minute, when no lock is held, this counts what the process and the servers hold.
 
 use std::fs;
 use std::io;
@@ -21,33 +21,33 @@ use crate::{ROOT, resident_kib};
 
 const SESSIONS: usize = 100;
 
-/// Two of them, on different sessions, share a directory.
+/// Two locks, on different sessions, share a directory.
 const LOCKS: usize = 1000;
 
 const WORKERS: usize = 16;
 const SERVERS: usize = 3;
 const SESSION_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// From one count to the next.
+/// The time from one count to the next.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// From one fault to the next.
+/// The time from one fault to the next.
 const BETWEEN_FAULTS: Duration = Duration::from_secs(12);
 
 const PAUSE: Duration = Duration::from_secs(4);
 const MAX_WAIT: Duration = Duration::from_secs(2);
 const HOLD: Duration = Duration::from_millis(5);
 
-/// Between two locks of a worker.
+/// The pause of a worker between two locks.
 const REST: Duration = Duration::from_millis(50);
 
 const MAX_RECOVERY: Duration = Duration::from_secs(300);
 
-/// What is held when no lock is.
+/// What the process and the servers hold when no lock is held.
 struct Count {
     minute: f64,
     resident_kib: f64,
-    /// Blocks of memory that are allocated.
+    /// The number of allocated blocks of memory.
     blocks: usize,
     threads: usize,
     descriptors: usize,
@@ -55,7 +55,7 @@ struct Count {
     watches: usize,
 }
 
-/// What was done between the first count and the last one.
+/// The work between the first count and the last one.
 #[derive(Default)]
 struct Work {
     acquired: AtomicUsize,
@@ -64,9 +64,9 @@ struct Work {
     faults: AtomicUsize,
 }
 
-/// Prints the counts of each minute, and where the plot is.
+/// Prints the counts of each minute, and the path of the plot.
 pub(crate) fn run(length: Duration) {
-    // Else the servers delete the directories, which are containers, while nobody uses them.
+    // Otherwise the servers would delete the directories, which are containers, while nobody uses them.
     let flag = "-Dznode.container.checkIntervalMs=86400000".to_owned();
     let ensemble = Ensemble::with(SERVERS, &ServerOptions { jvm_flags: vec![flag], ..Default::default() });
     let sessions: Vec<Session> =
@@ -76,8 +76,8 @@ pub(crate) fn run(length: Duration) {
             BlockingWriteLock::new(&sessions[number % SESSIONS], &dir_of(number)).expect("it is valid")
         })
         .collect();
-    // So that every directory exists, and every lock has been held, before the first count.
-    locks.iter().for_each(|lock| drop(lock.lock().expect("it is free")));
+    // Ensures that every directory exists and every lock has been held before the first count.
+    locks.iter().for_each(|lock| drop(lock.lock().expect("the lock is free")));
 
     let work = Work::default();
     let begun = Instant::now();
@@ -107,12 +107,12 @@ fn dir_of(lock: usize) -> String {
     format!("{ROOT}/endurance-{}", lock / 2)
 }
 
-/// A round: all workers lock and unlock, until the last fault of the round is over.
+/// Runs a round: all workers lock and unlock until the last fault of the round is over.
 fn work_and_fail(ensemble: &Ensemble, locks: &[BlockingWriteLock], work: &Work) {
     let over = Instant::now() + ROUND;
     let (end, ended) = bounded::<()>(0);
     thread::scope(move |scope| {
-        // A fault that cannot be made ends the workers, too.
+        // A fault that cannot be injected ends the workers, too.
         let _end = end;
         for worker in 0..WORKERS {
             let ended = ended.clone();
@@ -127,7 +127,7 @@ fn work_and_fail(ensemble: &Ensemble, locks: &[BlockingWriteLock], work: &Work) 
     });
 }
 
-/// The work of a thread, until the channel is disconnected.
+/// Does the work of a thread until the channel is disconnected.
 fn lock_and_unlock(locks: &[BlockingWriteLock], seed: u64, ended: &Receiver<()>, work: &Work) {
     static ROUNDS: AtomicU64 = AtomicU64::new(0);
     let mut random = fastrand::Rng::with_seed(seed + (ROUNDS.fetch_add(1, Ordering::Relaxed) << 8));
@@ -148,8 +148,8 @@ fn lock_and_unlock(locks: &[BlockingWriteLock], seed: u64, ended: &Receiver<()>,
     }
 }
 
-/// Kills a server and starts it again, or pauses one: the leader in every second case. On a machine with
-/// other work, a server may need longer than this waits for it.
+/// Kills and restarts a server, or pauses one. Every second time it is the leader. On a busy machine, a server
+/// may need longer than this waits for it.
 fn fail(ensemble: &TestEnsemble, number: usize) -> io::Result<()> {
     let index = if number % 2 == 0 { ensemble.leader()? } else { ensemble.follower()? };
     let server = ensemble.server(index);
@@ -164,7 +164,7 @@ fn fail(ensemble: &TestEnsemble, number: usize) -> io::Result<()> {
     ensemble.await_quorum()
 }
 
-/// Waits until all sessions have contact, and nothing is left of the locks.
+/// Waits until all sessions have contact and nothing is left of the locks.
 fn await_rest(ensemble: &Ensemble, sessions: &[Session]) {
     let begun = Instant::now();
     loop {
@@ -180,7 +180,7 @@ fn await_rest(ensemble: &Ensemble, sessions: &[Session]) {
     }
 }
 
-/// Keeps the servers' logs and transactions: what they have confirmed decides whose fault it is.
+/// Keeps the servers' logs and transactions. What the servers have confirmed shows who is at fault.
 fn keep_server_files(ensemble: &Ensemble) {
     let kept = tempfile::tempdir().expect("a directory for temporary files").keep();
     for server in 0..SERVERS {
@@ -232,7 +232,7 @@ fn print(count: &Count, work: &Work) {
     );
 }
 
-/// Each count as a part of the first one.
+/// Draws each count as a multiple of the first one.
 fn picture(counts: &[Count]) -> String {
     let line = |name, of: fn(&Count) -> f64| {
         let first = counts.first().map_or(1.0, of).max(1.0);

@@ -1,4 +1,4 @@
-//! Measures the cost of faults, the times and loads in the documentation, on dedicated servers.
+//! Measures the cost of faults on dedicated servers: the times and loads that the documentation states.
 //!
 //! ```text
 //! scripts/measure                     everything, in twenty minutes
@@ -43,7 +43,7 @@ use self::survival::Cut;
 /// The parent of the locks' directories.
 const ROOT: &str = "/measure";
 
-/// The sections that break a server of their own, in one table.
+/// The sections that break a server of their own; their figures share one table.
 const FAULTS: [&str; 4] = ["takeover", "restart", "outage", "memory"];
 const SECTIONS: [&str; 9] = [
     "takeover",
@@ -58,7 +58,7 @@ const SECTIONS: [&str; 9] = [
 ];
 const USAGE: &str = "usage: scripts/measure [--quick] [SECTION]...";
 
-/// The session timeouts for which the survived outages and the transactions are measured.
+/// The session timeouts for which survived outages and transactions are measured.
 const SESSION_TIMEOUTS: [Duration; 4] =
     [Duration::from_secs(6), Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(40)];
 
@@ -66,14 +66,14 @@ const SESSION_TIMEOUTS: [Duration; 4] =
 struct Plan {
     runs: u32,
     outage: Duration,
-    /// For how long transactions are counted.
+    /// How long transactions are counted.
     count: Duration,
     session_timeouts: &'static [Duration],
     endurance: Duration,
 }
 
 fn main() -> ExitCode {
-    // Writes what RUST_LOG asks for.
+    // Writes the log lines that RUST_LOG asks for.
     env_logger::builder().format_timestamp_micros().parse_default_env().init();
     // Cargo passes `--bench` to every benchmark.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -165,12 +165,12 @@ fn install_server() {
 }
 
 fn session(connect_string: &str, timeout: Duration) -> Session {
-    // Servers with longer ticks show them by their shortest session timeout.
+    // Servers with longer ticks reveal them by their shortest session timeout.
     let builder = Session::builder(connect_string).session_timeout(timeout);
     builder.max_tick(Duration::from_millis(500)).connect().expect("the server is up")
 }
 
-/// The memory of this process.
+/// Returns the memory of this process.
 fn resident_kib() -> f64 {
     let status = fs::read_to_string("/proc/self/status").expect("this is Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -178,12 +178,12 @@ fn resident_kib() -> f64 {
     number.expect("VmRSS is in /proc/self/status")
 }
 
-/// Sends the time when the lock is acquired.
+/// A listener that sends the time at which the lock is acquired.
 struct Clock(Sender<Instant>);
 
 impl LockListener for Clock {
     fn lock_acquired(&self) {
-        // The receiver may be dropped.
+        // The receiver may have been dropped.
         let _ = self.0.send(Instant::now());
     }
 
@@ -198,7 +198,7 @@ fn join_queue(session: &Session, dir: &str) -> (WriteLock, Receiver<Instant>) {
     (lock, acquired)
 }
 
-/// The time from one moment to another, in seconds; negative if the second is earlier.
+/// Returns the time from one moment to another in seconds; negative if the second moment is earlier.
 fn seconds(from: Instant, to: Instant) -> f64 {
     (to - from).as_secs_f64() - (from - to).as_secs_f64()
 }

@@ -15,7 +15,7 @@ use crate::{Plan, ROOT, resident_kib, session};
 const FEW: usize = 10;
 const MANY: usize = 1_000;
 
-/// So short that the lock is never acquired, and often ends before the reply to the create.
+/// So short that the lock is never acquired. It often passes before the reply to the create arrives.
 const TIMEOUT: Duration = Duration::from_millis(1);
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,12 +33,12 @@ pub(crate) fn run(plan: &Plan, server: &Server) {
     print_row("… resident memory that grew meanwhile", "KiB", &of(1), &Aim::AtMost(1024.0));
 }
 
-/// The role of the measured process: prints its growth in blocks and in resident KiB.
+/// Takes the role of the measured process: prints its growth in blocks and in resident KiB.
 pub(crate) fn attempt(connect_string: &str, dir: &str) {
     let (holding, waiting) =
         (session(connect_string, SESSION_TIMEOUT), session(connect_string, SESSION_TIMEOUT));
     let held = BlockingWriteLock::new(&holding, dir).expect("the path is valid");
-    let _guard = held.lock().expect("it is free");
+    let _guard = held.lock().expect("the lock is free");
     let lock = BlockingWriteLock::new(&waiting, dir).expect("the path is valid");
     let observing = session(connect_string, SESSION_TIMEOUT);
     let observer = RecoverableZooKeeper::new(&observing, RetryPolicy::default());

@@ -1,5 +1,5 @@
-//! No server is reached: the processor time and the log lines of a process with a session, a lock
-//! and waiters, which does nothing else.
+//! No server can be reached: the processor time and the log lines of a process that only has a session, a lock
+//! and waiters.
 
 use std::thread;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::support::server::Server;
 use crate::table::{Aim, print_row};
 use crate::{Plan, ROOT};
 
-/// Longer than the outage, so that all of it is spent on reconnecting.
+/// Longer than the outage, so the process spends all of it on reconnecting.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(40);
 
 const WAITERS: usize = 10;
 
-/// The session and the lock are suspended, and no server was reached for 1 s, and for 10 s.
+/// The session and the lock are suspended, and no server was reached for 1 s and then for 10 s.
 const MAX_WARNINGS: f64 = 4.0;
 
 pub(crate) fn run(plan: &Plan, server: &Server) {

@@ -11,7 +11,7 @@ pub(crate) fn run() {
     print_packages(&FEATURES.map(|(name, features)| (name, count(features))));
 }
 
-/// The number of packages, without this one.
+/// Returns the number of packages, without this one.
 fn count(features: &[&str]) -> usize {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(cargo)

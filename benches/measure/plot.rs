@@ -1,4 +1,4 @@
-//! Lines over the minutes of a run, in SVG.
+//! Lines over the minutes of a run, as SVG.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::svg::{COLOURS, TEXT, WIDTH, document, text};
 
 pub(crate) struct Line {
     pub(crate) name: &'static str,
-    /// The minute, and a part of the first value.
+    /// Pairs of the minute and the value as a multiple of the first value.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
@@ -15,7 +15,7 @@ const LEFT: f64 = 40.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 30.0;
 
-/// Higher values are cut off here.
+/// Higher values are cut off at this height.
 const HIGHEST: f64 = 1.5;
 
 pub(crate) fn plot(title: &str, lines: &[Line]) -> String {

@@ -1,4 +1,4 @@
-//! The only server is killed and restarted: the time from when it serves until locks are acquired.
+//! The only server is killed and restarted: the time from when it serves again until locks are acquired.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use crate::{Plan, ROOT, join_queue, seconds, session};
 /// Longer than the server is down.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The connection tries again after pauses of up to 1 s. It may meet the server when that accepts
-/// connections but does not answer yet.
+/// The connection is retried after pauses of up to 1 s. It may reach the server when that accepts connections
+/// but does not answer yet.
 const MARGIN: Aim = Aim::AtMost(2.5);
 
 struct Times {
@@ -45,7 +45,7 @@ fn time_restart(run: u32, server: &Server) -> Times {
     let new_session = || session(&server.connect_string(), SESSION_TIMEOUT);
     let dir = format!("{ROOT}/restart-{run}");
     let holder = BlockingWriteLock::new(&new_session(), &dir).expect("the path is valid");
-    let guard = holder.lock().expect("it is free");
+    let guard = holder.lock().expect("the lock is free");
     let waiting = new_session();
     let (_lock, acquired) = join_queue(&waiting, &dir);
     let newcomer = new_session();
@@ -65,7 +65,7 @@ fn time_restart(run: u32, server: &Server) -> Times {
     }
 }
 
-/// Locks a free lock and returns the time of the acquisition.
+/// Locks a free lock. Returns the time of the acquisition.
 fn time_lock(session: &Session, dir: &str) -> Instant {
     let lock = BlockingWriteLock::new(session, dir).expect("the path is valid");
     let _guard = lock.lock().expect("the server comes back before the retries end");

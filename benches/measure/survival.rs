@@ -1,11 +1,11 @@
-//! How long an outage an owner survives: all servers are cut off for a part of the session timeout.
+//! How long an outage an owner survives: all servers are cut off for a fraction of the session timeout.
 //!
-//! Each outage hits several owners, half of them busy, half otherwise idle. They have acquired their
-//! locks at different moments before, so that it finds them between different keep-alives. An owner
-//! has survived if it owns when its lease from before the outage has certainly ended.
+//! Each outage hits several owners, of which half are busy and half otherwise idle. They have acquired their
+//! locks at different moments, so the outage hits them between different keep-alives. An owner has survived if
+//! it owns the lock when its lease from before the outage has certainly ended.
 //!
-//! Outages of many lengths run at the same time, in two rounds: the first in coarse steps, the
-//! second around the longest length that all owners have survived in the first.
+//! Outages of many lengths run at the same time, in two rounds: the first in coarse steps, the second around
+//! the longest length that all owners have survived in the first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -21,30 +21,30 @@ use crate::support::server::ServerOptions;
 use crate::table::print_survival;
 use crate::{ROOT, in_parallel, session};
 
-/// The coarse steps are this part of the session timeout, the fine ones a fifth of that.
+/// The number of coarse steps in the session timeout. The fine steps are a fifth of a coarse one.
 const COARSE: u32 = 16;
 const FINE: u32 = 5 * COARSE;
 
 /// The shortest of the coarse lengths, in steps.
 const SHORTEST: u32 = 2;
 
-/// The moments of a round: how many owners of either kind an outage hits.
+/// The moments of a round, which is the number of owners of either kind that an outage hits.
 const COARSE_MOMENTS: u32 = 4;
 const FINE_MOMENTS: u32 = 8;
 
-/// The time until a lease that has ended is certainly seen to have.
+/// The time after which a lease that has ended is certainly seen to have ended.
 const MARGIN: Duration = Duration::from_millis(250);
 
-/// The time between two requests of a busy session.
+/// The pause between two requests of a busy session.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How the servers are cut off.
 #[derive(Clone, Copy)]
 pub(crate) enum Cut {
-    /// Connections are closed, and new ones refused.
+    /// Connections are closed, and new ones are refused.
     Refused,
-    /// Connections stay open, and new ones are accepted; nothing passes. What was sent meanwhile
-    /// arrives afterwards.
+    /// Connections stay open and new ones are accepted, but nothing passes. What was sent meanwhile arrives
+    /// afterwards.
     Silent,
 }
 
@@ -59,11 +59,11 @@ pub(crate) struct Survival {
     pub(crate) servers: usize,
     pub(crate) session_timeout: Duration,
     pub(crate) traffic: Traffic,
-    /// The longest length that was survived by all owners, as were all shorter ones.
+    /// The longest length that all owners survived, along with all shorter lengths.
     pub(crate) certain: Option<Duration>,
     /// The longest length that at least half of the owners survived in the first round.
     pub(crate) typical: Option<Duration>,
-    /// How many owners went through an outage.
+    /// The number of owners that went through an outage.
     pub(crate) owners: usize,
 }
 
@@ -75,10 +75,9 @@ struct Outcome {
     survived: bool,
 }
 
-/// Measures one server and an ensemble of three, each with all of these session timeouts at the
-/// same time.
+/// Measures one server and an ensemble of three, each with all these session timeouts at the same time.
 pub(crate) fn run(session_timeouts: &[Duration], cut: Cut) {
-    // Ticks as in ZooKeeper's own configuration.
+    // The tick of ZooKeeper's sample configuration.
     let options = ServerOptions {
         tick_time_ms: 2_000,
         min_session_timeout_ms: 4_000,
@@ -130,7 +129,7 @@ impl Field<'_> {
         }
     }
 
-    /// Cuts owners of these kinds off for this long.
+    /// Cuts off owners of these kinds for this long.
     fn outage(&self, length: Duration, moments: u32, kinds: &[Traffic]) -> Vec<Outcome> {
         let relays: Vec<Relay> =
             (0..self.servers.size()).map(|index| Relay::to(self.servers.connect_string_of(index))).collect();
@@ -158,7 +157,7 @@ impl Field<'_> {
     }
 }
 
-/// The longest length up to which at least this part of the owners survived every length.
+/// Returns the longest length up to which at least this fraction of the owners survived every length.
 fn longest_survived(outcomes: &[Outcome], part: f64) -> Option<Duration> {
     let mut lengths: Vec<Duration> = outcomes.iter().map(|outcome| outcome.length).collect();
     lengths.sort();
@@ -171,7 +170,7 @@ fn longest_survived(outcomes: &[Outcome], part: f64) -> Option<Duration> {
     lengths.into_iter().take_while(survives).last()
 }
 
-/// The owner of a lock on a session that it shares with nobody.
+/// The owner of a lock, on a session of its own.
 struct Owner {
     guard: LockGuard,
     session: Session,
@@ -215,7 +214,7 @@ impl Requests {
         let stop = Arc::clone(&stopping);
         let thread = thread::spawn(move || {
             for () in iter::repeat(()).take_while(|()| !stop.load(Ordering::Relaxed)) {
-                // Fails in an outage.
+                // This fails during an outage.
                 let _ = zk.exists("/");
                 thread::sleep(PAUSE);
             }

@@ -9,7 +9,7 @@ use crate::transactions::Transactions;
 
 /// The target of a figure.
 pub(crate) enum Aim {
-    /// No value larger than this.
+    /// No value may be larger than this.
     AtMost(f64),
     /// Not under this crate's control.
     None,
@@ -85,7 +85,7 @@ pub(crate) fn print_packages(counted: &[(&str, usize)]) {
     }
 }
 
-/// In seconds, rounded down.
+/// Returns the time in seconds, rounded down to tenths.
 fn tenths_below(time: Duration) -> f64 {
     (time.as_secs_f64() * 10.0).floor() / 10.0
 }

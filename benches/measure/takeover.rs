@@ -1,4 +1,4 @@
-//! The holder's process is killed: the time until a waiter in another process has the lock.
+//! A holder's process is killed: the time until a waiter in another process has the lock.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::{Plan, ROOT, join_queue, seconds, session};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Covers the server's detection time and the load of the machine.
+/// Allows for the server's detection time and the load of the machine.
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// Each holder is killed at a different time after its last keep-alive.
@@ -29,9 +29,9 @@ fn time_takeover(run: u32, server: &Server) -> f64 {
     let mut holder = Child::holding(&connect_string, &dir, 0, SESSION_TIMEOUT, false);
     let session = session(&connect_string, SESSION_TIMEOUT);
     let (lock, acquired) = join_queue(&session, &dir);
-    assert!(!lock.is_owner(), "the child holds it");
+    assert!(!lock.is_owner(), "the child holds the lock");
     thread::sleep(run * STEP);
     let killed = Instant::now();
     holder.kill();
-    seconds(killed, acquired.recv_timeout(deadline()).expect("the lock comes free"))
+    seconds(killed, acquired.recv_timeout(deadline()).expect("the lock becomes free"))
 }

@@ -1,4 +1,4 @@
-//! What a session costs the ensemble while nothing happens: the transactions that it causes.
+//! What a session costs the ensemble while nothing happens: the number of transactions that it causes.
 
 use std::thread;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::survival::Requests;
 use crate::table::print_transactions;
 use crate::{ROOT, in_parallel, join_queue, session};
 
-/// How many ways of using a session are compared.
+/// The number of ways of using a session that are compared.
 const ROLES: usize = 5;
 
-/// The transactions a minute, for one session timeout.
+/// The number of transactions per minute for one session timeout.
 pub(crate) struct Transactions {
     pub(crate) session_timeout: Duration,
     pub(crate) idle: f64,
@@ -21,7 +21,7 @@ pub(crate) struct Transactions {
     pub(crate) owning_busy: f64,
 }
 
-/// Measures each role on its own server, all at the same time, for this long.
+/// Measures each role on a server of its own, all at the same time, for this long.
 pub(crate) fn run(session_timeouts: &[Duration], length: Duration) {
     let measured = in_parallel(session_timeouts, |timeout| measure(*timeout, length));
     print_transactions(length, &measured);
@@ -33,12 +33,12 @@ fn measure(timeout: Duration, length: Duration) -> Transactions {
     let [idle, busy, owning, owning_busy, with_waiter] = counted[..] else {
         unreachable!("one count for each role")
     };
-    // An owner's keep-alives in the same time may differ by one.
+    // The number of an owner's keep-alives in the same time may differ by one.
     let waiting = (with_waiter - owning).max(0.0);
     Transactions { session_timeout: timeout, idle, busy, waiting, owning, owning_busy }
 }
 
-/// The transactions a minute of a role.
+/// Returns the transactions per minute of a role.
 fn count(role: usize, timeout: Duration, length: Duration) -> f64 {
     let options = ServerOptions {
         tick_time_ms: 2_000,
@@ -52,14 +52,14 @@ fn count(role: usize, timeout: Duration, length: Duration) -> f64 {
     let _owned = (role >= 2).then(|| join_queue(&first, ROOT));
     let second = (role == 4).then(|| session(&server.connect_string(), timeout));
     let _awaited = second.as_ref().map(|session| join_queue(session, ROOT));
-    // What the acquisition causes is over.
+    // By then, the transactions caused by the acquisition are over.
     thread::sleep(Duration::from_secs(3));
     let before = zxid(&server);
     thread::sleep(length);
     (zxid(&server) - before) as f64 * 60.0 / length.as_secs_f64()
 }
 
-/// The number of the server's last transaction.
+/// Returns the number of the server's last transaction.
 fn zxid(server: &Server) -> i64 {
     let answer = server.four_letter("srvr");
     let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));

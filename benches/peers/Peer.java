@@ -18,8 +18,8 @@ import org.apache.zookeeper.recipes.lock.LockListener;
 import org.apache.zookeeper.recipes.lock.WriteLock;
 
 /**
- * Locks and unlocks with a Java library, by commands on standard input, which benches/compare/peer.rs
- * describes. The argument is the library: curator or apache.
+ * Locks and unlocks with a Java library on commands from standard input, which benches/compare/peer.rs
+ * describes. The argument names the library: curator or apache.
  */
 public final class Peer {
     private static final int SESSION_TIMEOUT_MS = 60_000;
@@ -35,7 +35,7 @@ public final class Peer {
     private final boolean isCurator;
     private final List<Client> clients = new ArrayList<>();
     private final List<Cycle> cycles = new ArrayList<>();
-    /** How often a lock had to be called again, because its library missed a release. */
+    /** How often `lock` had to be called again because the library missed a release. */
     private final AtomicLong stalls = new AtomicLong();
 
     private Peer(boolean isCurator) {
@@ -69,8 +69,7 @@ public final class Peer {
     }
 
     private void prepare(String layout, int count, String connect, String dir) throws Exception {
-        // Apache's requests are named after the session, so that two threads of one session would
-        // share a request.
+        // Apache's requests are named after the session, so two threads of one session would share a request.
         boolean isShared = !layout.equals("sessions") && (isCurator || layout.equals("directories"));
         for (int i = 0; i < count; i++) {
             if (i == 0 || !isShared) {
@@ -163,7 +162,7 @@ public final class Peer {
                 }
             });
             connected.await();
-            // Longer than a turn of all of them takes.
+            // Longer than it takes until all threads have had a turn.
             stallMs = 100 + 25 * count;
         }
 
@@ -183,7 +182,7 @@ public final class Peer {
             return () -> {
                 acquired.drainPermits();
                 lock.lock();
-                // It waits forever if the request ahead is gone before it sets its watch.
+                // The library waits forever if the request ahead is gone before it sets its watch.
                 while (!acquired.tryAcquire(stallMs, TimeUnit.MILLISECONDS)) {
                     stalls.incrementAndGet();
                     lock.lock();

@@ -1,4 +1,4 @@
-"""Locks and unlocks with kazoo, by commands on standard input, which benches/compare/peer.rs describes."""
+"""Locks and unlocks with kazoo, on commands from standard input, which benches/compare/peer.rs describes."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-//! [`BlockingClient`], and the [`ZooKeeperClient`] that is made of one.
+//! [`BlockingClient`], and the [`ZooKeeperClient`] that wraps one.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -16,25 +16,28 @@ use crate::workers::Workers;
 
 /// A client whose calls wait for their replies.
 ///
-/// The simplest client to write. Its calls are made on threads of their own, several of them at once, so that
-/// a waiting lock occupies none. A [`ZooKeeperClient`] that does not block saves the threads, and round trips.
+/// This is the simplest kind of client to write. [`on_workers`] makes its calls on threads of their own,
+/// several at once, and a waiting lock occupies none of them. A [`ZooKeeperClient`] that does not block saves
+/// the threads and some round trips.
 ///
 /// # The contract
-/// That of [`ZooKeeperClient`], whose methods explain those of the same name here, with these
+/// The contract is that of [`ZooKeeperClient`], which documents the methods of the same names, with these
 /// differences:
-/// - A call blocks until the server has answered or contact is lost. It may block longer when
-///   packets are swallowed.
+/// - A call blocks until the server has answered or contact is lost. It may block longer while packets are
+///   swallowed.
 /// - Calls of different threads may take effect in any order.
-/// - The sink makes no call on the thread on which it is called, but for
-///   [`remove_watches`](BlockingClient::remove_watches). So it may be called under a lock that that
-///   does not take.
+/// - The sink makes no calls on the thread that calls it, except
+///   [`remove_watches`](BlockingClient::remove_watches). So the client may call the sink while it holds a lock,
+///   if `remove_watches` does not take that lock.
 pub trait BlockingClient: Send + Sync {
-    /// Makes a call, and returns the reply of its kind. It is never a [`Call::CreateAndList`]: the
-    /// session makes the two calls in sequence. The client refuses what it does not know with
-    /// [`Unimplemented`](zookeeper_recipes_lock::client::ZkError::Unimplemented).
+    /// Makes a call and returns the reply of its kind.
+    ///
+    /// The call is never a [`Call::CreateAndList`]: the session makes the two calls in sequence. The client
+    /// refuses calls that it does not know with
+    /// [`Unimplemented`](zookeeper_recipes_lock::ZkError::Unimplemented).
     ///
     /// # Errors
-    /// Those that the call names, or one of the contract.
+    /// The errors that the call documents, and those in the contract of [`ZooKeeperClient`].
     fn call(&self, call: &Call) -> ZkResult<Reply>;
 
     /// See [`ZooKeeperClient::remove_watches`].
@@ -92,9 +95,10 @@ pub trait BlockingClient: Send + Sync {
     fn close(&self);
 }
 
-/// Makes a client for [`Session::from_client`](zookeeper_recipes_lock::Session::from_client) of one whose calls
-/// block. It starts threads when there are calls, at most 16 for those that may wait, and a session that
-/// ends waits for none of them.
+/// Wraps a blocking client for [`Session::from_client`](zookeeper_recipes_lock::Session::from_client).
+///
+/// Threads are started when there are calls to make; at most 16 serve calls that may wait. A session that ends
+/// waits for none of them.
 pub fn on_workers<T: BlockingClient + ?Sized + 'static>(client: Arc<T>) -> Arc<dyn ZooKeeperClient> {
     Arc::new(OnWorkers { client, workers: Workers::new(), under_way: Arc::default() })
 }
@@ -106,7 +110,7 @@ struct OnWorkers<T: ?Sized> {
     under_way: Arc<UnderWay>,
 }
 
-/// The calls under way. What takes one out ends it: the worker with its outcome, or the end of the session.
+/// The calls in flight. Whoever removes a call ends it: the worker with its outcome, or the end of the session.
 #[derive(Default)]
 struct UnderWay(Mutex<Calls>);
 
@@ -118,7 +122,7 @@ struct Calls {
 }
 
 impl UnderWay {
-    /// Returns the number of the call. After the end, the call fails.
+    /// Registers a call and returns its number. After the end of the session, the call fails instead.
     fn begin(&self, done: Done) -> Option<u64> {
         let mut calls = self.0.lock();
         if calls.has_ended {
@@ -139,7 +143,7 @@ impl UnderWay {
         }
     }
 
-    /// Fails the calls under way, which may be stuck, and later ones.
+    /// Fails the calls in flight, which may be stuck, and all later ones.
     fn end(&self) {
         let ended = {
             let mut calls = self.0.lock();
@@ -150,7 +154,7 @@ impl UnderWay {
     }
 }
 
-/// Ends a call when its job is dropped: there is no thread for it.
+/// Ends a call when its job is dropped because there is no thread for it.
 struct Ending {
     under_way: Arc<UnderWay>,
     number: u64,
@@ -162,7 +166,7 @@ impl Drop for Ending {
     }
 }
 
-/// Makes any call, and contains a panic: then the call may have taken effect, like one whose reply was lost.
+/// Makes any call. A panic is caught, and counts as a lost reply: the call may have taken effect.
 fn make<T: BlockingClient + ?Sized>(client: &T, call: &Call) -> ZkResult<Reply> {
     let outcome = catch_unwind(AssertUnwindSafe(|| match call {
         Call::CreateAndList { .. } => create_and_list(client, call),
@@ -171,7 +175,7 @@ fn make<T: BlockingClient + ?Sized>(client: &T, call: &Call) -> ZkResult<Reply> 
     outcome.unwrap_or_else(|panic| {
         let message = message_of(&*panic);
         log::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
-        // One whose drop panics must not cost the thread.
+        // A payload whose drop panics must not cost the thread.
         mem::forget(panic);
         Err(ZkError::ConnectionLoss)
     })
@@ -223,7 +227,7 @@ impl<T: BlockingClient + ?Sized + 'static> ZooKeeperClient for OnWorkers<T> {
             let is_end = event == ClientEvent::SessionLost;
             sink(event);
             if is_end {
-                // On a worker: the client may report this with its locks held.
+                // Runs on a worker, because the client may report this while it holds its locks.
                 let under_way = Arc::clone(&under_way);
                 workers.submit(0, Box::new(move || under_way.end()));
                 workers.abandon();
@@ -289,7 +293,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// Its reads panic, and its other calls never return.
+    /// A client whose reads panic and whose other calls never return.
     #[derive(Default)]
     struct Flawed {
         sink: Mutex<Option<EventSink>>,
@@ -347,7 +351,7 @@ mod tests {
         let flawed = Arc::new(Flawed { never: Mutex::new(Some(never)), ..Flawed::default() });
         let client = on_workers(Arc::clone(&flawed));
         client.subscribe(Arc::new(|_| {}));
-        // More than there are threads for them.
+        // More calls than there are threads for them.
         let stuck: Vec<_> = (0..40).map(|_| submit(&*client, delete())).collect();
         let sink = flawed.sink.lock().clone().unwrap();
         sink(ClientEvent::SessionLost);

@@ -1,11 +1,13 @@
-//! Sessions of [`zookeeper-recipes-lock`](zookeeper_recipes_lock) on a ZooKeeper client whose calls block.
+//! Runs the locks of [`zookeeper-recipes-lock`](zookeeper_recipes_lock) on a ZooKeeper client whose calls
+//! block.
 //!
-//! For an application that has a handle of the crate [`zookeeper`] already: [`session_on`] takes locks on its session.
-//! And for who has another client whose calls wait for their replies: implement [`BlockingClient`], and give
-//! [`on_workers`] of it to [`Session::from_client`].
+//! - If your application already has a handle of the crate [`zookeeper`], [`session_on`] opens a session that
+//!   takes locks on it.
+//! - If you have another client whose calls block, implement [`BlockingClient`] for it, wrap it with
+//!   [`on_workers`], and pass the result to [`Session::from_client`].
 //!
-//! Prefer [`Session::connect`] where you can. It survives disconnects that cost a handle its locks, needs
-//! no thread for a call, and fewer round trips.
+//! Prefer [`Session::connect`] where you can. Its session survives disconnects that cost a handle its locks,
+//! needs no thread for a call, and makes fewer round trips.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -23,9 +25,9 @@
 //! # }
 //! ```
 //!
-//! A handle logs thousands of lines a second under the target `zookeeper::` while no server can be reached.
-//! With `env_logger`, `RUST_LOG=info,zookeeper::=off` leaves them out. Keep both colons: the filter matches prefixes, and
-//! would leave out those of the locks, too.
+//! While no server can be reached, a handle logs thousands of lines a second under the target `zookeeper::`.
+//! With `env_logger`, `RUST_LOG=info,zookeeper::=off` suppresses them. Keep both colons: the filter matches
+//! prefixes, and without the colons it would suppress the lines of the locks, too.
 
 #![forbid(unsafe_code)]
 #![warn(
@@ -51,34 +53,36 @@ use zookeeper_recipes_lock::{LockError, Session};
 pub use adapter::{adapter, error_of};
 pub use client::{BlockingClient, on_workers};
 
-/// Uses a handle of the crate `zookeeper` that the application has opened.
+/// Opens a session on a handle of the crate `zookeeper` that the application has opened.
 ///
-/// The handle stays the application's: closing this session, or dropping it, deletes the znodes
-/// of its locks and leaves the rest alone. It keeps the handle until that is done, or there was no
-/// contact for a session timeout. If the reply to the creation of a request was lost, it keeps the handle
-/// until two minutes after that: the znode may appear late. The handle does not report which session
-/// timeout a server has granted, and each server grants its own on every reconnect. So `session_timeout`
-/// must be the smallest that any server of the ensemble grants to this handle: never more than
-/// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the
-/// next change of the configuration. **A longer value breaks mutual exclusion.** Ticks of at
-/// most 2 s are assumed.
+/// **A busy handle loses all its locks at the first disconnect.** The crate `zookeeper` gives up a session if
+/// it has not sent a ping for a session timeout, and it sends a ping only after two thirds of a session timeout
+/// without any request. If a lock must survive a disconnect, take it on a handle that does nothing else, with a
+/// session timeout of at least ten ticks of the servers (20 s by default), or better, on a session that
+/// [`Session::connect`] opens.
 ///
-/// **A busy handle loses all its locks at the first disconnect**: the crate `zookeeper` gives a
-/// session up if it has not pinged for a session timeout, and it pings only after two thirds of
-/// one without any request. Hold a lock that must survive a disconnect on a handle that does
-/// nothing else, with a session timeout of at least ten ticks of the servers (20 s by default),
-/// or better on a session that [`Session::connect`] opens.
+/// # The session timeout
+/// The handle does not report which session timeout a server has granted, and each server grants its own on
+/// every reconnect. So `session_timeout` must be the smallest that any server of the ensemble grants to this
+/// handle. It must not exceed 20 ticks of any server (40 s by default) or its `maxSessionTimeout`, even after
+/// the next change of the configuration. **A longer value breaks mutual exclusion.** Ticks are assumed to be no
+/// longer than 2 s.
 ///
-/// A call that is made while the handle's I/O thread starts may get no answer, and then no later call
-/// gets one. So this waits up to a tenth of a second for the handle's first state. An application that
-/// calls the handle before should wait for a state, too.
+/// # Use of the handle
+/// The handle remains the application's. Its default watcher receives no events of the locks. Closing or
+/// dropping the session deletes the znodes of its locks and leaves everything else alone. The session keeps a
+/// reference to the handle until that is done, or until there was no contact for a session timeout. If the
+/// reply to the creation of a request was lost, it keeps the reference for two minutes from then, because the
+/// znode may appear late.
 ///
-/// The handle's default watcher receives no events of the locks.
+/// A call that is made while the handle's I/O thread starts may never be answered, and then no later call is.
+/// So this function waits up to a tenth of a second for the handle's first state. If the application makes
+/// calls earlier, it should wait for a state, too.
 ///
 /// # Errors
-/// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for a timeout out of bounds,
-/// [`NoServer`](crate::ErrorReason::NoServer) if the handle is closed or has no contact within that time,
-/// [`Thread`](crate::ErrorReason::Thread).
+/// [`InvalidArgument`](LockError::InvalidArgument) if the timeout is out of bounds,
+/// [`Connect`](LockError::Connect) if the handle is closed or has no contact within `session_timeout`,
+/// [`Thread`](LockError::Thread) if no thread can be started.
 pub fn session_on(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Result<Session, LockError> {
     Session::from_client(on_workers(adapter(zk, session_timeout)))
 }

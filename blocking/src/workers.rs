@@ -1,8 +1,8 @@
 //! [`Workers`]: the threads on which calls block.
 //!
-//! A thread starts when a job finds none idle, and ends when it has been idle for a while. A call can hang for as
-//! long as the network swallows packets, so no job of urgency 0 waits for another, and no thread is ever
-//! joined. The others share a limit, as one connection serves them one by one.
+//! A thread is started when a job finds no idle thread, and ends after some idle time. A call can hang for as
+//! long as the network swallows packets. Therefore jobs of urgency 0 never wait for another job, and threads
+//! are never joined. The other jobs share a limit, because one connection serves them one by one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -14,13 +14,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// The largest number of jobs that run at once, of those that share a limit.
+/// How many of the jobs that share a limit may run at once.
 const MAX_AT_WORK: usize = 16;
 
-/// The time for which a thread waits for a job before it ends.
+/// How long an idle thread waits for a job before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
-/// A clone is another handle of the same threads.
+/// A pool of threads. A clone is another handle to the same threads.
 #[derive(Clone)]
 pub(crate) struct Workers {
     crew: Arc<Crew>,
@@ -34,17 +34,18 @@ struct Crew {
 
 #[derive(Default)]
 struct Backlog {
-    /// By urgency.
+    /// The waiting jobs by urgency.
     jobs: BTreeMap<u8, VecDeque<Job>>,
-    /// Without those that were abandoned.
+    /// The number of threads, without those that were abandoned.
     threads: usize,
-    /// Those among them that have no job; they may be starting.
+    /// The number of these threads that have no job. They may still be starting.
     free: usize,
-    /// The jobs under way that share the limit.
+    /// The number of running jobs that share the limit.
     at_work: usize,
-    /// Grows when those at work are abandoned; a thread with a job from before then ends with it.
+    /// Incremented when the busy threads are abandoned. A thread whose job is from an earlier generation ends
+    /// with that job.
     generation: u64,
-    /// Threads end as soon as they have nothing to do.
+    /// Whether threads end as soon as they have nothing to do.
     is_closed: bool,
 }
 
@@ -53,19 +54,19 @@ impl Workers {
         Workers { crew: Arc::default() }
     }
 
-    /// Runs a job soon. One that comes after the [shut-down](Workers::shut_down), or that no thread can be
-    /// started for, is dropped.
+    /// Runs a job soon. The job is dropped if it comes after the [shut-down](Workers::shut_down) or no thread
+    /// can be started for it.
     pub(crate) fn submit(&self, urgency: u8, job: Job) {
         let mut backlog = self.crew.backlog.lock();
         if backlog.is_closed {
-            // Outside the lock: it may hold the last handle of something.
+            // Dropped outside the lock, because the job may hold the last handle to something.
             return drop((backlog, job));
         }
         backlog.jobs.entry(urgency).or_default().push_back(job);
         self.crew.wake_or_start(backlog);
     }
 
-    /// Counts on none of those that are at work, as they may be stuck.
+    /// Writes off all busy threads: they may be stuck forever.
     pub(crate) fn abandon(&self) {
         let mut backlog = self.crew.backlog.lock();
         backlog.generation += 1;
@@ -95,9 +96,9 @@ impl Crew {
         let crew = Arc::clone(self);
         let started = thread::Builder::new().name("zk-lock-worker".to_owned()).spawn(move || crew.run());
         if let Err(error) = started {
-            log::error!("calls are late or fail, as a thread could not be started: {error}");
+            log::error!("cannot start a thread, so calls are late or fail: {error}");
             let stranded = self.backlog.lock().lose_thread();
-            // Outside the lock: their calls fail.
+            // Dropped outside the lock: dropping the jobs fails their calls.
             drop(stranded);
         }
     }
@@ -113,7 +114,7 @@ impl Crew {
         }
     }
 
-    /// Waits for the next job; `None` ends the thread.
+    /// Waits for the next job. `None` ends the thread.
     fn next_job(&self) -> Option<(u8, u64, Job)> {
         let mut backlog = self.backlog.lock();
         let mut timed_out = false;
@@ -132,13 +133,13 @@ impl Crew {
     }
 }
 
-/// Returns whether the job shares the limit.
+/// Returns whether jobs of this urgency share the limit.
 fn is_limited(urgency: u8) -> bool {
     urgency > 0
 }
 
 impl Backlog {
-    /// Returns how many jobs could run if there were threads.
+    /// Returns how many jobs could run now, given enough threads.
     fn runnable(&self) -> usize {
         let count = |limited: bool| {
             let queues = self.jobs.iter().filter(|(urgency, _)| is_limited(**urgency) == limited);
@@ -147,7 +148,7 @@ impl Backlog {
         count(false) + count(true).min(MAX_AT_WORK.saturating_sub(self.at_work))
     }
 
-    /// A free thread could not be started. Takes the jobs that no other thread will do.
+    /// Accounts for a thread that could not be started. Returns the jobs that no other thread will run.
     fn lose_thread(&mut self) -> BTreeMap<u8, VecDeque<Job>> {
         self.threads -= 1;
         self.free -= 1;
@@ -162,7 +163,7 @@ impl Backlog {
         Some((urgency, job))
     }
 
-    /// A job that shares the limit is done. Returns whether its thread is still counted on.
+    /// Ends a job that shares the limit. Returns whether its thread still belongs to the pool.
     fn rejoin(&mut self, generation: u64) -> bool {
         let is_counted = self.generation == generation;
         self.at_work -= usize::from(is_counted);
@@ -185,12 +186,12 @@ mod tests {
     fn eventually(holds: impl Fn() -> bool) {
         let until = std::time::Instant::now() + LONG;
         while !holds() {
-            assert!(std::time::Instant::now() < until, "not in time");
+            assert!(std::time::Instant::now() < until, "the condition must hold in time");
             thread::yield_now();
         }
     }
 
-    /// Occupies threads until the sender is dropped.
+    /// Keeps `count` threads busy until the sender is dropped.
     fn occupy(workers: &Workers, count: usize) -> Sender<()> {
         let (release, stuck) = bounded::<()>(0);
         let (began, at_work) = unbounded();
@@ -241,7 +242,7 @@ mod tests {
             let order = Arc::clone(&order);
             workers.submit(urgency, Box::new(move || order.lock().push(urgency)));
         }
-        // One thread alone does the rest.
+        // The rest is done by one thread.
         release.send(()).unwrap();
         eventually(|| order.lock().len() == 4);
         assert_eq!(*order.lock(), [1, 1, 2, 2]);
@@ -258,7 +259,7 @@ mod tests {
         workers.abandon();
         next(&finished);
         drop(release);
-        // The handle here, and that of the thread that is left.
+        // One handle is here; the other belongs to the remaining thread.
         eventually(|| Arc::strong_count(&workers.crew) == 2);
         eventually(|| workers.crew.backlog.lock().free == 1);
         let backlog = workers.crew.backlog.lock();

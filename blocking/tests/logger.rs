@@ -1,4 +1,4 @@
-//! A logger that blocks holds up no call. A separate binary, as the logger is that of the whole process.
+//! A logger that blocks does not hold up calls. A separate binary, because the logger serves the whole process.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
@@ -16,10 +16,10 @@ use zookeeper_recipes_lock_blocking::{BlockingClient, on_workers};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// More than there are threads for calls at once.
+/// More locks than there are threads for calls at once.
 const LOCKS: usize = 20;
 
-/// Blocks on each line of a lock that is acquired, until the sender of this channel is dropped.
+/// Blocks when a line about an acquired lock is logged, until the sender of this channel is dropped.
 struct Blocked;
 
 static GATE: OnceLock<Receiver<()>> = OnceLock::new();

@@ -29,8 +29,8 @@ pub(super) const CHECKS: &[Check] = &[
     named!(concurrent_calls_get_their_own_replies),
 ];
 
-/// Servers accept requests of one byte less than a mebibyte by default. This leaves room for the
-/// path and the ACL.
+/// By default, servers accept requests of up to one byte less than a mebibyte. This leaves room for the path
+/// and the ACL.
 const LONG_DATA: usize = (1 << 20) - 1024;
 
 fn open() -> Vec<Acl> {
@@ -50,7 +50,7 @@ fn create_makes_a_znode_and_returns_its_path(scene: &Scene<'_>) -> Outcome {
     let without_data = done("create", client.create(&scene.path("b"), b"", &open(), CreateMode::Persistent))?;
     let (data, later) = done("get_data", client.get_data(&without_data, false))?;
     same("the data of a znode without data", data, Vec::new())?;
-    ensure!(later.czxid > stat.czxid, "a later znode has a smaller czxid: {later:?} after {stat:?}");
+    ensure!(later.czxid > stat.czxid, "a later znode has no greater czxid: {later:?} after {stat:?}");
     let dir = done("exists", client.exists(scene.dir(), false))?;
     same("the number of children", dir.map(|stat| stat.num_children), Some(2))
 }
@@ -76,13 +76,17 @@ fn sequence_numbers_are_appended_and_grow(scene: &Scene<'_>) -> Outcome {
     for mode in [CreateMode::PersistentSequential, CreateMode::EphemeralSequential].repeat(2) {
         let path = done("create", client.create(&prefix, b"", &open(), mode))?;
         let number = path.strip_prefix(&prefix).unwrap_or_default();
-        ensure!(number.len() == 10, "a sequential znode of '{prefix}' is '{path}'");
+        ensure!(number.len() == 10, "a sequential create of '{prefix}' returns '{path}'");
         let number: i32 = number.parse().unwrap_or(-1);
-        ensure!(number > last, "sequence number {number} after {last}");
+        ensure!(number > last, "sequence number {number} follows {last}");
         last = number;
         let stat = done("exists", client.exists(&path, false))?;
         let is_ephemeral = stat.map(|stat| stat.ephemeral_owner != 0);
-        same("whether it is ephemeral", is_ephemeral, Some(mode == CreateMode::EphemeralSequential))?;
+        same(
+            "whether the sequential znode is ephemeral",
+            is_ephemeral,
+            Some(mode == CreateMode::EphemeralSequential),
+        )?;
     }
     Ok(())
 }
@@ -161,7 +165,7 @@ fn children_are_names_without_paths(scene: &Scene<'_>) -> Outcome {
         scene.given(&format!("a/{name}"))?;
     }
     scene.given("a/b/grandchild")?;
-    // The other session wrote them. This one may be on a server that lags behind.
+    // The other session wrote them, and this one may be on a server that lags behind.
     scene.eventually("the listing is complete", |_| {
         let listed = client.get_children(&path, true).unwrap_or_default();
         listed.len() == names.len() && names.iter().all(|name| listed.contains(name))
@@ -174,9 +178,12 @@ fn create_and_list_includes_the_new_znode(scene: &Scene<'_>) -> Outcome {
         let created = client.create_and_list(scene.dir(), "x-lock-", b"me", &open());
         let Enqueued { path, stat: returned, children: listed } = done("create_and_list", created)?;
         let name = path.strip_prefix(&format!("{}/", scene.dir())).unwrap_or_default().to_owned();
-        ensure!(name.starts_with("x-lock-") && name.len() == 17, "the new znode is '{path}'");
+        ensure!(name.starts_with("x-lock-") && name.len() == 17, "create_and_list returns the path '{path}'");
         let listed = done("the listing", listed)?;
-        ensure!(listed.contains(&name), "'{name}' is not in the listing after its creation: {listed:?}");
+        ensure!(
+            listed.contains(&name),
+            "'{name}' is missing from the listing that follows its creation: {listed:?}"
+        );
         same("the length of the listing", listed.len(), count)?;
         let (data, stat) = done("get_data", client.get_data(&path, false))?;
         same("the data of the new znode", data, b"me".to_vec())?;
@@ -192,7 +199,7 @@ fn create_and_list_fails_as_create_does(scene: &Scene<'_>) -> Outcome {
     refused("create_and_list in a missing directory", missing, ZkError::NoNode)?;
     let no_acl = client.create_and_list(scene.dir(), "x-", b"", &[]);
     refused("create_and_list with an empty ACL", no_acl, ZkError::InvalidAcl)?;
-    // The connection still has its replies in order.
+    // The connection still delivers its replies in order.
     same("a call after that", client.get_children(scene.dir(), false), Ok(Names::default()))
 }
 
@@ -229,7 +236,7 @@ fn paths_begin_below_the_chroot(scene: &Scene<'_>) -> Outcome {
     same("the children of the chroot", client.get_children("/", false), Ok(Names::from_iter(["a"])))?;
     let full = format!("{}{created}", scene.dir());
     let seen = done("exists", scene.other.exists(&full, false))?;
-    ensure!(seen.is_some(), "'{created}' is not '{full}'");
+    ensure!(seen.is_some(), "'{created}' in the chroot is not '{full}' at the root");
     done("get_data", client.get_data(&created, true))?;
     done("delete", scene.other.delete(&full, None))?;
     client.events.await_change(&created)
@@ -247,11 +254,11 @@ fn data_of_nearly_a_mebibyte_are_kept(scene: &Scene<'_>) -> Outcome {
     let data: Vec<u8> = (0..LONG_DATA).map(|position| (position % 251) as u8).collect();
     done("a long create", client.create(&path, &data, &open(), CreateMode::Persistent))?;
     let (read, _) = done("get_data", client.get_data(&path, false))?;
-    ensure!(read == data, "{} bytes of {LONG_DATA} are read, or others", read.len());
+    ensure!(read == data, "{} bytes are read back of {LONG_DATA}, or different ones", read.len());
     let reversed: Vec<u8> = data.into_iter().rev().collect();
     done("a long set_data", client.set_data(&path, &reversed, Some(0)))?;
     let (read, stat) = done("get_data", client.get_data(&path, false))?;
-    ensure!(read == reversed && stat.version == 1, "the new data are not read: {stat:?}");
+    ensure!(read == reversed && stat.version == 1, "the new data are not read back: {stat:?}");
     Ok(())
 }
 
@@ -261,7 +268,7 @@ fn request_that_is_too_long_fails(scene: &Scene<'_>) -> Outcome {
     let result = client.in_time("a request that is too long", move |client| {
         client.set_data(&call, &vec![0; 2 << 20], None)
     })?;
-    // A server closes the connection. Better is a client that does not send it.
+    // A server would close the connection; a client should rather not send the request.
     let is_refused =
         matches!(result, Err(ZkError::BadArguments | ZkError::ConnectionLoss | ZkError::SessionExpired));
     ensure!(is_refused, "a request that is too long: {result:?}");

@@ -33,23 +33,23 @@ fn is_lost(event: &ClientEvent) -> bool {
     *event == ClientEvent::SessionLost
 }
 
-/// The changes of contact so far must alternate, and nothing may follow the loss of the session.
+/// Checks that the changes of contact so far alternate, and that nothing follows the loss of the session.
 fn check_order(client: &Tested) -> Outcome {
     let events = client.events.all();
-    // Without contact at first, a client may still be finding out.
+    // A client that starts without contact may still be finding out.
     let mut has_contact = client.has_contact.then_some(true);
     for (position, event) in events.iter().enumerate() {
         match event {
             ClientEvent::Connected(_) => {
-                ensure!(has_contact != Some(true), "Connected without Disconnected before it: {events:?}");
+                ensure!(has_contact != Some(true), "Connected without a preceding Disconnected: {events:?}");
                 has_contact = Some(true);
             }
             ClientEvent::Disconnected => {
-                ensure!(has_contact != Some(false), "Disconnected without Connected before it: {events:?}");
+                ensure!(has_contact != Some(false), "Disconnected without a preceding Connected: {events:?}");
                 has_contact = Some(false);
             }
             ClientEvent::SessionLost => {
-                ensure!(position + 1 == events.len(), "an event after SessionLost: {events:?}");
+                ensure!(position + 1 == events.len(), "an event follows SessionLost: {events:?}");
             }
             _ => {}
         }
@@ -57,7 +57,7 @@ fn check_order(client: &Tested) -> Outcome {
     Ok(())
 }
 
-/// Waits for the next contact. A client may give its session up instead; `false` then.
+/// Waits for the next contact. Returns `false` if the client gave up its session instead.
 fn comes_back(client: &Tested) -> Outcome<bool> {
     client.events.await_contact()?;
     check_order(client)?;
@@ -66,11 +66,11 @@ fn comes_back(client: &Tested) -> Outcome<bool> {
 
 fn connected_client_has_contact(scene: &Scene<'_>) -> Outcome {
     let client = scene.connect()?;
-    // A client of a handle that was in use before may learn of its contact by the first answer.
+    // A client on a handle that was already in use may learn of its contact by the first reply.
     done("exists", client.exists(scene.dir(), false))?;
     let is_connected = |event: &ClientEvent| matches!(event, ClientEvent::Connected(_));
     let reported = usize::from(client.has_contact) + client.events.count(is_connected);
-    same("how often contact is reported, by `subscribe` or an event", reported, 1)
+    same("how often `subscribe` or an event reports contact", reported, 1)
 }
 
 fn session_timeout_is_the_granted_one(scene: &Scene<'_>) -> Outcome {
@@ -81,7 +81,7 @@ fn session_timeout_is_the_granted_one(scene: &Scene<'_>) -> Outcome {
         same("the session timeout", session_timeout, granted)?;
     }
     let (report_delay, longest) = (client.report_delay(), Granted::new(session_timeout).report_delay);
-    ensure!(report_delay <= longest, "a report delay of {report_delay:?} is more than {longest:?}");
+    ensure!(report_delay <= longest, "the report delay {report_delay:?} exceeds {longest:?}");
     Ok(())
 }
 
@@ -101,7 +101,7 @@ fn disconnect_is_reported_before_a_call_fails(scene: &Scene<'_>) -> Outcome {
     })?;
     same("a call without contact", result, Err(ZkError::ConnectionLoss))?;
     let is_reported = events.contains(&ClientEvent::Disconnected);
-    ensure!(is_reported, "a call fails with ConnectionLoss, and before that comes only {events:?}");
+    ensure!(is_reported, "no Disconnected comes before a call fails with ConnectionLoss: {events:?}");
     check_order(&client)
 }
 
@@ -127,7 +127,7 @@ fn session_goes_on_after_a_reconnect(scene: &Scene<'_>) -> Outcome {
     client.events.await_disconnected()?;
     client.reconnect();
     if !comes_back(&client)? {
-        // It may give the session up, and reports that.
+        // The client may give up the session, which it reports.
         return Ok(());
     }
     let after = done("exists after the reconnect", client.exists(&path, false))?;
@@ -135,7 +135,10 @@ fn session_goes_on_after_a_reconnect(scene: &Scene<'_>) -> Outcome {
     done("create after the reconnect", create(&*client, &scene.path("f")))?;
     let owner = |name: &str| scene.other.exists(&scene.path(name), false).ok().flatten();
     let owners = [owner("e"), owner("f")].map(|stat| stat.map(|stat| stat.ephemeral_owner));
-    ensure!(owners[0].is_some() && owners[0] == owners[1], "another session after a reconnect: {owners:x?}");
+    ensure!(
+        owners[0].is_some() && owners[0] == owners[1],
+        "the session differs after a reconnect: {owners:x?}"
+    );
     Ok(())
 }
 
@@ -168,7 +171,7 @@ fn change_during_an_outage_is_noticed(scene: &Scene<'_>) -> Outcome {
     if !comes_back(&client)? {
         return Ok(());
     }
-    // `Disconnected` was reported, so the reader reads again, whether or not the event comes.
+    // `Disconnected` was reported, so the reader reads again, whether or not the event arrives.
     let (data, _) = done("get_data", client.get_data(&watched, true))?;
     same("the data read after the reconnect", data, b"1".to_vec())?;
     let before = client.events.changes(&watched);
@@ -211,9 +214,9 @@ fn expiry_deletes_ephemeral_znodes_and_no_others(scene: &Scene<'_>) -> Outcome {
     client.make(&persistent)?;
     client.expire()?;
     let is_gone = |other: &Tested| other.exists(&ephemeral, false) == Ok(None);
-    scene.eventually("the ephemeral znode goes", is_gone)?;
+    scene.eventually("the ephemeral znode is deleted", is_gone)?;
     let kept = done("exists", scene.other.exists(&persistent, false))?;
-    ensure!(kept.is_some(), "a persistent znode goes with the session");
+    ensure!(kept.is_some(), "a persistent znode was deleted with the session");
     Ok(())
 }
 
@@ -231,7 +234,7 @@ fn close_is_idempotent_and_silent(scene: &Scene<'_>) -> Outcome {
     done("set_data", scene.other.set_data(&path, b"1", None))?;
     let _ = client.disconnect();
     client.reconnect();
-    // Another session has the event by now.
+    // Once another session has the event, this one would have it, too.
     let witness = scene.connect()?;
     witness.fence(scene)?;
     same("the events after the close", client.events.all(), before)

@@ -1,14 +1,17 @@
-//! The contract of [`ZooKeeperClient`], as checks that run against any client.
+//! Checks of the contract of [`ZooKeeperClient`], which run against any client.
 //!
-//! The library runs them against its own connection and its fake server. Run them against a client of yours before you give it to
-//! [`Session::from_client`](zookeeper_recipes_lock::Session::from_client): locks rely on every rule that they check.
+//! Run them against a client of your own before you pass it to
+//! [`Session::from_client`](zookeeper_recipes_lock::Session::from_client): locks rely on every rule that they
+//! check. The library runs them against its own connection and its simulated server.
 //!
 //! # Use
-//! Implement [`Fixture`], which opens sessions, and [`Subject`], which is one of them. Everything
-//! but the client itself is optional: a check that needs more than the fixture has is
-//! [skipped](Verdict::Skipped). A fixture should be able to [disconnect](Subject::disconnect) and
-//! [expire](Subject::expire) a session, as most faults of clients show only then. A TCP relay in
-//! front of a real server can do both, and [stall](Subject::stall) a connection.
+//! Implement [`Fixture`], which opens sessions, and [`Subject`], which is one session, and call [`check`]. Only
+//! the client itself is required. A check that needs more than the fixture offers is
+//! [skipped](Verdict::Skipped).
+//!
+//! A fixture should be able to [disconnect](Subject::disconnect) and [expire](Subject::expire) a session,
+//! because most faults of clients show only then. A TCP relay in front of a real server can do both, and can
+//! also [stall](Subject::stall) a connection.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -51,18 +54,19 @@
 //! assert!(report.is_passed(), "{report}");
 //! ```
 //!
-//! The checks whose names begin with `submitted_` make many calls at once, under a stall where the
-//! fixture can cause one, so that none is answered before contact is lost.
+//! Checks whose names begin with `submitted_` make many calls at once. If the fixture can stall the connection,
+//! they do so during a stall, so no call is answered before contact is lost.
 //!
-//! [`checks`] returns the single checks, for a test harness that lists each of them.
+//! [`checks`] returns the individual checks, for a test harness that lists each of them.
 //!
 //! # What no check can show
-//! That a client reports a shorter session timeout than the server grants to it, or too short a
-//! [`report_delay`](zookeeper_recipes_lock::client::port::ZooKeeperClient::report_delay): nothing fails until a server dies at the wrong
-//! moment. Compare both with the configuration of the servers. And that an event never overtakes
-//! the reply of the call that set its watch: a caller cannot see which of the two came first. Nor that
-//! a [`CreateAndList`](zookeeper_recipes_lock::client::port::Call::CreateAndList) whose connection is lost between its two replies
-//! returns the path of the new znode: no fixture can cut a connection there.
+//! - That a client reports a session timeout no longer than the server grants, and a
+//!   [`report_delay`](zookeeper_recipes_lock::client::ZooKeeperClient::report_delay) that is long enough.
+//!   Nothing fails until a server dies at the wrong moment. Compare both with the configuration of the servers.
+//! - That an event never overtakes the reply to the call that set its watch. A caller cannot see which of them
+//!   came first.
+//! - That a [`CreateAndList`](zookeeper_recipes_lock::client::Call::CreateAndList) returns the path of the new
+//!   znode even if the connection is lost between its two replies. No fixture can cut a connection there.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, rust_2018_idioms)]
@@ -86,19 +90,22 @@ use zookeeper_recipes_lock::client::port::ZooKeeperClient;
 
 /// Opens the sessions that are checked.
 pub trait Fixture {
-    /// Opens a session, and returns when its client has contact. All sessions of a fixture are on
-    /// one server, so that each sees at once what another has written. They may create znodes below
-    /// the root.
+    /// Opens a session and returns once its client has contact.
+    ///
+    /// All sessions of a fixture are on one server, so each sees immediately what another has written. They
+    /// must be allowed to create znodes below the root.
     fn connect(&self) -> Box<dyn Subject>;
 
-    /// As [`connect`](Fixture::connect), with a client that prefixes every path with this one, which
-    /// exists. `None` if the client has no such setting.
+    /// Opens a session as [`connect`](Fixture::connect) does, with a client that prefixes every path with
+    /// `chroot`.
+    ///
+    /// The znode `chroot` exists. Returns `None` if the client has no such setting.
     fn connect_below(&self, chroot: &str) -> Option<Box<dyn Subject>> {
         let _ = chroot;
         None
     }
 
-    /// Returns the session timeout that the servers grant, if it is known.
+    /// Returns the session timeout that the servers grant if it is known.
     fn session_timeout(&self) -> Option<Duration> {
         None
     }
@@ -108,42 +115,45 @@ pub trait Fixture {
         Duration::from_secs(30)
     }
 
-    /// Returns whether the client goes on after a panic of its sink. The contract does not require
-    /// it. The default is `false`.
+    /// Returns whether the client survives a panic of its sink.
+    ///
+    /// The contract does not require this. The default is `false`.
     fn contains_panics(&self) -> bool {
         false
     }
 }
 
-/// One session and its client, to which nobody has subscribed.
+/// One session and its client, which has no subscriber yet.
 pub trait Subject: Send + Sync {
-    /// Returns the client; the same one each time.
+    /// Returns the client. It must be the same client each time.
     fn client(&self) -> Arc<dyn ZooKeeperClient>;
 
-    /// Returns the id of the session, if it is known.
+    /// Returns the session's id if it is known.
     fn session_id(&self) -> Option<i64> {
         None
     }
 
-    /// Cuts the connection and prevents another one until [`reconnect`](Subject::reconnect), and
-    /// returns `true`. The session lives on at the server for a while. The default returns `false`
-    /// and does nothing.
+    /// Cuts the connection, prevents new ones until [`reconnect`](Subject::reconnect), and returns `true`.
+    ///
+    /// The session lives on at the server for a while. The default does nothing and returns `false`.
     fn disconnect(&self) -> bool {
         false
     }
 
-    /// Holds up what the client and the server send, closes nothing, and returns `true`. Ends with
-    /// [`disconnect`](Subject::disconnect), [`reconnect`](Subject::reconnect) or
-    /// [`expire`](Subject::expire). The default returns `false` and does nothing.
+    /// Holds up everything that client and server send, without closing anything, and returns `true`.
+    ///
+    /// [`disconnect`](Subject::disconnect), [`reconnect`](Subject::reconnect) and [`expire`](Subject::expire)
+    /// end the stall. The default does nothing and returns `false`.
     fn stall(&self) -> bool {
         false
     }
 
-    /// Permits connections again, and ends a stall.
+    /// Allows connections again and ends a stall.
     fn reconnect(&self) {}
 
-    /// Ends the session at the server, permits connections, and returns `true`. The default returns
-    /// `false` and does nothing.
+    /// Ends the session at the server, allows connections again, and returns `true`.
+    ///
+    /// The default does nothing and returns `false`.
     fn expire(&self) -> bool {
         false
     }
@@ -169,29 +179,28 @@ pub enum Verdict {
     ),
 }
 
-/// A client violates a rule of the contract.
+/// A violation of a rule of the contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{check}: {what}")]
 #[non_exhaustive]
 pub struct Violation {
     /// The name of the check.
     pub check: &'static str,
-    /// What was expected, and what happened.
+    /// What was expected and what happened.
     pub what: String,
 }
 
 impl Check {
-    /// Returns the name: the rule in a few words, spelled as that of a function.
+    /// Returns the name of the check: the rule in a few words, written like a function's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Runs the check on new sessions of the fixture, below a new znode, which it deletes at the
-    /// end.
+    /// Runs the check on new sessions of the fixture, below a new znode that it deletes at the end.
     ///
     /// # Errors
-    /// What the client does wrong.
+    /// A violation that the check has found.
     pub fn run(&self, fixture: &dyn Fixture) -> Result<Verdict, Violation> {
         let outcome = Scene::new(fixture).and_then(|scene| (self.run)(&scene));
         match outcome {
@@ -214,13 +223,13 @@ pub fn checks() -> Vec<Check> {
     [calls::CHECKS, transactions::CHECKS, watches::CHECKS, contact::CHECKS, submit::CHECKS].concat()
 }
 
-/// Runs all checks, one after the other.
+/// Runs all checks in sequence.
 pub fn check(fixture: &dyn Fixture) -> Report {
     let results = checks().into_iter().map(|check| (check.name, check.run(fixture))).collect();
     Report { results }
 }
 
-/// The outcome of every check. `Display` prints one a line.
+/// The outcomes of all checks. `Display` prints one per line.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Report {
@@ -228,13 +237,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns whether no check has failed.
+    /// Returns whether no check found a violation.
     #[must_use]
     pub fn is_passed(&self) -> bool {
         self.violations().next().is_none()
     }
 
-    /// Returns what the failed checks found.
+    /// Returns the violations that the checks found.
     pub fn violations(&self) -> impl Iterator<Item = &Violation> {
         self.results.iter().filter_map(|(_, result)| result.as_ref().err())
     }
@@ -259,7 +268,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Names a check after its function.
+/// Creates a check that is named after its function.
 macro_rules! named {
     ($function:ident) => {
         crate::Check { name: stringify!($function), run: $function }
@@ -267,7 +276,7 @@ macro_rules! named {
 }
 use named;
 
-/// Returns from a check with a violation unless the condition holds.
+/// Returns from a check with a violation if the condition does not hold.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {

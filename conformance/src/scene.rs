@@ -1,4 +1,4 @@
-//! [`Scene`]: a new znode for each check, and the sessions on it.
+//! [`Scene`]: a new znode for a check, and the sessions that use it.
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -23,30 +23,30 @@ pub(super) enum Problem {
     Violated(String),
 }
 
-/// The time for a call that must not wait for a server, on a busy machine.
+/// How long a call may take that must not wait for a server, on a busy machine.
 pub(super) const AT_ONCE: Duration = Duration::from_secs(2);
 
 pub(super) type Outcome<T = ()> = Result<T, Problem>;
 
-/// Returns the value of a call that must succeed for the check to go on.
+/// Returns the value of a call that must succeed before the check can continue.
 pub(super) fn done<T>(what: &str, result: ZkResult<T>) -> Outcome<T> {
     result.map_err(|error| Problem::Violated(format!("{what} fails: {error:?}")))
 }
 
 pub(super) fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Outcome {
-    ensure!(found == expected, "{what}: {found:?}, not {expected:?}");
+    ensure!(found == expected, "{what}: expected {expected:?}, found {found:?}");
     Ok(())
 }
 
-/// A call that the server must refuse with this error.
+/// Fails unless the server refused the call with this error.
 pub(super) fn refused<T: Debug>(what: &str, result: ZkResult<T>, expected: ZkError) -> Outcome {
     match result {
         Err(error) if error == expected => Ok(()),
-        other => Err(Problem::Violated(format!("{what}: {other:?}, not {expected:?}"))),
+        other => Err(Problem::Violated(format!("{what}: expected {expected:?}, found {other:?}"))),
     }
 }
 
-/// The name of a kind of calls, and how to make one at a path.
+/// The name of a kind of call, and a function that makes one at a path.
 type OfPath = (&'static str, fn(&str) -> Call);
 
 pub(super) const CALLS: [OfPath; 7] = [
@@ -61,7 +61,7 @@ pub(super) const CALLS: [OfPath; 7] = [
 
 pub(super) struct Scene<'a> {
     pub(super) fixture: &'a dyn Fixture,
-    /// Meets no fault.
+    /// The session of another client, which meets no fault.
     pub(super) other: Tested,
     dir: String,
 }
@@ -75,12 +75,12 @@ impl Scene<'_> {
         Ok(Scene { fixture, other, dir })
     }
 
-    /// The znode of this scene, which exists.
+    /// Returns the znode of this scene, which exists.
     pub(super) fn dir(&self) -> &str {
         &self.dir
     }
 
-    /// The path of a child of the scene's znode.
+    /// Returns the path of a child of the scene's znode.
     pub(super) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.dir)
     }
@@ -90,7 +90,7 @@ impl Scene<'_> {
         Tested::new(self.fixture.connect(), self.deadline())
     }
 
-    /// Opens a session within the scene's znode.
+    /// Opens a session below the scene's znode.
     pub(super) fn connect_below(&self) -> Outcome<Tested> {
         let subject = self.fixture.connect_below(&self.dir).ok_or(Problem::Lacking("a chroot"))?;
         Tested::new(subject, self.deadline())
@@ -100,7 +100,7 @@ impl Scene<'_> {
         self.fixture.deadline()
     }
 
-    /// Creates a persistent znode by another session.
+    /// Creates a persistent znode in another session.
     pub(super) fn given(&self, name: &str) -> Outcome<String> {
         self.other.make(&self.path(name))
     }
@@ -109,7 +109,7 @@ impl Scene<'_> {
     pub(super) fn eventually(&self, what: &str, condition: impl Fn(&Tested) -> bool) -> Outcome {
         let until = Instant::now() + self.deadline();
         while !condition(&self.other) {
-            ensure!(Instant::now() < until, "not within {:?}: {what}", self.deadline());
+            ensure!(Instant::now() < until, "{what}: not within {:?}", self.deadline());
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
@@ -119,7 +119,7 @@ impl Scene<'_> {
 impl Drop for Scene<'_> {
     fn drop(&mut self) {
         let dir = self.dir.clone();
-        // It may block for ever if the client violates the contract.
+        // May block forever if the client violates the contract.
         let _ = self.other.in_time("a deletion", move |client| delete_all(client, &dir));
     }
 }
@@ -128,16 +128,16 @@ fn delete_all(client: &dyn ZooKeeperClient, path: &str) {
     for name in &client.get_children(path, false).unwrap_or_default() {
         delete_all(client, &format!("{path}/{name}"));
     }
-    // Another session may have deleted it, or an ACL may forbid it.
+    // Another session may have deleted the znode, or an ACL may forbid it.
     let _ = client.delete(path, None);
 }
 
-/// A session under test. Closed at the end unless [dropped](Tested::drop_without_close).
+/// A session under test. It is closed at the end unless it was [dropped](Tested::drop_without_close).
 pub(super) struct Tested {
     subject: Arc<dyn Subject>,
     client: Arc<dyn ZooKeeperClient>,
     pub(super) events: Arc<Recorder>,
-    /// What `subscribe` returned.
+    /// The return value of `subscribe`.
     pub(super) has_contact: bool,
     is_abandoned: bool,
 }
@@ -164,7 +164,7 @@ impl Tested {
         if cut { Ok(()) } else { Err(Problem::Lacking("a way to disconnect a client")) }
     }
 
-    /// Returns whether the connection is stalled.
+    /// Stalls the connection. Returns whether the fixture could.
     pub(super) fn stall(&self) -> bool {
         self.subject.stall()
     }
@@ -188,7 +188,7 @@ impl Tested {
         done("create", self.create(path, b"", &Acl::open_unsafe(), CreateMode::Ephemeral))
     }
 
-    /// Makes a call on another thread, as it may block for ever.
+    /// Makes a call on another thread, because it may block forever.
     pub(super) fn in_time<T: Send + 'static>(
         &self,
         what: &str,
@@ -198,17 +198,16 @@ impl Tested {
         let client = self.client();
         thread::spawn(move || drop(sender.send(call(&*client))));
         let deadline = self.events.deadline;
-        let late = |_| Problem::Violated(format!("{what} does not return within {deadline:?}"));
+        let late = |_| Problem::Violated(format!("{what} did not return within {deadline:?}"));
         outcome.recv_timeout(deadline).map_err(late)
     }
 
-    /// Drops the client, which is not closed.
+    /// Drops the client without closing it.
     pub(super) fn drop_without_close(mut self) {
         self.is_abandoned = true;
     }
 
-    /// Waits until all events of earlier changes must have come: those of one session come in
-    /// order.
+    /// Waits until the events of all earlier changes must have arrived: events of one session arrive in order.
     pub(super) fn fence(&self, scene: &Scene<'_>) -> Outcome {
         let path = scene.given(&format!("fence-{}", Uuid::new_v4()))?;
         done("get_data", self.get_data(&path, true))?;
@@ -229,7 +228,7 @@ impl Drop for Tested {
     fn drop(&mut self) {
         if !self.is_abandoned {
             let (subject, client) = (Arc::clone(&self.subject), self.client());
-            // It may block for ever if the client violates the contract.
+            // May block forever if the client violates the contract.
             let _ = thread::Builder::new().spawn(move || {
                 subject.reconnect();
                 client.close();
@@ -262,7 +261,7 @@ impl Recorder {
         self.events.lock().clone()
     }
 
-    /// Returns how many of the events so far are such.
+    /// Returns how many events so far match.
     pub(super) fn count(&self, is_such: impl Fn(&ClientEvent) -> bool) -> usize {
         self.events.lock().iter().filter(|event| is_such(event)).count()
     }
@@ -272,13 +271,13 @@ impl Recorder {
         self.count(|event| is_change(event, path))
     }
 
-    /// Waits for such an event, also among those that have come.
+    /// Waits for an event that matches. Events that have already arrived count.
     pub(super) fn await_event(&self, what: &str, is_such: impl Fn(&ClientEvent) -> bool) -> Outcome {
         let until = Instant::now() + self.deadline;
         let mut events = self.events.lock();
         while !events.iter().any(&is_such) {
             if self.changed.wait_until(&mut events, until).timed_out() {
-                let problem = format!("{what} is not reported within {:?}: {events:?}", self.deadline);
+                let problem = format!("{what} was not reported within {:?}: {events:?}", self.deadline);
                 return Err(Problem::Violated(problem));
             }
         }
@@ -294,7 +293,7 @@ impl Recorder {
         self.await_event("the loss of contact", |event| *event == ClientEvent::Disconnected)
     }
 
-    /// Waits for the contact after a disconnect. An end of the session counts as such.
+    /// Waits for the contact after a disconnect. The end of the session counts, too.
     pub(super) fn await_contact(&self) -> Outcome {
         self.await_event("the next contact", |event| {
             matches!(event, ClientEvent::Connected(_) | ClientEvent::SessionLost)

@@ -1,5 +1,5 @@
-//! Calls that are [submitted](ZooKeeperClient::submit): that each passes on its outcome, whatever
-//! happens meanwhile, and when it must not wait.
+//! [Submitted](ZooKeeperClient::submit) calls: each reports its outcome, whatever happens meanwhile, and none
+//! waits where it must not.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -26,10 +26,10 @@ pub(super) const CHECKS: &[Check] = &[
     named!(submitted_calls_end_with_their_client),
 ];
 
-/// How many calls are under way at once, where a check needs several.
+/// The number of calls in flight at once where a check needs several.
 const ROUNDS: usize = 20;
 
-/// Passes on the outcome as it is read.
+/// Returns a `Done` that forwards the outcome in the form in which it is read.
 fn done_of<T: 'static>(
     read: fn(zookeeper_recipes_lock::client::port::Reply) -> ZkResult<T>,
     then: impl FnOnce(ZkResult<T>) + Send + 'static,
@@ -37,7 +37,7 @@ fn done_of<T: 'static>(
     Done::new(move |outcome| then(outcome.and_then(read)))
 }
 
-/// Makes a call, which must succeed, and waits for its outcome.
+/// Makes a call that must succeed and waits for its outcome.
 fn result_of<T: Send + 'static>(client: &Tested, what: &str, ask: Ask<T>) -> Outcome<T> {
     let (sender, outcome) = bounded(1);
     let Ask { call, read } = ask;
@@ -48,26 +48,26 @@ fn result_of<T: Send + 'static>(client: &Tested, what: &str, ask: Ask<T>) -> Out
 
 fn next<T>(client: &Tested, what: &str, channel: &Receiver<T>) -> Outcome<T> {
     let deadline = client.events.deadline;
-    let missing = |_| Problem::Violated(format!("{what} does not pass on its outcome within {deadline:?}"));
+    let missing = |_| Problem::Violated(format!("{what} did not report its outcome within {deadline:?}"));
     channel.recv_timeout(deadline).map_err(missing)
 }
 
-/// The outcome of a call.
+/// A call that has ended, with its outcome.
 struct Ended {
     call: &'static str,
     result: ZkResult<()>,
-    /// Whether a loss of contact was reported before.
+    /// Whether a loss of contact had been reported before.
     after_disconnect: bool,
 }
 
-/// Many calls under way, of each kind.
+/// Many calls in flight, some of each kind.
 struct UnderWay {
     count: usize,
     outcomes: Receiver<Ended>,
 }
 
 impl UnderWay {
-    /// Makes each call so many times, without waiting for any outcome.
+    /// Makes each kind of call `times` times without waiting for outcomes.
     fn begin(scene: &Scene<'_>, client: &Tested, times: usize) -> Outcome<UnderWay> {
         let (sender, outcomes) = unbounded();
         let events = Arc::clone(&client.events);
@@ -88,7 +88,7 @@ impl UnderWay {
         Ok(UnderWay { count, outcomes })
     }
 
-    /// Waits until each call has passed on its outcome.
+    /// Waits until each call has reported its outcome.
     fn finish(self, scene: &Scene<'_>) -> Outcome<Vec<Ended>> {
         let until = Instant::now() + scene.deadline();
         let mut ended = Vec::new();
@@ -100,22 +100,22 @@ impl UnderWay {
         }
         let (count, missing, deadline) = (self.count, self.count - ended.len(), scene.deadline());
         Err(Problem::Violated(format!(
-            "{missing} of {count} calls under way do not pass on their outcomes within {deadline:?}"
+            "{missing} of {count} calls under way did not report their outcomes within {deadline:?}"
         )))
     }
 
-    /// As [`finish`](UnderWay::finish), where each outcome must be such an error.
+    /// Like [`finish`](UnderWay::finish), and checks that each outcome is one of these errors.
     fn fail(self, scene: &Scene<'_>, when: &str, expected: &[ZkError]) -> Outcome<Vec<Ended>> {
         let ended = self.finish(scene)?;
         for Ended { call, result, .. } in &ended {
             let is_expected = matches!(result, Err(error) if expected.contains(error));
-            ensure!(is_expected, "{call} {when}: {result:?}, not one of {expected:?}");
+            ensure!(is_expected, "{call} {when}: expected one of {expected:?}, found {result:?}");
         }
         Ok(ended)
     }
 }
 
-/// Each call succeeds only after the one before.
+/// Each call can succeed only after the one before it.
 fn submitted_calls_of_one_thread_take_effect_in_order(scene: &Scene<'_>) -> Outcome {
     let (client, path) = (scene.connect()?, scene.path("a"));
     if !client.is_ordered() {
@@ -140,7 +140,10 @@ fn submitted_calls_of_one_thread_take_effect_in_order(scene: &Scene<'_>) -> Outc
     })?;
     for _ in 0..3 * ROUNDS {
         let (round, name, outcome) = next(&client, "a call", &outcomes)?;
-        ensure!(outcome.is_ok(), "{name} of round {round}, made after the call before it: {outcome:?}");
+        ensure!(
+            outcome.is_ok(),
+            "{name} of round {round} does not follow the call that it depends on: {outcome:?}"
+        );
     }
     Ok(())
 }
@@ -154,7 +157,7 @@ fn submitted_call_may_follow_from_an_outcome(scene: &Scene<'_>) -> Outcome {
     done("a call from the continuation of another", last)
 }
 
-/// Makes so many calls, each but the first from the continuation of another.
+/// Makes `left` calls, each but the first from the continuation of the one before it.
 fn chain(client: &Weak<dyn ZooKeeperClient>, path: String, left: usize, last: Sender<ZkResult<()>>) {
     let Some(strong) = client.upgrade() else { return };
     let (client, Ask { call, read }) = (Weak::clone(client), Call::exists(&*path, false));
@@ -185,7 +188,7 @@ fn submitted_call_may_follow_from_an_event(scene: &Scene<'_>) -> Outcome {
     done("a call from the sink", from_sink).map(drop)
 }
 
-/// A reply needs the server, so it comes on another thread, or later.
+/// A reply comes from the server, so it arrives on another thread or later.
 fn submitted_call_is_not_answered_on_the_spot(scene: &Scene<'_>) -> Outcome {
     let client = scene.connect()?;
     let (sender, outcomes) = unbounded();
@@ -204,12 +207,12 @@ fn submitted_call_is_not_answered_on_the_spot(scene: &Scene<'_>) -> Outcome {
     })?;
     for _ in 0..ROUNDS {
         let is_on_the_spot = next(&client, "a call", &outcomes)?;
-        ensure!(!is_on_the_spot, "a reply is passed on before `submit` returns, on the same thread");
+        ensure!(!is_on_the_spot, "a reply arrived before `submit` returned, on the same thread");
     }
     Ok(())
 }
 
-/// While a continuation runs, another thread makes a call.
+/// Another thread makes a call while a continuation runs.
 fn submitted_outcome_is_passed_on_without_a_lock(scene: &Scene<'_>) -> Outcome {
     let client = scene.connect()?;
     let (sender, outcome) = bounded(1);
@@ -228,7 +231,7 @@ fn submitted_outcome_is_passed_on_without_a_lock(scene: &Scene<'_>) -> Outcome {
         client.submit(Call::exists(&*dir, false).call, done);
     })?;
     let others_proceed = next(&client, "exists", &outcome)?;
-    ensure!(others_proceed, "other threads cannot make calls while a continuation runs");
+    ensure!(others_proceed, "other threads could not make calls while a continuation ran");
     Ok(())
 }
 
@@ -238,7 +241,7 @@ fn submitted_call_does_not_wait_for_the_server(scene: &Scene<'_>) -> Outcome {
     let begun = Instant::now();
     let calls = UnderWay::begin(scene, &client, ROUNDS)?;
     let time = begun.elapsed();
-    ensure!(time < AT_ONCE, "{} calls without an answer take {time:?}", calls.count);
+    ensure!(time < AT_ONCE, "{} unanswered calls took {time:?}", calls.count);
     client.disconnect()?;
     let expected = [ZkError::ConnectionLoss, ZkError::SessionExpired];
     calls.fail(scene, "without an answer", &expected).map(drop)
@@ -250,13 +253,13 @@ fn ensure_stalled(client: &Tested) -> Outcome {
 
 fn submitted_calls_end_with_contact(scene: &Scene<'_>) -> Outcome {
     let client = scene.connect()?;
-    // Without it, some calls are answered.
+    // Without a stall, some calls are answered.
     let _ = client.stall();
     let calls = UnderWay::begin(scene, &client, ROUNDS)?;
     client.disconnect()?;
     for Ended { call, result, after_disconnect } in calls.finish(scene)? {
         let is_reported = after_disconnect || result != Err(ZkError::ConnectionLoss);
-        ensure!(is_reported, "{call} fails with ConnectionLoss before the loss of contact is reported");
+        ensure!(is_reported, "{call} failed with ConnectionLoss before the loss of contact was reported");
     }
     client.events.await_disconnected()?;
     let calls = UnderWay::begin(scene, &client, 1)?;
@@ -264,7 +267,7 @@ fn submitted_calls_end_with_contact(scene: &Scene<'_>) -> Outcome {
     client.reconnect();
     client.events.await_contact()?;
     if client.events.count(|event| *event == ClientEvent::SessionLost) > 0 {
-        // It may give the session up, and reports that.
+        // The client may give up the session, which it reports.
         return Ok(());
     }
     result_of(&client, "exists after the reconnect", Call::exists(scene.dir(), false)).map(drop)
@@ -281,7 +284,7 @@ fn submitted_calls_end_with_the_session(scene: &Scene<'_>) -> Outcome {
     let calls = UnderWay::begin(scene, &client, 1)?;
     calls.fail(scene, "on an expired session", &[ZkError::SessionExpired])?;
     let time = begun.elapsed();
-    ensure!(time < AT_ONCE, "calls on an expired session take {time:?}");
+    ensure!(time < AT_ONCE, "calls on an expired session took {time:?}");
     Ok(())
 }
 

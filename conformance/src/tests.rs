@@ -1,6 +1,4 @@
-//! The checks against the fake server, and against clients with a flaw each.
-//!
-//! The files that are shared with other crates are symbolic links, because a published package contains only its own files.
+//! The checks against the simulated server, and against clients with one flaw each.
 
 mod blocking;
 mod flaws;
@@ -18,10 +16,10 @@ use super::*;
 use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
-/// For what must happen, on a busy machine.
+/// How long a check may wait for something that must happen, on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Sessions of the fake server, whose clients are wrapped.
+/// A fixture for sessions of the simulated server, whose clients are wrapped.
 struct Fake<W> {
     zookeeper: SimulatedZooKeeper,
     wrap: W,
@@ -89,14 +87,14 @@ fn fake<W: Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient>>(deadline: Durat
     Fake { zookeeper: SimulatedZooKeeper::new(), wrap, deadline }
 }
 
-/// A check that the fake as it is made passes, and skips nothing but what it has no notion of.
+/// Checks that the client passes all checks and skips only those for which the fixture has no means.
 fn assert_conforms(wrap: impl Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient>, more_skipped: &[&str]) {
     let fixture = fake(DEADLINE, wrap);
     let report = check(&fixture);
     assert!(report.is_passed(), "{report}");
     let skipped = ["paths_begin_below_the_chroot", "watch_on_the_chroot_itself_fires"];
     assert_eq!(report.skipped().collect::<Vec<_>>(), [&skipped, more_skipped].concat());
-    assert_eq!(fixture.zookeeper.children("/"), [""; 0], "the checks leave znodes");
+    assert_eq!(fixture.zookeeper.children("/"), [""; 0], "the checks leave no znodes");
 }
 
 const OF_ORDERED_CLIENTS: &str = "submitted_calls_of_one_thread_take_effect_in_order";

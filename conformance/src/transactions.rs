@@ -1,4 +1,4 @@
-//! Transactions take effect as a whole, or not at all.
+//! Transactions take effect as a whole or not at all.
 
 use super::scene::{Outcome, Problem, Scene, done, same};
 use super::{Check, ensure, named};
@@ -58,7 +58,11 @@ fn transaction_takes_effect_in_order(scene: &Scene<'_>) -> Outcome {
     };
     same("the outcome of a check", checked, &OpOutcome::Checked)?;
     same("the outcome of a create", first, &OpOutcome::Created(made.clone()))?;
-    same("the outcome of the next", second, &OpOutcome::Created(format!("{made}/child")))?;
+    same(
+        "the outcome of a create below the new znode",
+        second,
+        &OpOutcome::Created(format!("{made}/child")),
+    )?;
     let number =
         |path: &str| path.strip_prefix(&numbered).is_some_and(|number| number.parse::<i32>().is_ok());
     ensure!(matches!(third, OpOutcome::Created(path) if number(path)), "a sequential create: {third:?}");
@@ -78,9 +82,13 @@ fn failed_transaction_changes_nothing(scene: &Scene<'_>) -> Outcome {
         [create(&made, CreateMode::Persistent), set(&kept, b"set"), delete(&missing), delete(&kept)];
     let failed = Transacted::Failed { position: 2, error: ZkError::NoNode };
     same("a transaction that deletes a missing znode", transact(&*client, &operations)?, failed)?;
-    same("a znode that it creates", done("exists", scene.other.exists(&made, false))?, None)?;
+    same(
+        "a znode that the failed transaction would create",
+        done("exists", scene.other.exists(&made, false))?,
+        None,
+    )?;
     let (data, stat) = done("get_data", scene.other.get_data(&kept, false))?;
-    same("the data that it sets", (data, stat.version), (Vec::new(), 0))
+    same("the data that the failed transaction would set", (data, stat.version), (Vec::new(), 0))
 }
 
 fn failed_check_fails_a_transaction(scene: &Scene<'_>) -> Outcome {
@@ -93,7 +101,7 @@ fn failed_check_fails_a_transaction(scene: &Scene<'_>) -> Outcome {
         let failed = Transacted::Failed { position: 0, error };
         same("a transaction", transact(&*client, &[check, set(&kept, b"set")])?, failed)?;
         let (_, stat) = done("get_data", scene.other.get_data(&kept, false))?;
-        same("the version of the data that it sets", stat.version, 0)?;
+        same("the version of the data that the failed transaction would set", stat.version, 0)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Watches: what fires them, how often, and what does not.
+//! Watches: what fires them, how often, and what does not fire them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn data_watch_fires_once_on_a_change(scene: &Scene<'_>) -> Outcome {
     }
     client.fence(scene)?;
     same("events after two changes", client.events.changes(&path), 1)?;
-    // A watch on the existence of a znode that exists is one on its data.
+    // A watch on the existence of an existing znode watches its data.
     done("exists", client.exists(&path, true))?;
     done("set_data", scene.other.set_data(&path, b"3", None))?;
     client.fence(scene)?;
@@ -154,7 +154,7 @@ fn change_can_be_read_after_its_event(scene: &Scene<'_>) -> Outcome {
         let is_next = |events: &super::scene::Recorder| events.changes(&path) > before;
         scene.eventually("the watch fires", |_| is_next(&client.events))?;
         let (_, stat) = done("get_data", client.get_data(&path, false))?;
-        ensure!(stat.version == version, "version {} is read after the event", stat.version);
+        ensure!(stat.version == version, "after the event the data still have version {}", stat.version);
     }
     Ok(())
 }
@@ -177,14 +177,14 @@ fn sink_is_called_after_it_panicked(scene: &Scene<'_>) -> Outcome {
     let panics = Arc::new(AtomicBool::new(true));
     let (will_panic, record) = (Arc::clone(&panics), client.events.sink());
     client.subscribe(Arc::new(move |event| {
-        // Without the report of a panic.
+        // Panics without printing a report.
         if will_panic.swap(false, Ordering::SeqCst) {
             std::panic::resume_unwind(Box::new("a panic of the sink"));
         }
         record(event);
     }));
     done("get_data", client.get_data(&path, true))?;
-    // A fake may call the sink within this call.
+    // A simulated client may call the sink within this call.
     let _ = catch_unwind(AssertUnwindSafe(|| scene.other.set_data(&path, b"1", None).map(drop)));
     scene.eventually("the sink panics", |_| !panics.load(Ordering::SeqCst))?;
     done("get_data", client.get_data(&path, true))?;

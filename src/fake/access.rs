@@ -1,19 +1,19 @@
-//! [`Caller`]: the identity behind a request, and what the ACLs grant to it.
+//! [`Caller`]: the identity behind a request, and the rights that ACLs grant to it.
 
 use crate::client::{Acl, Permissions};
 use crate::error::{ZkError, ZkResult};
 
-/// The operations beyond `get_data` and `get_children` that require READ. This differs between
-/// releases.
+/// The operations that require READ, apart from `get_data` and `get_children`.
+///
+/// This differs between releases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadChecks {
-    /// None, as in releases before 3.8.4 and 3.9.2.
+    /// No other operation, as in releases before 3.8.4 and 3.9.2.
     ReadsOnly,
-    /// Events are withheld from clients that may not read the znode. The watch is used up without
-    /// an event (CVE-2024-23944). Debian 12's 3.8.0 behaves like this too: only this fix was
-    /// backported.
+    /// Also events: they are withheld from clients that may not read the znode, and the watch is used up
+    /// (CVE-2024-23944). Debian 12's 3.8.0 behaves like this too, because only this fix was backported.
     Events,
-    /// In addition, `exists` fails with `NoAuth` on an existing znode that the client may not read
+    /// Also `exists`: it fails with `NoAuth` if the znode exists and the client may not read it
     /// (ZOOKEEPER-2590), as in 3.8.4, 3.9.2 and later releases. The default.
     #[default]
     EventsAndExists,
@@ -29,7 +29,7 @@ pub(super) struct Identity {
 /// The identity behind a request.
 #[derive(Debug)]
 pub(super) struct Caller<'a> {
-    /// Owns the ephemeral znodes that the request creates.
+    /// The owner of the ephemeral znodes that the request creates.
     pub(super) session: i64,
     pub(super) rights: Rights<'a>,
 }
@@ -58,7 +58,7 @@ impl Caller<'_> {
         if granted { Ok(()) } else { Err(ZkError::NoAuth) }
     }
 
-    /// Returns the ACL of a new znode. The scheme `auth` is replaced by the creator's identities.
+    /// Returns the ACL of a new znode, with the scheme `auth` replaced by the creator's identities.
     pub(super) fn resolve(&self, acl: &[Acl]) -> ZkResult<Vec<Acl>> {
         let mut resolved = Vec::with_capacity(acl.len());
         for entry in acl {

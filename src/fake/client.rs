@@ -1,4 +1,4 @@
-//! [`SimulatedClient`]: the port.
+//! [`SimulatedClient`]: a [`ZooKeeperClient`] whose faults a test chooses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,30 +11,31 @@ use crate::client::{Call, Done, EventSink, Reply, SessionRuntime, ZooKeeperClien
 use crate::error::{ZkError, ZkResult};
 use crate::time::Runtime;
 
-/// A client of a [`SimulatedZooKeeper`](super::SimulatedZooKeeper) with its own session, and the
-/// faults that a test can inject into it.
+/// A client of a [`SimulatedZooKeeper`](super::SimulatedZooKeeper), with its own session and faults.
 ///
-/// It is a client as the crate's own connection is: calls take effect in the order in which they are
-/// submitted, replies come in that order, with the events among them as they happened, and a ping is
-/// answered in each sixth of the session timeout. `set_ordered`, `set_reports_pings`, `set_owns_session` and
-/// `set_min_idle_for_ping` make it another one.
+/// By default it behaves like the crate's own connection. Calls take effect in the order in which they are
+/// submitted. Replies arrive in the same order, and each event arrives between the replies where it happened. A
+/// ping is answered every sixth of the session timeout. `set_ordered`, `set_reports_pings`, `set_owns_session`
+/// and `set_min_idle_for_ping` turn it into another kind of client.
 ///
 /// # Threads
-/// The calls are executed one after the other on a thread of the session, and so are its stop points. A call
-/// that is swallowed holds up those behind it. Replies and events are passed on there, or on the
-/// thread that caused them, with no lock of the simulation held. No verb returns before all
-/// earlier events are passed on, unless a callback calls it, or they are behind a reply that is swallowed or
-/// waits for a stop point.
+/// Calls are executed one after the other on a thread of the session, and so are the closures of
+/// [`before_next`](SimulatedClient::before_next) and [`after_next`](SimulatedClient::after_next). A swallowed
+/// call holds up the calls behind it. Replies and events are delivered on that thread, or on the thread that
+/// caused them, while no lock of the simulation is held.
 ///
-/// The clock of the session is that of its pings. A client without a session starts
-/// threads for its first call, and its pings take real time.
+/// A method returns only after all earlier events have been delivered, with two exceptions: a method that is
+/// called from a callback, and events behind a reply that is swallowed or waits for a closure.
 ///
-/// # The end
-/// [`close`](ZooKeeperClient::close) without contact ends the session for this client only. On the
-/// server, the session and its ephemeral znodes live on until a test calls
-/// [`expire`](SimulatedClient::expire). Dropping the client without a close is a crash. Its effect
-/// is the same, but then [`expire_session`](super::SimulatedZooKeeper::expire_session) ends the
-/// session.
+/// The pings follow the session's clock. A client that is used without a session starts threads of its own at
+/// its first call, and its pings take real time.
+///
+/// # Closing and dropping
+/// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server, the
+/// session and its ephemeral znodes live on until a test calls [`expire`](SimulatedClient::expire).
+///
+/// Dropping the client without closing it simulates a crash. The session lives on at the server in the same
+/// way, until a test calls [`expire_session`](super::SimulatedZooKeeper::expire_session).
 pub struct SimulatedClient {
     pub(super) shared: Arc<Shared>,
     pub(super) session: i64,
@@ -66,14 +67,14 @@ impl SimulatedClient {
         self.session
     }
 
-    /// Makes a call on this thread, and returns its reply. It is for tests with another client on top of this
-    /// one.
+    /// Makes a call on this thread and returns its reply.
     ///
-    /// The call overtakes those that are [submitted](ZooKeeperClient::submit) and not yet executed. It
-    /// blocks while it is swallowed, and returns when all earlier events are passed on.
+    /// This is for tests that build another client on top of this one. The call overtakes calls that are
+    /// [submitted](ZooKeeperClient::submit) but not executed yet. It blocks while it is swallowed. It returns
+    /// after all earlier events have been delivered.
     ///
     /// # Errors
-    /// Those that the call names, or one of the contract of [`ZooKeeperClient`].
+    /// The errors that the call documents, and those in the contract of [`ZooKeeperClient`].
     pub fn call(&self, call: &Call) -> ZkResult<Reply> {
         self.link().call(call)
     }
@@ -82,8 +83,8 @@ impl SimulatedClient {
         Link { shared: Arc::clone(&self.shared), session: self.session }
     }
 
-    /// Lets the client's server lag behind: reads show the present tree, whatever others change,
-    /// until this client's next write was executed.
+    /// Makes the client's server lag behind: until this client's next write, reads show the tree as it is now,
+    /// whatever other clients change.
     #[cfg(test)]
     pub(crate) fn lag_until_next_write(&self) {
         let mut state = self.shared.lock();
@@ -133,7 +134,7 @@ impl ZooKeeperClient for SimulatedClient {
         let connected = matches!(client.contact, Contact::Connected | Contact::Silent);
         let former = client.sink.replace(sink);
         drop(state);
-        // Not under the lock: dropping what the sink holds may call the client.
+        // Dropped outside the lock, because dropping what the sink holds may call the client.
         drop(former);
         connected
     }
@@ -177,7 +178,7 @@ impl ZooKeeperClient for SimulatedClient {
     }
 }
 
-/// Past the queue.
+/// Makes calls that bypass the queue of submitted calls.
 impl Verbs for SimulatedClient {
     fn make(&self, call: Call) -> ZkResult<Reply> {
         self.call(&call)
@@ -195,8 +196,8 @@ impl Drop for SimulatedClient {
         let client = state.clients.remove(&self.session);
         self.shared.notify(&mut state);
         drop(state);
-        // Not under the lock: the sink, the stop points and what waits for replies belong to the test and may
-        // call the client.
+        // Dropped outside the lock: the sink, the stop points and the callbacks of pending replies belong to
+        // the test and may call the client.
         if let Some(mut client) = client {
             client.wire.take_threads().iter().for_each(|threads| threads.shut_down());
         }

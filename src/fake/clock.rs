@@ -1,4 +1,4 @@
-//! [`VirtualClock`]: the time of sessions in a test, which passes on command.
+//! [`VirtualClock`]: a clock for sessions under test, which the test advances.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,12 +17,13 @@ use crate::time::{Job, Latch, Moment, Runtime, Setter};
 /// How long [`VirtualClock::await_waiting_calls`] waits, in real time.
 const MAX_AWAIT: Duration = Duration::from_secs(30);
 
-/// A clock for sessions in a test: their time passes only in [`advance`](VirtualClock::advance), and
-/// an hour takes milliseconds. A clone is another handle to the same clock.
+/// A clock for sessions under test, which moves only in [`advance`](VirtualClock::advance).
 ///
-/// Leases, keep-alives, retries and deadlines follow it. The sessions have real threads. A session's
-/// client must not need time itself, as [`SimulatedClient`](super::SimulatedClient): the crate's own
-/// connection runs on the system's clock.
+/// Leases, keep-alives, retries and deadlines follow this clock, so an hour takes milliseconds. The sessions
+/// have real threads. Their clients must not depend on real time. A [`SimulatedClient`](super::SimulatedClient)
+/// does not; the crate's own connection does, because it runs on the system's clock.
+///
+/// A clone is another handle to the same clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,21 +45,25 @@ const MAX_AWAIT: Duration = Duration::from_secs(30);
 /// ```
 ///
 /// # Deadlines
-/// A call that has to wait for its deadline, such as [`try_lock_for`](crate::BlockingWriteLock::try_lock_for) on a lock
-/// that is held, waits until another thread has advanced the clock that far. On the only thread of a test
-/// it never returns. Neither does a call to the server while packets are swallowed. [`await_waiting_calls`](VirtualClock::await_waiting_calls) returns once a call on another
-/// thread waits. A [`Wait`](crate::Wait) counts from the call that it is given to, and in a call that
-/// waits for several locks from each.
+/// On the only thread of a test, where nobody else advances the clock, some calls never return:
 ///
-/// [`Session::close`](crate::Session::close) waits for the server's confirmation, with a deadline.
-/// While the client swallows, drop the session instead, which does not wait.
+/// - a call that must wait for its deadline, such as [`try_lock_for`](crate::BlockingWriteLock::try_lock_for)
+///   on a lock that is held;
+/// - a call to the server while packets are swallowed. This includes [`Session::close`](crate::Session::close),
+///   which waits for the server's confirmation. Drop the session instead.
+///
+/// Make such a call on another thread. Once it waits for its deadline,
+/// [`await_waiting_calls`](VirtualClock::await_waiting_calls) returns.
+///
+/// A [`Wait`](crate::Wait) starts when it is passed to a call. In a call that waits for several locks, it
+/// starts anew for each lock.
 #[derive(Clone)]
 pub struct VirtualClock {
     time: Arc<Time>,
 }
 
 impl VirtualClock {
-    /// Makes a clock that stands still.
+    /// Creates a clock that stands still until it is advanced.
     #[must_use]
     pub fn new() -> VirtualClock {
         let state = State { now: START, last: 0, due: BTreeMap::new() };
@@ -71,10 +76,12 @@ impl VirtualClock {
         VirtualClock { time: Arc::new(time) }
     }
 
-    /// Opens a session on this clock, as [`Session::from_client`] does. The client must be connected.
+    /// Opens a session on this clock.
+    ///
+    /// Apart from the clock it works like [`Session::from_client`]. The client must be connected.
     ///
     /// # Errors
-    /// As [`Session::from_client`].
+    /// Those of [`Session::from_client`].
     pub fn open(&self, client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
@@ -83,13 +90,14 @@ impl VirtualClock {
         Session::open(Ok(client), runtime, None, contact)
     }
 
-    /// Opens a session on this clock that is replaced when it is lost, as
-    /// [`Session::from_client_factory`] does. The clients must be connected.
+    /// Opens a session on this clock that is replaced when it is lost.
     ///
-    /// The replacement has a thread for which [`advance`](VirtualClock::advance) does not wait.
+    /// Apart from the clock it works like [`Session::from_client_factory`]. The clients must be connected.
+    ///
+    /// A replacement is opened on a thread for which [`advance`](VirtualClock::advance) does not wait.
     ///
     /// # Errors
-    /// As [`Session::from_client_factory`].
+    /// Those of [`Session::from_client_factory`].
     pub fn open_replaced(
         &self,
         factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
@@ -103,24 +111,25 @@ impl VirtualClock {
         Ok(Arc::new(VirtualRuntime::new(Threads::start()?, Arc::clone(&self.time))))
     }
 
-    /// Lets this time pass. What is due on the sessions happens at its moment and in its order.
+    /// Advances the clock. What falls due on the sessions happens at its time and in order.
     ///
-    /// Returns when the threads of the sessions are idle: their calls of the client have returned or
-    /// are swallowed, and their listeners have been called. It does not wait for the test's own
-    /// threads, nor for a [`Candidate`](crate::Candidate)'s. A listener that blocks delays it by two
-    /// seconds. `advance(Duration::ZERO)` only waits.
+    /// Returns when the sessions' threads are idle: their calls to the client have returned or are swallowed,
+    /// and their listeners have been called. It does not wait for threads of the test, nor for that of a
+    /// [`Candidate`](crate::Candidate). It waits up to two seconds for a listener that blocks.
+    /// `advance(Duration::ZERO)` only waits until the threads are idle.
     pub fn advance(&self, time: Duration) {
         self.time.advance(time);
     }
 
-    /// Returns how much time has passed on this clock.
+    /// Returns how far this clock has been advanced.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.time.now().since(START)
     }
 
-    /// Returns the present moment of this clock. Unlike that of [`Moment::now`], it has nothing to
-    /// do with the system's clock.
+    /// Returns the current time of this clock.
+    ///
+    /// It is unrelated to [`Moment::now`], which reads the system's clock.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.time.now()
@@ -132,10 +141,10 @@ impl VirtualClock {
         self.time.state.lock().waiting_calls()
     }
 
-    /// Blocks, in real time, until so many calls wait for a deadline on this clock, or more.
+    /// Blocks, in real time, until at least `calls` calls wait for a deadline on this clock.
     ///
     /// # Panics
-    /// If there are fewer for 30 seconds.
+    /// If there are still fewer after 30 seconds.
     #[allow(clippy::panic, reason = "a test waits for a call that nobody makes")]
     #[track_caller]
     pub fn await_waiting_calls(&self, calls: usize) {
@@ -151,7 +160,7 @@ impl VirtualClock {
 
 #[cfg(test)]
 impl VirtualClock {
-    /// Returns whether nothing is set to happen on this clock.
+    /// Returns whether nothing is scheduled on this clock.
     pub(super) fn is_idle(&self) -> bool {
         self.time.state.lock().due.is_empty()
     }
@@ -169,19 +178,19 @@ impl fmt::Debug for VirtualClock {
     }
 }
 
-/// Far enough from the origin for moments before it.
+/// Large enough that moments before the start can be represented.
 const START: Moment = Moment::from_nanos(1 << 60);
 
-/// What is due is kept by its moment, and then in the order in which it was set.
+/// Orders what is due by its moment, then by the order in which it was scheduled.
 type Key = (Moment, u64);
 
-/// What the handles of a clock and the sessions on it share.
+/// The state shared by the handles of a clock and the sessions on it.
 pub(super) struct Time {
     state: Mutex<State>,
     /// Notified when a call begins to wait for a deadline.
     alarm_set: Condvar,
     pub(super) jobs: Arc<Jobs>,
-    /// Held by the one thread that advances.
+    /// Held by the thread that advances the clock.
     advancing: Mutex<()>,
 }
 
@@ -193,7 +202,7 @@ struct State {
 
 enum Due {
     Timer(Arc<Threads>, Job),
-    /// Set to end a wait. The job that waits, if it is one.
+    /// Set to end a wait. With the job that waits, if a job does.
     Alarm(Setter, Option<Parked>),
 }
 
@@ -221,8 +230,8 @@ impl Time {
         this_job.into_iter().for_each(Parked::resume);
     }
 
-    /// Takes what is due first, not after `end`, and moves on to its moment; or to `end` if there is
-    /// nothing.
+    /// Removes and returns what is due first, and moves the clock to its moment. If nothing is due up to `end`,
+    /// moves the clock to `end`.
     fn next_due(&self, end: Moment) -> Option<Due> {
         let mut state = self.state.lock();
         let first = state.due.first_entry().filter(|first| first.key().0 <= end);
@@ -235,7 +244,7 @@ impl Time {
         Some(due)
     }
 
-    /// Has a job run on the timer thread at this moment.
+    /// Runs a job on the timer thread at this moment.
     pub(super) fn set_timer(&self, threads: &Arc<Threads>, moment: Moment, job: Job) {
         let mut state = self.state.lock();
         if moment > state.now {
@@ -255,7 +264,7 @@ impl Time {
                 state.due.iter().filter(|(_, due)| is_dropped(due)).map(|(key, _)| *key).collect();
             keys.iter().filter_map(|key| state.due.remove(key)).collect()
         };
-        // Outside the lock: a job may hold the last handle of something.
+        // Dropped outside the lock, because a job may hold the last handle to something.
         drop(dropped);
     }
 
@@ -263,7 +272,7 @@ impl Time {
         let alarm = Setter::new();
         let rung = alarm.latch().clone();
         let mut state = self.state.lock();
-        // Otherwise it has rung.
+        // If the moment has passed, the alarm has rung already.
         let key = (moment > state.now).then(|| state.set(moment, Due::Alarm(alarm, jobs::present())));
         self.alarm_set.notify_all();
         Alarm { time: Arc::clone(self), key, rung }
@@ -289,14 +298,14 @@ impl fmt::Debug for Time {
     }
 }
 
-/// Long past on the clock of the timer threads.
+/// A moment long past on the clock of the timer threads.
 const IMMEDIATELY: Moment = Moment::from_nanos(0);
 
-/// A deadline for which a thread waits.
+/// A deadline that a thread waits for.
 pub(super) struct Alarm {
     time: Arc<Time>,
     key: Option<Key>,
-    /// Set from that moment on.
+    /// Set from the deadline on.
     pub(super) rung: Latch,
 }
 

@@ -1,11 +1,12 @@
-//! Faults that a test scheduled for later calls of a client.
+//! Faults that a test has scheduled for later calls of a client.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::ZkError;
 
-/// The kinds of calls. A
-/// [`CreateAndList`](crate::client::port::Call::CreateAndList) counts as a `Create` and a `GetChildren`.
+/// The kind of a call.
+///
+/// A [`CreateAndList`](crate::client::Call::CreateAndList) counts as a `Create` and a `GetChildren`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SimOperation {
     /// `create`
@@ -27,14 +28,14 @@ pub enum SimOperation {
 }
 
 impl SimOperation {
-    /// Returns whether the leader executes it.
+    /// Returns whether the operation is executed by the leader.
     pub(super) fn is_write(self) -> bool {
         use SimOperation::{Create, Delete, SetData, Transact};
         matches!(self, Create | Delete | SetData | Transact)
     }
 }
 
-/// Whether a fault occurs before or after a call's effect on the server.
+/// Whether a fault hits a call before or after its effect on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Before the effect: the request is lost and never reaches the server.
@@ -55,13 +56,13 @@ pub(super) enum FaultKind {
     Fail(ZkError),
     /// The connection is lost, and the call fails.
     Cut,
-    /// The network starts to swallow, with this call's request or its reply.
+    /// The network starts to swallow packets, beginning with this call's request or its reply.
     Swallow,
-    /// Only the call fails, and a server holds its request back.
+    /// The call fails, and a server holds its request back.
     HoldBack,
 }
 
-/// A test's closure that runs within a call, with no lock of the simulation held.
+/// A closure of the test that runs within a call, while no lock of the simulation is held.
 pub(super) type StopPoint = Box<dyn FnOnce() + Send>;
 
 /// The scheduled faults of one client.
@@ -91,7 +92,7 @@ impl Script {
 }
 
 impl Plan {
-    /// Sets the fault of the first future call without one.
+    /// Schedules the fault for the first future call that has none yet.
     pub(super) fn fail_next(&mut self, fault: Fault) {
         let mut number = self.calls + 1;
         while self.faults.contains_key(&number) {
@@ -100,12 +101,12 @@ impl Plan {
         self.faults.insert(number, fault);
     }
 
-    /// Sets the fault of the `nth` future call and replaces an earlier one.
+    /// Schedules the fault for the `nth` future call, in place of an earlier fault for that call.
     pub(super) fn fail_nth(&mut self, nth: u64, fault: Fault) {
         self.faults.insert(self.calls + nth.max(1), fault);
     }
 
-    /// Counts a call and takes its fault.
+    /// Counts a call and returns the fault scheduled for it.
     pub(super) fn fault_of_this_call(&mut self) -> Option<Fault> {
         self.calls += 1;
         self.faults.remove(&self.calls)

@@ -1,8 +1,8 @@
-//! [`Jobs`]: the work of sessions on a [`VirtualClock`](super::VirtualClock). Time passes only while
-//! none is under way.
+//! [`Jobs`]: the jobs of sessions on a [`VirtualClock`](super::VirtualClock). Time passes only while none is
+//! running.
 //!
-//! A job that waits, for a swallowed reply or for a deadline, is *parked*: it does not count. What
-//! ends the wait makes it count again, before its thread runs.
+//! A job that waits for a swallowed reply or a deadline is *parked*: it does not count as running. Whatever
+//! ends the wait first makes the job count again, and only then wakes its thread.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::time::Job;
 
-/// How long a job may run, in real time. One that takes longer may wait for the test itself, so it
-/// does not count any more.
+/// How long a job may run, in real time. A longer one may be waiting for the test itself, so it no longer
+/// counts.
 const MAX_RUN: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -27,12 +27,12 @@ pub(super) struct Jobs {
 #[derive(Default)]
 struct Table {
     last: u64,
-    /// The jobs that have not ended, and whether they count.
+    /// The jobs that have not ended, and whether each counts as running.
     counts: BTreeMap<u64, bool>,
 }
 
 impl Jobs {
-    /// Has the job count from now until it has run or is dropped.
+    /// Returns the job wrapped so that it counts from now until it has run or is dropped.
     pub(super) fn track(self: &Arc<Jobs>, job: Job) -> Job {
         let number = {
             let mut table = self.table.lock();
@@ -48,7 +48,7 @@ impl Jobs {
         })
     }
 
-    /// Blocks until no job counts.
+    /// Blocks until no job counts as running.
     pub(super) fn await_idle(&self) {
         let limit = Instant::now() + MAX_RUN;
         let mut table = self.table.lock();
@@ -73,7 +73,7 @@ impl fmt::Debug for Jobs {
     }
 }
 
-/// A job that has not ended.
+/// The entry of a job; dropped when the job ends.
 struct Entry {
     jobs: Arc<Jobs>,
     number: u64,
@@ -87,7 +87,7 @@ impl Drop for Entry {
 }
 
 thread_local! {
-    /// The job that this thread runs.
+    /// The job that runs on this thread, if any.
     static PRESENT: RefCell<Option<Parked>> = const { RefCell::new(None) };
 }
 
@@ -108,7 +108,7 @@ impl Drop for Present {
     }
 }
 
-/// A job that does not count while it waits.
+/// A job that does not count as running while it waits.
 #[derive(Clone, Debug)]
 pub(super) struct Parked {
     jobs: Arc<Jobs>,
@@ -116,20 +116,20 @@ pub(super) struct Parked {
 }
 
 impl Parked {
-    /// Has the job count again.
+    /// Makes the job count again.
     pub(super) fn resume(self) {
         self.jobs.set_counts(self.number, true);
     }
 }
 
-/// Parks the job that runs on this thread, if there is one.
+/// Parks the job that runs on this thread, if any, and returns it.
 pub(super) fn park() -> Option<Parked> {
     let job = present()?;
     job.jobs.set_counts(job.number, false);
     Some(job)
 }
 
-/// The job that runs on this thread.
+/// Returns the job that runs on this thread, if any.
 pub(super) fn present() -> Option<Parked> {
     PRESENT.with_borrow(Clone::clone)
 }

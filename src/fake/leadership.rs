@@ -1,4 +1,4 @@
-//! [`SimulatedLeadership`]: a leadership that a test makes and ends.
+//! [`SimulatedLeadership`]: a leadership that a test creates and ends.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,17 +18,17 @@ const DIR: &str = "/election";
 /// The session timeout of [`SimulatedLeadership::new`].
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a verb waits for its effect, in real time and on a clock.
+/// How long a method waits for its effect, in real time and on a clock.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 const MAX_ADVANCE: Duration = Duration::from_secs(1);
 
-/// A new owner watches its znode after this time.
+/// How long a new owner waits before it watches its znode.
 const STEP: Duration = Duration::from_millis(100);
 
-/// A [`Leadership`] without an election, for tests of functions that take one. It derefs to it.
+/// A [`Leadership`] without an election, for testing functions that take one.
 ///
-/// It has a [`SimulatedZooKeeper`] for itself. Its verbs return when the leadership shows their
-/// effect.
+/// It dereferences to the `Leadership`, and has a [`SimulatedZooKeeper`] of its own. Its methods return once
+/// the leadership shows their effect.
 ///
 /// ```
 /// use zookeeper_recipes_lock::Leadership;
@@ -58,19 +58,20 @@ pub struct SimulatedLeadership {
 }
 
 impl SimulatedLeadership {
-    /// Makes one in real time.
+    /// Creates a leadership in real time, with a session timeout of 30 seconds.
     ///
     /// # Errors
-    /// [`Thread`](crate::ErrorReason::Thread).
+    /// [`Thread`](crate::LockError::Thread) if the session's threads cannot be started.
     pub fn new() -> Result<SimulatedLeadership> {
         SimulatedLeadership::on(|client| Session::from_client(client), None)
     }
 
-    /// Makes one on this clock. Its session timeout is 30 seconds. A verb may advance the clock by a
-    /// tenth of a second, until the new owner watches its znode.
+    /// Creates a leadership on this clock, with a session timeout of 30 seconds.
+    ///
+    /// A method may advance the clock by a tenth of a second, until the new owner watches its znode.
     ///
     /// # Errors
-    /// As [`new`](SimulatedLeadership::new).
+    /// The same as [`new`](SimulatedLeadership::new).
     pub fn with_clock(clock: &VirtualClock) -> Result<SimulatedLeadership> {
         SimulatedLeadership::on(|client| clock.open(client), Some(clock.clone()))
     }
@@ -87,13 +88,14 @@ impl SimulatedLeadership {
         Ok(SimulatedLeadership { leadership, session, client, zookeeper, clock })
     }
 
-    /// Stops the candidate, as [`Candidate::stop`](crate::Candidate::stop) does: the closure should
-    /// return, and still leads.
+    /// Stops the candidate, as [`Candidate::stop`](crate::Candidate::stop) does.
+    ///
+    /// The function under test should return; until then it still leads.
     pub fn stop(&self) {
         self.step_down();
     }
 
-    /// Asks for the leadership, as a [`Revoker`](crate::queue::Revoker) does. Does nothing once it is lost.
+    /// Requests revocation, as a [`Revoker`](crate::Revoker) does. No effect once the leadership is lost.
     pub fn request_revocation(&self) {
         if self.zookeeper.exists(self.id()) {
             self.zookeeper.set_data(self.id(), revocation::MESSAGE);
@@ -101,7 +103,7 @@ impl SimulatedLeadership {
         }
     }
 
-    /// Takes the leadership away: another client deletes its znode.
+    /// Takes the leadership away, as if another client deleted its znode.
     pub fn take_away(&self) {
         if self.zookeeper.exists(self.id()) {
             self.zookeeper.delete(self.id());
@@ -109,14 +111,15 @@ impl SimulatedLeadership {
         }
     }
 
-    /// Ends the leadership with its session.
+    /// Expires the session, which ends the leadership.
     pub fn expire(&self) {
         self.client.expire();
-        // The reason follows the end of the lease, on another thread.
+        // The loss reason is set after the lease ends, on another thread.
         self.settle(|| self.loss().is_some());
     }
 
-    /// Waits until the session knows what has happened. Without contact it cannot.
+    /// Waits until the session knows what has happened. Without contact it never does, and the wait times
+    /// out.
     fn settle(&self, is_known: impl Fn() -> bool) {
         if let Some(clock) = &self.clock {
             let limit = clock.elapsed() + MAX_ADVANCE;
@@ -137,7 +140,7 @@ impl SimulatedLeadership {
         &self.session
     }
 
-    /// Returns the session's client, for other faults.
+    /// Returns the session's client, for injecting other faults.
     #[must_use]
     pub fn client(&self) -> &Arc<SimulatedClient> {
         &self.client

@@ -13,22 +13,22 @@ use super::state::{Client, Contact, Shared, State};
 use crate::client::{Call, Op, Reply, call_in_parts};
 use crate::error::{ZkError, ZkResult};
 
-/// Servers close the connection when a request is longer. So clients refuse it.
+/// Servers close the connection on a longer request, so clients refuse to send one.
 const MAX_REQUEST: usize = 0xf_ffff;
 
-/// A client as its calls see it. The client itself may be gone meanwhile.
+/// A client as its calls see it. The client itself may have been dropped meanwhile.
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) shared: Arc<Shared>,
     pub(super) session: i64,
 }
 
-/// How a call came.
+/// How a call reached the simulation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sent {
-    /// On the thread that waits for the reply, past the queue of the connection.
+    /// Made on the thread that waits for the reply, bypassing the queue of the connection.
     Directly,
-    /// In the queue of this connection; `None` if there was none.
+    /// Queued on the connection with this number; `None` if there was no connection.
     OnConnection(Option<u64>),
 }
 
@@ -45,7 +45,7 @@ impl Link {
         watch.then_some(self.session)
     }
 
-    /// Logs a call, which begins now.
+    /// Logs a call that starts now. Returns its number in the log.
     pub(super) fn begin(&self, state: &mut State, call: &Call) -> usize {
         let (operation, watch) = kind_of(call);
         self.begin_as(state, operation, path_of(call), watch)
@@ -56,7 +56,7 @@ impl Link {
         state.log.begin(Logged { session, operation, path, watch, executed: false, outcome: None })
     }
 
-    /// Makes a call on this thread, past the queue.
+    /// Makes a call on this thread, bypassing the queue.
     pub(super) fn call(&self, call: &Call) -> ZkResult<Reply> {
         call_in_parts(call, |part| {
             check_length(part)?;
@@ -77,13 +77,13 @@ impl Link {
 
     fn finish<T>(&self, number: usize, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.shared.lock();
-        state.log.returned(number, result.as_ref().map(drop).map_err(|error| *error));
+        state.log.record_outcome(number, result.as_ref().map(drop).map_err(|error| *error));
         // Delivers, for example, another thread's disconnect before the call fails because of it.
         self.shared.deliver(state);
         result
     }
 
-    /// Passes a call to the server and the reply back.
+    /// Carries a call to the server and its reply back.
     pub(super) fn pass(&self, call: &Call, number: usize, sent: Sent) -> ZkResult<Reply> {
         let (operation, _) = kind_of(call);
         self.round_trip(operation, number, Some(call), sent, |state| self.execute(state, call))
@@ -118,17 +118,16 @@ impl Link {
         if operation.is_write() {
             self.client(&mut state).lagging = None;
         }
-        state.log.executed(number);
+        state.log.record_execution(number);
         if let Sent::OnConnection(_) = sent {
-            // The events that happen from now on come after its reply.
+            // Events that happen from now on are delivered after this call's reply.
             state.expect_reply(self.session, number);
         }
         let client = self.client(&mut state);
         let connection = client.connection;
         let stop_point = client.script.plan(operation).after.pop_front();
         if let Some(Fault { when: Effect::After, kind: FaultKind::Swallow }) = fault {
-            // Atomic with the effect, so that a test that sees the effect can rely on the
-            // swallowing.
+            // Done together with the effect, so a test that sees the effect can rely on the swallowing.
             client.swallow();
         }
         if let Some(stop_point) = stop_point {
@@ -149,7 +148,7 @@ impl Link {
         result
     }
 
-    /// Delivers the events so far. Who makes calls for others waits for no other thread in that.
+    /// Delivers the events so far. The thread that executes the queue does not wait for other threads here.
     fn deliver(&self, sent: Sent, state: MutexGuard<'_, State>) {
         match sent {
             Sent::Directly => self.shared.deliver(state),
@@ -186,7 +185,7 @@ impl Link {
         }
     }
 
-    /// Makes a read, of the tree that this client's server has applied.
+    /// Executes a read on the tree that this client's server has applied.
     fn answer<T>(&self, state: &mut State, read: impl FnOnce(&mut State) -> T) -> T {
         let Some(mut applied) = self.client(state).lagging.take() else { return read(state) };
         swap(&mut state.tree, &mut applied);
@@ -196,8 +195,7 @@ impl Link {
         result
     }
 
-    /// Blocks for half of the delay of a call, and as long as `pass` does. Fails at once if that
-    /// fails.
+    /// Blocks for half of the client's delay and for as long as `pass` blocks. Fails as soon as `pass` does.
     fn travel(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -223,18 +221,18 @@ impl Link {
         Ok(())
     }
 
-    /// Executes what a server has held back, unless the session has ended.
+    /// Executes the requests that a server has held back, unless the session has ended.
     pub(super) fn execute_held_back(&self, state: &mut State) {
         for (number, call) in std::mem::take(&mut self.client(state).held_back) {
             if !state.has_ended(self.session) {
-                // Nobody waits for the answer.
+                // Nobody waits for the reply.
                 let _ = self.execute(state, &call);
-                state.log.executed(number);
+                state.log.record_execution(number);
             }
         }
     }
 
-    /// Blocks while the request is swallowed, then returns whether it reaches the server.
+    /// Blocks while the request is swallowed. Succeeds if the request reaches the server.
     fn send(&self, sent: Sent, state: &mut MutexGuard<'_, State>) -> ZkResult<()> {
         loop {
             let client = self.client(state);
@@ -242,7 +240,7 @@ impl Link {
                 matches!(sent, Sent::OnConnection(connection) if connection != Some(client.connection));
             match client.contact {
                 Contact::Lost | Contact::Closed => return Err(ZkError::SessionExpired),
-                // It was lost with its connection, or made without one.
+                // The request was lost with its connection, or was made without one.
                 _ if is_left_behind => return Err(ZkError::ConnectionLoss),
                 Contact::Disconnected => return Err(ZkError::ConnectionLoss),
                 Contact::Connected | Contact::Silent if client.swallowed => self.shared.wait(state),
@@ -252,8 +250,8 @@ impl Link {
         }
     }
 
-    /// Blocks while the reply is swallowed, then returns whether the caller receives it. It is lost
-    /// if the connection on which the request was sent is lost.
+    /// Blocks while the reply is swallowed. Succeeds if the caller receives it. The reply is lost with the
+    /// connection on which the request was sent.
     fn receive(&self, connection: u64, state: &mut MutexGuard<'_, State>) -> ZkResult<()> {
         loop {
             let client = self.client(state);
@@ -268,20 +266,20 @@ impl Link {
     }
 }
 
-/// Ends a stop point, also when that panics.
+/// A running stop point; dropped when it ends, even by a panic.
 struct Stop<'a>(&'a Link);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
         let mut state = self.0.shared.lock();
         let outbox = &mut self.0.client(&mut state).outbox;
-        // The client may be gone, and its outbox a new one.
+        // The client may have been dropped, and its outbox may be a new one.
         outbox.stopped = outbox.stopped.saturating_sub(1);
         self.0.shared.notify(&mut state);
     }
 }
 
-/// The operation of a call, and whether it asks for a watch.
+/// Returns the operation of a call, and whether it asks for a watch.
 fn kind_of(call: &Call) -> (SimOperation, bool) {
     match call {
         Call::Create { .. } | Call::CreateAndList { .. } => (SimOperation::Create, false),
@@ -301,7 +299,7 @@ fn path_of(call: &Call) -> &str {
     }
 }
 
-/// Refuses what is too long for a server.
+/// Refuses a call that is too long for a server.
 pub(super) fn check_length(call: &Call) -> ZkResult<()> {
     let data = |operation: &Op| match operation {
         Op::Create { data, .. } | Op::SetData { data, .. } => data.len(),

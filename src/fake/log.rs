@@ -1,25 +1,25 @@
-//! [`Call`] and the log of all calls. Tests count round trips in it.
+//! [`Call`] and the log of all calls, by which tests count round trips.
 
 use super::faults::SimOperation;
 use crate::error::ZkResult;
 
-/// A client's call, as returned by [`SimulatedZooKeeper::log`](super::SimulatedZooKeeper::log).
+/// A call in the log of [`SimulatedZooKeeper::log`](super::SimulatedZooKeeper::log).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Call {
-    /// The calling client's session.
+    /// The session of the calling client.
     pub session: i64,
     /// The operation.
     pub operation: SimOperation,
-    /// The path as given by the caller: without the number for a sequential create, empty for a
+    /// The path that the caller passed: without the sequence number for a sequential create, empty for a
     /// close.
     pub path: String,
     /// Whether the call asked for a watch.
     pub watch: bool,
-    /// Whether the server executed it, even if with an error. Distinguishes a lost request from a
+    /// Whether the server executed the call, even if it returned an error. This tells a lost request from a
     /// lost reply.
     pub executed: bool,
-    /// What the caller received, or `None` while the call is running.
+    /// What the caller received, or `None` while the call is in progress.
     pub outcome: Option<ZkResult<()>>,
 }
 
@@ -38,13 +38,13 @@ impl Log {
         self.first + self.calls.len() - 1
     }
 
-    pub(super) fn executed(&mut self, number: usize) {
+    pub(super) fn record_execution(&mut self, number: usize) {
         if let Some(call) = self.call(number) {
             call.executed = true;
         }
     }
 
-    pub(super) fn returned(&mut self, number: usize, outcome: ZkResult<()>) {
+    pub(super) fn record_outcome(&mut self, number: usize, outcome: ZkResult<()>) {
         if let Some(call) = self.call(number) {
             call.outcome = Some(outcome);
         }

@@ -1,13 +1,16 @@
-//! A simulated ZooKeeper for tests that need a fault at a chosen moment. Its clients are what the crate's own
-//! connection is: ordered, with pings.
+//! A simulated ZooKeeper for tests that need a fault at a chosen moment.
 //!
-//! It lives in memory and in one process, and has no randomness. A client's calls are executed one after
-//! the other on a thread of its session, by whose clock its pings are answered. Faults are verbs of
-//! [`SimulatedClient`]: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`, `hold_back_next`. `before_next`
-//! and `after_next` stop a call at the point of a race. The actions of other clients are verbs of
-//! [`SimulatedZooKeeper`]. On a [`VirtualClock`] the time of a session passes on command. A
-//! [`SimulatedLeadership`] is for functions that take a [`Leadership`](crate::Leadership).
-//! `docs/testing.md` in the repository shows whole tests.
+//! The primary types in this module are [`SimulatedZooKeeper`], a server in memory, and [`SimulatedClient`], a
+//! client with a session on it. A session takes the client in place of the crate's own connection, with which
+//! it shares all properties: it is ordered and sends pings. Nothing is random.
+//!
+//! - Methods of [`SimulatedClient`] inject faults: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`,
+//!   `hold_back_next`. `before_next` and `after_next` run a closure inside a chosen call, to stage a race.
+//! - Methods of [`SimulatedZooKeeper`] do what other clients do.
+//! - Sessions on a [`VirtualClock`] see time pass only when the test advances it.
+//! - A [`SimulatedLeadership`] is for testing functions that take a [`Leadership`](crate::Leadership).
+//!
+//! Whole tests are in `docs/testing.md` in the repository.
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,11 +29,11 @@
 //! ```
 //!
 //! # Limitations
-//! There is one server: every client sees every write immediately, while a real follower may lag
-//! behind. Sessions expire only on request. Every call refuses a bad path, while the real server
-//! checks only paths to be created. Quotas, TTLs and the collection of containers are left out; a
-//! container znode is a persistent one here. The server's clock begins in 1970, and advances by a
-//! millisecond with each transaction and [on command](SimulatedZooKeeper::advance_clock).
+//! There is one server: every client sees every write immediately, while a real follower may lag behind.
+//! Sessions expire only on request. Every call refuses a bad path, while a real server only checks the paths of
+//! znodes to be created. There are no quotas and no TTLs, and container znodes are persistent: they are never
+//! collected. The server's clock starts in 1970. It advances by a millisecond with each transaction and [on
+//! command](SimulatedZooKeeper::advance_clock).
 
 mod access;
 mod client;
@@ -74,11 +77,13 @@ pub use log::Call;
 pub(crate) use served::{Fired, ServedConnection, View};
 pub use tree::SequenceEnd;
 
-/// A ZooKeeper in memory. A clone is another handle to the same server.
+/// An in-memory ZooKeeper server.
 ///
-/// Its verbs act as another client with all rights: ACLs and faults do not apply to them. The
-/// clients' watches fire as usual, before the verb returns. Verbs that change the tree panic where
-/// the server would refuse, because the test then rests on a wrong assumption.
+/// Its methods act as another client that has all rights: ACLs and faults do not apply to them. They fire the
+/// watches of the simulated clients as usual, before they return. Methods that change the tree panic where a
+/// server would refuse, because the test then rests on a wrong assumption.
+///
+/// A clone is another handle to the same server.
 #[derive(Clone)]
 pub struct SimulatedZooKeeper {
     shared: Arc<Shared>,
@@ -93,13 +98,13 @@ impl SimulatedZooKeeper {
         SimulatedZooKeeper { shared: Arc::new(Shared::new()) }
     }
 
-    /// Opens a session and returns its client, connected.
+    /// Opens a session and returns its connected client.
     #[must_use]
     pub fn connect(&self, session_timeout: Duration) -> Arc<SimulatedClient> {
         SimulatedClient::connect(&self.shared, session_timeout)
     }
 
-    /// Creates a persistent znode and its missing parents, open to everybody.
+    /// Creates a persistent znode, open to everybody, and its missing parents.
     ///
     /// # Panics
     /// If the server would refuse: the znode exists, a parent is ephemeral, or the path is bad.
@@ -111,7 +116,7 @@ impl SimulatedZooKeeper {
     /// Creates a persistent znode with this ACL. Missing parents are open to everybody.
     ///
     /// # Panics
-    /// As [`create`](SimulatedZooKeeper::create), and if the ACL is bad.
+    /// Like [`create`](SimulatedZooKeeper::create), and if the ACL is bad.
     #[track_caller]
     pub fn create_with_acl(&self, path: &str, data: &[u8], acl: &[Acl]) {
         let created = self.act(|state| {
@@ -121,10 +126,11 @@ impl SimulatedZooKeeper {
         granted("create", path, created);
     }
 
-    /// Creates `<dir>/<prefix><sequence>`, and `dir` if it is missing, and returns the path. The
-    /// znode is ephemeral in the given session, or persistent without one. The session may be a
-    /// client's, or any number that stands for a session without a client;
-    /// [`expire_session`](SimulatedZooKeeper::expire_session) ends those.
+    /// Creates `<dir>/<prefix><sequence>` and returns its path. Creates `dir` if it is missing.
+    ///
+    /// With a session, the znode is ephemeral and belongs to that session; without one, it is persistent. The
+    /// session may be that of a client, or any number that stands for a session without a client. Both end with
+    /// [`expire_session`](SimulatedZooKeeper::expire_session).
     ///
     /// # Panics
     /// If the server would refuse: a parent is ephemeral, the path is bad, or a client's session
@@ -174,7 +180,8 @@ impl SimulatedZooKeeper {
         granted("set the ACL of", path, set);
     }
 
-    /// Sets the number of the next sequential child of `dir`, and creates `dir` if it is missing.
+    /// Sets the number of the next sequential child of `dir`. Creates `dir` if it is missing.
+    ///
     /// [`set_sequence_end`](SimulatedZooKeeper::set_sequence_end) sets what follows 2147483647.
     ///
     /// # Panics
@@ -189,31 +196,32 @@ impl SimulatedZooKeeper {
         granted("set the sequence of", dir, ensured);
     }
 
-    /// Sets what follows the last sequence number. The default is to wrap.
+    /// Sets which sequence number follows the last one. By default, numbers wrap.
     pub fn set_sequence_end(&self, end: SequenceEnd) {
         self.shared.lock().tree.sequence_end = end;
     }
 
-    /// Advances the server's clock, by which znodes are created and written. No other clock advances.
+    /// Advances the server's clock, which timestamps znodes. No other clock advances.
     pub fn advance_clock(&self, duration: Duration) {
         let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
         self.shared.lock().tree.advance_clock(millis);
     }
 
-    /// Sets which operations require READ. The default is the rules of the newest releases.
+    /// Sets which operations require READ. The default follows the newest releases.
     pub fn set_read_checks(&self, read_checks: ReadChecks) {
         self.shared.lock().read_checks = read_checks;
     }
 
-    /// Ends a session on the server, as [`SimulatedClient::expire`] does: one without a client, or
-    /// one whose client was dropped.
+    /// Expires a session on the server, as [`SimulatedClient::expire`] does.
+    ///
+    /// Use it for a session without a client, or one whose client was dropped.
     pub fn expire_session(&self, session: i64) {
         let mut state = self.shared.lock();
         state.expire(session);
         self.shared.deliver(state);
     }
 
-    /// Returns the names of a znode's children, sorted, or none if the znode does not exist.
+    /// Returns the sorted names of a znode's children; nothing if the znode does not exist.
     #[must_use]
     pub fn children(&self, path: &str) -> Vec<String> {
         let state = self.shared.lock();
@@ -226,20 +234,20 @@ impl SimulatedZooKeeper {
         self.stat(path).is_some()
     }
 
-    /// Returns a znode's metadata.
+    /// Returns a znode's metadata, or `None` if it does not exist.
     #[must_use]
     pub fn stat(&self, path: &str) -> Option<Stat> {
         self.shared.lock().tree.stat(path).ok().flatten()
     }
 
-    /// Returns a znode's data.
+    /// Returns a znode's data, or `None` if it does not exist.
     #[must_use]
     pub fn data(&self, path: &str) -> Option<Vec<u8>> {
         let state = self.shared.lock();
         state.tree.data(path, &Caller::OTHER_CLIENT).ok().map(|(data, _)| data)
     }
 
-    /// Returns a znode's ACL.
+    /// Returns a znode's ACL, or `None` if it does not exist.
     #[must_use]
     pub fn acl(&self, path: &str) -> Option<Vec<Acl>> {
         self.shared.lock().tree.acl(path).map(<[Acl]>::to_vec)
@@ -251,21 +259,23 @@ impl SimulatedZooKeeper {
         self.shared.lock().sessions.iter().copied().collect()
     }
 
-    /// Returns the number of watches on the server. A data watch and a child watch of one client on
-    /// one znode count as two.
+    /// Returns the number of watches on the server.
+    ///
+    /// A data watch and a child watch that one client has on the same znode count as two.
     #[must_use]
     pub fn watch_count(&self) -> usize {
         self.shared.lock().watches.count()
     }
 
-    /// Returns all calls of all clients in the order in which they were made, including those
-    /// without contact.
+    /// Returns all calls of all clients in the order in which they were made.
+    ///
+    /// Calls made without contact are included.
     #[must_use]
     pub fn log(&self) -> Vec<Call> {
         self.shared.lock().log.calls().to_vec()
     }
 
-    /// Returns how many calls of this operation are in the log.
+    /// Returns the number of calls of this operation in the log.
     #[must_use]
     pub fn calls(&self, operation: SimOperation) -> usize {
         self.shared.lock().log.calls().iter().filter(|call| call.operation == operation).count()

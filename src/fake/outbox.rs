@@ -1,7 +1,8 @@
-//! [`Outbox`]: what a client has received and is yet to be passed on, in the order of one connection.
+//! [`Outbox`]: what has reached a client and is still to be delivered to its sink and callers, in the order
+//! of one connection.
 //!
-//! Any thread passes it on, one at a time for a client, with no lock of the simulation held. A verb and a
-//! call that blocks return when all that was there before is passed on.
+//! Any thread may deliver it, but only one at a time for each client, and with no lock of the simulation
+//! held. A method, or a call that blocks, returns once everything that was there before has been delivered.
 
 use std::collections::VecDeque;
 use std::thread::{self, ThreadId};
@@ -12,22 +13,22 @@ use super::state::{Client, Shared, State};
 use crate::client::{ClientEvent, Done, EventSink, Reply};
 use crate::error::ZkResult;
 
-/// The place of an item among those of all clients.
+/// The position of an item in the order of all clients' items.
 type Ticket = u64;
 
 #[derive(Default)]
 pub(super) struct Outbox {
     items: VecDeque<(Ticket, Item)>,
-    /// The thread that passes on an item now, and the ticket of that.
+    /// The thread that is delivering an item, and the ticket of the item.
     under_way: Option<(ThreadId, Ticket)>,
-    /// The number of stop points that run between an effect and its reply.
+    /// The number of stop points that are running between an effect and its reply.
     pub(super) stopped: usize,
 }
 
 enum Item {
     Event(EventSink, ClientEvent),
     Reply(Done, ZkResult<Reply>),
-    /// The place of the reply to the call with this number in the log. What is behind it waits.
+    /// Holds the place of the reply to the call with this number in the log. Items behind it wait.
     Expected(usize),
 }
 
@@ -40,8 +41,8 @@ impl Outbox {
         self.items.push_back((ticket, Item::Expected(number)));
     }
 
-    /// Puts an outcome in the place of the expected reply. If there is none, because the call failed before
-    /// its effect or the connection was lost, it comes last.
+    /// Puts an outcome in the place of the expected reply. Without such a place, because the call failed
+    /// before its effect or the connection was lost, the outcome goes to the end.
     pub(super) fn push_outcome(
         &mut self,
         ticket: Ticket,
@@ -56,14 +57,15 @@ impl Outbox {
         }
     }
 
-    /// The reply to the first part of a call has come. It is passed on with that to the second.
+    /// Drops the place of the reply to the first part of a call; that reply is delivered with the second
+    /// part's.
     pub(super) fn take_part(&mut self, number: usize) {
         if let Some(position) = self.position_of(number) {
             self.items.remove(position);
         }
     }
 
-    /// The connection is lost: a reply that has not arrived, and all behind it.
+    /// Drops everything from the first outstanding reply on, because the connection is lost.
     pub(super) fn lose_the_rest(&mut self) {
         let is_expected = |(_, item): &(Ticket, Item)| matches!(item, Item::Expected(_));
         if let Some(position) = self.items.iter().position(is_expected) {
@@ -77,7 +79,7 @@ impl Outbox {
             .position(|(_, item)| matches!(item, Item::Expected(expected) if *expected == number))
     }
 
-    /// The ticket of the item that can be passed on now.
+    /// Returns the ticket of the item that can be delivered now, if there is one.
     fn next(&self) -> Option<Ticket> {
         match self.items.front() {
             Some((ticket, Item::Event(..) | Item::Reply(..))) if self.under_way.is_none() => Some(*ticket),
@@ -85,8 +87,8 @@ impl Outbox {
         }
     }
 
-    /// Returns whether something up to this ticket is yet to be passed on, and will be soon: not what is
-    /// behind a reply that is swallowed, or that waits for a stop point.
+    /// Returns whether an item up to this ticket is still to be delivered, and will be soon. An item behind a
+    /// reply that is swallowed, or that waits for a stop point, does not count.
     fn is_awaited(&self, until: Ticket, is_swallowed: bool) -> bool {
         let is_held_up = is_swallowed || self.stopped > 0;
         let is_under_way = self.under_way.is_some_and(|(_, ticket)| ticket <= until);
@@ -98,9 +100,10 @@ impl Outbox {
 }
 
 impl Shared {
-    /// Passes on what can be, on this thread, but for what another thread is passing on.
+    /// Delivers on this thread what can be delivered, except for items that another thread is delivering.
     ///
-    /// A callback that makes calls or uses verbs passes on nothing: its thread does so when it returns.
+    /// Does nothing in a callback that makes calls or injects faults: its thread continues when the callback
+    /// returns.
     pub(super) fn flush<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.notify(&mut state);
         let this = thread::current().id();
@@ -116,7 +119,7 @@ impl Shared {
             drop(state);
             let delivery = Delivery { shared: self, session };
             match item {
-                // What the sink holds may go with it, and call the client. So it goes here.
+                // Consumed here, without the lock: dropping what the sink holds may call the client.
                 Item::Event(sink, event) => sink(event),
                 Item::Reply(done, outcome) => done.finish(outcome),
                 Item::Expected(_) => {}
@@ -127,7 +130,7 @@ impl Shared {
         state
     }
 
-    /// Releases the lock and returns when all that was there is passed on, by this thread or another.
+    /// Releases the lock. Returns once everything that was there is delivered, by this thread or another.
     pub(super) fn deliver<'a>(&'a self, state: MutexGuard<'a, State>) {
         let (this, until) = (thread::current().id(), state.last_ticket);
         let mut state = self.flush(state);
@@ -149,7 +152,7 @@ impl State {
         self.last_ticket
     }
 
-    /// The server has executed a call, and its reply is on the way.
+    /// Reserves the place of a reply: the server has executed the call.
     pub(super) fn expect_reply(&mut self, session: i64, number: usize) {
         let ticket = self.next_ticket();
         self.client(session).outbox.expect_reply(ticket, number);
@@ -161,7 +164,7 @@ impl State {
     }
 }
 
-/// Ends when an item is passed on, also when a callback panics.
+/// A delivery in progress; dropped when it ends, even if the callback panics.
 struct Delivery<'a> {
     shared: &'a Shared,
     session: i64,

@@ -1,4 +1,4 @@
-//! The server's side of each request: reads or changes the tree, sets and fires watches.
+//! The server's handling of each request: it reads or changes the tree, and sets and fires watches.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::error::{ZkError, ZkResult};
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Requester {
-    /// The client of this session.
+    /// The client with this session.
     Client(i64),
-    /// The client of this connection.
+    /// The client on this connection.
     #[cfg_attr(not(test), allow(dead_code, reason = "the crate's own simulation has the only ones"))]
     Served(i64),
     /// The test, acting as another client with all rights, in this session or in none (0).
@@ -56,14 +56,13 @@ impl State {
         Ok(stat)
     }
 
-    /// Executes operations one after the other, in one transaction. If one fails, the tree becomes what
-    /// it was.
+    /// Executes the operations in order, as one transaction. If one fails, the tree is restored.
     pub(super) fn transact(&mut self, operations: &[Op], requester: Requester) -> Transacted {
         let before = self.tree.clone();
         let checked = self.execute_all(operations, requester, |_, _| {});
         self.tree = before;
-        // Once more: who is notified of a change depends on the ACL of that moment, and a later operation
-        // may delete the znode.
+        // Executed again to publish each change in its turn: the ACL at that moment decides who is notified,
+        // and a later operation may delete the znode.
         let publish = |state: &mut Self, change| state.publish(&[change]);
         match checked.and_then(|_| self.execute_all(operations, requester, publish)) {
             Ok(outcomes) => Transacted::Committed(outcomes),
@@ -71,7 +70,8 @@ impl State {
         }
     }
 
-    /// Executes operations as one transaction. An error has the position of the operation that failed.
+    /// Executes the operations as one transaction. An error carries the position of the operation that
+    /// failed.
     fn execute_all(
         &mut self,
         operations: &[Op],
@@ -128,7 +128,7 @@ impl State {
         Ok(stat)
     }
 
-    /// Returns the names in an order that is the same in every run but follows no rule.
+    /// Returns the names in an order that follows no rule but is the same in every run.
     pub(super) fn get_children(
         &mut self,
         path: &str,
@@ -169,7 +169,7 @@ impl State {
         caller(&self.clients, &self.served, requester).check(acl, Permissions::READ).is_ok()
     }
 
-    /// Creates the missing znodes above and at this path, open to everybody.
+    /// Creates this znode and its parents, open to everybody, where they are missing.
     pub(super) fn ensure_path(&mut self, path: &str) -> ZkResult<()> {
         if path == ROOT || self.tree.stat(path)?.is_some() {
             return Ok(());

@@ -1,10 +1,11 @@
-//! [`ServedConnection`]: a server's view of one connection of a client that speaks the wire protocol, for
-//! the crate's own simulation. Handshakes, frames and the network are the simulation's.
+//! [`ServedConnection`]: a server's side of one connection of a client that speaks the wire protocol.
 //!
-//! A server may lag behind the ensemble. Its [`View`] is the tree that it has applied. What it reads
-//! comes from there, and the events since then wait until it has caught up.
+//! Only the crate's own simulation uses it; handshakes, frames and the network are part of that simulation.
+//!
+//! A server may lag behind the ensemble. Its [`View`] is the tree that it has applied. It answers reads from
+//! that tree, and holds back later events until it has caught up.
 
-#![cfg_attr(not(test), allow(dead_code, reason = "the crate's own simulation has the only ones"))]
+#![cfg_attr(not(test), allow(dead_code, reason = "only the crate's own simulation uses it"))]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,16 +26,16 @@ pub(crate) struct Fired {
     pub(crate) path: String,
 }
 
-/// What the state keeps of a [`ServedConnection`].
+/// What [`State`] keeps of a [`ServedConnection`].
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) session: i64,
     pub(super) identities: Vec<Identity>,
-    /// In the order in which they happened.
+    /// The events not yet taken, in the order in which they happened.
     pub(super) events: VecDeque<Fired>,
 }
 
-/// The tree as a server has applied it.
+/// The tree and the sessions that a server has applied.
 #[derive(Debug)]
 pub(crate) struct View {
     tree: Tree,
@@ -56,7 +57,7 @@ impl View {
 }
 
 impl SimulatedZooKeeper {
-    /// The present state of the ensemble.
+    /// Returns the current state of the ensemble.
     pub(crate) fn view(&self) -> View {
         let state = self.shared.lock();
         View { tree: state.tree.clone(), sessions: state.sessions.iter().copied().collect() }
@@ -67,14 +68,14 @@ impl SimulatedZooKeeper {
     }
 }
 
-/// See the [module](self). Its watches are dropped with it.
+/// See the [module](self). Dropping it drops its watches.
 pub(crate) struct ServedConnection {
     shared: Arc<Shared>,
     number: i64,
 }
 
 impl ServedConnection {
-    /// A connection with this number, which no other has, of a session.
+    /// Opens a connection of this session, under a number that no other connection has.
     pub(crate) fn open(zookeeper: &SimulatedZooKeeper, number: i64, session: i64) -> ServedConnection {
         let served = Served { session, identities: Vec::new(), events: VecDeque::new() };
         zookeeper.shared.lock().served.insert(number, served);
@@ -116,7 +117,7 @@ impl ServedConnection {
         result
     }
 
-    /// Executes a read at a server with this view, or at one that has applied everything.
+    /// Executes a read on a server with this view. Without a view, the server has applied everything.
     pub(crate) fn read(&self, call: &Call, view: Option<&View>) -> ZkResult<Reply> {
         let mut state = self.shared.lock();
         let tree = view.map_or(&state.tree, |view| &view.tree);
@@ -146,13 +147,14 @@ impl ServedConnection {
         Ok(reply)
     }
 
-    /// Removes the watches on a path. Fails with the error `NoWatcher` if there are none.
+    /// Removes the watches on a path. Fails with `NoWatcher` if there are none.
     pub(crate) fn remove_watches(&self, path: &str) -> ZkResult<()> {
         let is_removed = self.shared.lock().watches.remove(path, self.number);
         if is_removed { Ok(()) } else { Err(ZkError::Other(-121)) }
     }
 
-    /// Sets watches again, and returns the events since a transaction.
+    /// Sets watches again, as after a reconnect. Returns the events that they missed since transaction
+    /// `since`.
     pub(crate) fn set_watches(
         &self,
         since: i64,
@@ -181,7 +183,8 @@ impl ServedConnection {
         fired
     }
 
-    /// Sets a watch. If the server lags behind, the watch may fire with what it has not applied yet.
+    /// Sets a watch. If the server lags behind, the watch fires with the first change that it has not
+    /// applied.
     fn watch(&self, state: &mut State, path: &str, is_on_data: bool, view: Option<&View>) {
         let missed = view.and_then(|view| missed(&view.tree, &state.tree, path, is_on_data));
         match missed {
@@ -196,7 +199,7 @@ impl ServedConnection {
     }
 }
 
-/// The first event at this path after what the server has applied.
+/// Returns the first event at this path that a server with the tree `applied` has not seen.
 fn missed(applied: &Tree, present: &Tree, path: &str, is_on_data: bool) -> Option<EventKind> {
     let stat = |tree: &Tree| tree.stat(path).ok().flatten();
     match (stat(applied), stat(present)) {

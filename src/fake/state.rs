@@ -1,7 +1,7 @@
-//! [`Shared`]: all state of a simulation under one lock.
+//! [`Shared`]: the whole state of a simulation under one lock.
 //!
-//! Events are queued under the lock, in the order in which they happen, and leave by the
-//! [outbox](super::outbox) of their client.
+//! Events are queued under the lock, in the order in which they happen. The [outbox](super::outbox) of each
+//! client delivers them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -20,12 +20,12 @@ use super::wire::Wire;
 use crate::client::{self, ClientEvent, EventSink, Granted};
 use zookeeper_connection::codec::EventKind;
 
-/// Far from the small numbers that tests use for sessions without a client.
+/// Far above the small numbers that tests use for sessions without a client.
 const FIRST_SESSION: i64 = 0x0100_0000_0000_0001;
 
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Signalled when an event or a reply is passed on, and when a client's contact changes.
+    /// Signalled when an event or a reply has been delivered, and when a client's contact changes.
     changed: Condvar,
 }
 
@@ -34,10 +34,10 @@ pub(super) struct State {
     pub(super) watches: Watches,
     /// The live sessions on the server, with or without a client.
     pub(super) sessions: BTreeSet<i64>,
-    /// The clients, keyed by the sessions that they opened, live or not.
+    /// All clients, keyed by the session that each opened, whether live or ended.
     pub(super) clients: BTreeMap<i64, Client>,
-    /// The connections of clients that speak the wire protocol. Their watches have the numbers of
-    /// their connections, which are no session's.
+    /// The connections of clients that speak the wire protocol. Their watches are keyed by connection number,
+    /// which is never a session's id.
     pub(super) served: BTreeMap<i64, Served>,
     pub(super) last_session: i64,
     pub(super) log: Log,
@@ -52,15 +52,15 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) contact: Contact,
-    /// The number of connections lost. A reply in transit when it grows is lost.
+    /// The number of connections lost so far. When it grows, replies in transit are lost.
     pub(super) connection: u64,
-    /// Whether the network swallows what is sent. Only while there is contact, or the client
-    /// believes so.
+    /// Whether the network swallows what is sent. True only while the client is connected or believes that it
+    /// is.
     pub(super) swallowed: bool,
     /// The events of watches that fired while the network swallowed.
     pub(super) held: Vec<ClientEvent>,
     pub(super) sink: Option<EventSink>,
-    /// What the server grants at the next reconnect.
+    /// The timeout that the server grants at the next reconnect.
     pub(super) session_timeout: Duration,
     /// How long each call takes.
     pub(super) delay: Duration,
@@ -71,15 +71,15 @@ pub(super) struct Client {
     pub(super) min_idle_for_ping: Duration,
     pub(super) identities: Vec<Identity>,
     pub(super) script: Script,
-    /// The tree that the client's server has applied, while it lags behind.
+    /// The tree that the client's server has applied, if it lags behind.
     pub(super) lagging: Option<Tree>,
-    /// The requests that a server holds back, with their numbers in the log.
+    /// The requests that a server holds back, each with its number in the log.
     pub(super) held_back: Vec<(usize, client::Call)>,
     pub(super) wire: Wire,
     pub(super) outbox: Outbox,
 }
 
-/// What a client knows of its session. `close` also leaves each of the first three states.
+/// What a client knows of its session. `close` leaves each of the first three states, too.
 ///
 /// | state          | calls                      | left by                                    |
 /// |----------------|----------------------------|--------------------------------------------|
@@ -91,8 +91,7 @@ pub(super) struct Client {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Contact {
     Connected,
-    /// The session has expired, and the client has been notified neither of that nor of a
-    /// disconnect.
+    /// The session has expired, but the client has been notified neither of that nor of a disconnect.
     Silent,
     Disconnected,
     #[default]
@@ -130,7 +129,7 @@ impl Shared {
         self.changed.wait_until(state, moment);
     }
 
-    /// As [`wait`](Shared::wait), for what other threads are about to do.
+    /// Waits like [`wait`](Shared::wait), but for something that other threads are about to do.
     pub(super) fn await_change(&self, state: &mut MutexGuard<'_, State>) {
         self.changed.wait(state);
     }
@@ -148,12 +147,12 @@ impl Client {
 }
 
 impl State {
-    /// The client of a session. A dropped one counts as lost.
+    /// Returns the client of a session. A client that was dropped counts as lost.
     pub(super) fn client(&mut self, session: i64) -> &mut Client {
         self.clients.entry(session).or_default()
     }
 
-    /// Returns whether this was a client's session that has ended.
+    /// Returns whether this is a client's session that has ended.
     pub(super) fn has_ended(&self, session: i64) -> bool {
         (FIRST_SESSION..=self.last_session).contains(&session) && !self.sessions.contains(&session)
     }
@@ -168,8 +167,8 @@ impl State {
         }
     }
 
-    /// Fires the watches that these changes trigger. The changes are in the tree already, which
-    /// supplies the ACLs.
+    /// Fires the watches that these changes trigger. The changes must be in the tree already: it supplies the
+    /// ACLs.
     pub(super) fn publish(&mut self, changes: &[Change]) {
         for change in changes {
             for (session, path, kind) in self.watches.fire(change) {
@@ -189,8 +188,8 @@ impl State {
         }
     }
 
-    /// Ends a session on the server, unless it has ended. Its watches and its ephemeral znodes are
-    /// removed; other clients may watch those.
+    /// Ends a session on the server, unless it has ended already. Removes its watches and its ephemeral
+    /// znodes, which other clients may watch.
     pub(super) fn end_session(&mut self, session: i64) {
         if self.has_ended(session) {
             return;

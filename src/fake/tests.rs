@@ -1,4 +1,4 @@
-//! The laws of the simulation: what it shares with a real server, and what its verbs do.
+//! Laws of the simulation: what it has in common with a real server, and what its methods do.
 
 mod blocking;
 mod calls;
@@ -20,12 +20,12 @@ use crate::tests::{deadline, eventually, in_background, next};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
 
-/// The grant of a server with that timeout. It is the leader.
+/// The event of a connection whose server, the leader, grants this session timeout.
 fn contact() -> ClientEvent {
     ClientEvent::Connected(Granted::new(TIMEOUT).with_report_delay(Duration::ZERO))
 }
 
-/// The events that a client's sink received.
+/// The events that a client's sink has received.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<ClientEvent>>>);
 
@@ -51,7 +51,7 @@ fn deleted(path: &str) -> ClientEvent {
     ClientEvent::NodeChanged { path: path.to_owned(), is_deleted: true }
 }
 
-/// A server with `/a` and a connected client with its events.
+/// Returns a server with the znode `/a`, a connected client, and the client's events.
 fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Events) {
     crate::tests::begin();
     let zookeeper = SimulatedZooKeeper::new();

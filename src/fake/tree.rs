@@ -1,6 +1,6 @@
 //! [`Tree`]: the znodes, and the server's rules for reading and changing them.
 //!
-//! It knows nothing of connections and watches: changes are returned, for
+//! The tree knows nothing of connections and watches: it returns its changes, for
 //! [`Watches`](super::watches::Watches). A failed request changes nothing and takes no zxid.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,19 +12,19 @@ use crate::error::{ZkError, ZkResult};
 
 pub(super) const ROOT: &str = "/";
 
-/// What a server does after the last sequence number, 2147483647.
+/// The sequence number that a server assigns after the last one, 2147483647.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SequenceEnd {
-    /// Continues with -2147483648, as ZooKeeper's documentation states and releases up to 3.5 do.
-    /// The default.
+    /// The next number is -2147483648, as ZooKeeper's documentation states and releases up to 3.5 do. The
+    /// default.
     #[default]
     Wraps,
-    /// Gives 2147483647 to every later child, as releases from 3.6 on do while no two creations
-    /// overlap: their counter only moves to greater numbers.
+    /// Every later child gets 2147483647, as in releases from 3.6 on while no two creations overlap: their
+    /// counter only moves to greater numbers.
     Sticks,
-    /// Gives 2147483647, -2147483648 and so on to children whose creations overlap, and then starts
-    /// again at 2147483647, as releases from 3.6 on do. The transaction ids determine which
-    /// creations overlap.
+    /// Children whose creations overlap get 2147483647, -2147483648 and so on; the next one after them gets
+    /// 2147483647 again. This is what releases from 3.6 on do. The transaction ids determine which creations
+    /// overlap.
     Mixes,
 }
 
@@ -32,7 +32,7 @@ pub enum SequenceEnd {
 #[derive(Debug)]
 pub(super) enum Change {
     Created(String),
-    /// With the ACL of the deleted znode.
+    /// The path and the ACL of the deleted znode.
     Deleted(String, Vec<Acl>),
     DataSet(String),
 }
@@ -41,7 +41,7 @@ pub(super) enum Change {
 pub(super) struct Tree {
     znodes: BTreeMap<String, ZNode>,
     pub(super) last_zxid: i64,
-    /// What the clock shows in addition to the last zxid, in milliseconds.
+    /// What is added to the last zxid to get the clock's time, in milliseconds.
     clock: i64,
     pub(super) sequence_end: SequenceEnd,
 }
@@ -50,7 +50,7 @@ pub(super) struct Tree {
 struct ZNode {
     data: Vec<u8>,
     acl: Vec<Acl>,
-    /// The session that owns it, or 0.
+    /// The session that owns it if it is ephemeral, otherwise 0.
     owner: i64,
     created: i64,
     created_at: i64,
@@ -59,10 +59,10 @@ struct ZNode {
     children_modified: i64,
     version: i32,
     acl_version: i32,
-    /// The number of the next sequential child. Counts all children ever created, not only the
-    /// sequential ones.
+    /// The number of the next sequential child. It counts all children ever created, including those without
+    /// a number.
     sequence: i32,
-    /// Overrides the number of the next child while the last creation is in progress.
+    /// The number of the next child while the last creation is in progress; overrides `sequence`.
     under_way: Option<i32>,
     children: BTreeSet<String>,
 }
@@ -88,7 +88,7 @@ impl Tree {
     ) -> ZkResult<(String, Change)> {
         let sequential = matches!(mode, CreateMode::PersistentSequential | CreateMode::EphemeralSequential);
         let ephemeral = matches!(mode, CreateMode::Ephemeral | CreateMode::EphemeralSequential);
-        // In the order of Apache's `PrepRequestProcessor`, which checks the name after the parent.
+        // Checked in the order of Apache's `PrepRequestProcessor`, which checks the name after the parent.
         if !path.contains('/') {
             return Err(ZkError::BadArguments);
         }
@@ -158,7 +158,7 @@ impl Tree {
         Ok((znode.stat(), Change::DataSet(path.to_owned())))
     }
 
-    /// Fails unless the znode exists, at this version.
+    /// Fails unless the znode exists and has this version.
     pub(super) fn check(&self, path: &str, version: Option<i32>, caller: &Caller<'_>) -> ZkResult<()> {
         check_path(path)?;
         let znode = self.znode(path)?;
@@ -166,7 +166,7 @@ impl Tree {
         znode.check_version(version)
     }
 
-    /// Fires no watch, as on the real server.
+    /// Sets the ACL. No watch fires, as on a real server.
     pub(super) fn set_acl(&mut self, path: &str, acl: &[Acl], caller: &Caller<'_>) -> ZkResult<()> {
         check_path(path)?;
         let acl = caller.resolve(acl)?;
@@ -183,7 +183,7 @@ impl Tree {
         Ok(self.znodes.get(path).map(ZNode::stat))
     }
 
-    /// Returns the names sorted.
+    /// Returns the sorted names of the children.
     pub(super) fn children(&self, path: &str, caller: &Caller<'_>) -> ZkResult<Vec<String>> {
         check_path(path)?;
         let znode = self.znode(path)?;
@@ -202,8 +202,8 @@ impl Tree {
         self.znodes.get(path).map(|znode| &*znode.acl)
     }
 
-    /// Deletes the session's znodes in one write, in an order that follows no rule, as that of Apache's
-    /// servers, which keep them in a hash set.
+    /// Deletes the session's znodes in one write. Their order follows no rule, because Apache's servers keep
+    /// them in a hash set.
     pub(super) fn end_session(&mut self, session: i64) -> Vec<Change> {
         let owned = |(path, znode): (&String, &ZNode)| (znode.owner == session).then(|| path.clone());
         let mut paths: Vec<String> = self.znodes.iter().filter_map(owned).collect();
@@ -219,7 +219,7 @@ impl Tree {
         }
     }
 
-    /// The time of the last transaction, in milliseconds since 1970.
+    /// Returns the time of the last transaction, in milliseconds since 1970.
     fn time(&self) -> i64 {
         self.last_zxid.saturating_add(self.clock)
     }
@@ -287,7 +287,7 @@ impl ZNode {
             ctime: self.created_at,
             mtime: self.modified_at,
             version: self.version,
-            // The server stores the number of creations and returns the number of all changes.
+            // The server stores the number of creations, but returns the number of all changes.
             cversion: self.sequence.wrapping_mul(2).wrapping_sub(num_children),
             aversion: self.acl_version,
             ephemeral_owner: self.owner,
@@ -298,15 +298,15 @@ impl ZNode {
     }
 }
 
-/// Returns whether a creation is still in progress when the next one in its directory starts. True for half
-/// of them, in no pattern.
+/// Returns whether a creation is still in progress when the next one in its directory starts. This is true of
+/// half the zxids, in no pattern.
 fn is_overlapped(zxid: i64) -> bool {
     const MIX: i64 = 0x1e37_79b9_7f4a_7c15;
     let mixed = zxid.wrapping_mul(MIX);
     (mixed ^ (mixed >> 32)).wrapping_mul(MIX) < 0
 }
 
-/// The parent's path and the last name, or `None` for the root.
+/// Returns the parent's path and the last name, or `None` for the root.
 pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     if path == ROOT {
         return None;

@@ -1,4 +1,4 @@
-//! The verbs by which a test injects faults into a [`SimulatedClient`].
+//! Methods that inject faults into a [`SimulatedClient`].
 
 use std::time::Duration;
 
@@ -11,21 +11,22 @@ use crate::error::ZkError;
 
 /// Contact and session.
 impl SimulatedClient {
-    /// Cuts the connection. The sink gets `Disconnected`, calls fail with `ConnectionLoss` and
-    /// without effect, replies in transit are lost, and the server drops this client's watches. The
-    /// session lives.
+    /// Cuts the connection. The session lives on.
     ///
-    /// Ends [`swallow`](SimulatedClient::swallow): calls blocked there fail. Does nothing without
-    /// contact.
+    /// The sink gets `Disconnected`, calls fail with `ConnectionLoss` and have no effect, replies in transit
+    /// are lost, and the server drops this client's watches. If the client was
+    /// [swallowing](SimulatedClient::swallow), that ends, and the blocked calls fail. Without contact, this
+    /// does nothing.
     pub fn disconnect(&self) {
         let mut state = self.shared.lock();
         state.cut(self.session);
         self.shared.deliver(state);
     }
 
-    /// Reconnects after [`disconnect`](SimulatedClient::disconnect), without the watches. The sink
-    /// gets `Connected`, or `SessionLost` if the session has expired meanwhile. Does nothing while
-    /// there is contact.
+    /// Reconnects after [`disconnect`](SimulatedClient::disconnect), without the watches.
+    ///
+    /// The sink gets `Connected`, or `SessionLost` if the session has expired meanwhile. With contact, this
+    /// does nothing.
     pub fn reconnect(&self) {
         let mut state = self.shared.lock();
         let contact = self.client(&mut state).contact;
@@ -46,50 +47,57 @@ impl SimulatedClient {
         }
     }
 
-    /// Sets the server's grant at the next [`reconnect`](SimulatedClient::reconnect).
+    /// Sets what the server grants at the next [`reconnect`](SimulatedClient::reconnect).
     pub fn grant(&self, granted: Granted) {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
         (client.session_timeout, client.report_delay) = (granted.session_timeout, granted.report_delay);
     }
 
-    /// Sets whether the client promises that all is in order, as the crate's own connection does. The
-    /// default is `true`. Takes effect only before a session is opened on the client.
+    /// Sets whether the client promises order, as the crate's own connection does.
+    ///
+    /// The default is `true`. Call this before a session is opened on the client; later it has no effect.
     pub fn set_ordered(&self, is_ordered: bool) {
         self.client(&mut self.shared.lock()).is_ordered = is_ordered;
     }
 
-    /// Sets whether the client sends pings and reports the answers, as the crate's own connection does.
-    /// The default is `true`. Takes effect only before a session is opened on the client.
+    /// Sets whether the client sends pings and reports their answers.
+    ///
+    /// The crate's own connection does. The default is `true`. Call this before a session is opened on the
+    /// client; later it has no effect.
     pub fn set_reports_pings(&self, reports_pings: bool) {
         self.client(&mut self.shared.lock()).reports_pings = reports_pings;
     }
 
-    /// Sets whether a close ends the session at the server. The default is `true`; `false` is for a
-    /// handle that its owner continues to use. Takes effect only before a session is opened on the client.
+    /// Sets whether closing the client ends the session at the server.
+    ///
+    /// The default is `true`; `false` is for a handle that its owner continues to use. Call this before a
+    /// session is opened on the client; later it has no effect.
     pub fn set_owns_session(&self, owns_session: bool) {
         self.client(&mut self.shared.lock()).owns_session = owns_session;
     }
 
-    /// Sets how long the connection must be idle before this client accepts a ping. Takes effect
-    /// only before a session is opened on the client.
+    /// Sets how long the connection must be idle before the client accepts a ping.
+    ///
+    /// Call this before a session is opened on the client; later it has no effect.
     pub fn set_min_idle_for_ping(&self, min_idle_for_ping: Duration) {
         self.client(&mut self.shared.lock()).min_idle_for_ping = min_idle_for_ping;
     }
 
-    /// Expires the session on the server and deletes its ephemeral znodes. The client learns of it
-    /// at its next contact, which is immediately if it is connected: its sink gets `SessionLost`,
-    /// and its calls fail with `SessionExpired`.
+    /// Expires the session on the server, which deletes its ephemeral znodes.
+    ///
+    /// The client learns of it at its next contact, which is now if it is connected: its sink gets
+    /// `SessionLost`, and its calls fail with `SessionExpired`.
     pub fn expire(&self) {
         let mut state = self.shared.lock();
         state.expire(self.session);
         self.shared.deliver(state);
     }
 
-    /// Expires the session behind a partition: its ephemeral znodes are deleted, and the client is
-    /// not notified. Its calls fail with `ConnectionLoss` until
-    /// [`reconnect`](SimulatedClient::reconnect) or
-    /// [`report_expiry`](SimulatedClient::report_expiry).
+    /// Expires the session behind a partition, without notifying the client.
+    ///
+    /// The session's ephemeral znodes are deleted. The client's calls fail with `ConnectionLoss` until
+    /// [`reconnect`](SimulatedClient::reconnect) or [`report_expiry`](SimulatedClient::report_expiry).
     pub fn expire_silently(&self) {
         let mut state = self.shared.lock();
         state.end_session(self.session);
@@ -101,16 +109,18 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
-    /// Makes the client give up its session: the sink gets `SessionLost`. The session and its
-    /// znodes live on at the server.
+    /// Makes the client give up its session: the sink gets `SessionLost`.
+    ///
+    /// The session and its znodes live on at the server.
     pub fn give_up(&self) {
         let mut state = self.shared.lock();
         state.lose(self.session);
         self.shared.deliver(state);
     }
 
-    /// Notifies the client that its session has expired, if it has and the client does not know
-    /// yet: the sink gets `SessionLost`.
+    /// Notifies the client that its session has expired: the sink gets `SessionLost`.
+    ///
+    /// Does nothing if the session is live or the client knows of its end.
     pub fn report_expiry(&self) {
         let mut state = self.shared.lock();
         let unaware = !matches!(self.client(&mut state).contact, Contact::Lost | Contact::Closed);
@@ -120,16 +130,19 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
-    /// Silently swallows what both sides send, as a partition does: calls block, requests do not
-    /// reach the server, replies and events do not reach the client.
-    /// [`release`](SimulatedClient::release) and [`disconnect`](SimulatedClient::disconnect) end
-    /// it. Does nothing without contact.
+    /// Silently swallows everything that either side sends, as a partition does.
+    ///
+    /// Calls block; requests do not reach the server; replies and events do not reach the client. This lasts
+    /// until [`release`](SimulatedClient::release) or [`disconnect`](SimulatedClient::disconnect). Without
+    /// contact, this does nothing.
     pub fn swallow(&self) {
         self.client(&mut self.shared.lock()).swallow();
     }
 
-    /// Delivers what [`swallow`](SimulatedClient::swallow) held back: first the events, then the
-    /// calls. If the session has expired meanwhile, the sink gets `SessionLost` and the calls fail.
+    /// Ends [`swallow`](SimulatedClient::swallow): delivers the held events, then lets the blocked calls
+    /// proceed.
+    ///
+    /// If the session has expired meanwhile, the sink gets `SessionLost` and the calls fail.
     pub fn release(&self) {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
@@ -144,93 +157,104 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
-    /// Makes every later call take this much longer, as a server far away does: half of it before
-    /// the call takes effect, half of it before the reply arrives. An ordered client makes one call after
-    /// the other, and passes on an event after the replies ahead of it. It is
-    /// real time, also on a [`VirtualClock`](super::VirtualClock), whose time stands still
+    /// Delays every later call by this much, as a distant server does.
+    ///
+    /// Half of the delay passes before the call takes effect, the other half before the reply arrives. An
+    /// ordered client makes one call after the other, and delivers an event after the replies ahead of it.
+    /// The delay is in real time, even on a [`VirtualClock`](super::VirtualClock), which stands still
     /// meanwhile. [`Duration::ZERO`] ends it.
     pub fn delay(&self, delay: Duration) {
         self.client(&mut self.shared.lock()).delay = delay;
     }
 
-    /// Gives the client an identity. ACLs may name it, and the scheme `auth` is replaced by it in
-    /// the ACL of a new znode.
+    /// Gives the client an identity.
+    ///
+    /// ACLs may name the identity. In the ACL of a new znode, it replaces the scheme `auth`.
     pub fn authenticate(&self, scheme: &str, id: &str) {
         let identity = Identity { scheme: scheme.to_owned(), id: id.to_owned() };
         self.client(&mut self.shared.lock()).identities.push(identity);
     }
 }
 
-/// Faults of chosen calls.
+/// Faults in chosen calls.
 ///
-/// A call meets its fault or its stop point when it reaches the server. Calls that fail for lack of
-/// contact leave both to the next call.
+/// A call meets its fault, or runs its closure, when it reaches the server. A call that fails for lack of
+/// contact leaves them to the next call.
 impl SimulatedClient {
-    /// Makes the next call of this operation fail with this error. Repeated requests apply to one
-    /// later call each. Only the call fails: an error such as `SessionExpired` does not end the
-    /// session.
+    /// Makes the next call of this operation fail with this error.
+    ///
+    /// Each further use schedules the failure of one further call. Only the call fails: an error such as
+    /// `SessionExpired` does not end the session.
     pub fn fail_next(&self, operation: SimOperation, when: Effect, error: ZkError) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Fail(error) }));
     }
 
-    /// Makes the `nth` future call of this operation fail, counting the next call as the first.
-    /// Replaces a fault that was set for that call.
+    /// Makes the `nth` future call of this operation fail; the next call is the first.
+    ///
+    /// This replaces any fault already scheduled for that call.
     pub fn fail_nth(&self, operation: SimOperation, nth: u64, when: Effect, error: ZkError) {
         self.plan(operation, |plan| plan.fail_nth(nth, Fault { when, kind: FaultKind::Fail(error) }));
     }
 
-    /// Cuts the connection in the next call of this operation, as
-    /// [`disconnect`](SimulatedClient::disconnect) does; the call fails with `ConnectionLoss`.
-    /// Queued as in [`fail_next`](SimulatedClient::fail_next).
+    /// Cuts the connection in the next call of this operation.
+    ///
+    /// The cut works like [`disconnect`](SimulatedClient::disconnect), and the call fails with
+    /// `ConnectionLoss`. Uses add up as for [`fail_next`](SimulatedClient::fail_next).
     pub fn cut_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Cut }));
     }
 
-    /// Starts to [`swallow`](SimulatedClient::swallow) with the request of the next call of this
-    /// operation, or with its reply; in the second case the log shows the call as executed. Queued
-    /// as in [`fail_next`](SimulatedClient::fail_next).
+    /// Starts to [`swallow`](SimulatedClient::swallow) at the next call of this operation.
+    ///
+    /// With [`Effect::Before`] the call's request is swallowed; with [`Effect::After`] its reply is, and the
+    /// log shows the call as executed. Uses add up as for [`fail_next`](SimulatedClient::fail_next).
     pub fn swallow_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Swallow }));
     }
 
-    /// Lets the next call of this operation, a write, fail with `ConnectionLoss` although its request has
-    /// reached a server. That server holds the request back until
-    /// [`pass_on`](SimulatedClient::pass_on), as one that is paused does. Later calls are executed by
-    /// another server meanwhile, and overtake it.
+    /// Makes a server hold back the request of the next call of this operation, a write.
+    ///
+    /// The request has reached a server, but the call fails with `ConnectionLoss`. The server holds the
+    /// request back until [`pass_on`](SimulatedClient::pass_on), as a paused server does. Meanwhile another
+    /// server executes later calls, which overtake it.
     pub fn hold_back_next(&self, operation: SimOperation) {
         let fault = Fault { when: Effect::Before, kind: FaultKind::HoldBack };
         self.plan(operation, |plan| plan.fail_next(fault));
     }
 
-    /// Executes the requests that a server has [held back](SimulatedClient::hold_back_next): it continues,
-    /// and takes the session up again. Nothing happens if the session has ended, as the server refuses
-    /// them then.
+    /// Executes the requests that a server has [held back](SimulatedClient::hold_back_next).
+    ///
+    /// The server resumes and takes the session up again. If the session has ended, the server refuses the
+    /// requests and nothing happens.
     pub fn pass_on(&self) {
         let mut state = self.shared.lock();
         self.link().execute_held_back(&mut state);
         self.shared.deliver(state);
     }
 
-    /// Runs the closure in the next call of this operation, on the thread that executes it, just before the
-    /// call takes effect or meets its fault. Each call runs one of the queued closures.
+    /// Runs the closure in the next call of this operation, just before its effect or its fault.
     ///
-    /// The closure may use every verb, and other sessions. What it [submits](crate::client::port::ZooKeeperClient::submit)
-    /// to this client comes after the call, so it must not wait for that, unless the client is not
-    /// [ordered](SimulatedClient::set_ordered).
+    /// The closure runs on the thread that executes the call. Each call runs one of the scheduled closures.
+    ///
+    /// The closure may use every method of the simulation, and other sessions. On an
+    /// [ordered](SimulatedClient::set_ordered) client it must not wait for calls that it
+    /// [submits](crate::client::ZooKeeperClient::submit) to the same client: they come after this call.
     pub fn before_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.before.push_back(Box::new(stop_point)));
     }
 
-    /// Runs the closure in the next call of this operation that takes effect, on the thread that
-    /// executes it, after the effect and its events and before the reply or the fault. Otherwise as
-    /// [`before_next`](SimulatedClient::before_next). If the closure cuts the connection or ends
-    /// the session, the reply is lost.
+    /// Runs the closure in the next call of this operation that takes effect, just after the effect.
+    ///
+    /// The closure runs after the effect and its events, and before the reply or the fault. If it cuts the
+    /// connection or ends the session, the reply is lost. Otherwise this works like
+    /// [`before_next`](SimulatedClient::before_next).
     pub fn after_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.after.push_back(Box::new(stop_point)));
     }
 
-    /// Returns the number of faults and stop points that no call has met yet. A test that ends with
-    /// some has not tested them.
+    /// Returns the number of scheduled faults and closures that no call has met yet.
+    ///
+    /// If some are left when a test ends, the test has not tested them.
     #[must_use]
     pub fn pending_faults(&self) -> usize {
         self.client(&mut self.shared.lock()).script.pending()
@@ -242,14 +266,14 @@ impl SimulatedClient {
 }
 
 impl Client {
-    /// Starts to swallow, if there is contact or the client believes so.
+    /// Starts to swallow if the client is connected or believes that it is.
     pub(super) fn swallow(&mut self) {
         self.swallowed = matches!(self.contact, Contact::Connected | Contact::Silent);
     }
 }
 
 impl State {
-    /// Cuts the client's connection, if it has one or believes so, and notifies it.
+    /// Cuts the client's connection, if it has one or believes that it does, and notifies it.
     pub(super) fn cut(&mut self, session: i64) {
         if matches!(self.client(session).contact, Contact::Connected | Contact::Silent) {
             self.hang_up(session);
@@ -258,8 +282,7 @@ impl State {
         }
     }
 
-    /// Ends the client's connection. Its watches, the replies in transit and swallowed messages are
-    /// lost.
+    /// Ends the client's connection. Its watches, replies in transit and swallowed messages are lost.
     pub(super) fn hang_up(&mut self, session: i64) {
         self.watches.drop_session(session);
         let client = self.client(session);
@@ -269,14 +292,14 @@ impl State {
         client.outbox.lose_the_rest();
     }
 
-    /// Notifies the client that its session cannot come back.
+    /// Notifies the client that its session is lost for good.
     fn lose(&mut self, session: i64) {
         self.hang_up(session);
         self.client(session).contact = Contact::Lost;
         self.queue_event(session, ClientEvent::SessionLost);
     }
 
-    /// Ends a session on the server and notifies its client, if it can be reached.
+    /// Ends a session on the server and notifies its client if it can be reached.
     pub(super) fn expire(&mut self, session: i64) {
         self.end_session(session);
         let reached = |client: &Client| client.contact == Contact::Connected && !client.swallowed;

@@ -1,4 +1,4 @@
-//! [`VirtualRuntime`]: the threads of a session in use, on a [`VirtualClock`](super::VirtualClock).
+//! [`VirtualRuntime`]: the threads of a session on a [`VirtualClock`](super::VirtualClock).
 
 use std::io;
 use std::sync::Arc;

@@ -28,14 +28,14 @@ impl Watches {
         self.children.add(path, session);
     }
 
-    /// Returns whether there was any.
+    /// Removes the session's watches on this path. Returns whether there were any.
     pub(super) fn remove(&mut self, path: &str, session: i64) -> bool {
         let (data, children) = (self.data.remove(path, session), self.children.remove(path, session));
         data || children
     }
 
-    /// Removes the watches that the change fires and returns the session and the path of each, and
-    /// the kind of its event. A session with both kinds on a deleted znode is returned once.
+    /// Removes the watches that the change fires. Returns the session, the path and the event kind of each. A
+    /// session with both kinds of watches on a deleted znode is returned once.
     pub(super) fn fire(&mut self, change: &Change) -> Vec<(i64, String, EventKind)> {
         let (path, kind) = match change {
             Change::Created(path) => (path, EventKind::Created),

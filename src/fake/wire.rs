@@ -1,8 +1,7 @@
-//! [`Wire`]: the calls that a client has submitted, which take effect one after the other, and its pings.
+//! [`Wire`]: the calls submitted to a client, which take effect one after the other, and the client's pings.
 //!
-//! They are executed by jobs of the session's runtime, one at a time: so a session on a virtual clock waits for
-//! them, and one whose runtime has a single thread needs no other. A client without a session starts
-//! threads for its first call.
+//! Jobs of the session's runtime execute the calls, one at a time. So a virtual clock waits for them, and a
+//! runtime with a single thread suffices. A client without a session starts threads at its first call.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,20 +21,20 @@ use crate::panics::contain;
 use crate::session::Threads;
 use crate::time::{Moment, Priority, Runtime};
 
-/// The part of the session timeout between two pings, as a divisor; that of the crate's own connection.
+/// The number of pings in a session timeout, the same as for the crate's own connection.
 const PING_DIVISOR: u32 = 6;
 
 #[derive(Default)]
 pub(super) struct Wire {
     queue: VecDeque<Submitted>,
-    /// A job that executes the queue has been submitted, and has not begun.
+    /// Whether a job that executes the queue has been submitted and has not started.
     is_job_coming: bool,
-    /// The thread that executes the queue.
+    /// The thread that is executing the queue.
     driver: Option<ThreadId>,
     runtime: Option<SessionRuntime>,
-    /// Those of a client without a session.
+    /// The threads of a client that is used without a session.
     threads: Option<Arc<Threads>>,
-    /// Grows when pings begin anew. Those of earlier numbers end.
+    /// The number of the current series of pings. A new series ends the earlier ones.
     pings: u64,
 }
 
@@ -47,7 +46,7 @@ enum Submitted {
         sent: Sent,
     },
     RemoveWatches(String),
-    /// Sent at this moment, with the number of its [`pings`](Wire::pings).
+    /// A ping sent at this moment, in the [series](Wire::pings) with this number.
     Ping(Moment, u64),
 }
 
@@ -56,12 +55,12 @@ impl Wire {
         self.driver.is_some() || !self.queue.is_empty()
     }
 
-    /// Takes the threads of a client that is no longer used, to be shut down.
+    /// Takes the client's own threads, to be shut down when the client is no longer used.
     pub(super) fn take_threads(&mut self) -> Option<Arc<Threads>> {
         self.threads.take()
     }
 
-    /// The runtime of the session. Without one, that of the client itself.
+    /// Returns the runtime of the session or, without a session, the client's own.
     fn runtime(&mut self) -> Option<Arc<dyn Runtime>> {
         if let Some(runtime) = self.runtime.as_ref().and_then(SessionRuntime::get) {
             return Some(runtime);
@@ -80,7 +79,7 @@ impl fmt::Debug for Wire {
 }
 
 impl Link {
-    /// Takes the clock and the threads of a session, which pings are answered by from now on.
+    /// Takes over the clock and the threads of a session. From now on they drive the pings.
     pub(super) fn run_on(&self, runtime: &SessionRuntime) {
         self.client(&mut self.shared.lock()).wire.runtime = Some(runtime.clone());
         self.begin_pings();
@@ -98,7 +97,7 @@ impl Link {
         let client = self.client(&mut state);
         let connection = match client.contact {
             Contact::Lost | Contact::Closed => {
-                state.log.returned(number, Err(ZkError::SessionExpired));
+                state.log.record_outcome(number, Err(ZkError::SessionExpired));
                 drop(state);
                 return done.finish(Err(ZkError::SessionExpired));
             }
@@ -110,7 +109,7 @@ impl Link {
         self.call_driver(state);
     }
 
-    /// Makes a call of a client that is not ordered, beside all others.
+    /// Makes a call of a client that is not ordered, concurrently with all others.
     fn submit_unordered(&self, state: MutexGuard<'_, State>, call: Call, done: Done) {
         let Some(runtime) = self.take_runtime(state) else { return };
         let (link, priority) = (self.clone(), Priority::of_urgency(done.urgency()));
@@ -118,7 +117,7 @@ impl Link {
         runtime.submit(priority, Box::new(make));
     }
 
-    /// The runtime for a call. With the first call of a client without a session, its pings begin.
+    /// Returns the runtime for a call. If the client has no session, its first call also starts its pings.
     fn take_runtime(&self, mut state: MutexGuard<'_, State>) -> Option<Arc<dyn Runtime>> {
         let wire = &mut self.client(&mut state).wire;
         let is_first = wire.runtime.is_none() && wire.threads.is_none();
@@ -146,7 +145,7 @@ impl Link {
         let mut state = self.shared.lock();
         let wire = &mut self.client(&mut state).wire;
         if wire.is_busy() {
-            // After the calls that set them.
+            // Executed after the calls that set the watches.
             wire.queue.push_back(Submitted::RemoveWatches(path.to_owned()));
             return self.call_driver(state);
         }
@@ -159,7 +158,7 @@ impl Link {
         }
     }
 
-    /// Has a job execute the queue, unless a thread is at it.
+    /// Submits a job that executes the queue, unless a thread is executing it or a job is about to.
     fn call_driver(&self, mut state: MutexGuard<'_, State>) {
         let wire = &mut self.client(&mut state).wire;
         if wire.driver.is_some() || mem::replace(&mut wire.is_job_coming, true) {
@@ -168,7 +167,7 @@ impl Link {
         let turn = Turn { link: self.clone(), is_taken: false };
         match self.take_runtime(state) {
             Some(runtime) => runtime.submit(Priority::Session, Box::new(move || turn.take())),
-            // As without a runtime that runs it: the calls fail.
+            // Without threads the calls fail, as when a runtime drops the job.
             None => drop(turn),
         }
     }
@@ -214,7 +213,7 @@ impl Link {
                 }
                 let outcome = self.pass(part, last, sent);
                 let of_part = outcome.as_ref().map(drop).map_err(|error| *error);
-                self.shared.lock().log.returned(last, of_part);
+                self.shared.lock().log.record_outcome(last, of_part);
                 outcome
             })
         });
@@ -225,7 +224,7 @@ impl Link {
         self.pass_on();
     }
 
-    /// Passes on replies and events, on a thread that is not the test's.
+    /// Delivers replies and events on a thread that is not the test's.
     fn pass_on(&self) {
         while let Err(message) = contain(|| drop(self.shared.flush(self.shared.lock()))) {
             logging::error!("the receiver of a simulated client's replies and events panicked: {message}");
@@ -242,7 +241,7 @@ impl Link {
                 return;
             }
             match client.wire.driver {
-                // What it executes now has called here.
+                // This thread is executing a call, which has led here.
                 Some(driver) if driver == thread::current().id() => return,
                 Some(_) => self.shared.wait(&mut state),
                 None => {
@@ -253,12 +252,12 @@ impl Link {
         }
     }
 
-    /// Fails what is in the queue.
+    /// Fails the queued calls.
     pub(super) fn fail_queued(&self, error: ZkError) {
         let queue = mem::take(&mut self.client(&mut self.shared.lock()).wire.queue);
         for submitted in queue {
             if let Submitted::Call { done, number, .. } = submitted {
-                self.shared.lock().log.returned(number, Err(error));
+                self.shared.lock().log.record_outcome(number, Err(error));
                 done.finish(Err(error));
             }
         }
@@ -266,14 +265,14 @@ impl Link {
 
     // ---- pings
 
-    /// Begins to answer pings, from now on.
+    /// Starts a new series of pings.
     pub(super) fn begin_pings(&self) {
         let (number, runtime) = {
             let mut state = self.shared.lock();
             let client = self.client(&mut state);
             client.wire.pings += 1;
             let pings = client.reports_pings && client.contact == Contact::Connected;
-            // Not before there are threads of a session, or calls.
+            // A client without a session sends no pings before its first call.
             let has_runtime = client.wire.runtime.is_some() || client.wire.threads.is_some();
             (client.wire.pings, (pings && has_runtime).then(|| client.wire.runtime()).flatten())
         };
@@ -285,7 +284,7 @@ impl Link {
     fn set_ping(&self, number: u64, runtime: &dyn Runtime) {
         let interval = self.client(&mut self.shared.lock()).session_timeout / PING_DIVISOR;
         let (shared, session): (Weak<Shared>, _) = (Arc::downgrade(&self.shared), self.session);
-        // A timeout of nothing must not keep the timer busy.
+        // A session timeout of zero must not keep the timer busy.
         let at = runtime.now().after(interval.max(Duration::from_millis(1)));
         let ping = move || {
             if let Some(shared) = shared.upgrade() {
@@ -295,7 +294,7 @@ impl Link {
         runtime.at(at, Box::new(ping));
     }
 
-    /// Sends a ping, and sets the next one.
+    /// Sends a ping and schedules the next one.
     fn ping(&self, number: u64) {
         let mut state = self.shared.lock();
         let Some(client) = state.clients.get_mut(&self.session) else { return };
@@ -308,7 +307,7 @@ impl Link {
         self.set_ping(number, &*runtime);
     }
 
-    /// The server answers a ping by itself. One that the network swallows is not answered.
+    /// Answers a ping, unless the network swallows it.
     fn answer_ping(&self, mut state: MutexGuard<'_, State>, sent: Moment, number: u64) {
         let client = self.client(&mut state);
         if client.wire.pings == number && client.contact == Contact::Connected && !client.swallowed {
@@ -319,7 +318,8 @@ impl Link {
     }
 }
 
-/// A job that executes the queue. If the runtime drops it, because the session has ended, the calls fail.
+/// A job that executes the queue. If the runtime drops it because the session has ended, the queued calls
+/// fail.
 struct Turn {
     link: Link,
     is_taken: bool,

@@ -1,4 +1,5 @@
-//! Clients whose calls block: [`BlockingClient`], and the port of one, for tests that intercept calls.
+//! [`BlockingClient`]: clients whose calls block, for tests that intercept calls; and [`port`], which wraps
+//! one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use crate::fake::SimulatedClient;
 use crate::session::Threads;
 use crate::time::{Priority, Runtime};
 
-/// A client whose calls wait for their replies. Those of different threads may take effect in any order. See
-/// [`ZooKeeperClient`] for the methods.
+/// A client whose calls wait for their replies. Calls of different threads may take effect in any order. The
+/// methods are those of [`ZooKeeperClient`].
 pub(crate) trait BlockingClient: Send + Sync {
-    /// Makes a call, which is never a [`Call::CreateAndList`].
+    /// Makes a call. It is never a [`Call::CreateAndList`].
     fn call(&self, call: &Call) -> ZkResult<Reply>;
 
     fn remove_watches(&self, path: &str) {
@@ -52,31 +53,31 @@ pub(crate) trait BlockingClient: Send + Sync {
     fn close(&self);
 }
 
-/// Makes any call of a client that blocks.
+/// Makes any call on a blocking client.
 pub(crate) fn call_blocking(client: &(impl BlockingClient + ?Sized), call: &Call) -> ZkResult<Reply> {
     call_in_parts(call, |part| client.call(part))
 }
 
-/// A session's client that makes the calls of one that blocks on the session's threads.
+/// Wraps a blocking client for a session. Its calls run on the session's threads.
 pub(crate) fn port(client: Arc<impl BlockingClient + 'static>) -> Arc<dyn ZooKeeperClient> {
     Arc::new(OnWorkers { client, runtime: Mutex::default(), under_way: Arc::default() })
 }
 
-/// It passes on each outcome on the thread that has made the call.
+/// Reports each outcome on the thread that made the call.
 struct OnWorkers<T> {
     client: Arc<T>,
     runtime: Mutex<Option<SessionRuntime>>,
     under_way: Arc<Mutex<UnderWay>>,
 }
 
-/// The calls under way, by their numbers.
+/// The calls in flight, by number.
 #[derive(Default)]
 struct UnderWay {
     last: u64,
     calls: BTreeMap<u64, Done>,
 }
 
-/// A call under way. Its outcome is unknown if it is dropped, as by threads that have ended.
+/// A call in flight. If it is dropped, for example because its thread has ended, its outcome is unknown.
 struct Ending {
     under_way: Arc<Mutex<UnderWay>>,
     number: u64,
@@ -103,7 +104,7 @@ fn fail_all(under_way: &Mutex<UnderWay>, error: ZkError) {
 }
 
 impl<T> OnWorkers<T> {
-    /// The threads of the session, or of the client itself without one.
+    /// Returns the runtime of the session or, without a session, of the client itself.
     fn runtime(&self) -> Arc<dyn Runtime> {
         let mut runtime = self.runtime.lock();
         if let Some(runtime) = runtime.as_ref().and_then(SessionRuntime::get) {
@@ -188,7 +189,7 @@ impl<T> Drop for OnWorkers<T> {
     }
 }
 
-/// A client of the fake server whose calls block.
+/// A client of the simulated server whose calls block.
 pub(crate) struct BlockingFake(Arc<SimulatedClient>);
 
 impl BlockingFake {

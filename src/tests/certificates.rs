@@ -1,4 +1,4 @@
-//! Certificates for tests of TLS, made on the spot.
+//! Certificates for tests of TLS, created on the fly.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub struct Authority {
     pub issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate with its key.
+/// A certificate and its key.
 #[derive(Debug)]
 pub struct Identity {
     pub certificate: rcgen::Certificate,
@@ -22,7 +22,7 @@ pub struct Identity {
 }
 
 impl Authority {
-    /// Makes one with a name that no other has.
+    /// Creates an authority with a unique name.
     pub fn new() -> Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, uuid::Uuid::new_v4().to_string());
@@ -35,7 +35,7 @@ impl Authority {
         self.issue_with(names, |_| {})
     }
 
-    /// Issues a certificate that was valid long ago.
+    /// Issues a certificate that expired long ago.
     pub fn issue_expired(&self, names: &[&str]) -> Identity {
         self.issue_with(names, |params| {
             (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
@@ -51,14 +51,14 @@ impl Authority {
     }
 }
 
-/// A directory of files, removed when it is dropped.
+/// A directory of files. It is removed when the value is dropped.
 #[derive(Debug)]
 pub struct Files {
     pub dir: TempDir,
 }
 
 impl Files {
-    /// Makes an empty one.
+    /// Creates an empty directory.
     pub fn new() -> Files {
         Files { dir: tempfile::tempdir().unwrap() }
     }
@@ -75,7 +75,7 @@ impl Files {
         self.write("ca.pem", &authority.issuer.pem())
     }
 
-    /// Writes a certificate and its key, to two files.
+    /// Writes a certificate and its key to two files.
     pub fn write_identity(&self, identity: &Identity) -> (PathBuf, PathBuf) {
         let certificate = self.write("client.pem", &identity.certificate.pem());
         (certificate, self.write("client.key", &identity.key.serialize_pem()))
@@ -84,7 +84,7 @@ impl Files {
     /// Writes a certificate and its key, encrypted with this password, to two files.
     pub fn write_encrypted_identity(&self, identity: &Identity, password: &str) -> (PathBuf, PathBuf) {
         let der = identity.key.serialize_der();
-        // Few iterations: this is slow without optimization.
+        // Few iterations, because this is slow without optimization.
         let encryption = pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(1000, &[1; 8], [2; 16]).unwrap();
         let encrypted = PrivateKeyInfoRef::try_from(der.as_slice())
             .unwrap()
@@ -96,7 +96,7 @@ impl Files {
         (certificate, key)
     }
 
-    /// Writes a certificate and its key, to one file.
+    /// Writes a certificate and its key to one file.
     pub fn write_server_identity(&self, identity: &Identity) -> PathBuf {
         self.write("server.pem", &(identity.key.serialize_pem() + &identity.certificate.pem()))
     }

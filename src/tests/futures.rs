@@ -25,7 +25,7 @@ const DIR: &str = "/lock";
 
 type Locking = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
-/// Records the thread of each wake-up of a task.
+/// A waker that records the thread of each wake-up.
 #[derive(Default)]
 struct Woken(Mutex<Vec<Option<String>>>);
 
@@ -52,7 +52,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>, woken: &Arc<Woken>) -> Pol
     future.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(woken))))
 }
 
-/// An executor of one thread. Polls only when it is woken.
+/// Runs a future on this thread. Polls it only when it is woken.
 #[track_caller]
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(thread::Thread);
@@ -69,12 +69,13 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
-        let left = deadline().checked_sub(begun.elapsed()).expect("the future is woken and completes");
+        let left =
+            deadline().checked_sub(begun.elapsed()).expect("the future must be woken and complete in time");
         thread::park_timeout(left);
     }
 }
 
-/// A lock on threads, behind a request of another client.
+/// A lock on a session with threads, behind a request of another client.
 struct Fixture {
     server: SimulatedZooKeeper,
     client: Arc<SimulatedClient>,
@@ -98,7 +99,7 @@ impl Fixture {
         Box::pin(self.lock.lock_async())
     }
 
-    /// A future whose request is in the queue.
+    /// Returns a future whose request is in the queue.
     fn waiting(&self, woken: &Arc<Woken>) -> Locking {
         let before = self.requests();
         let mut future = self.future();

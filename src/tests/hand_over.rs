@@ -1,4 +1,4 @@
-//! What an owner reads that acquired by an event, and then lost its server.
+//! What an owner reads if it acquired the lock by an event and then lost its server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use zookeeper_connection::codec::{EventKind, ReplyHeader, Request, WatchEvent};
 
 const AHEAD: &str = "x-other-lock-0000000004";
 const LONG: Duration = Duration::from_secs(30);
-/// The transaction in which the former owner wrote `/state`, and that in which its znode was deleted.
+/// The transactions in which the former owner wrote `/state`, and in which its znode was deleted.
 const WRITTEN: i64 = 199;
 const DELETED: i64 = 200;
-/// Before both.
+/// A transaction before both.
 const BEFORE: i64 = 150;
 
-/// A server of an ensemble that has applied so much. One with the number of an event deletes the
-/// znode ahead when it is watched, and dies.
+/// A server of an ensemble that has applied the transactions up to `applied`. With `event_zxid`, it
+/// deletes the znode ahead as soon as that is watched, and dies.
 fn serve(client: &mut Client, mut applied: i64, own: &Mutex<String>, event_zxid: Option<i64>) {
     while let Some(frame) = client.read() {
         let (xid, request) = Request::decode(&frame).unwrap();
@@ -33,8 +33,8 @@ fn serve(client: &mut Client, mut applied: i64, own: &Mutex<String>, event_zxid:
         let mut bytes = Vec::new();
         let stat = Stat { czxid: 5, ephemeral_owner: SESSION, ..Stat::default() };
         match &call {
-            // A write passes through the leader, and this server has applied everything then. The
-            // first one dies before that.
+            // A write passes through the leader; by its reply this server has applied everything. The first
+            // server dies before that.
             Call::SetData { .. } => {
                 if event_zxid.is_none() {
                     applied = DELETED + 1;
@@ -78,8 +78,8 @@ fn owner_by_an_event_reads_what_its_predecessor_wrote_after_losing_its_server() 
             let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
             let mut applied = BEFORE;
             if request.last_zxid > applied {
-                // It refuses a client that has seen more, and catches up.
-                assert!(numbers_events, "the client knows the number from nowhere");
+                // The server refuses a client that has seen a later transaction, and catches up.
+                assert!(numbers_events, "the client cannot know a number that no server sent");
                 applied = DELETED;
             }
             client.write(&accepted(request.timeout_ms, SESSION));
@@ -90,7 +90,7 @@ fn owner_by_an_event_reads_what_its_predecessor_wrote_after_losing_its_server() 
         let zookeeper = RecoverableZooKeeper::new(&session, RetryPolicy::constant(Duration::from_millis(10)));
         let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
         let (data, _) = zookeeper.with_plain_data().get_data("/state").unwrap();
-        assert!(guard.is_owner(), "it owns all the time");
+        assert!(guard.is_owner(), "the guard must own throughout");
         assert_eq!(String::from_utf8(data).unwrap(), "new", "numbers its events: {numbers_events}");
     }
 }

@@ -1,4 +1,4 @@
-//! [`HoldingClient`]: a client that answers at once, but for what a test holds back.
+//! [`HoldingClient`]: a client that answers immediately, except for calls and replies that a test holds back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::client::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 use crate::time::Job;
 
-/// Makes the calls on the thread that submits them, and passes on their outcomes there.
+/// Makes each call on the thread that submits it, and reports its outcome there.
 pub(crate) struct HoldingClient {
     client: Arc<SimulatedClient>,
-    /// Otherwise it is borrowed, and lives on.
+    /// Whether the session ends with the client. Otherwise the session is borrowed and lives on.
     owns_session: bool,
-    /// What is held back of the next calls of `get_data`.
+    /// What to hold back of the next calls of `get_data`.
     holds: Mutex<VecDeque<Hold>>,
     held: Mutex<VecDeque<Job>>,
 }
 
-/// What is held back of a call.
+/// The part of a call that is held back.
 #[derive(Clone, Copy)]
 pub(crate) enum Hold {
     Call,
@@ -32,7 +32,7 @@ impl HoldingClient {
         HoldingClient::with(client, true)
     }
 
-    /// One whose session is the application's.
+    /// Creates a client whose session belongs to the application.
     pub(crate) fn borrowing(client: Arc<SimulatedClient>) -> Arc<HoldingClient> {
         HoldingClient::with(client, false)
     }
@@ -41,15 +41,15 @@ impl HoldingClient {
         Arc::new(HoldingClient { client, owns_session, holds: Mutex::default(), held: Mutex::default() })
     }
 
-    /// Holds something back of the next call of `get_data` for which nothing is held back yet.
+    /// Holds back this part of the next call of `get_data` for which nothing is held back yet.
     pub(crate) fn hold_next(&self, hold: Hold) {
         self.holds.lock().push_back(hold);
     }
 
-    /// Makes the first call that is held back, or passes on its reply.
+    /// Makes the first call that is held back, or reports the reply that was held back for it.
     pub(crate) fn release_first(&self) {
         let held = self.held.lock().pop_front();
-        held.expect("something is held back")();
+        held.expect("something must be held back")();
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a test's own thread logs.
+//! The lines that a test's own thread logs.
 
 use std::cell::RefCell;
 
@@ -26,14 +26,14 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// The lines that are logged on this thread during the call, at `debug` and above.
+/// Returns the lines that are logged on this thread during the call, at `debug` and above.
 pub(crate) fn logged(call: impl FnOnce()) -> Vec<String> {
     logged_down_to(Level::Debug, call)
 }
 
-/// The lines that are logged on this thread during the call, at this level and above.
+/// Returns the lines that are logged on this thread during the call, at this level and above.
 pub(crate) fn logged_down_to(least: Level, call: impl FnOnce()) -> Vec<String> {
-    // Fails from the second call on.
+    // The logger can be installed only once; later calls fail.
     let _ = log::set_logger(&Logger);
     log::set_max_level(LevelFilter::Debug);
     LINES.set(Some(Vec::new()));

@@ -1,5 +1,5 @@
-//! A session on one thread, with time controlled by the test: nothing depends on the load of the
-//! machine.
+//! [`ManualRuntime`]: a session on one thread with time controlled by the test, so nothing depends on the
+//! load of the machine.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -38,8 +38,8 @@ pub(crate) fn open_client_on_manual_runtime(
     (runtime, session.unwrap())
 }
 
-/// Runs jobs on the thread that submits them. Time passes only when a test advances it, or waits
-/// for something; timers run then.
+/// Runs jobs on the thread that submits them. Time passes, and timers run, only when a test advances the time
+/// or waits for something.
 #[derive(Default)]
 pub(crate) struct ManualRuntime {
     state: Mutex<ManualState>,
@@ -60,7 +60,7 @@ impl ManualState {
         Moment::from_nanos(1_000_000_000).after(self.elapsed)
     }
 
-    /// Takes the earliest due timer.
+    /// Takes the earliest timer that is due.
     fn take_due(&mut self) -> Option<Job> {
         let now = self.now();
         let due = self.timers.iter().enumerate().filter(|(_, (due, _))| *due <= now);
@@ -74,22 +74,22 @@ impl ManualRuntime {
         self.state.lock().elapsed
     }
 
-    /// Runs a job just after the next reading of the clock, on the thread that reads it.
+    /// Runs a job just after the clock is next read, on the thread that reads it.
     pub(crate) fn after_next_reading(&self, job: impl FnOnce() + Send + 'static) {
         self.state.lock().after_reading = Some(Box::new(job));
     }
 
-    /// Does this during waits, before time passes, as long as it returns that it has done something.
+    /// Calls `moves` during waits, before time passes, until it returns that it has done nothing.
     pub(crate) fn while_waiting(&self, moves: impl Fn() -> bool + Send + Sync + 'static) {
         self.state.lock().moves = Some(Arc::new(moves));
     }
 
-    /// Advances the time as if the process was suspended: no timer has run yet.
+    /// Advances the time as if the process had been suspended: timers have not run yet.
     pub(crate) fn suspend(&self, time: Duration) {
         self.state.lock().elapsed += time;
     }
 
-    /// Advances the time and runs the timers that are due then.
+    /// Advances the time and runs the timers that fall due.
     pub(crate) fn advance(&self, time: Duration) {
         self.suspend(time);
         loop {
@@ -113,7 +113,7 @@ impl Runtime for ManualRuntime {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
         if mem::replace(&mut state.running, true) {
-            return; // an outer call on this thread runs it
+            return; // an outer call on this thread runs the job
         }
         while let Some(job) = state.jobs.pop_front() {
             MutexGuard::unlocked(&mut state, job);
@@ -130,8 +130,10 @@ impl Runtime for ManualRuntime {
         Ok(())
     }
 
-    /// Advances the time from timer to timer, up to the deadline. Panics if nothing can end the
-    /// wait.
+    /// Advances the time from timer to timer, up to the deadline.
+    ///
+    /// # Panics
+    /// If nothing can end the wait.
     fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool {
         let moves = self.state.lock().moves.clone();
         while !latches.iter().any(|latch| latch.is_set()) {
@@ -145,7 +147,7 @@ impl Runtime for ManualRuntime {
             let timer = self.state.lock().timers.iter().map(|(due, _)| *due).min();
             match timer.into_iter().chain(deadline).min() {
                 Some(next) => self.advance(next.since(now)),
-                None => panic!("a wait without an end"),
+                None => panic!("nothing can end this wait"),
             }
         }
         true

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use crate::client::{Call, ClientEvent, Done, EventSink, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 
-/// Requests arrive at the server one by one, and so do replies and events here, in the order of one
-/// connection. It begins as one that is [fast](SteppedClient::hurry).
+/// Moves requests to the server, and replies and events back, one at a time and in the order of one
+/// connection. Initially everything moves [at once](SteppedClient::hurry).
 pub(crate) struct SteppedClient {
     client: Arc<SimulatedClient>,
     wire: Arc<Mutex<Wire>>,
@@ -20,13 +20,13 @@ struct Wire {
     is_fast: bool,
     requests: VecDeque<(Request, Sent)>,
     arrivals: VecDeque<Arrival>,
-    /// The outcomes that the client has not passed on yet.
+    /// The outcomes that the client has not reported yet.
     late: VecDeque<Arrival>,
-    /// The paths on which the client knows of a watch.
+    /// The paths on which the client knows that it has a watch.
     watched: BTreeSet<String>,
 }
 
-/// The kinds of requests that tests wait for.
+/// The kind of a request, for tests that wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     List,
@@ -35,17 +35,17 @@ pub(crate) enum Request {
 
 type Sent = Box<dyn FnOnce(&SimulatedClient) -> Arrival + Send>;
 
-/// A reply or an event.
+/// A reply or an event on its way to the client.
 struct Arrival {
     take_up: Box<dyn FnOnce() + Send>,
     is_event: bool,
-    /// The path on which a watch was set, or has fired.
+    /// The path on which the request has set a watch, if any.
     sets: Option<String>,
     fires: Option<String>,
 }
 
 impl Wire {
-    /// Takes the next arrival, if it is such a one.
+    /// Takes the next arrival if it matches.
     fn arrive(&mut self, is_such: impl FnOnce(&Arrival) -> bool) -> Option<Arrival> {
         is_such(self.arrivals.front()?).then_some(())?;
         let arrival = self.arrivals.pop_front()?;
@@ -54,7 +54,7 @@ impl Wire {
         Some(arrival)
     }
 
-    /// The watch on this path has fired.
+    /// Forgets the watch on this path, which has fired.
     fn forget(&mut self, path: Option<&str>) {
         if let Some(path) = path {
             self.watched.remove(path);
@@ -74,28 +74,28 @@ impl SteppedClient {
         Arc::new(SteppedClient { client, wire: Arc::new(Mutex::new(wire)) })
     }
 
-    /// From now on, everything waits for a command.
+    /// Makes everything wait for a command from now on.
     pub(crate) fn step_by_step(&self) {
         self.wire.lock().is_fast = false;
     }
 
-    /// From now on, everything moves at once.
+    /// Makes everything move at once from now on.
     pub(crate) fn hurry(&self) {
         self.wire.lock().is_fast = true;
         self.move_all();
     }
 
-    /// Moves everything that there is, and what follows from it.
+    /// Moves everything that is waiting, and everything that follows from it.
     pub(crate) fn move_all(&self) {
         while self.deliver_late() || self.deliver() || self.serve().is_some() {}
     }
 
-    /// The server takes up requests until it has taken up one of this kind.
+    /// Makes the server execute requests until it has executed one of this kind.
     pub(crate) fn serve_until(&self, kind: Request) {
-        while self.serve().expect("such a request is under way") != kind {}
+        while self.serve().expect("a request of this kind must be waiting") != kind {}
     }
 
-    /// The client takes up the next reply or event, if there is one.
+    /// Delivers the next reply or event to the client. Returns whether there was one.
     pub(crate) fn deliver(&self) -> bool {
         self.deliver_while(|_| true)
     }
@@ -111,8 +111,8 @@ impl SteppedClient {
         arrival.map(|arrival| (arrival.take_up)()).is_some()
     }
 
-    /// The client takes up the next reply, but passes the outcome on later. Does nothing if an event
-    /// is next.
+    /// Delivers the next reply, but makes the client report its outcome later. Does nothing if an event is
+    /// next.
     pub(crate) fn hold_back(&self) -> bool {
         let mut wire = self.wire.lock();
         let Some(reply) = wire.arrive(|arrival| !arrival.is_event) else { return false };
@@ -120,23 +120,23 @@ impl SteppedClient {
         true
     }
 
-    /// The client passes on the oldest outcome that it has held back, if there is one.
+    /// Reports the oldest outcome that the client has held back. Returns whether there was one.
     pub(crate) fn deliver_late(&self) -> bool {
         let late = self.wire.lock().late.pop_front();
         late.map(|late| (late.take_up)()).is_some()
     }
 
-    /// Returns how many requests are under way.
+    /// Returns the number of requests on their way to the server.
     pub(crate) fn requests(&self) -> usize {
         self.wire.lock().requests.len()
     }
 
-    /// The server takes up the next request, if there is one.
+    /// Makes the server execute the next request. Returns its kind, or `None` if there is none.
     pub(crate) fn serve(&self) -> Option<Request> {
         self.serve_while(|_| true)
     }
 
-    /// The server takes up the next request if that is a listing.
+    /// Makes the server execute the next request if it is a listing. Returns whether it was.
     pub(crate) fn serve_listing(&self) -> bool {
         self.serve_while(|wire| matches!(wire.requests.front(), Some((Request::List, _)))).is_some()
     }
@@ -159,7 +159,7 @@ impl SteppedClient {
         self.move_if_fast();
     }
 
-    /// Moves everything until the first command. Another thread may be here when that comes.
+    /// Moves everything until the first command. Another thread may still be here when the command comes.
     fn move_if_fast(&self) {
         let is_fast = |wire: &Wire| wire.is_fast;
         while self.deliver_while(is_fast) || self.serve_while(is_fast).is_some() {}

@@ -1,8 +1,8 @@
-//! What holds for all that the crate exports.
+//! What must hold for everything that the crate exports.
 
 #[test]
 fn glob_import_shadows_no_name_of_the_prelude() {
-    #[allow(unused_imports, reason = "the test is that this compiles")]
+    #[allow(unused_imports, reason = "that this compiles is the test")]
     use crate::*;
     let parsed: Result<u8, std::num::ParseIntError> = "1".parse();
     assert_eq!(parsed, Ok(1));

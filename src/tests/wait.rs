@@ -1,4 +1,4 @@
-//! Waits for conditions, and the only source of the tests' times.
+//! Waits for conditions. All times in tests come from here.
 
 use std::sync::OnceLock;
 use std::thread;
@@ -9,13 +9,13 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// [`DEADLINE`] scaled for this machine.
+/// Returns [`DEADLINE`] scaled for this machine.
 pub fn deadline() -> Duration {
     scaled(DEADLINE)
 }
 
-/// `time` multiplied by the environment variable `ZK_TEST_TIME_FACTOR` (default 1), for slow
-/// machines.
+/// Returns `time` multiplied by the environment variable `ZK_TEST_TIME_FACTOR` (default: 1), which is for
+/// slow machines.
 pub fn scaled(time: Duration) -> Duration {
     static FACTOR: OnceLock<f64> = OnceLock::new();
     let factor = FACTOR.get_or_init(|| match std::env::var("ZK_TEST_TIME_FACTOR") {
@@ -28,19 +28,25 @@ pub fn scaled(time: Duration) -> Duration {
     time.mul_f64(*factor)
 }
 
-/// Blocks until `cond` holds. Panics with `what` if it does not within the deadline.
+/// Blocks until `cond` holds.
+///
+/// # Panics
+/// With `what`, if it does not hold within the deadline.
 #[track_caller]
 pub fn eventually(what: &str, cond: impl FnMut() -> bool) {
     eventually_within(deadline(), what, cond);
 }
 
-/// As [`eventually`], with another time limit, which is not scaled.
+/// Like [`eventually`], with another time limit, which is not scaled.
 #[track_caller]
 pub fn eventually_within(limit: Duration, what: &str, cond: impl FnMut() -> bool) {
     assert!(holds_within(limit, cond), "not within {limit:?}: {what}");
 }
 
-/// Blocks until `get` returns a value. Panics with `what` if it does not within the deadline.
+/// Blocks until `get` returns a value.
+///
+/// # Panics
+/// With `what`, if it does not return one within the deadline.
 #[track_caller]
 pub fn eventually_some<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
     let mut found = None;
@@ -48,16 +54,15 @@ pub fn eventually_some<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
         found = get();
         found.is_some()
     });
-    found.expect("it was found")
+    found.expect("`eventually` has seen a value")
 }
 
-/// Blocks until `cond` holds or the time limit (not scaled) has passed, and returns whether it
-/// holds.
+/// Blocks until `cond` holds or the time limit, which is not scaled, has passed. Returns whether it holds.
 pub fn holds_within(limit: Duration, mut cond: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
-        // Reads the time before the condition: a condition that becomes true during a long last
-        // check counts.
+        // The time is read before the condition, so a condition that becomes true during a long last check
+        // counts.
         let last_look = start.elapsed() >= limit;
         if cond() {
             return true;

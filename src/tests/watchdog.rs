@@ -1,7 +1,7 @@
-//! A time limit for every test with a session: a call that never returns ends the run and names its
-//! test.
+//! A time limit for every test that opens a session. A call that never returns ends the run, and the test is
+//! named.
 //!
-//! A lock's calls wait as long as the lock does, and no test asserts that each of them returns.
+//! The calls of a lock wait for as long as the lock is held, and no test asserts that each of them returns.
 
 use std::cell::OnceCell;
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ thread_local! {
     static OF_THIS_THREAD: OnceCell<Option<Registration>> = const { OnceCell::new() };
 }
 
-/// Watches the test on the calling thread until that thread ends. The limit is to be much longer than a
+/// Watches the test on the calling thread until that thread ends. The limit should be much longer than any
 /// single wait, so that a wait fails first.
 pub(crate) fn watch_this_test(limit: Duration) {
     static WATCHDOG: Once = Once::new();
@@ -34,15 +34,15 @@ pub(crate) fn watch_this_test(limit: Duration) {
     });
 }
 
-/// Dropped when the thread ends.
+/// The entry of a test; dropped when its thread ends.
 struct Registration {
     name: String,
 }
 
 impl Registration {
     fn of_a_test(limit: Duration) -> Option<Registration> {
-        // The test harness names a test's thread after the path of the test. Other threads have no
-        // such names.
+        // The test harness names the thread of a test after the path of the test. No other thread has such a
+        // name.
         let name = thread::current().name().filter(|name| name.contains("::"))?.to_owned();
         RUNNING.lock().push(Test { name: name.clone(), begun: Instant::now(), limit });
         Some(Registration { name })
@@ -57,10 +57,10 @@ impl Drop for Registration {
 
 fn watch() {
     loop {
-        thread::sleep(Duration::from_secs(1)); // only time can pass
+        thread::sleep(Duration::from_secs(1)); // nothing to wait for but time
         let running = RUNNING.lock();
         if let Some(test) = running.iter().find(|test| test.begun.elapsed() > test.limit) {
-            // Not by a macro: its output would be held back until the end of the test.
+            // Not written with a macro, whose output would be held back until the test ends.
             let _ = writeln!(io::stderr(), "\n{} hangs: it has not ended after {:?}", test.name, test.limit);
             process::abort();
         }

@@ -1,4 +1,4 @@
-//! Parses the command line: our options, and those that `cargo test` passes to every test program.
+//! Parses the command line, which has our options and those that `cargo test` passes to every test program.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::plan::Plan;
 pub const USAGE: &str =
     "usage: chaos [--seconds N] [--seed N] [--keep DIR] [--continue FILE] [--no-namespaces]";
 
-/// Options of Rust's test harness that are followed by a value.
+/// The options of Rust's test harness that take a value.
 const HARNESS_VALUES: [&str; 8] =
     ["--skip", "--test-threads", "--format", "--color", "--logfile", "--shuffle-seed", "-Z", "--report-time"];
 
@@ -20,7 +20,7 @@ pub enum Role {
     Conductor(Plan),
     Client(Orders),
     List,
-    /// A filter selects other tests.
+    /// Does nothing, because a filter selects other tests.
     Nothing,
 }
 

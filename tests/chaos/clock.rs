@@ -1,8 +1,8 @@
-//! One clock for all processes of a run: the one that measures the locks' leases.
+//! The clock that all processes of a run share. It also measures the locks' leases.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since the machine was started.
+/// Returns the nanoseconds since the machine was started.
 pub fn now() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = ClockId::Boottime;
@@ -12,7 +12,7 @@ pub fn now() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// A duration on this clock, in seconds.
+/// Converts a duration on this clock to seconds.
 pub fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }

@@ -1,24 +1,22 @@
-//! Chaos on real servers: client processes contend for a few locks, exclusively and as readers, and
-//! for the permits of a semaphore, while servers, clients, the network and the KDC fail. They acquire by calls that
-//! block and by futures, and half of them authenticate by Kerberos. Owners also read and
-//! replace data in ZooKeeper's tree. A checker finds broken promises in the clients' journals.
+//! Chaos on real servers. Client processes contend for a few locks, exclusively and as readers, and for the
+//! permits of a semaphore, while servers, clients, the network and the KDC fail. They acquire by blocking calls
+//! and by futures, and half of them authenticate by Kerberos. Owners also read and replace data in ZooKeeper's
+//! tree. A checker finds broken promises in the clients' journals.
 //!
 //! ```text
 //! scripts/chaos [SECONDS] [--keep DIR] [--seed N]     a long run (600 s), optimised
 //! cargo test --all-features --test chaos              a short one, among the other tests
 //! ```
 //!
-//! | part | does |
-//! |---|---|
-//! | [`conductor`] | starts three servers, a KDC and the clients, alternates between chaos and calm, ends everything |
-//! | [`nemesis`] | injects faults, chosen by one seed |
-//! | [`network`] | what lies between a client and the servers, and the KDC |
-//! | [`client`] | a contending process: this program, started once more |
-//! | [`register`] | what the locks protect: it refuses old fencing tokens; also sends the clients their orders |
-//! | [`history`] | the parsed journals: the checker, the figures, the pictures |
+//! - [`conductor`]: starts three servers, a KDC and the clients, alternates between chaos and calm, ends everything
+//! - [`nemesis`]: injects faults, chosen by one seed
+//! - [`network`]: what lies between a client and the servers, and the KDC
+//! - [`client`]: a contending process, which is this program started again
+//! - [`register`]: what the locks protect; it refuses old fencing tokens, and also sends the clients their orders
+//! - [`history`]: the parsed journals: the checker, the figures, the pictures
 //!
-//! The seed determines the choices of the nemesis and the clients. The timing depends on real
-//! processes, so a seed repeats the kind of a run, not every step of it.
+//! The seed determines the choices of the nemesis and the clients. The timing depends on real processes, so a
+//! seed reproduces the kind of run but not every step of it.
 
 #![allow(
     unreachable_pub,

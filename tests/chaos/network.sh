@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
-# Gives each client of a chaos run a network namespace, and on command drops packets between it and
-# the machine.
+# Gives each client of a chaos run a network namespace. On command, drops packets between a namespace and the machine.
 #
 # usage: network.sh TAG COUNT
-# Prints `NAMESPACE ADDRESS` for each client, with the machine's address as the client sees it, or
-# fails if namespaces are not available. Then it answers `ok` to each line on stdin:
-#   drop N requests|replies|both     silently drops what client N (from 0) sends, gets, or both
-#   restore N                        ends that
-# At the end of stdin the run is over, or its process has ended in some way: then everything is
-# removed.
+# Prints `NAMESPACE ADDRESS` for each client, with the machine's address as the client sees it. Fails if namespaces are
+# not available. Then it answers `ok` to each line on stdin:
+#   drop N requests|replies|both     silently drops what client N (from 0) sends, receives, or both
+#   restore N                        stops dropping packets of client N
+# When stdin ends, the run is over or its process has ended in some way. Everything is then removed.
 #
 # A packet is dropped by addressing it to a network card that does not exist, without a firewall.
 set -euo pipefail

@@ -1,4 +1,4 @@
-//! Random choices determined by a seed (SplitMix64).
+//! Random choices that a seed determines (SplitMix64).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,7 +13,7 @@ impl Random {
         Self { state: seed }
     }
 
-    /// Another source, determined by this seed and the labels.
+    /// Creates a generator determined by the seed and the labels.
     pub fn of(seed: u64, labels: [u64; 3]) -> Self {
         let mut random = Self::new(seed);
         for label in labels {
@@ -34,7 +34,7 @@ impl Random {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// True with a probability of one in `times`.
+    /// Returns `true` with a probability of one in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

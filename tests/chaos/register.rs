@@ -1,14 +1,13 @@
-//! What the locks protect: one register per lock, which refuses fencing tokens older than the
-//! newest it has seen.
+//! What the locks protect: one register for each lock. It refuses fencing tokens older than the newest it has
+//! seen.
 //!
-//! It listens on a Unix socket, which is unaffected by the faults between the clients and
-//! ZooKeeper: a client that is cut off can still write, and must be refused. Over the same socket
-//! the clients report to the conductor and receive its orders.
+//! It listens on a Unix socket, which the faults between the clients and ZooKeeper do not affect: a client that
+//! is cut off can still write, and must be refused. Over the same socket the clients report to the conductor
+//! and receive its orders.
 //!
-//! Each write carries the sequence number of its request, which is a fencing token within one
-//! directory, and the fencing token of the guard, if there is a guard. The register refuses a write
-//! if either is older than the newest. Both must agree, so a write that only one of them condemns
-//! is a finding.
+//! Each write carries the sequence number of its request, which is a fencing token within one directory, and
+//! the fencing token of the guard, if there is a guard. The register refuses a write if either is older than
+//! the newest one seen. Both must agree: a write that only one of them would refuse is a finding.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -44,7 +43,7 @@ struct Desk {
 struct Caller {
     incarnation: u64,
     line: Option<UnixStream>,
-    /// One of its threads prolongs its hold.
+    /// Whether one of its threads is prolonging its hold.
     prolongs: bool,
     settled: HashMap<usize, u64>,
     left: Option<String>,
@@ -55,7 +54,7 @@ struct Newest {
     sequence: i32,
     token: i64,
     client: Option<usize>,
-    /// Until its owner reports a release or a loss.
+    /// Whether the lock is held; true until its owner reports a release or a loss.
     held: bool,
 }
 
@@ -120,7 +119,7 @@ impl Register {
         let by_sequence = sequence < newest.sequence;
         let by_token = number(3).is_some_and(|token| token < newest.token);
         let is_new = sequence > newest.sequence;
-        // A token is compared with the newest guard's, which may be older than the newest request.
+        // A token is compared with that of the newest guard, which may be older than the newest request.
         if by_token && !by_sequence || is_new && number(3).is_some_and(|token| token == newest.token) {
             desk.contradictions.push(format!("write {words:?} after {newest:?}"));
         }
@@ -180,7 +179,7 @@ impl Register {
         self.settled.notify_all();
     }
 
-    /// Sends an order to all clients, and to those that connect later.
+    /// Sends an order to all current clients, and to those that connect later.
     pub fn order(&self, order: &str) {
         let mut desk = self.desk.lock();
         desk.order = order.to_owned();
@@ -189,7 +188,7 @@ impl Register {
         }
     }
 
-    /// Requests that a client prolong its next hold, and waits until it does, up to this limit.
+    /// Asks a client to prolong its next hold. Waits until it does, up to this limit.
     pub fn prolong(&self, client: usize, limit: Duration) {
         self.send(client, "prolong");
         let prolongs = |desk: &mut Desk| desk.clients.get(&client).is_some_and(|caller| caller.prolongs);
@@ -210,7 +209,7 @@ impl Register {
         }
     }
 
-    /// Waits until every thread has settled. Returns those that have not within the time.
+    /// Waits until every thread has settled. Returns the threads that have not done so in time.
     pub fn await_settled(
         &self,
         round: u64,
@@ -230,7 +229,7 @@ impl Register {
         missing(&desk)
     }
 
-    /// Waits until every client has reported what it left behind, and returns the reports.
+    /// Waits until every client has reported what it left behind. Returns the reports.
     pub fn await_left(&self, clients: usize, limit: Duration) -> Vec<Option<String>> {
         let mut desk = self.desk.lock();
         let said = |desk: &Desk| -> Vec<Option<String>> {
@@ -242,19 +241,19 @@ impl Register {
         said(&desk)
     }
 
-    /// The clients that hold a lock now, according to their reports.
+    /// Returns the clients that hold a lock now, according to their reports.
     pub fn holders(&self) -> Vec<usize> {
         let desk = self.desk.lock();
         desk.newest.iter().filter(|newest| newest.held).filter_map(|newest| newest.client).collect()
     }
 
-    /// Returns how often each client was started.
+    /// Returns how many times clients were started.
     pub fn starts(&self) -> u64 {
         self.desk.lock().clients.values().map(|caller| caller.incarnation).sum()
     }
 
-    /// The numbers of accepted and refused writes, and the writes on which sequence number and
-    /// fencing token disagree.
+    /// Returns the numbers of accepted and refused writes, and the writes for which sequence number and fencing
+    /// token disagree.
     pub fn accounts(&self) -> (usize, usize, Vec<String>) {
         let desk = self.desk.lock();
         (desk.written, desk.refused, desk.contradictions.clone())

@@ -1,4 +1,4 @@
-//! [`ChildTest`]: runs the same test again in another process, which the test may kill or stop.
+//! [`ChildTest`]: runs the current test again in another process, which the test may kill or stop.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Lines};
@@ -11,7 +11,8 @@ use crate::support::server;
 const VARIABLE: &str = "ZK_TEST_CHILD";
 const PREFIX: &str = "child: ";
 
-/// In a child whose standard input is a pipe: has it end with the parent's process.
+/// Ends the process when its standard input, a pipe, closes. A child calls this so that it ends with its
+/// parent.
 pub fn end_with_the_input() {
     thread::spawn(|| {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -19,15 +20,15 @@ pub fn end_with_the_input() {
     });
 }
 
-/// The process; it is killed when this is dropped, also when the test fails.
+/// The child process. It is killed when this is dropped, even if the test fails.
 pub struct ChildTest {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl ChildTest {
-    /// In the child: the connect string and the directory from the parent; `None` in the parent.
-    /// The child ends with the parent's process.
+    /// In the child, returns the connect string and the directory from the parent, and ends the child when the
+    /// parent's process ends. In the parent, returns `None`.
     pub fn arguments() -> Option<(String, String)> {
         let arguments = env::var(VARIABLE).ok()?;
         end_with_the_input();
@@ -35,13 +36,13 @@ impl ChildTest {
         Some((connect_string.to_owned(), dir.to_owned()))
     }
 
-    /// In the child: sends a line to the parent.
+    /// Sends a line from the child to the parent.
     pub fn send(line: &str) {
         // The test runner may have printed an unfinished line.
         println!("\n{PREFIX}{line}");
     }
 
-    /// Starts the test with this name in a child process, with the shared server.
+    /// Starts the test with this name in a child process that uses the shared server.
     pub fn start(test: &str, dir: &str) -> ChildTest {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
@@ -54,7 +55,7 @@ impl ChildTest {
         ChildTest { child, lines }
     }
 
-    /// The next line that the child sends.
+    /// Returns the next line that the child sends.
     pub fn receive(&mut self) -> String {
         let mut lines = self.lines.by_ref().map_while(Result::ok);
         lines.find_map(|line| line.strip_prefix(PREFIX).map(str::to_owned)).expect("the child has ended")

@@ -18,7 +18,7 @@ use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::{deadline, eventually};
 
-/// Keeps an idle lock until somebody asks.
+/// Options that keep an idle lock until somebody asks for it.
 fn kept_long() -> CohortOptions {
     CohortOptions::new().keep_for(Duration::from_secs(3600))
 }
@@ -92,7 +92,8 @@ fn kept_lock_goes_to_another_session_as_soon_as_it_asks() {
     let (ours, theirs) = (lock_on(&ours, &dir, kept_long()), lock_on(&theirs, &dir, kept_long()));
     for _ in 0..20 {
         for lock in [&ours, &theirs] {
-            let guard = lock.try_lock_for(deadline()).unwrap().expect("the other gives it up");
+            let guard =
+                lock.try_lock_for(deadline()).unwrap().expect("the other process must give the lock up");
             assert!(guard.is_owner());
         }
     }
@@ -106,7 +107,7 @@ fn kept_lock_goes_to_clients_of_other_libraries() {
         let dir = unique_dir("cohort-others");
         let lock = lock_on(&session, &dir, kept_long());
         drop(lock.lock().unwrap());
-        // No request, so the lock stays; the watch is set again.
+        // No request joins, so the lock stays and the watch is set again.
         observer.create_persistent(&format!("{dir}/config"));
         assert_eq!(lock.lock().unwrap().unlock().unwrap(), Released::Kept);
         let path = format!("{dir}/{prefix}");
@@ -149,7 +150,7 @@ fn busy_cohort_lets_another_session_in() {
         for _ in 0..10 {
             let guard = other.try_lock_for(deadline()).unwrap();
             stop.store(usize::from(guard.is_none()), Ordering::SeqCst);
-            assert!(guard.expect("it gets its turn").is_owner());
+            assert!(guard.expect("every thread must get its turn").is_owner());
         }
         stop.store(1, Ordering::SeqCst);
     });
@@ -190,7 +191,7 @@ fn directory_deleted_under_a_kept_lock_is_created_again() {
     assert!(guard.is_owner());
     let id = guard.id().to_owned();
     drop(guard);
-    // Its znode is watched from a moment after the acquisition on.
+    // The owner watches its znode from a moment after the acquisition on.
     thread::sleep(Duration::from_millis(300));
     observer.delete(&id);
     observer.delete(&dir);
@@ -257,7 +258,7 @@ fn lock_kept_by_a_killed_process_is_acquired_after_its_session() {
     let mut child = ChildTest::start(NAME, &dir);
     let id = child.receive();
     child.kill();
-    assert!(lock.try_lock().unwrap().is_none(), "the session of the child lives on");
+    assert!(lock.try_lock().unwrap().is_none(), "the session of the child must still hold the lock");
     assert!(Observer::at(server::shared()).exists(&id));
     assert!(lock.try_lock_for(deadline()).unwrap().is_some());
 }

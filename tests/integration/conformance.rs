@@ -1,4 +1,4 @@
-//! The contract of the client port, checked with the crate's own client on a real server.
+//! Checks the crate's own client on a real server against the contract of the client port.
 
 use zookeeper_recipes_lock::own_connection;
 use zookeeper_recipes_lock_conformance::check;

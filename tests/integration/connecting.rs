@@ -1,4 +1,4 @@
-//! Connecting: connect strings, chroots, ACLs, and handles of the application.
+//! Connecting: connect strings, chroots, ACLs, and handles that belong to the application.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ fn session_is_connected_when_connect_returns() {
     let states = session.subscribe();
     session.close();
     assert_eq!(session.state(), SessionState::Lost);
-    assert_eq!(states.iter().next(), None, "the application knows");
+    assert_eq!(states.iter().next(), None, "a close by the application must not be reported");
 }
 
 #[test]
@@ -67,13 +67,13 @@ fn unreachable_servers_are_named_within_the_session_timeout() {
         let error = Session::connect(&servers, Duration::from_secs(2)).unwrap_err();
         assert_eq!(error.reason(), ErrorReason::NoServer, "{error}");
         for server in servers.trim_end_matches("/app").split(',') {
-            assert!(error.to_string().contains(server), "{server} is not in: {error}");
+            assert!(error.to_string().contains(server), "{server} must be in: {error}");
         }
     }
     assert!(start.elapsed() < scaled(Duration::from_secs(4 * 3)), "{:?}", start.elapsed());
 }
 
-/// A server that grants a session to each connection, the second one late, and then sends nothing.
+/// Starts a server that grants a session to each connection, the second time late, and then sends nothing.
 fn server_that_answers_late_and_then_never(late: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -93,7 +93,7 @@ fn server_that_answers_late_and_then_never(late: Duration) -> String {
             stream.write_all(&answer).unwrap();
             open.push(stream);
         }
-        // Until the test has ended.
+        // The socket stays open until the test has ended.
         thread::sleep(LONG);
         drop(open);
     });
@@ -106,7 +106,7 @@ fn connecting_takes_no_longer_than_the_session_timeout() {
     let begun = Instant::now();
     let error = Session::connect(&address, SHORT).unwrap_err();
     assert_eq!(error.reason(), ErrorReason::NoServer, "{error}");
-    // The first answer adds no second timeout.
+    // The first answer must not add a second timeout.
     assert!(begun.elapsed() < SHORT * 3 / 2, "{:?}", begun.elapsed());
 }
 
@@ -179,10 +179,10 @@ fn chroot_that_may_not_be_created_ends_the_connect_with_the_path_of_its_parent()
     let connect_string = format!("{}{root}/prod/app", server::shared().connect_string());
     let error = Session::builder(&connect_string).create_chroot(true).connect().unwrap_err();
     assert!(error.is_access_denied() && error.path() == Some(&root), "{error:?}");
-    // With an identity that may.
+    // Connects with an identity that may create the chroot.
     let builder = Session::builder(&connect_string).create_chroot(true).auth("digest", "user:secret");
     builder.connect().unwrap().close();
-    // It exists now.
+    // The chroot exists now.
     Session::builder(&connect_string).create_chroot(true).connect().unwrap().close();
 }
 
@@ -248,7 +248,7 @@ fn path_is_ensured_with_its_parents_and_its_acl() {
     let path = format!("{dir}/c/data");
     support.ensure_exists(&path, b"first", &entries, CreateMode::Persistent).unwrap();
     support.ensure_exists(&path, b"second", &entries, CreateMode::Persistent).unwrap();
-    assert_eq!(observer.data(&path), b"first", "an existing znode is not changed");
+    assert_eq!(observer.data(&path), b"first", "an existing znode must not change");
     assert_eq!(acl::get(&server::shared().connect_string(), &path), entries);
     let sequential = support.ensure_exists(&path, b"", &entries, CreateMode::PersistentSequential);
     assert!(sequential.unwrap_err().is_invalid_argument());
@@ -281,13 +281,13 @@ fn credentials_are_presented_after_a_reconnect_and_by_a_session_that_replaces_a_
 #[test]
 fn session_with_refused_credentials_is_closed_at_the_server() {
     let server = Server::start();
-    // Servers accept any password of the scheme `digest`, and refuse schemes that they do not know.
+    // Servers accept any password for the scheme `digest`, and refuse schemes that they do not know.
     let builder = Session::builder(server.connect_string()).session_timeout(LONG);
     let error = builder.auth("no-such-scheme", "ada:secret").connect().unwrap_err();
     assert_eq!(error.reason(), ErrorReason::CredentialsRefused, "{error}");
     let begun = Instant::now();
     eventually("the session is closed", || server.session_count() == 0);
-    assert!(begun.elapsed() < LONG, "before it expires");
+    assert!(begun.elapsed() < LONG, "the session must end before it expires");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The end of a directory's sequence numbers, on a server whose counter is near it.
+//! The end of a directory's sequence numbers, on a server whose counter is close to it.
 
 use std::fs;
 use std::thread;
@@ -19,7 +19,7 @@ fn at_most_one_owner_at_the_end_of_the_counter() {
     let (mut numbers, mut owned_beyond) = (Vec::new(), 0);
     let begun = Instant::now();
     for round in 0.. {
-        // The first request may be alone, and own, when the others join.
+        // The first request may be alone and own the lock when the others join.
         numbers.extend(join_at_once(&locks[..1]));
         numbers.extend(join_at_once(&locks));
         let owner = assert_one_owner_at_most(&locks);
@@ -33,22 +33,22 @@ fn at_most_one_owner_at_the_end_of_the_counter() {
         }
     }
     println!("{owned_beyond} owners, numbers: {numbers:?}");
-    assert!(numbers.contains(&(i32::MAX - 1)), "the last number but one is assigned");
+    assert!(numbers.contains(&(i32::MAX - 1)), "the last number but one must be assigned");
 
     for lock in &locks {
         lock.unlock().unwrap();
     }
     let observer = Observer::at(&server);
     observer.await_children(dir, 0);
-    assert!(locks[0].lock().unwrap(), "a lone request owns");
+    assert!(locks[0].lock().unwrap(), "a lone request must own");
     locks[0].unlock().unwrap();
     observer.delete(dir);
     assert!(locks[0].lock().unwrap());
-    assert_eq!(number_of(&locks[0].id().unwrap()), 0, "a new directory numbers from 0");
+    assert_eq!(number_of(&locks[0].id().unwrap()), 0, "a new directory must count from 0");
 }
 
-/// Makes all locks without a request join the queue at once. Returns the numbers of their requests,
-/// including failed ones.
+/// Makes all locks without a request join the queue at once. Returns the numbers of their requests, including
+/// requests that failed.
 fn join_at_once(locks: &[WriteLock]) -> Vec<i32> {
     thread::scope(|scope| {
         let idle = locks.iter().filter(|lock| lock.id().is_none());
@@ -70,7 +70,7 @@ fn join(lock: &WriteLock, all: &[WriteLock]) -> Option<i32> {
     }
 }
 
-/// Returns the owner's znode.
+/// Asserts that at most one lock owns. Returns the owner's znode.
 #[track_caller]
 fn assert_one_owner_at_most(locks: &[WriteLock]) -> Option<String> {
     let mut owners: Vec<_> =
@@ -84,7 +84,7 @@ fn is_beyond_the_order(path: &str) -> bool {
     number == i32::MAX || number < 0
 }
 
-/// Returns whether the server assigned the last number more than once, and also numbers that have wrapped.
+/// Returns whether the server assigned the last number more than once and also assigned wrapped numbers.
 fn are_mixed(numbers: &[i32]) -> bool {
     let wrapped = numbers.iter().any(|number| *number < 0);
     wrapped && numbers.iter().filter(|number| **number == i32::MAX).count() > 1
@@ -98,13 +98,13 @@ fn number_of(path: &str) -> i32 {
 
 /// Starts a server with a directory in which `next` is the next sequence number.
 ///
-/// A test cannot create two thousand million children. So the server finds one transaction in its
-/// log that sets the counter.
+/// A test cannot create two billion children. So the server finds a transaction in its log that sets the
+/// counter.
 fn server_that_counted_to(next: i32, dir: &str) -> Server {
     let server = Server::start();
     let observer = Observer::at(&server);
     observer.create_persistent(dir);
-    // The number that follows the last of the server's own log.
+    // The number that follows the last transaction in the server's own log.
     let zxid = server.zxid() + 1;
     server.stop();
     let log = server.dir().join(format!("data/version-2/log.{zxid:x}"));
@@ -112,25 +112,25 @@ fn server_that_counted_to(next: i32, dir: &str) -> Server {
     server.restart();
     let observer = Observer::at(&server);
     observer.delete(&format!("{dir}/last"));
-    // A server returns the number of creations and deletions; here they are equal.
+    // A server returns the number of creations and deletions, which are equal here.
     let stat = observer.zk().exists(dir).unwrap().unwrap();
-    assert_eq!(stat.cversion, next.wrapping_mul(2), "the server has read its log");
+    assert_eq!(stat.cversion, next.wrapping_mul(2), "the server must have read its log");
     server
 }
 
-/// A transaction log in the format of ZooKeeper's `FileTxnLog`: one create, which sets the parent's
-/// counter to `cversion`.
+/// Returns a transaction log in the format of ZooKeeper's `FileTxnLog`. Its only transaction is a create that
+/// sets the parent's counter to `cversion`.
 fn log_of_a_create(zxid: i64, path: &str, cversion: i32) -> Vec<u8> {
     const CREATE: i32 = 1;
     let mut entry = Vec::new();
-    // The header: session, call, transaction, time, type.
+    // The header: session, request, transaction, time, type.
     entry.extend(0_i64.to_be_bytes());
     entry.extend(0_i32.to_be_bytes());
     entry.extend(zxid.to_be_bytes());
     entry.extend(0_i64.to_be_bytes());
     entry.extend(CREATE.to_be_bytes());
-    // The transaction: path, data, the ACL (all permissions for everyone), whether it is ephemeral,
-    // the parent's counter.
+    // The transaction: path, data, the ACL (all permissions for everyone), whether the znode is ephemeral, the
+    // parent's counter.
     push_text(&mut entry, path);
     push_text(&mut entry, "");
     entry.extend(1_i32.to_be_bytes());
@@ -141,7 +141,7 @@ fn log_of_a_create(zxid: i64, path: &str, cversion: i32) -> Vec<u8> {
     entry.extend(cversion.to_be_bytes());
 
     let mut log = b"ZKLG".to_vec();
-    // The version of the format, the id of the database.
+    // The format version and the id of the database.
     log.extend(2_i32.to_be_bytes());
     log.extend(0_i64.to_be_bytes());
     log.extend(i64::from(adler32(&entry)).to_be_bytes());
@@ -156,7 +156,7 @@ fn push_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(text.as_bytes());
 }
 
-/// The checksum of RFC 1950.
+/// Returns the checksum of RFC 1950.
 fn adler32(bytes: &[u8]) -> u32 {
     const BASE: u32 = 65_521;
     let (sum, sums) = bytes.iter().fold((1, 0), |(sum, sums), byte| {

@@ -1,4 +1,4 @@
-//! Inspection and cleanup of lock directories.
+//! Inspecting and cleaning up lock directories.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -176,7 +176,7 @@ fn reaping_deletes_persistent_requests_and_keeps_ephemeral_ones() {
     assert!(owner.lock().unwrap());
     let left_over = fixture.create("x-old-lock-", b"", CreateMode::PersistentSequential);
     let hour = Duration::from_secs(3600);
-    assert!(fixture.directory.reap_expired(hour).unwrap().is_empty(), "it is younger");
+    assert!(fixture.directory.reap_expired(hour).unwrap().is_empty(), "the request is too young to expire");
     assert_eq!(paths(&fixture.directory.reap_expired(Duration::ZERO).unwrap()), [left_over]);
     assert!(owner.is_owner());
     assert_eq!(fixture.directory.contenders().unwrap().len(), 1);
@@ -219,7 +219,7 @@ fn waiters_acquire_in_the_end_while_the_queue_is_reaped() {
         });
         while Instant::now() < until {
             forcing.reap_expired(Duration::ZERO).unwrap();
-            // The server mostly refuses, and otherwise the next request creates it again.
+            // The server mostly refuses. If it does not, the next request creates the directory again.
             forcing.remove_if_empty().unwrap();
         }
         waiters.map(|waiter| waiter.join().unwrap())
@@ -231,14 +231,14 @@ fn waiters_acquire_in_the_end_while_the_queue_is_reaped() {
 #[test]
 fn only_an_empty_directory_is_removed() {
     let fixture = Fixture::new("idle");
-    assert!(!fixture.directory.remove_if_empty().unwrap(), "it does not exist");
+    assert!(!fixture.directory.remove_if_empty().unwrap(), "a missing directory cannot be removed");
     let lock = fixture.lock();
     assert!(lock.lock().unwrap());
     assert!(!fixture.directory.remove_if_empty().unwrap());
     lock.unlock().unwrap();
     assert!(fixture.directory.remove_if_empty().unwrap());
     assert!(!fixture.observer.exists(fixture.dir()));
-    assert!(lock.lock().unwrap(), "it is created again");
+    assert!(lock.lock().unwrap(), "the directory must be created again");
 
     let precious = unique_dir("precious");
     fixture.observer.create_persistent(&precious);
@@ -284,7 +284,7 @@ fn leader_watch_reports_each_change_of_leader() {
     await_leader(&watch, first.id());
     assert_eq!(watch.leader().unwrap().unwrap().data_lossy(), "node-a:8080");
     assert!(!second.lock().unwrap());
-    // The session of the leader ends, and it sends nothing first.
+    // The leader's session ends without sending anything first.
     let second_id = second.id();
     candidates[0].close();
     await_leader(&watch, second_id);
@@ -309,7 +309,7 @@ fn change_of_leader_during_an_outage_is_noticed_after_it() {
     first.unlock().unwrap();
     relay.restore();
     await_leader(&watch, second.id());
-    // The watch of the new connection works, too.
+    // The watch on the new connection must work, too.
     second.unlock().unwrap();
     await_leader(&watch, None);
 }
@@ -344,13 +344,13 @@ fn dropped_watches_leave_only_the_owners_watch() {
             directory.watch_queue(Wait::forever()).unwrap(),
         ));
     }
-    // The owner's, on its own znode.
+    // The owner still watches its own znode.
     eventually("their watches are removed", || server.watch_count() <= 1);
     lock.unlock().unwrap();
     eventually("no watch is left", || server.watch_count() == 0);
 }
 
-/// A server that looks for empty containers that often.
+/// Starts a server that looks for empty containers at this interval.
 fn tidy_server(interval_ms: u32) -> Server {
     let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={interval_ms}")];
     Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() })
@@ -385,7 +385,7 @@ fn directory_that_is_no_container_stays() {
     }
 }
 
-/// Every acquisition may find the directory deleted at any step.
+/// Any step of an acquisition may find the directory deleted.
 #[test]
 fn locks_exclude_each_other_in_a_directory_that_disappears_all_the_time() {
     let server = tidy_server(1);
@@ -417,7 +417,7 @@ fn directory_of_another_lock_is_no_request() {
     let lock_at = |dir: &str| BlockingWriteLock::new(&fixture.session, dir).unwrap();
     let held = lock_at(&inner).lock().unwrap();
     let outer = lock_at(fixture.dir());
-    // With a request in it, and as an empty container.
+    // Once with a request in the directory, and once as an empty container.
     outer.try_lock().unwrap().expect("nobody else is in the queue").unlock().unwrap();
     held.unlock().unwrap();
     assert!(fixture.observer.exists(&inner));

@@ -1,4 +1,4 @@
-//! Locks by the names of resources, on a real server.
+//! Locks that are found by the names of resources, on a real server.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::deadline;
 
-/// Names of different resources, each difficult to map to a path.
+/// Returns names of different resources, all of them difficult to map to a path.
 fn awkward_names() -> Vec<String> {
     let words = [
         "reports/daily",
@@ -48,7 +48,7 @@ fn every_name_is_a_separate_lock() {
                 .unwrap()
                 .try_lock()
                 .unwrap()
-                .unwrap_or_else(|| panic!("{name:?} is the lock of another name"))
+                .unwrap_or_else(|| panic!("{name:?} shares the lock of another name"))
         })
         .collect();
     assert_eq!(observer.children(&root).len(), names.len());
@@ -57,7 +57,7 @@ fn every_name_is_a_separate_lock() {
         assert_eq!(guard.id().rsplit_once('/').unwrap().0, locks.dir(name).unwrap());
     }
     for name in ["reports/daily", "🦀", "\0"] {
-        assert!(locks.get(name).unwrap().try_lock().unwrap().is_none(), "{name:?} is held");
+        assert!(locks.get(name).unwrap().try_lock().unwrap().is_none(), "the lock of {name:?} must be held");
     }
 }
 
@@ -81,7 +81,7 @@ fn same_name_is_the_same_lock_in_every_session() {
     let by_path = BlockingWriteLock::new(&their_session, &format!("{root}/reports%2Fdaily")).unwrap();
     assert!(by_path.try_lock().unwrap().is_none());
     guard.unlock().unwrap();
-    // The request that timed out is deleted in the background.
+    // The request that timed out is being deleted in the background.
     assert!(by_path.try_lock_for(deadline()).unwrap().is_some());
 }
 
@@ -91,7 +91,10 @@ fn invalid_names_are_refused_before_anything_is_sent() {
     let session = session(server::shared());
     let locks = NamedLocks::new(&session, &root).unwrap();
     assert!(locks.get("").unwrap_err().is_invalid_argument());
-    assert!(locks.get(&"/".repeat(2000)).unwrap_err().is_invalid_argument(), "too long after escaping");
+    assert!(
+        locks.get(&"/".repeat(2000)).unwrap_err().is_invalid_argument(),
+        "the name must be too long after escaping"
+    );
     assert!(NamedLocks::new(&session, "/").unwrap_err().is_invalid_argument());
     let too_much = LockOptions::new().data(vec![0; 1 << 20]);
     assert!(NamedLocks::with_options(&session, &root, too_much).is_err());

@@ -1,4 +1,4 @@
-//! Candidates: election, the end of leadership, and the time after it.
+//! Candidates: elections, the end of leadership, and what follows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::{deadline, eventually};
 
-/// Longer than any test.
+/// Longer than any test takes.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 fn election(session: &Session, dir: &str) -> BlockingWriteLock {
@@ -27,7 +27,7 @@ fn election(session: &Session, dir: &str) -> BlockingWriteLock {
 }
 
 fn assert_ends(candidate: &Candidate) {
-    assert!(candidate.wait(Wait::timeout(deadline())), "did not end: {candidate:?}");
+    assert!(candidate.wait(Wait::timeout(deadline())), "the candidate must end: {candidate:?}");
 }
 
 /// A message from the closure of a candidate.
@@ -37,13 +37,13 @@ enum Message {
     Stopped(Option<LossReason>),
 }
 
-/// A candidate that leads until it must stop.
+/// Starts a candidate that leads until it must stop.
 fn start_candidate(session: &Session, dir: &str) -> (Candidate, Receiver<Message>) {
     let (sender, messages) = unbounded();
     let lead = move |leadership: &Leadership| {
         sender.send(Message::Leading(leadership.fencing_token()?))?;
         assert!(!leadership.wait(LONGEST));
-        // The reason of a loss comes a moment after it.
+        // The reason is set a moment after the loss.
         let is_lost = !leadership.is_owner();
         sender.send(Message::Stopped(is_lost.then(|| next(leadership.lost()))))?;
         Ok(())
@@ -58,7 +58,7 @@ fn await_leading(messages: &Receiver<Message>) -> i64 {
     }
 }
 
-/// A candidate that leads until it receives a message.
+/// Starts a candidate that leads until it receives a message.
 fn start_candidate_until_released(
     session: &Session,
     dir: &str,
@@ -101,7 +101,7 @@ fn candidates_lead_one_at_a_time_and_all_have_turns() {
     let mut last_token = 0;
     while terms_of.iter().any(|terms| *terms < 2) {
         let (number, token) = next(&led);
-        assert!(token > last_token, "the token grows");
+        assert!(token > last_token, "the token must grow");
         last_token = token;
         terms_of[number] += 1;
     }
@@ -134,7 +134,7 @@ fn candidate_rejoins_behind_the_others_after_its_closure_returned() {
     }
 }
 
-/// Runs itself in another process, which leads and is then killed.
+/// Runs this test in another process, which leads and is then killed.
 #[test]
 fn killed_leader_is_succeeded() {
     const NAME: &str = "electing::killed_leader_is_succeeded";
@@ -226,7 +226,7 @@ fn panic_in_the_closure_ends_the_candidate_and_its_leadership() {
     let error = panicking.error().unwrap();
     assert_eq!(error.reason(), ErrorReason::LeaderPanicked, "{error:?}");
     assert!(error.to_string().contains(&dir) && error.to_string().contains("on purpose, 7"), "{error}");
-    assert!(led.recv().is_err(), "the closure is not called again, and is dropped");
+    assert!(led.recv().is_err(), "the closure must be dropped without another call");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn waiting_candidate_stops_at_once_and_leaves_the_queue() {
     candidate.stop();
     assert_ends(&candidate);
     assert!(candidate.error().is_none());
-    assert!(messages.recv().is_err(), "its closure is dropped");
+    assert!(messages.recv().is_err(), "its closure must be dropped");
     observer.await_children(&dir, 1);
     drop(guard);
 }
@@ -359,7 +359,7 @@ fn candidate_stops_at_once_while_packets_are_swallowed() {
     observer.await_children(&dir, 2);
     relay.swallow();
     candidate.stop();
-    assert!(candidate.wait(Wait::timeout(LONG / 2)), "it ends before the session does");
+    assert!(candidate.wait(Wait::timeout(LONG / 2)), "the candidate must end before the session");
     relay.restore();
     observer.await_children(&dir, 1);
     drop(guard);
@@ -382,7 +382,7 @@ fn dropping_a_leading_candidate_does_not_wait() {
     let candidate = Candidate::start(election(&session, &dir), lead).unwrap();
     next(&leads);
     drop(candidate);
-    assert_eq!(observer.children(&dir).len(), 1, "it leads until it returns");
+    assert_eq!(observer.children(&dir).len(), 1, "the candidate must lead until its closure returns");
     drop(release);
     next(&leads);
     observer.await_children(&dir, 0);

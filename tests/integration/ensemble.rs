@@ -1,4 +1,4 @@
-//! Locks on an ensemble of three servers, of which some fail.
+//! Locks on an ensemble of three servers, some of which fail.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ fn owner_and_waiter_survive_the_death_of_the_leading_server() {
     for states in &states {
         assert_eq!(next(states), SessionState::Suspended);
     }
-    assert!(guard.is_owner(), "the lease has not ended");
+    assert!(guard.is_owner(), "the guard must own while its lease lasts");
     eventually("both sessions are connected", || {
         one.state() == SessionState::Connected && two.state() == SessionState::Connected
     });
@@ -44,8 +44,8 @@ fn owner_on_a_server_without_news_of_the_leader_stops_before_the_next_owns() {
     let cut_off = ensemble.follower();
     let others = || (0..ensemble.size()).filter(|server| *server != cut_off);
     let dir = unique_dir("stalled-links");
-    // Shorter than the time after which a follower gives its leader up: the server answers pings, while
-    // the leader expires the session.
+    // Shorter than the time after which a follower gives up its leader: the server still answers pings when the
+    // leader expires the session.
     let timeout = Duration::from_secs(2);
     let one = connect(&ensemble.connect_string_of(cut_off), timeout);
     let two = connect(&ensemble.connect_string_of(ensemble.leader()), timeout);
@@ -79,7 +79,7 @@ fn rolling_restart_costs_no_lock_of_busy_or_idle_sessions() {
         for (session, dir) in sessions.iter().zip(&dirs).step_by(2) {
             let (stopped, reader) =
                 (stopped.clone(), RecoverableZooKeeper::new(session, RetryPolicy::default()));
-            // Ten requests in a second leave no time in which the connection is idle.
+            // Ten requests a second leave the connection no idle time.
             scope.spawn(move || {
                 while stopped.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
                     let _ = reader.exists(dir);
@@ -122,8 +122,8 @@ fn owner_behind_a_paused_server_stops_before_another_acquires() {
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
 }
 
-/// A follower reports its clients to the leader every half tick. If it dies just after a keep-alive
-/// and before that report, the leader counts the session timeout from long before.
+/// A follower reports its clients to the leader every half tick. If it dies just after a keep-alive and before
+/// the next report, the leader counts the session timeout from a much earlier moment.
 #[test]
 fn keep_alive_lost_with_its_follower_extends_no_lease() {
     let slow = ServerOptions { tick_time_ms: 2000, min_session_timeout_ms: 4000, ..ServerOptions::default() };
@@ -136,7 +136,7 @@ fn keep_alive_lost_with_its_follower_extends_no_lease() {
     let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
     let waiter = WriteLock::new(&near, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
-    // There are no other writes: the next transaction is the owner's keep-alive.
+    // There are no other writes, so the next transaction is the owner's keep-alive.
     let leader = ensemble.node(ensemble.leader());
     let idle = Instant::now() + Duration::from_secs(1);
     eventually("the locks are settled", || Instant::now() >= idle);
@@ -158,7 +158,7 @@ fn lock_works_while_one_server_of_three_is_down() {
     ensemble.kill(follower);
     let dir = unique_dir("one-down");
     for _ in 0..4 {
-        // The connecting may begin at any server, but ends at one that serves.
+        // Connecting may begin at any server but must end at one that serves.
         let session = connect(&ensemble.connect_string(), LONG);
         BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap().unlock().unwrap();
     }
@@ -167,8 +167,8 @@ fn lock_works_while_one_server_of_three_is_down() {
     assert!(BlockingWriteLock::new(&session, &dir).unwrap().try_lock().unwrap().is_some());
 }
 
-/// A server that stands still keeps what clients have sent, and passes it on when it goes on: even when they
-/// have been at another server meanwhile, have seen nothing of it there, and are back.
+/// A paused server keeps what clients have sent, and passes it on when it resumes. It does so even if the
+/// clients have been at another server meanwhile, have seen nothing of it there, and have come back.
 #[test]
 fn write_that_a_paused_server_holds_back_leaves_nothing() {
     let ensemble = Ensemble::start(3);
@@ -182,7 +182,7 @@ fn write_that_a_paused_server_holds_back_leaves_nothing() {
     let states = session.subscribe();
     let dir = unique_dir("held-back");
     let lock = BlockingWriteLock::new(&session, &dir).unwrap();
-    // The directory exists, and the creates of the rounds are the first that they send.
+    // The directory exists, so the first requests of each round are creates.
     lock.lock().unwrap().unlock().unwrap();
     let directory = LockDirectory::new(&observer, &dir).unwrap();
     for _ in 0..6 {
@@ -192,12 +192,17 @@ fn write_that_a_paused_server_holds_back_leaves_nothing() {
         other.restore();
         former.refuse();
         await_connection(&states);
-        assert_eq!(directory.contenders().unwrap(), [], "the server passes nothing on yet");
-        // The session looks for what it has lost.
+        assert_eq!(
+            directory.contenders().unwrap(),
+            [],
+            "the paused server must not have passed anything on yet"
+        );
+        // In this time the session searches for the lost create.
         thread::sleep(Duration::from_millis(100));
         former.restore();
         other.refuse();
-        // It asks the former server to serve it, which may read that before what it has held back.
+        // The session asks the former server to serve it. The server may read that before the request that it
+        // holds back.
         thread::sleep(Duration::from_millis(150));
         ensemble.resume(followers[0]);
         await_connection(&states);

@@ -1,5 +1,5 @@
-//! Locks under faults: connections cut, refused and silent; sessions that end; servers that
-//! restart; znodes that others delete.
+//! Locks under faults: connections that are cut, refused or silent; sessions that end; servers that restart;
+//! znodes that others delete.
 
 use std::fs;
 use std::thread;
@@ -15,7 +15,7 @@ use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 
-/// A server, a relay in front of it that can fail, and a directory.
+/// A server behind a relay that can fail, and a directory.
 struct Fixture {
     relay: Relay,
     observer: Observer,
@@ -28,12 +28,12 @@ impl Fixture {
         Fixture { relay, observer: Observer::at(server::shared()), dir: unique_dir(test) }
     }
 
-    /// A session through the relay.
+    /// Opens a session through the relay.
     fn far(&self, timeout: Duration) -> Session {
         connect(&self.relay.connect_string(), timeout)
     }
 
-    /// A session that does not use the relay, and a lock that is held on it.
+    /// Opens a session that bypasses the relay, and holds a lock on it.
     fn held_nearby(&self) -> (Session, WriteLock) {
         let near = session(server::shared());
         let lock = WriteLock::new(&near, &self.dir).unwrap();
@@ -45,7 +45,7 @@ impl Fixture {
         self.observer.children(&self.dir)
     }
 
-    /// Cuts the connection and waits until the session is proven alive again.
+    /// Cuts the connection and waits until the session is proven to be alive again.
     fn cut_and_reconnect(&self, session: &Session) {
         let states = session.subscribe();
         self.relay.cut();
@@ -70,7 +70,7 @@ fn waiter_acquires_after_a_reconnect() {
     let waiter = WriteLock::with_listener(&far, &fixture.dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
     fixture.cut_and_reconnect(&far);
-    // The watch was set on the old connection; only one on the new connection can fire.
+    // The watch on the old connection is gone: only a watch on the new one can fire.
     holder.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
     assert!(waiter.is_owner());
@@ -102,11 +102,11 @@ fn owner_keeps_the_lock_through_a_short_disconnect() {
     let states = far.subscribe();
     fixture.relay.cut();
     await_state(&states, SessionState::Suspended);
-    assert!(lock.is_owner(), "the lease has not ended");
+    assert!(lock.is_owner(), "the lock must be owned while its lease lasts");
     await_state(&states, SessionState::Connected);
     assert!(lock.is_owner());
     assert_eq!(lock.id(), id);
-    assert!(lock.lock().unwrap(), "it is the same request");
+    assert!(lock.lock().unwrap(), "the request must be the same");
     assert_eq!(fixture.children().len(), 1);
     lock.unlock().unwrap();
     assert_eq!(next(&calls), Call::Released);
@@ -164,7 +164,7 @@ fn create_with_a_lost_reply_leaves_one_znode_and_acquires() {
         let guard = attempt.join().unwrap().unwrap();
         assert!(guard.is_owner());
         assert_eq!(fixture.children(), created);
-        assert!(guard.id().ends_with(&created[0]), "the znode is found, not created again");
+        assert!(guard.id().ends_with(&created[0]), "the znode must be found, not created again");
     });
 }
 
@@ -178,7 +178,7 @@ fn create_with_a_lost_reply_is_undone_after_a_timeout() {
     fixture.relay.hold_replies();
     let start = Instant::now();
     assert!(lock.try_lock_for(Duration::from_millis(300)).unwrap().is_none());
-    assert!(start.elapsed() < scaled(Duration::from_secs(10)), "the deadline holds");
+    assert!(start.elapsed() < scaled(Duration::from_secs(10)), "the call must return by its deadline");
     fixture.observer.await_children(&fixture.dir, 1);
     fixture.relay.cut();
     fixture.observer.await_children(&fixture.dir, 0);
@@ -193,7 +193,7 @@ fn unlock_during_an_outage_deletes_the_znode_after_it() {
     fixture.relay.refuse();
     await_state(&states, SessionState::Suspended);
     assert_eq!(guard.unlock().unwrap(), Released::Pending);
-    assert_eq!(fixture.children().len(), 1, "the session is alive, so the znode exists");
+    assert_eq!(fixture.children().len(), 1, "the znode must exist as long as the session");
     fixture.relay.restore();
     fixture.observer.await_children(&fixture.dir, 0);
 }
@@ -206,7 +206,7 @@ fn guard_dropped_during_an_outage_is_released_after_it() {
     fixture.relay.refuse();
     let start = Instant::now();
     drop(guard);
-    assert!(start.elapsed() < scaled(Duration::from_secs(2)), "a drop does not wait");
+    assert!(start.elapsed() < scaled(Duration::from_secs(2)), "a drop must not wait");
     fixture.relay.restore();
     fixture.observer.await_children(&fixture.dir, 0);
 }
@@ -223,11 +223,11 @@ fn session_closed_during_an_outage_stays_closed() {
     assert!(!guard.is_owner());
     drop(guard);
     drop(far);
-    // Takes a while; meanwhile the first attempts to close fail.
+    // This takes a while, in which the first attempts to close fail.
     assert!(Session::connect(&fixture.relay.connect_string(), Duration::from_secs(1)).is_err());
     fixture.relay.restore();
-    // The client library reconnects although its session is closed. The znode must be gone long
-    // before the session timeout.
+    // The client library reconnects although its session is closed. The znode must be deleted long before the
+    // session timeout has passed.
     eventually_within(scaled(LONG / 2), "the znode is gone", || fixture.children().is_empty());
 }
 
@@ -246,8 +246,8 @@ fn owner_in_a_silent_partition_stops_before_another_acquires() {
     assert!(!next_owner.lock().unwrap());
     fixture.relay.swallow();
     let until = Instant::now() + deadline();
-    // Asks the new owner first: in the other order, a hand-over between the two questions would
-    // pass.
+    // The new owner is asked first: in the other order, a hand-over between the two questions would go
+    // unnoticed.
     while !(next_owner.is_owner() && lock.is_owner()) {
         assert!(Instant::now() < until, "the waiter did not take over");
         if next_owner.is_owner() {
@@ -279,7 +279,7 @@ fn waiting_call_in_a_silent_partition_ends_with_the_session() {
     assert!(lock.lock().unwrap_err().is_session_lost());
     fixture.observer.await_children(&fixture.dir, 1);
     fixture.relay.restore();
-    // Another session works at once.
+    // Another session works immediately.
     let again = fixture.far(SHORT);
     let lock = BlockingWriteLock::new(&again, &fixture.dir).unwrap();
     assert!(lock.try_lock().unwrap().is_none());
@@ -296,7 +296,7 @@ fn deadlines_hold_and_drops_return_while_packets_are_swallowed() {
     fixture.relay.swallow();
     let start = Instant::now();
     for _ in 0..40 {
-        // More than the number of workers: each attempt leaves a worker stuck.
+        // More attempts than there are workers: each leaves a worker stuck.
         assert!(lock.try_lock_for(Duration::from_millis(10)).unwrap().is_none());
     }
     drop(guard);
@@ -318,11 +318,11 @@ fn silently_replaced_session_is_reported_as_lost() {
     let lock = WriteLock::with_listener(&session, &observer_dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
-    // A server without its data does not know the session, and the client silently opens another.
+    // A server without its data does not know the session, and the client silently opens another one.
     server.stop();
     fs::remove_dir_all(server.dir().join("data").join("version-2")).unwrap();
     server.restart();
-    // It accepts only clients that have seen no later transaction than its own.
+    // The server accepts only clients that have seen no later transaction than its own.
     let observer = Observer::at(&server);
     for number in 0..200 {
         observer.create_persistent(&format!("/busy-{number}"));
@@ -346,7 +346,7 @@ fn queued_request_is_dropped_when_its_session_is_lost() {
     assert!(!waiter.lock().unwrap());
     fixture.relay.swallow();
     assert_eq!(next(&calls), Call::Dropped(LossReason::LeaseExpired));
-    assert!(calls.try_recv().is_err(), "it was not acquired, so it is neither released nor lost");
+    assert!(calls.try_recv().is_err(), "a lock that was not acquired must not be released or lost");
 }
 
 // ---- deleted znodes
@@ -371,7 +371,7 @@ fn owner_gets_the_loss_when_another_deletes_its_znode() {
     fixture.observer.delete(&lock.id().unwrap());
     assert_eq!(next(&calls), Call::Lost(LossReason::NodeDeleted));
     assert!(!lock.is_owner());
-    assert!(lock.lock().unwrap(), "it is a new request");
+    assert!(lock.lock().unwrap(), "the lock must make a new request");
     assert_eq!(next(&calls), Call::Acquired);
 }
 
@@ -405,5 +405,5 @@ fn waiters_of_a_deleted_queue_fail_and_can_join_again() {
         }
     });
     eventually("the holder notices", || !holder.is_owner());
-    assert!(lock.try_lock().unwrap().is_some(), "the directory is created again");
+    assert!(lock.try_lock().unwrap().is_some(), "the directory must be created again");
 }

@@ -1,5 +1,4 @@
-//! Common fixtures: sessions, unique directories, a client to inspect the server, a recording
-//! listener.
+//! Common fixtures: sessions, unique directories, a client that inspects the server, a recording listener.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +45,8 @@ impl ErrorVariant for LockError {
     }
 }
 
-/// A session on servers with ticks of half a second, or whose shortest session timeout shows theirs.
+/// Returns a builder for sessions on servers with ticks of half a second, or with a shortest session timeout
+/// that reveals the tick.
 fn builder(connect_string: &str, timeout: Duration) -> SessionBuilder {
     Session::builder(connect_string).session_timeout(timeout).max_tick(Duration::from_millis(500))
 }
@@ -64,12 +64,12 @@ pub fn connect(connect_string: &str, timeout: Duration) -> Session {
     builder(connect_string, timeout).connect().unwrap()
 }
 
-/// A directory that no other test uses. Neither it nor its parents exist at first.
+/// Returns a directory that no other test uses. At first, neither it nor its parents exist.
 pub fn unique_dir(test: &str) -> String {
     format!("/it/{test}/{}", uuid::Uuid::new_v4())
 }
 
-/// A client with a session that inspects and changes znodes as another program does.
+/// A client that inspects and changes znodes like another program.
 pub struct Observer {
     zk: RawClient,
 }
@@ -87,8 +87,8 @@ impl Observer {
         &self.zk
     }
 
-    /// The names of the children, in the order of their sequence numbers; empty if the directory
-    /// does not exist.
+    /// Returns the names of the children in the order of their sequence numbers; none if the directory does not
+    /// exist.
     pub fn children(&self, dir: &str) -> Vec<String> {
         match self.zk.get_children(dir) {
             Ok(mut children) => {
@@ -177,7 +177,7 @@ impl LockListener for RecordingListener {
     }
 }
 
-/// The next message on a channel; it must arrive before the deadline.
+/// Returns the next message on a channel. It must arrive before the deadline.
 pub fn next<T>(channel: &Receiver<T>) -> T {
-    channel.recv_timeout(deadline()).expect("no message before the deadline")
+    channel.recv_timeout(deadline()).expect("a message must arrive before the deadline")
 }

@@ -1,4 +1,4 @@
-//! Tasks that wait for locks of a real server, under several executors.
+//! Tasks that wait for locks of a real server on several executors.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,7 +17,7 @@ use crate::support::server;
 const TASKS: usize = 8;
 const ATTEMPTS: usize = 12;
 
-/// The tasks of a test, which share a lock.
+/// The shared state of a test's tasks, which contend for one lock.
 struct Contest {
     lock: BlockingWriteLock,
     dir: String,
@@ -32,7 +32,7 @@ impl Contest {
         Arc::new(Contest { lock, dir, owners: AtomicUsize::new(0), acquired: AtomicUsize::new(0) })
     }
 
-    /// Waits for the lock again and again. Each wait but the last ends with a timer that may be first.
+    /// Waits for the lock again and again. Each wait but the last races with a timer, which may win.
     async fn contend<T: Future>(self: Arc<Contest>, task: usize, timer: impl Fn(Duration) -> T) {
         for attempt in 0..ATTEMPTS {
             let limit = Duration::from_millis(((7 * task + 11 * attempt) % 40) as u64);
@@ -42,7 +42,7 @@ impl Contest {
             };
             if let Some(guard) = guard {
                 assert!(guard.is_owner());
-                assert_eq!(self.owners.fetch_add(1, Ordering::SeqCst), 0, "two owners");
+                assert_eq!(self.owners.fetch_add(1, Ordering::SeqCst), 0, "two owners at once");
                 timer(Duration::from_millis(1)).await;
                 self.owners.fetch_sub(1, Ordering::SeqCst);
                 self.acquired.fetch_add(1, Ordering::SeqCst);
@@ -56,7 +56,7 @@ impl Contest {
     }
 }
 
-/// The output of the future, unless the timer ends first.
+/// Returns the output of the future, unless the timer ends first.
 async fn first_of<F: Future, T: Future>(future: F, timer: T) -> Option<F::Output> {
     let (mut future, mut timer) = (pin!(future), pin!(timer));
     std::future::poll_fn(|context| match future.as_mut().poll(context) {
@@ -66,7 +66,7 @@ async fn first_of<F: Future, T: Future>(future: F, timer: T) -> Option<F::Output
     .await
 }
 
-/// The smallest executor: it needs no runtime.
+/// A minimal executor, because locks need no runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
 

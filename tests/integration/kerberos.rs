@@ -1,7 +1,7 @@
-//! SASL with Kerberos at real servers and a real KDC.
+//! SASL with Kerberos on real servers with a real KDC.
 //!
-//! The environment variables of Kerberos belong to a process, so each test runs in a child process, with a realm of its
-//! own and a credential cache.
+//! The environment variables of Kerberos apply to a whole process. So each test runs in a child process, with a
+//! realm and a credential cache of its own.
 
 use std::env;
 use std::os::unix::fs::symlink;
@@ -25,7 +25,7 @@ use crate::support::server::{Server, ServerOptions};
 use crate::support::test_server::{self, TestKdc};
 use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 
-/// The variable with a directory of the child process's own.
+/// The variable that names a directory for the child process.
 const DIR: &str = "ZK_TEST_KERBEROS_DIR";
 
 /// The KDC of a child process, and the credential cache of its sessions.
@@ -35,18 +35,18 @@ struct Realm {
 }
 
 impl Realm {
-    /// Replaces all tickets by the user's.
+    /// Replaces all tickets with the user's.
     fn log_in(&self, user: &str) {
         self.kdc.kinit(user, &self.cache).unwrap();
     }
 
-    /// Returns whether the cache has a ticket for the server on a host.
+    /// Returns whether the cache has a ticket for the server on this host.
     fn has_ticket(&self, host: &str) -> bool {
         let list = Command::new("klist").output().unwrap();
         String::from_utf8_lossy(&list.stdout).contains(&format!("zookeeper/{host}@"))
     }
 
-    /// The options of servers that authenticate with Kerberos, but do not require it.
+    /// Returns the options of servers that support Kerberos but do not require it.
     fn options(&self) -> test_server::ServerOptions {
         options().kerberos(&self.kdc)
     }
@@ -56,7 +56,7 @@ fn options() -> test_server::ServerOptions {
     ServerOptions::default().published()
 }
 
-/// Runs the test with this name again in a child process, and its body there. The tickets are those of
+/// Runs the test with this name again in a child process, and runs its body there. Tickets come from
 /// [`log_in`](Realm::log_in).
 fn in_a_realm(name: &str, body: impl FnOnce(&Realm)) {
     run_in_a_realm(name, body, |command, dir| {
@@ -64,7 +64,7 @@ fn in_a_realm(name: &str, body: impl FnOnce(&Realm)) {
     });
 }
 
-/// As [`in_a_realm`], but the tickets are fetched with a keytab of `app`, and kept in the memory of the process.
+/// Like [`in_a_realm`], but tickets are obtained with a keytab of `app` and kept in the memory of the process.
 fn in_a_realm_with_a_keytab(name: &str, body: impl FnOnce(&Realm)) {
     let in_child = |realm: &Realm| {
         let keytab = realm.kdc.keytab("app").unwrap();
@@ -76,7 +76,8 @@ fn in_a_realm_with_a_keytab(name: &str, body: impl FnOnce(&Realm)) {
     });
 }
 
-/// Runs the body in the child process. Otherwise starts that process, with the environment that `set` makes.
+/// Runs the body if this is the child process. Otherwise starts the child, in the environment that `set`
+/// prepares.
 fn run_in_a_realm(name: &str, body: impl FnOnce(&Realm), set: impl FnOnce(&mut Command, &Path)) {
     match env::var_os(DIR) {
         Some(dir) => {
@@ -101,7 +102,7 @@ fn run_in_a_child(name: &str, set: impl FnOnce(&mut Command, &Path)) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // The child ends with it.
+    // The child ends with its standard input.
     let _stdin = child.stdin.take();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -191,7 +192,7 @@ fn lock_outlives_its_ticket_but_not_the_connection() {
     in_a_realm("lock_outlives_its_ticket_but_not_the_connection", |realm| {
         let server = Server::published(&realm.options());
         let relay = Relay::to(server.connect_string());
-        // The first exchange of a server is slow.
+        // The first exchange with a server is slow.
         realm.log_in("app");
         assert_locks(&connect(&server.connect_string()));
         realm.kdc.max_ticket_life("app", Duration::from_secs(4)).unwrap();
@@ -207,7 +208,7 @@ fn lock_outlives_its_ticket_but_not_the_connection() {
 
         relay.cut();
         assert_eq!(guard.lost().recv_timeout(deadline()), Ok(LossReason::LeaseExpired));
-        // Without a connect request that would renew it.
+        // There is no connect request that would renew the session.
         Observer::at(&server).await_children(&dir, 0);
         let error = connect_error(self::builder(&server.connect_string()));
         assert!(error.to_string().contains("expired"), "{error}");
@@ -250,7 +251,7 @@ fn server_that_cannot_authenticate_is_left_for_another() {
     });
 }
 
-/// One server has another principal than the others, and its ticket is fetched ahead.
+/// One server has another principal than the others, and its ticket is obtained in advance.
 #[test]
 fn rolling_restart_without_a_kdc_costs_no_lock() {
     in_a_realm("rolling_restart_without_a_kdc_costs_no_lock", |realm| {
@@ -262,7 +263,7 @@ fn rolling_restart_without_a_kdc_costs_no_lock() {
         let addresses = [ensemble.connect_string_of(0), ensemble.connect_string_of(1)];
         let servers = format!("{},localhost:{}", addresses.join(","), named.port());
         let builder = builder(&servers).session_timeout(Duration::from_secs(10));
-        // A session that has not needed the ticket for the third server.
+        // The session has not needed the ticket for the third server yet.
         let first = eventually_some("a session is on another server", || {
             realm.log_in("app");
             let session = builder.clone().connect().unwrap();
@@ -299,7 +300,7 @@ fn tickets_that_a_client_keytab_fetches_ahead_serve_while_the_kdc_is_down() {
         "tickets_that_a_client_keytab_fetches_ahead_serve_while_the_kdc_is_down",
         |realm| {
             let [first, other] = [0; 2].map(|_| Server::published(&realm.options().require_sasl()));
-            // No attempt needs its ticket, because the name has no address.
+            // No connection attempt needs the ticket for this name, because the name has no address.
             let name = "nowhere.invalid";
             rename(&other, realm, name);
             let servers = format!("{},{name}:2181", first.connect_string());

@@ -95,7 +95,7 @@ fn server_restarts_on_the_same_data() {
     }
     let client = connect(&server.connect_string());
     for path in paths {
-        assert!(client.exists(path).unwrap().is_some(), "{path} does not exist");
+        assert!(client.exists(path).unwrap().is_some(), "{path} must exist");
     }
 }
 
@@ -119,7 +119,7 @@ fn dropped_server_leaves_neither_process_nor_data() {
     assert_eq!(remains.map(|path| Path::new(&path).exists()), [false, false]);
 }
 
-/// Runs itself in another process, which starts servers and is then killed.
+/// Runs this test in another process, which starts servers and is then killed.
 #[test]
 fn no_server_outlives_a_killed_test_process() {
     const NAME: &str = "kit::no_server_outlives_a_killed_test_process";
@@ -232,7 +232,7 @@ fn relay_in_blackout_closes_connections_and_silences_new_ones() {
     assert_closed(&old);
     let new = TcpStream::connect(relay.connect_string()).unwrap();
     (&new).write_all(b"new").unwrap();
-    eventually("the relay holds it", || relay.bytes_held() == 3);
+    eventually("the relay holds the bytes", || relay.bytes_held() == 3);
     assert_silent(&new);
     relay.restore();
     assert_reads(&new, "new");
@@ -340,7 +340,7 @@ fn dropped_relay_leaves_no_thread() {
 
 // --- helpers ---
 
-/// A client whose session ends when it is dropped.
+/// Opens a client whose session ends when it is dropped.
 fn connect(connect_string: &str) -> RawClient {
     let timeout = scaled(Duration::from_secs(10));
     RawClient::connect(connect_string, timeout)
@@ -350,14 +350,14 @@ fn put(client: &RawClient, path: &str) -> ZkResult<String> {
     client.create(path, b"", &Acl::open_unsafe(), CreateMode::Persistent)
 }
 
-/// Paths that exist while the server does: of its process and of its directory.
+/// Returns paths that exist while the server does: one of its process and one of its directory.
 fn remains_of(server: &Server) -> [String; 2] {
     let process = format!("/proc/{}", server.pid().unwrap());
     [process, server.dir().to_str().unwrap().to_owned()]
 }
 
-/// A server that echoes its input. Its threads end with their connections; the first one ends with
-/// the process.
+/// Starts a server that echoes its input. Its threads end with their connections; the first one ends with the
+/// process.
 fn echo() -> SocketAddr {
     let listener = listen();
     let address = listener.local_addr().unwrap();
@@ -382,7 +382,7 @@ fn assert_reads(mut stream: &TcpStream, text: &str) {
     assert_eq!(answer, text.as_bytes());
 }
 
-/// Checks that neither data nor the end of the stream arrives for a while.
+/// Asserts that neither data nor the end of the stream arrives for a while.
 fn assert_silent(mut stream: &TcpStream) {
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let error = stream.read(&mut [0]).unwrap_err();

@@ -1,4 +1,4 @@
-//! The lease on real servers: a lock that the server may have given away has no owner here.
+//! The lease on real servers: nobody here owns a lock that the server may have given to somebody else.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::support::relay::Relay;
 use crate::support::server::{Server, ServerOptions};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 
-/// The part of a zxid that counts the transactions of one leader.
+/// The part of a zxid that counts the transactions under one leader.
 const COUNTER: i64 = 0xffff_ffff;
 
-/// Waits until the waiter owns the lock; fails if the holder owns it at the same time.
+/// Waits until the waiter owns the lock. Fails if the holder owns it at the same time.
 fn takes_over_without_overlap(guard: &LockGuard, waiter: &WriteLock) {
     let until = Instant::now() + deadline();
     while !waiter.is_owner() {
@@ -26,7 +26,7 @@ fn takes_over_without_overlap(guard: &LockGuard, waiter: &WriteLock) {
     assert!(!guard.is_owner(), "two owners at once");
 }
 
-/// A server grants a session timeout on every reconnect, and its configuration may have changed.
+/// A server grants a session timeout at every reconnect, and its configuration may have changed.
 #[test]
 fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     let server = Server::start();
@@ -36,7 +36,7 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
     assert_eq!(far.session_timeout(), Duration::from_secs(40));
     server.stop();
-    // Not much shorter: the lease must outlast the restart of the server with it.
+    // Not much shorter, because the lease must outlast the restart of the server with the new value.
     server.reconfigure("maxSessionTimeout=40000", "maxSessionTimeout=20000");
     server.restart();
     eventually("the session is connected", || far.state() == SessionState::Connected);
@@ -46,7 +46,7 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     assert!(!waiter.lock().unwrap());
     let settled = Instant::now() + Duration::from_secs(21);
     eventually("a session timeout has passed in contact", || {
-        assert!(guard.is_owner() && !waiter.is_owner(), "contact keeps the lock");
+        assert!(guard.is_owner() && !waiter.is_owner(), "contact must keep the lock");
         Instant::now() >= settled
     });
     relay.swallow();
@@ -54,13 +54,13 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
 }
 
-/// A new leader starts every session anew with the timeout of its creation, whatever was granted to it
-/// on a later connection.
+/// A new leader restarts the time of every session with the timeout from the session's creation, whatever was
+/// granted on a later connection.
 #[test]
 fn longer_timeout_of_a_reconnect_never_counts_when_the_leader_changes() {
-    // The last server leads at first, as a rule, and the second one next.
+    // Usually the last server leads at first and the second one next.
     let granting_less = [("maxSessionTimeout=16000", "maxSessionTimeout=2000")];
-    // It grants twenty of its ticks. The limits of an ensemble are counted in ticks as well.
+    // This server grants at most twenty of its ticks. The limits of an ensemble are counted in ticks as well.
     let ticking_faster = [
         ("tickTime=500", "tickTime=100"),
         ("maxSessionTimeout=16000", ""),
@@ -74,8 +74,8 @@ fn longer_timeout_of_a_reconnect_never_counts_when_the_leader_changes() {
     });
 }
 
-/// One of three servers grants 2 s after this change of its configuration, the others 16 s. An owner
-/// moves from that server to one of the others. Then it is cut off, and the leader dies.
+/// With this change of its configuration, one of three servers grants 2 s; the others grant 16 s. An owner
+/// moves from that server to another one. Then it is cut off and the leader dies.
 fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     const SHORT: Duration = Duration::from_secs(2);
     const LONGER: Duration = Duration::from_secs(16);
@@ -85,12 +85,12 @@ fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     for (line, new) in change {
         ensemble.node(short).reconfigure(line, new);
     }
-    // The others have a leader by then, which stays.
+    // By now the others have a leader, which stays.
     ensemble.leader();
     ensemble.restart(short);
     ensemble.await_quorum();
     let leader = ensemble.leader();
-    assert_ne!(leader, short, "it was started last");
+    assert_ne!(leader, short, "the server that started last must not lead");
     let long = 3 - leader - short;
     let [to_short, to_long] = [short, long].map(|server| Relay::to(ensemble.connect_string_of(server)));
     to_long.refuse();
@@ -109,7 +109,7 @@ fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     assert!(!waiter.lock().unwrap());
     let settled = Instant::now() + SHORT;
     eventually("a session timeout has passed in contact", || {
-        assert!(guard.is_owner() && !waiter.is_owner(), "contact keeps the lock");
+        assert!(guard.is_owner() && !waiter.is_owner(), "contact must keep the lock");
         Instant::now() >= settled
     });
     to_long.swallow();
@@ -119,7 +119,7 @@ fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
 }
 
-/// An observer behind an observer master reports to the leader in two hops of half a tick each.
+/// An observer behind an observer master reports to the leader in two hops of up to half a tick each.
 #[test]
 fn keep_alive_lost_with_an_observer_and_its_master_extends_no_lease() {
     const MASTER: usize = 0;
@@ -128,7 +128,7 @@ fn keep_alive_lost_with_an_observer_and_its_master_extends_no_lease() {
         ServerOptions { tick_time_ms: 2000, min_session_timeout_ms: 4000, ..ServerOptions::default() };
     let ensemble = Ensemble::with_observer(&options);
     let leader = ensemble.leader();
-    assert_ne!(leader, MASTER, "it was started after the leader was elected");
+    assert_ne!(leader, MASTER, "the master was started after the election, so it cannot lead");
     let leader = ensemble.node(leader);
     for attempt in 0..3 {
         ensemble.await_quorum();
@@ -139,7 +139,7 @@ fn keep_alive_lost_with_an_observer_and_its_master_extends_no_lease() {
         let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
         let waiter = WriteLock::new(&near, &dir).unwrap();
         assert!(!waiter.lock().unwrap());
-        // There are no other writes: the next transactions are a keep-alive and its confirmation.
+        // There are no other writes, so the next transactions are a keep-alive and its confirmation.
         let idle = Instant::now() + Duration::from_millis(2800 + 300 * attempt);
         eventually("the locks are settled", || Instant::now() >= idle);
         let before = leader.zxid();
@@ -184,7 +184,7 @@ fn close_with_a_silent_server_returns_in_time() {
     assert!(begun.elapsed() < scaled(Duration::from_millis(500)), "{:?}", begun.elapsed());
 }
 
-/// Sessions that own nothing only ping: what they cost the ensemble does not go through its log.
+/// Sessions that own nothing only ping, and pings do not go through the ensemble's log.
 #[test]
 fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
     const SESSIONS: usize = 1000;
@@ -204,7 +204,7 @@ fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
     observer.create_persistent(&first);
     observer.create_persistent(&format!("{read_dir}/x-observer-lock-0000000000"));
     let sessions: Vec<_> = (0..SESSIONS).map(|_| connect(&server.connect_string(), timeout)).collect();
-    // The others are idle.
+    // The others stay idle.
     let (waiting, others) = sessions.split_at(SESSIONS / 3);
     let reading = &others[..SESSIONS / 3];
     let waiters: Vec<_> = waiting.iter().map(|session| WriteLock::new(session, &dir).unwrap()).collect();
@@ -223,7 +223,7 @@ fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
         }
         server.zxid() - before
     };
-    // A session that loses contact on a slow machine writes after its reconnect.
+    // On a slow machine a session may lose contact, and writes after its reconnect.
     eventually_within(20 * window, "no transactions", || transactions_in(window) == 0);
     eventually_within(3 * MINUTE, "no transactions in a minute", || transactions_in(MINUTE) == 0);
 
@@ -244,9 +244,9 @@ fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
     eventually("the first waiter owns", || waiters[0].is_owner());
 }
 
-/// All sessions of a server that dies come to the others at once, where owners must not wait for them. On
-/// the first contact with an address, a session asks that server for its tick, by another session that
-/// begins and ends: two transactions. Later contacts cause none, unless the session owns a lock.
+/// When a server dies, all its sessions move to the other servers at once, and owners must not wait behind
+/// them. On its first contact with an address, a session asks that server for its tick. It does so with another
+/// session, which begins and ends: two transactions. Later contacts cause none unless the session owns a lock.
 #[test]
 fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are_known() {
     const SESSIONS: usize = 100;
@@ -254,7 +254,7 @@ fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are
     raise_file_limit();
     let ensemble = Ensemble::start(3);
     let leader = ensemble.leader();
-    // The leader is the last server that the sessions come to.
+    // The leader is the last server that the sessions visit.
     let servers = [leader + 1, leader + 2, leader].map(|server| server % 3);
     let relays = servers.map(|server| Relay::to(ensemble.connect_string_of(server)));
     let transactions_of = |leader: usize| usize::try_from(ensemble.node(leader).zxid() & COUNTER).unwrap();
@@ -270,7 +270,7 @@ fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are
         eventually("all sessions are on this server", || {
             sessions.iter().all(|session| session.state() == SessionState::Connected && is_here(session))
         });
-        // The session itself and its first write are two transactions as well.
+        // The session itself and its first write are two more transactions.
         let made = SESSIONS * (2 + 2 * visited);
         eventually("all sessions know its tick", || transactions_of(leader) >= before + made);
     }
@@ -292,20 +292,20 @@ fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are
     eventually("all sessions are connected", || sessions.iter().all(is_connected) && is_connected(&owner));
     let asked = Instant::now() + LAST_QUESTION;
     eventually("questions would have been asked", || Instant::now() >= asked);
-    // A leader counts from zero.
+    // A new leader counts from zero.
     let transactions = transactions_of(ensemble.leader());
     println!("{transactions} transactions under the new leader");
     assert!(transactions < SESSIONS / 5, "{transactions} transactions of {SESSIONS} sessions and an owner");
     assert!(guard.is_owner() && !waiters.iter().any(|waiter| waiter.is_owner()));
 }
 
-/// A session has four descriptors, and many systems permit 1024 at first.
+/// A session needs four descriptors, and many systems allow only 1024 by default.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// With the window full of calls that a frozen server does not answer, an attempt ends at its deadline.
+/// Even if the window is full of calls that a frozen server does not answer, an attempt ends at its deadline.
 #[test]
 fn attempts_end_at_their_deadline_while_a_server_answers_nothing() {
     let server = Server::start();

@@ -1,5 +1,4 @@
-//! Locks with a listener on a healthy server: the order of the calls, and the calls that a listener
-//! may make.
+//! Locks with a listener on a healthy server: the order of the calls, and which calls a listener may make.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -20,7 +19,7 @@ fn listener_is_called_once_per_acquisition_and_release() {
     let lock = WriteLock::with_listener(&session, &dir, listener).unwrap();
     for _ in 0..3 {
         assert!(lock.lock().unwrap());
-        assert!(lock.lock().unwrap(), "a second call makes no second request");
+        assert!(lock.lock().unwrap(), "a second call must not make a second request");
         assert!(lock.is_owner());
         assert_eq!(Observer::at(server::shared()).children(&dir).len(), 1);
         lock.unlock().unwrap();
@@ -30,7 +29,7 @@ fn listener_is_called_once_per_acquisition_and_release() {
         assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
     }
     drop(lock);
-    assert!(calls.try_recv().is_err(), "there are no other calls");
+    assert!(calls.try_recv().is_err(), "there must be no other calls");
 }
 
 #[test]
@@ -42,7 +41,7 @@ fn listener_of_a_waiting_lock_is_called_on_acquisition() {
     let (listener, calls) = RecordingListener::new();
     let waiter = WriteLock::with_listener(&session, &dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
-    assert!(!waiter.lock().unwrap(), "a second call makes no second request");
+    assert!(!waiter.lock().unwrap(), "a second call must not make a second request");
     assert!(!waiter.is_owner());
     assert_eq!(Observer::at(server::shared()).children(&dir).len(), 2);
     assert!(calls.try_recv().is_err());
@@ -105,7 +104,7 @@ fn replaced_listener_gets_the_later_calls() {
     assert!(first_calls.try_recv().is_err());
 }
 
-/// A listener that calls its own lock on an acquisition.
+/// A listener that calls its own lock when it is acquired.
 struct CallsItsLock<F> {
     lock: Arc<OnceLock<WriteLock>>,
     listener: Arc<RecordingListener>,
@@ -240,7 +239,7 @@ fn listener_may_use_other_locks_of_the_session() {
         }
         fn lock_released(&self) {}
     }
-    // More than the number of workers.
+    // More locks than there are workers.
     let locks: Vec<WriteLock> = (0..40)
         .map(|number| {
             let next = WriteLock::new(&session, &format!("{dir}/inner-{number}")).unwrap();
@@ -267,7 +266,7 @@ fn blocked_listeners_delay_no_other() {
     let session = session(server::shared());
     let dir = unique_dir("blocks");
     let (release, released) = crossbeam_channel::bounded(0);
-    // More than the number of workers.
+    // More locks than there are workers.
     let blocked: Vec<WriteLock> = (0..40)
         .map(|number| {
             let listener = Blocks(released.clone());
@@ -326,7 +325,7 @@ fn lock_lost_calls_lock_released_unless_overridden() {
     next(&calls);
 }
 
-/// Drops its lock when that is lost, and reports the thread that drops it.
+/// A listener that drops its lock when that is lost, and reports the thread that drops it.
 struct DropsItsLock {
     lock: Arc<Mutex<Option<WriteLock>>>,
     dropped_on: Sender<String>,

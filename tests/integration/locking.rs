@@ -16,7 +16,7 @@ use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
 use crate::support::server::{self, Server};
 use crate::support::wait::{eventually, scaled};
 
-/// Counts the holders, and records their greatest number.
+/// Counts the holders and records their greatest number.
 #[derive(Default)]
 struct Room {
     inside: AtomicUsize,
@@ -166,7 +166,7 @@ fn timed_out_waiter_does_not_block_the_next() {
         observer.await_children(&dir, 3);
         middle.unlock().unwrap();
         observer.await_children(&dir, 2);
-        assert!(!last.is_finished(), "the first one still holds the lock");
+        assert!(!last.is_finished(), "the first guard must still hold the lock");
         drop(first);
         last.join().unwrap().unwrap();
     });
@@ -200,7 +200,7 @@ fn guard_has_id_data_and_ownership() {
     assert!(who.ends_with(&format!("/{}", std::process::id())), "{who}");
     let id = guard.id().to_owned();
     guard.unlock().unwrap();
-    assert!(!observer.exists(&id), "unlock returns after the znode is deleted");
+    assert!(!observer.exists(&id), "unlock must delete the znode before it returns");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn fencing_tokens_grow_from_owner_to_owner() {
         assert!(token > last);
         last = token;
         guard.unlock().unwrap();
-        // In a new directory the sequence starts again; the token does not.
+        // In a new directory the sequence numbers start again, but the token keeps growing.
         Observer::at(server::shared()).delete(&dir);
     }
 }
@@ -255,7 +255,7 @@ fn with_lock_returns_the_result() {
     assert!(lock.try_lock().unwrap().is_some());
 }
 
-/// The znodes below this directory that somebody watches, each with the number of sessions that do.
+/// Returns the znodes below this directory that are watched, each with the number of sessions that watch it.
 /// Nobody watches the directory itself.
 fn watched_below(server: &Server, dir: &str) -> BTreeMap<String, usize> {
     let watches = server.four_letter("wchp");
@@ -279,7 +279,7 @@ fn waiters_of_many_sessions_are_woken_one_at_a_time() {
     let guard = BlockingWriteLock::new(&session(&server), &dir).unwrap().lock().unwrap();
     let waiters = waiters(&sessions, &dir);
     let owners = guard.id().to_owned();
-    // A znode is watched by its own session, and by the two that wait behind it.
+    // A znode is watched by its own session and by the two requests that wait behind it.
     let watched = || watched_below(&server, &dir);
     eventually("all watches are set", || watched().values().sum::<usize>() == 21 + 20 + 19);
     assert_eq!(watched()[&owners], 3);
@@ -289,7 +289,7 @@ fn waiters_of_many_sessions_are_woken_one_at_a_time() {
     assert!(!waiters[1..].iter().any(|lock| lock.is_owner()));
     let left = watched();
     assert!(!left.contains_key(&owners));
-    assert_eq!(left.values().sum::<usize>(), 20 + 19 + 18, "only the watches on the released znode fired");
+    assert_eq!(left.values().sum::<usize>(), 20 + 19 + 18, "only the watches on the released znode may fire");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn lock_waits_for_requests_of_other_libraries() {
         assert!(lock.try_lock().unwrap().is_none(), "{prefix}");
         observer.delete(&theirs);
         assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some(), "{prefix}");
-        eventually("our request is gone", || observer.children(&dir).is_empty());
+        eventually("our request is deleted", || observer.children(&dir).is_empty());
     }
 }
 
@@ -381,7 +381,7 @@ fn lock_on_a_closed_session_fails() {
     assert!(!guard.is_owner());
     assert!(lock.lock().unwrap_err().is_closed());
     assert!(lock.try_lock().unwrap_err().is_closed());
-    assert_eq!(guard.fencing_token().unwrap(), token, "it is known");
+    assert_eq!(guard.fencing_token().unwrap(), token, "the guard must remember its token");
     assert!(guard.unlock().unwrap_err().is_closed());
 }
 
@@ -394,7 +394,7 @@ fn waiters_that_give_up_leave_no_watch() {
     for _ in 0..5 {
         assert!(waiter.try_lock_for(scaled(Duration::from_millis(100))).unwrap().is_none());
     }
-    // The owner's, on its own znode.
+    // The owner still watches its own znode.
     eventually("the waiters' watches are removed", || server.watch_count() <= 1);
     guard.unlock().unwrap();
     waiter.lock().unwrap().unlock().unwrap();

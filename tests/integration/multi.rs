@@ -30,12 +30,12 @@ fn overlapping_sets_never_deadlock() {
             scope.spawn(move || {
                 let lock = MultiLock::new(session, pair.map(|index| &dirs[index])).unwrap();
                 for _ in 0..ROUNDS {
-                    let guard = lock.try_lock_for(deadline()).unwrap().expect("no deadlock");
+                    let guard = lock.try_lock_for(deadline()).unwrap().expect("the sets must not deadlock");
                     for index in pair {
                         assert_eq!(
                             holders[*index].fetch_add(1, Ordering::SeqCst),
                             0,
-                            "two hold the same fork"
+                            "two philosophers hold the same fork"
                         );
                     }
                     assert!(guard.is_owner());

@@ -1,4 +1,4 @@
-//! The published test tools, as users see them.
+//! The published test tools, used as users would.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -33,7 +33,7 @@ fn published_server_and_relay_test_a_lease() {
     assert!(!server.is_running() && server.pid().is_none());
     server.restart().unwrap();
     assert!(server.serves());
-    assert!(server.restart().is_err(), "it runs already");
+    assert!(server.restart().is_err(), "a running server must not start again");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn published_ensemble_elects_another_leader() {
     eventually("the data are removed", || !dirs.iter().any(|dir| dir.exists()));
 }
 
-/// Runs a program as a user of the realm does, and returns whether it succeeds.
+/// Runs a program as a user of the realm. Returns whether it succeeds.
 fn succeeds(kdc: &TestKdc, program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).env("KRB5_CONFIG", kdc.krb5_conf()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -82,7 +82,7 @@ fn published_kdc_issues_tickets_until_it_is_stopped_or_paused() {
     let error = kdc.kinit("app", &cache).unwrap_err();
     assert!(error.to_string().contains("Cannot contact any KDC"), "{error}");
     kdc.restart().unwrap();
-    assert!(kdc.restart().is_err(), "it runs already");
+    assert!(kdc.restart().is_err(), "a running KDC must not start again");
     kdc.kinit("other", &cache).unwrap();
 
     let error = kdc.keytab("a@b@c").unwrap_err();
@@ -138,7 +138,7 @@ fn server_that_cannot_start_shows_its_log() {
     assert!(error.to_string().contains("many"), "{error}");
 }
 
-/// Empty files by these names.
+/// Creates empty files with these names.
 fn touch(dir: &Path, names: &[&str]) {
     fs::create_dir_all(dir).unwrap();
     names.iter().for_each(|name| fs::write(dir.join(name), "").unwrap());

@@ -14,7 +14,7 @@ use crate::support::relay::{Relay, Request};
 use crate::support::server;
 use crate::support::wait::eventually;
 
-/// create2, which returns the metadata.
+/// The operation create2, which returns the metadata.
 const CREATE: i32 = 15;
 const CREATE_CONTAINER: i32 = 19;
 const DELETE: i32 = 2;
@@ -23,7 +23,7 @@ const GET_DATA: i32 = 4;
 const SET_DATA: i32 = 5;
 const GET_CHILDREN: i32 = 8;
 
-/// A session through a relay that can fail, and a directory.
+/// A session on a relay that can fail, and a directory.
 struct Fixture {
     relay: Relay,
     observer: Observer,
@@ -45,7 +45,7 @@ impl Fixture {
         format!("{}/{name}", self.dir)
     }
 
-    /// Makes a call whose reply is lost with the connection, after it has taken effect.
+    /// Makes a call that takes effect but whose reply is lost with the connection.
     fn lose_the_reply<T: Send>(
         &self,
         operation: i32,
@@ -57,7 +57,7 @@ impl Fixture {
             self.relay.hold_replies_from(self.request(operation));
             let calling = scope.spawn(move || call(&zookeeper));
             eventually("the call has taken effect", has_effect);
-            assert!(!calling.is_finished(), "no reply has arrived");
+            assert!(!calling.is_finished(), "the call must still wait for its reply");
             self.relay.cut();
             calling.join().unwrap()
         })
@@ -81,14 +81,14 @@ impl Fixture {
         })
     }
 
-    /// A request on a znode in the directory.
+    /// Returns the relay's description of a request for a znode in the directory.
     fn request(&self, operation: i32) -> Request {
         Request { operation, path: self.dir.clone() }
     }
 }
 
 impl Drop for Fixture {
-    /// Runs before the relay is dropped: a client without a server is busy connecting.
+    /// Runs before the relay is dropped: without a server, the client would be busy connecting.
     fn drop(&mut self) {
         self.session.close();
     }
@@ -236,7 +236,7 @@ fn reads_and_writes_with_a_lost_request_are_repeated() {
     assert_eq!(fixture.lose_the_request(GET_DATA, nothing, get).unwrap().0, b"2");
     let list = |zookeeper: &RecoverableZooKeeper| zookeeper.get_children(dir);
     assert_eq!(fixture.lose_the_request(GET_CHILDREN, nothing, list).unwrap(), ["znode"]);
-    // The read before a call that changes something may be lost, too.
+    // The read before a call that changes something may be lost as well.
     let delete = |zookeeper: &RecoverableZooKeeper| zookeeper.delete(&path, Some(2));
     fixture.lose_the_request(EXISTS, nothing, delete).unwrap();
     assert!(!fixture.observer.exists(&path));

@@ -1,4 +1,4 @@
-//! Reentrant locks, on a real server.
+//! Reentrant locks on a real server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ fn reentrant(session: &Session, dir: &str) -> ReentrantLock {
     ReentrantLock::new(BlockingWriteLock::new(session, dir).unwrap())
 }
 
-/// Locks to this depth, and returns the number of other threads inside at the innermost level.
+/// Locks to this depth. Returns the number of other threads at the innermost level.
 fn descend(lock: &ReentrantLock, depth: usize, inside: &AtomicUsize) -> usize {
     let guard = lock.lock().unwrap();
     assert!(guard.is_owner());

@@ -1,4 +1,4 @@
-//! Revocation: locks that others ask for or take away.
+//! Revocation: asking for locks, and taking them away.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
 
-/// A short grace.
+/// A short grace period.
 const SHORT_GRACE: Duration = Duration::from_millis(200);
 
 fn revoker() -> Revoker {
@@ -41,7 +41,7 @@ fn revocation_is_reported_once_per_acquisition() {
         revoker.request_revocation(&id).unwrap();
         assert_eq!(next(&calls), Call::RevocationRequested);
         revoker.request_revocation(&id).unwrap();
-        assert!(lock.is_owner(), "the holder decides");
+        assert!(lock.is_owner(), "the holder must decide when to release");
         lock.unlock().unwrap();
         assert_eq!(next(&calls), Call::Released);
     }
@@ -69,7 +69,7 @@ fn revocation_of_a_waiter_is_reported_after_acquisition() {
     let waiter = WriteLock::with_listener(&session, &dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
     revoker().request_revocation(&waiter.id().unwrap()).unwrap();
-    assert!(holder.revocation().is_empty(), "the message was for the waiter");
+    assert!(holder.revocation().is_empty(), "the message to the waiter must not reach the holder");
     holder.unlock().unwrap();
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::RevocationRequested));
 }
@@ -80,7 +80,7 @@ fn revocation_during_a_disconnect_is_reported_after_the_reconnect() {
     let relay = Relay::to(server.connect_string());
     let far = connect(&relay.connect_string(), LONG);
     let guard = hold(&far, &unique_dir("asked-in-outage"));
-    // On the connection that will be lost.
+    // The watch is on the connection that will be lost.
     eventually("the holder watches its znode", || server.watch_count() == 1);
     relay.refuse();
     Revoker::new(&session(&server)).request_revocation(guard.id()).unwrap();
@@ -145,7 +145,7 @@ fn unreachable_holder_loses_the_lock_and_gets_a_late_report() {
     let revoked = revoker().force_revocation_after(guard.id(), SHORT_GRACE).unwrap();
     assert_eq!(revoked, Revocation::Forced);
     let next_guard = hold(&session(server::shared()), &dir);
-    // Two owners at once, the documented price of force: the holder has only its own clock.
+    // Two owners at once: the documented price of force, because the holder has only its own clock.
     assert!(next_guard.is_owner() && guard.is_owner());
     assert!(token < next_guard.fencing_token().unwrap());
     relay.restore();
@@ -153,7 +153,7 @@ fn unreachable_holder_loses_the_lock_and_gets_a_late_report() {
     assert!(!guard.is_owner() && next_guard.is_owner());
 }
 
-/// Runs itself in another process, which holds the lock and is then stopped.
+/// Runs this test in another process, which holds the lock and is then stopped.
 #[test]
 fn stopped_holder_loses_the_lock_and_gets_a_late_report() {
     const NAME: &str = "revoking::stopped_holder_loses_the_lock_and_gets_a_late_report";
@@ -188,7 +188,7 @@ fn revoked_waiter_leaves_the_queue() {
     let revoked = revoker().force_revocation_after(&waiter.id().unwrap(), SHORT_GRACE).unwrap();
     assert_eq!(revoked, Revocation::Forced);
     holder.unlock().unwrap();
-    // It notices when the queue moves.
+    // The waiter notices when the queue moves.
     assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
 }
 

@@ -67,7 +67,7 @@ fn job_whose_process_loses_its_session_is_repeated_only_until_success() {
         let outcome = jobs(&far, &dir, repeat).run("a", |guard| {
             relay.swallow();
             let request = guard.id().to_owned();
-            eventually("its session ends", || !observer.exists(&request));
+            eventually("the session of the killed process ends", || !observer.exists(&request));
             assert!(!guard.is_owner());
             Ok::<_, Infallible>(())
         });

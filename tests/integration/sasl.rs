@@ -1,4 +1,4 @@
-//! SASL with DIGEST-MD5 at real servers.
+//! SASL with DIGEST-MD5 on real servers.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use crate::support::server::{self, Server, ServerOptions};
 use crate::support::test_server;
 use crate::support::wait::{deadline, eventually, scaled};
 
-/// Clients hash text of Latin-1 in that encoding, and other text in UTF-8.
+/// Clients hash text that fits into Latin-1 in that encoding, and other text in UTF-8.
 const USERS: [(&str, &str); 4] =
     [("ada", "secret"), ("other", "other"), ("bärbel", "pässwörd\"\\"), ("eu€o", "pa€€ ö")];
 
-/// The options of servers with SASL, which do not require it.
+/// Returns the options of servers that support SASL but do not require it.
 fn options() -> test_server::ServerOptions {
     ServerOptions::default().published().sasl_users(USERS)
 }
@@ -32,7 +32,7 @@ fn ada(servers: &str) -> Session {
     builder(servers, "ada", "secret").connect().unwrap()
 }
 
-/// All for the user of the session, and for others so much that a test can look.
+/// Returns options whose ACL grants everything to the session's user, and READ to others, so a test can look.
 pub fn acl_of_the_user() -> LockOptions {
     let others = Acl::new(Permissions::READ, "world", "anyone");
     LockOptions::new().acl([Acl::creator_all(), vec![others]].concat())
@@ -58,7 +58,7 @@ fn assert_locks(session: &Session) {
     lock.lock().unwrap().unlock().unwrap();
 }
 
-/// Fails unless connecting ends long before the wait, with the reason but without the password.
+/// Asserts that connecting fails long before the wait ends, with the reason but without the password.
 #[track_caller]
 fn assert_refused(servers: &str, user: &str, password: &str) {
     for replaces in [false, true] {
@@ -110,7 +110,7 @@ fn lock_is_held_and_handed_over_under_the_acl_of_its_user() {
     eventually("the waiter owns the lock", || waiting.is_owner());
 }
 
-/// A session without SASL is of the same use for locks, until an ACL names the user.
+/// A session without SASL can use locks as well, as long as no ACL names the user.
 #[test]
 fn session_is_never_opened_without_authentication() {
     let lenient = Server::published(&options().allow_failed_sasl());
@@ -150,7 +150,10 @@ fn session_without_sasl_is_lost_when_the_server_requires_it_and_one_with_sasl_go
     assert!(!guard.is_owner());
     // Each connect request of the former holder would have renewed its session.
     let next = BlockingWriteLock::new(&kept, &dir).unwrap();
-    assert!(next.try_lock_for(deadline()).unwrap().is_some(), "the znode of the former holder is deleted");
+    assert!(
+        next.try_lock_for(deadline()).unwrap().is_some(),
+        "the znode of the former holder must have been deleted"
+    );
     assert!(kept_guard.is_owner(), "{:?}", kept_guard.loss());
     kept_guard.unlock().unwrap();
 }
@@ -168,7 +171,10 @@ fn session_is_lost_when_the_server_refuses_its_user_and_its_lock_is_free_after_t
     assert!(!guard.is_owner());
     let other = builder(&server.connect_string(), "other", "other").connect().unwrap();
     let next = BlockingWriteLock::new(&other, &dir).unwrap();
-    assert!(next.try_lock_for(deadline()).unwrap().is_some(), "the znode of the former holder is deleted");
+    assert!(
+        next.try_lock_for(deadline()).unwrap().is_some(),
+        "the znode of the former holder must have been deleted"
+    );
 }
 
 /// Each connect request of the former holder would have renewed its session.
@@ -184,6 +190,6 @@ fn lock_is_lost_and_free_when_the_server_does_not_use_sasl_any_more() {
     let next = BlockingWriteLock::new(&session(&server), &dir).unwrap();
     let won = next.try_lock_for(3 * timeout).unwrap();
     assert!(!guard.is_owner());
-    assert!(won.is_some(), "the znode of the former holder is deleted");
+    assert!(won.is_some(), "the znode of the former holder must have been deleted");
     eventually("the session is lost", || holder.state() == SessionState::Lost);
 }

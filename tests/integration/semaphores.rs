@@ -28,7 +28,7 @@ fn no_more_hold_than_there_are_permits_and_all_are_used() {
     let (inside, most, visits) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let visit = || {
         let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
-        assert!(now <= PERMITS as usize, "{now} at once");
+        assert!(now <= PERMITS as usize, "{now} permits are held at once");
         most.fetch_max(now, Ordering::SeqCst);
         thread::yield_now();
         inside.fetch_sub(1, Ordering::SeqCst);
@@ -55,7 +55,7 @@ fn no_more_hold_than_there_are_permits_and_all_are_used() {
         }
     });
     assert!(visits.load(Ordering::SeqCst) >= 8 * 25);
-    assert!(most.load(Ordering::SeqCst) > 1, "never two at once");
+    assert!(most.load(Ordering::SeqCst) > 1, "two permits must sometimes be held at once");
     let observer = Observer::at(server::shared());
     observer.await_children(&leases(&dir), 0);
     observer.await_children(&format!("{dir}/locks"), 0);
@@ -78,10 +78,10 @@ fn waiters_cost_one_watch_on_the_permits() {
             .collect();
         observer.await_children("/pool/locks", sessions.len());
         observer.await_children("/pool/leases", PERMITS as usize + 1);
-        // On the children, on each permit, and on each turn by its own session and by up to two that
-        // wait behind it.
+        // Watches are on the children, on each permit, and on each turn: by the turn's own session and by up to
+        // two that wait behind it.
         let watches = 1 + PERMITS as usize + (1 + 2 + 3);
-        eventually("all wait", || server.watch_count() == watches);
+        eventually("all requests wait", || server.watch_count() == watches);
         drop(held);
         for waiter in waiting {
             waiter.join().unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! Connecting to real servers that are not ready, refuse, or serve only reads, and to those that
-//! are no ZooKeeper servers.
+//! Connecting to servers that are not ready, that refuse, that serve only reads, or that are not ZooKeeper
+//! servers.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ fn limit() -> Duration {
     scaled(Duration::from_secs(2))
 }
 
-/// Returns the error of connecting, which must come in time and name each server.
+/// Returns the error of connecting. It must come in time and name each server.
 #[track_caller]
 fn connect_error(servers: &str) -> LockError {
     let begun = Instant::now();
@@ -35,7 +35,7 @@ fn connect_error(servers: &str) -> LockError {
         Session::builder(servers).session_timeout(LONG).wait_for_server(limit()).connect().unwrap_err();
     assert!(begun.elapsed() < limit() + scaled(Duration::from_secs(1)), "{:?}", begun.elapsed());
     for server in servers.split(',') {
-        assert!(error.to_string().contains(server), "{server} is not in: {error}");
+        assert!(error.to_string().contains(server), "{server} must be in: {error}");
     }
     error
 }
@@ -59,10 +59,10 @@ fn session_connects_to_a_server_that_starts_later() {
             scope.spawn(|| builder.connect())
         });
         thread::sleep(timeout * 5 / 4);
-        assert!(connecting.iter().all(|thread| !thread.is_finished()), "no server runs");
+        assert!(connecting.iter().all(|thread| !thread.is_finished()), "no server is running yet");
         server.restart();
         for thread in connecting {
-            // The first write was answered. So short a session may end soon.
+            // The first write was answered, but such a short session may end soon.
             drop(thread.join().unwrap().unwrap());
         }
     });
@@ -134,8 +134,7 @@ fn unknown_host_and_closed_port_are_named_with_their_causes() {
     assert!(message.contains(&format!("{unknown} (failed to lookup")), "{message}");
 }
 
-/// `localhost` has the addresses `127.0.0.1` and `::1` on many machines. The server listens on the
-/// first only.
+/// On many machines, `localhost` has the addresses `127.0.0.1` and `::1`. The server listens only on the first.
 #[test]
 fn name_is_resolved_to_the_address_that_serves() {
     let servers = format!("localhost:{}", server::shared().port());
@@ -173,12 +172,12 @@ fn end_after_the_request(mut stream: TcpStream) -> io::Result<()> {
     stream.read_exact(&mut [0; 49])
 }
 
-/// The client may see it as a reset.
+/// Closes the connection at once. The client may see a reset.
 fn end_at_once(_: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a session that no other server knows, then replies to a request that was not made.
+/// Opens a session that no other server knows, then sends a reply without a request.
 fn reply_without_a_request(mut stream: TcpStream) -> io::Result<()> {
     stream.read_exact(&mut [0; 49])?;
     let accepted = [&37_i32.to_be_bytes()[..], &[0; 4], &30_000_i32.to_be_bytes(), &[7; 8]];
@@ -195,7 +194,7 @@ fn next_frame(mut stream: &TcpStream) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Opens a session with the timeout that is asked for, and replies to pings alone.
+/// Opens a session with the requested timeout, then replies only to pings.
 fn reply_to_pings_alone(mut stream: TcpStream) -> io::Result<()> {
     let request = next_frame(&stream)?;
     let accepted = [&37_i32.to_be_bytes()[..], &[0; 4], &request[12..16], &[7; 8]];
@@ -208,7 +207,7 @@ fn reply_to_pings_alone(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// The servers, each with a part of the error.
+/// Returns the servers, each with a name and a part of the expected error.
 fn odd_servers() -> [(&'static str, String, &'static str); 10] {
     let no_server = "is no ZooKeeper server";
     [
@@ -251,8 +250,8 @@ fn serving_server_is_found_beside_one_that_is_none() {
             let servers = format!("{address},{good}");
             scope.spawn(move || {
                 for _ in 0..4 {
-                    // The one that replies to pings alone may come first several times in a row, and
-                    // is left after a ping. The limit ends the test, not the wait.
+                    // The server that replies only to pings may come first several times in a row; the client
+                    // leaves it after a ping. The limit ends the test, not the wait.
                     let builder = Session::builder(&*servers).session_timeout(Duration::from_secs(10));
                     let session = builder.wait_for_server(4 * deadline()).connect();
                     let session = session.unwrap_or_else(|error| panic!("{case}: {error}"));
@@ -295,7 +294,7 @@ fn refused_credential_is_an_error_at_once() {
     }
 }
 
-/// A server with more lines in its configuration.
+/// Starts a server with additional configuration lines.
 fn server_with(lines: &[&str]) -> Server {
     let config = lines.iter().map(|&line| line.to_owned()).collect();
     Server::with(ServerOptions { config, ..ServerOptions::default() })
@@ -324,7 +323,10 @@ fn servers_that_demand_an_authentication_refuse_a_session_and_end_one_that_holds
     let identified = Session::builder(server.connect_string()).auth("digest", "ada:secret");
     let next = identified.session_timeout(timeout).connect().unwrap();
     let lock = BlockingWriteLock::new(&next, &dir).unwrap();
-    assert!(lock.try_lock_for(deadline()).unwrap().is_some(), "the znode of the former holder is deleted");
+    assert!(
+        lock.try_lock_for(deadline()).unwrap().is_some(),
+        "the znode of the former holder must have been deleted"
+    );
 }
 
 #[test]
@@ -379,7 +381,7 @@ fn chroot_may_be_created_after_the_session() {
 
 // ---- a server without a quorum that serves reads
 
-/// An ensemble of three whose servers serve reads without a quorum.
+/// Starts an ensemble of three servers that serve reads without a quorum.
 fn ensemble_that_serves_reads(config: &[&str]) -> Ensemble {
     let options = ServerOptions {
         jvm_flags: vec!["-Dreadonlymode.enabled=true".to_owned()],
@@ -389,7 +391,7 @@ fn ensemble_that_serves_reads(config: &[&str]) -> Ensemble {
     Ensemble::with(3, &options)
 }
 
-/// Ends all servers but the first, which then serves reads only.
+/// Stops all servers but the first, which then serves only reads.
 fn leave_one(ensemble: &Ensemble) -> &Server {
     (1..3).for_each(|index| ensemble.stop(index));
     let left = ensemble.node(0);
@@ -397,7 +399,7 @@ fn leave_one(ensemble: &Ensemble) -> &Server {
     left
 }
 
-/// Connecting is refused, rather than accepted without an answer to a write.
+/// Asserts that connecting is refused, rather than accepted without an answer to a write.
 fn assert_refuses(server: &Server) {
     let error = connect_error(&server.connect_string());
     assert_eq!(error.reason(), ErrorReason::NoServer, "{error:?}");
@@ -413,7 +415,7 @@ fn read_only_server_is_not_taken_for_a_serving_one() {
     let guard = lock.lock().unwrap();
     assert_refuses(leave_one(&ensemble));
     assert_eq!(session.state(), SessionState::Suspended);
-    assert!(guard.is_owner(), "the lease has not ended");
+    assert!(guard.is_owner(), "the guard must own while its lease lasts");
     (1..3).for_each(|index| ensemble.restart(index));
     eventually("the session is connected", || session.state() == SessionState::Connected);
     assert!(guard.is_owner(), "{:?}", guard.loss());
@@ -421,7 +423,7 @@ fn read_only_server_is_not_taken_for_a_serving_one() {
     lock.lock().unwrap().unlock().unwrap();
 }
 
-/// With local sessions, a read-only server opens sessions for clients that ask for no more.
+/// With local sessions, a read-only server opens sessions for clients that ask for no more than that.
 #[test]
 fn read_only_server_with_local_sessions_is_not_taken_for_a_serving_one() {
     let ensemble =
@@ -433,7 +435,7 @@ fn read_only_server_with_local_sessions_is_not_taken_for_a_serving_one() {
 
 // ---- servers that check ACLs themselves
 
-/// Such a server denies a write at once, ahead of what it owes for older requests.
+/// Such a server denies a write at once, ahead of the replies that it owes for earlier requests.
 #[test]
 fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
     let options = ServerOptions {
@@ -452,7 +454,7 @@ fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
     let states = session.subscribe();
     let (stop, begun) = (AtomicBool::new(false), Instant::now());
     thread::scope(|scope| {
-        // So that replies are owed at any moment.
+        // Keeps the server owing replies at any moment.
         for _ in 0..4 {
             scope.spawn(|| {
                 let busy = BlockingWriteLock::new(&session, &unique_dir("busy")).unwrap();
@@ -474,8 +476,8 @@ fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
 
 // ---- the bound on a session's znodes
 
-/// The transaction that ends a session names its ephemeral znodes. If it is longer than the servers read, they
-/// end, and cannot start again. The buffer is small here, so that a few hundred requests show it.
+/// The transaction that ends a session names its ephemeral znodes. If it is longer than servers can read, they
+/// end and cannot restart. The buffer is small here, so a few hundred requests are enough.
 #[test]
 fn server_survives_the_end_of_a_session_with_as_many_requests_as_that_may_have() {
     const BUFFER: usize = 20_000;
@@ -503,7 +505,7 @@ fn server_survives_the_end_of_a_session_with_as_many_requests_as_that_may_have()
             refused > 100 && bytes < BUFFER && bytes > BUFFER * 3 / 4,
             "{refused} refused, {bytes} bytes"
         );
-        assert!(locks[0].is_owner(), "the session goes on");
+        assert!(locks[0].is_owner(), "the session must survive");
         drop(locks.pop());
         let next = WriteLock::new(&many, &dir).unwrap();
         eventually("there is room again", || next.lock().is_ok());

@@ -1,4 +1,4 @@
-//! TLS to real servers, and what a client learns that may not connect.
+//! TLS on real servers, and the errors of clients that may not connect.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,17 +29,17 @@ impl Fixture {
         ServerOptions { tls: Some(ServerTls { identity, authorities }), ..ServerOptions::default() }
     }
 
-    /// The options of a server with a valid certificate.
+    /// Returns the options of a server with a valid certificate.
     fn valid(&self) -> ServerOptions {
         self.options(&self.authority.issue(&["localhost"]))
     }
 
-    /// A client that trusts the servers, without a certificate.
+    /// Returns a client configuration that trusts the servers and has no certificate.
     fn trusting(&self) -> TlsConfig {
         TlsConfig::new().ca_file(self.files.write_authority(&self.authority))
     }
 
-    /// A client with a valid certificate.
+    /// Returns a client configuration with a valid certificate.
     fn client(&self) -> TlsConfig {
         with_certificate(self.trusting(), &self.files, &self.authority.issue(&["client"]))
     }
@@ -104,7 +104,7 @@ fn lock_over_tls_survives_the_death_of_the_leading_server() {
     guard.unlock().unwrap();
 }
 
-/// The first handshakes of a server are slow.
+/// Waits for a handshake, because the first handshakes of a server are slow.
 fn await_first_handshake(servers: &str, tls: &TlsConfig) {
     eventually("the server completes a handshake", || {
         let builder = Session::builder(servers).tls(tls.clone()).wait_for_server(Duration::from_secs(2));
@@ -112,7 +112,7 @@ fn await_first_handshake(servers: &str, tls: &TlsConfig) {
     });
 }
 
-/// Fails unless connecting ends in time, with an error that names the server and the cause.
+/// Asserts that connecting fails in time, with an error that names the server and the cause.
 #[track_caller]
 fn assert_refused(case: &str, servers: &str, tls: Option<&TlsConfig>, cause: &str) {
     let time = scaled(Duration::from_secs(4));
@@ -153,7 +153,7 @@ fn client_that_may_not_connect_learns_the_cause_in_time() {
         ("no TLS on the port with TLS", &encrypted, None, "expect TLS"),
         ("TLS on the plain port", &plain, Some(fixture.client()), "during the TLS handshake"),
     ];
-    // The server is not to blame.
+    // A valid client can still connect, so the server is not to blame.
     connect(&encrypted, &fixture.client()).close();
     thread::scope(|scope| {
         for (case, servers, tls, cause) in &cases {

@@ -1,4 +1,4 @@
-//! Trackers of a znode through its changes, and under faults.
+//! Trackers of a znode, through its changes and under faults.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
 
-/// A znode that does not exist, and a client that can change it.
+/// A znode that does not exist yet, and a client that can change it.
 struct Fixture {
     path: String,
     observer: Observer,
@@ -154,7 +154,7 @@ fn tracker_survives_the_replacement_of_its_session() {
     let states = far.subscribe();
     relay.swallow();
     while states.recv_timeout(deadline()).unwrap() != SessionState::Lost {}
-    assert_eq!(seen(&tracker).as_deref(), Some("1"), "the last known value");
+    assert_eq!(seen(&tracker).as_deref(), Some("1"), "the tracker must keep the last known value");
     fixture.set("2");
     relay.restore();
     await_data(&tracker, Some("2"));

@@ -1,5 +1,5 @@
-//! Starts the server and the contenders' processes, and kills one process after the other while its
-//! contenders hold or wait.
+//! Starts the server and the contenders' processes, and kills one process after the other while its contenders
+//! hold or wait.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,31 +23,29 @@ use crate::support::process::{Process, Supervisor, tail};
 use crate::support::server::{Server, ServerOptions};
 use crate::support::wait::scaled;
 
-/// Long enough for processes that share two cores; the others wait for that long when a holder is
-/// killed.
+/// Long enough for processes that share two cores. When a holder is killed, the others wait for this long.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Has the server look for empty containers all the time: locks create their directories as such.
+/// Makes the server look for empty containers all the time. Locks create their directories as containers.
 const CONTAINER_CHECKS: &str = "-Dznode.container.checkIntervalMs=50";
 
-/// The pause between phases, in which the server deletes the directories that are containers.
+/// The pause between phases, in which the server deletes directories that are containers.
 const REST: Duration = Duration::from_millis(300);
 
-/// How long the directories are held as ours create them, before the first round.
+/// How long our locks hold the directories, which they create, before the first round.
 const FOUNDING: Duration = Duration::from_millis(500);
 
-/// For all processes to start, and for all rounds of a phase to end.
+/// How long all processes may take to start, and all rounds of a phase to end.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How often all rounds of a phase are repeated until holders with wrong names have overlapped, which is a matter of
-/// chance.
+/// How many more phases are run until holders with wrong names have overlapped, which is a matter of chance.
 const MORE_PHASES: usize = 20;
 
-/// With fewer rounds, only every other process is killed.
+/// With fewer rounds than this, only every other process is killed.
 const ROUNDS_FOR_ALL: usize = 100;
 
 pub struct Plan {
-    /// How many rounds each pair has.
+    /// The number of rounds for each pair.
     pub rounds: usize,
     pub pairs: Vec<&'static Pair>,
     pub class_path: Option<String>,
@@ -63,7 +61,7 @@ struct Contenders {
     process: Option<Process>,
 }
 
-/// How often contenders of a pair were killed, and how often in a round.
+/// How often contenders of a pair were killed, in total and during a round.
 #[derive(Clone, Copy, Default)]
 pub struct Killed {
     pub all: usize,
@@ -80,8 +78,9 @@ pub fn run(plan: &Plan) -> ExitCode {
     let scratch = tempfile::Builder::new().prefix("interop.").tempdir().expect("a directory for the logs");
     let jvm_flags = vec![CONTAINER_CHECKS.to_owned()];
     let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
-    let session = Session::connect(&server.connect_string(), SESSION_TIMEOUT).expect("the server is up");
-    ProtocolSupport::new(&session).ensure_path_exists("/interop").expect("it can be created");
+    let session =
+        Session::connect(&server.connect_string(), SESSION_TIMEOUT).expect("a session can be opened");
+    ProtocolSupport::new(&session).ensure_path_exists("/interop").expect("the directory can be created");
     if plan.is_available(Library::Java) {
         revocation::check(&plan.command(Some(Library::Java)), &server.connect_string(), &session);
     }
@@ -105,7 +104,7 @@ pub fn run(plan: &Plan) -> ExitCode {
     report::print(&rows, &left_out, contended.err().as_deref())
 }
 
-/// Lets the pairs go through their rounds, in phases. In each but the last a process is killed.
+/// Runs the rounds of all pairs, in phases. In each phase but the last, a process is killed.
 fn contend(
     rounds: usize,
     pairs: &[&'static Pair],
@@ -115,7 +114,7 @@ fn contend(
     founders: Vec<Box<dyn Any>>,
 ) -> Result<(), String> {
     await_all(all, |limit| referee.await_contenders(limit))?;
-    // First those with one contender of each pair, then those with two.
+    // The processes with one contender of each pair come first, then those with two.
     let mut victims: Vec<usize> = (0..all.len()).rev().step_by(2).collect();
     if rounds >= ROUNDS_FOR_ALL {
         victims.extend((0..all.len()).rev().skip(1).step_by(2));
@@ -126,7 +125,7 @@ fn contend(
     for victim in victims {
         referee.allow(per_phase);
         if let Some(founders) = founders.take() {
-            // By then the others have found the directories.
+            // By then the other contenders have found the directories.
             thread::sleep(FOUNDING);
             drop(founders);
         }
@@ -158,13 +157,13 @@ fn contend(
     Ok(())
 }
 
-/// Waits as `wait` does, but fails at once if a process has ended.
+/// Waits as `wait` does, but fails as soon as a process has ended.
 fn await_all(all: &[Contenders], wait: impl Fn(Duration) -> Result<(), String>) -> Result<(), String> {
     let start = Instant::now();
     loop {
         let Err(complaint) = wait(Duration::from_secs(1)) else { return Ok(()) };
         if let Some(ended) = all.iter().find(|contenders| !contenders.is_running()) {
-            return Err(format!("{} ended by itself:\n{}", ended.title, tail(&ended.log)));
+            return Err(format!("{} ended on its own:\n{}", ended.title, tail(&ended.log)));
         }
         if start.elapsed() > scaled(LIMIT) {
             let logs: Vec<String> = all
@@ -176,8 +175,8 @@ fn await_all(all: &[Contenders], wait: impl Fn(Duration) -> Result<(), String>) 
     }
 }
 
-/// Starts two processes for each side of each library: with two contenders of each pair, and with
-/// one.
+/// Starts two processes for each side of each library: one with two contenders of each pair, one with a single
+/// contender.
 fn start_all(
     plan: &Plan,
     pairs: &[&'static Pair],
@@ -227,7 +226,7 @@ impl Plan {
         }
     }
 
-    /// The program of a library; ours without one.
+    /// Returns the command that runs a library's contenders, or ours without a library.
     fn command(&self, library: Option<Library>) -> Vec<String> {
         match library {
             None => {
@@ -237,7 +236,7 @@ impl Plan {
             Some(Library::Java) => {
                 let java =
                     std::env::var("JAVA_HOME").map_or("java".to_owned(), |home| format!("{home}/bin/java"));
-                let class_path = self.class_path.clone().expect("it is available");
+                let class_path = self.class_path.clone().expect("the class path is available");
                 let log_level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error";
                 [
                     &java,
@@ -254,7 +253,7 @@ impl Plan {
             }
             Some(Library::Kazoo) => {
                 let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/peers/contender.py");
-                vec![self.python.clone().expect("it is available"), program.to_owned()]
+                vec![self.python.clone().expect("the interpreter is available"), program.to_owned()]
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Our contenders: a process with a thread for each, and one session for all, so that locks also
-//! pass between requests of one session. Arguments: the servers, the referee's port, the session
-//! timeout in milliseconds, and a PAIR:NAME for each thread.
+//! Our contenders: one process with a thread for each contender and a single session, so locks also pass
+//! between requests of one session. Arguments: the servers, the referee's port, the session timeout in
+//! milliseconds, and a PAIR:NAME for each thread.
 
 use std::any::Any;
 use std::io::{BufRead, BufReader, Write};
@@ -22,13 +22,13 @@ use crate::pairs::{Ours, Pair};
 /// The pause after an error, before the next round.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a contender tries to lock at once before it waits.
+/// How many times a contender tries to lock without waiting before it waits.
 const ATTEMPTS: usize = 5;
 
 /// How long a candidate may take to step down.
 const STEP_DOWN: Duration = Duration::from_secs(30);
 
-/// Acquires the lock in a mode, lets the referee see the hold, and releases.
+/// Acquires the lock in a mode, shows the hold to the referee, and releases.
 type Round = Box<dyn FnMut(&str) -> Result<(), LockError>>;
 
 pub fn run(arguments: &[String]) {
@@ -37,7 +37,7 @@ pub fn run(arguments: &[String]) {
     let port: u16 = port.parse().expect("a port");
     let timeout = Duration::from_millis(timeout.parse().expect("a number"));
     let builder = Session::builder(servers).session_timeout(timeout).replace_lost_sessions(true);
-    let session = builder.connect().expect("the server is up");
+    let session = builder.connect().expect("a session can be opened");
     thread::scope(|scope| {
         for contender in contenders {
             let (pair, name) = contender.split_once(':').expect("PAIR:NAME");
@@ -70,7 +70,7 @@ fn contend(session: Session, port: u16, pair: &'static Pair, name: &str) {
     }
 }
 
-/// The options of our locks.
+/// Returns the options of our locks.
 pub fn options(pair: &Pair, scheme: NamingScheme) -> LockOptions {
     let options = LockOptions::new().naming(scheme);
     if pair.needs_persistent_directory() { options.container(false) } else { options }
@@ -81,7 +81,7 @@ fn new_semaphore(session: &Session, pair: &Pair) -> Semaphore {
     Semaphore::new(session, &pair.dir(), permits).expect("the path is valid")
 }
 
-/// Holds the write lock of a pair's directory, or all permits, and creates the directory.
+/// Holds the write lock of a pair's directory, or all permits. This creates the directory.
 pub fn found(session: &Session, pair: &Pair) -> Result<Box<dyn Any>, LockError> {
     let (dir, options) = (pair.dir(), options(pair, pair.schemes[0]));
     match pair.ours {
@@ -102,7 +102,7 @@ fn exclusive(session: &Session, pair: &Pair, index: usize, referee: &Arc<Referee
         0 => {
             let lock = BlockingWriteLock::with_options(session, &dir, options).expect("the path is valid");
             Box::new(move |_| {
-                // Short-lived requests, which the waiters behind them must not lose track of.
+                // The waiters behind these short-lived requests must not lose track of them.
                 let tried = (0..ATTEMPTS).find_map(|_| lock.try_lock().transpose());
                 let guard = tried.unwrap_or_else(|| lock.lock())?;
                 referee.hold(guard.is_owner());
@@ -155,8 +155,8 @@ impl LockListener for Notify {
 }
 
 fn read_write(session: &Session, pair: &Pair, scheme: NamingScheme, referee: &Arc<Referee>) -> Round {
-    let lock =
-        ReadWriteLock::with_options(session, &pair.dir(), options(pair, scheme)).expect("it has readers");
+    let lock = ReadWriteLock::with_options(session, &pair.dir(), options(pair, scheme))
+        .expect("the scheme has readers");
     let referee = Arc::clone(referee);
     Box::new(move |mode| match mode {
         "read" => {
@@ -172,7 +172,7 @@ fn read_write(session: &Session, pair: &Pair, scheme: NamingScheme, referee: &Ar
     })
 }
 
-/// A candidate for each round: one that goes on would join at most once a second.
+/// Runs a new candidate for each round: a lasting candidate would join at most once a second.
 fn election(session: Session, pair: &'static Pair, scheme: NamingScheme, referee: &Arc<Referee>) -> Round {
     let referee = Arc::clone(referee);
     Box::new(move |_| {
@@ -187,7 +187,7 @@ fn election(session: Session, pair: &'static Pair, scheme: NamingScheme, referee
         })?;
         let _ = led.recv();
         candidate.stop();
-        assert!(candidate.wait(STEP_DOWN), "a candidate that was stopped ends");
+        assert!(candidate.wait(STEP_DOWN), "a stopped candidate must end");
         Ok(())
     })
 }
@@ -205,7 +205,7 @@ impl Referee {
         Referee { line: Mutex::new((input, stream)) }
     }
 
-    /// Ends the process if the referee has ended.
+    /// Asks the referee. If the referee has ended, ends the process.
     fn ask(&self, question: &str) -> String {
         let mut line = self.line.lock();
         let mut answer = String::new();
@@ -216,7 +216,7 @@ impl Referee {
         answer.trim().to_owned()
     }
 
-    /// Shows a hold to the referee, if the lock was not lost before.
+    /// Shows a hold to the referee, unless the lock was lost before.
     fn hold(&self, is_owner: bool) {
         if is_owner {
             self.ask("enter");

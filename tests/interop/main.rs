@@ -1,20 +1,18 @@
-//! Shares locks with other libraries on a real server: for each class of theirs, three contenders of
-//! ours and three of theirs want the lock of one directory, while their processes are killed. A
-//! referee, outside ZooKeeper, sees who holds what.
+//! Shares locks with other libraries on a real server. For each class of another library, three contenders of
+//! ours and three of theirs want the lock of one directory, while their processes are killed. A referee outside
+//! ZooKeeper sees who holds what.
 //!
 //! ```text
 //! scripts/interop [ROUNDS] [--pairs NAME,…]     installs the other libraries and runs this
 //! ```
 //!
-//! | part | does |
-//! |---|---|
-//! | [`pairs`] | which classes share a directory, under which names, and what must come of it |
-//! | [`conductor`] | starts the server and the processes, kills and restarts them |
-//! | [`referee`] | lets contenders begin, and checks that holders exclude each other |
-//! | [`contender`] | our contenders: this program, started once more |
-//! | `peers/` | the contenders of other libraries |
-//! | [`report`] | the table and the verdict |
-//! | [`revocation`] | one revocation each way with Curator, before the contenders start |
+//! - [`pairs`]: which classes share a directory, under which names, and the expected outcome
+//! - [`conductor`]: starts the server and the processes, kills and restarts them
+//! - [`referee`]: starts the contenders' rounds and checks that holders exclude each other
+//! - [`contender`]: our contenders, which are this program started again
+//! - `peers/`: the contenders of other libraries
+//! - [`report`]: the table and the verdict
+//! - [`revocation`]: one revocation each way with Curator, before the contenders start
 
 #![allow(
     unreachable_pub,
@@ -52,8 +50,8 @@ fn main() -> ExitCode {
         }
     }
     if !arguments.iter().any(|argument| argument == "--class-path" || argument == "--python") {
-        // Among the other tests, which run where the other libraries are not installed.
-        println!("interop: left out; scripts/interop runs it");
+        // Runs among the other tests, where the other libraries are not installed.
+        println!("interop: skipped; scripts/interop runs it");
         return ExitCode::SUCCESS;
     }
     match parse(lexopt::Parser::from_args(arguments)) {

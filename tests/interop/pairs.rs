@@ -2,17 +2,17 @@
 
 use zookeeper_recipes_lock::recipe::NamingScheme::{self, Curator, CuratorLatch, Kazoo, Recipe};
 
-/// How many contenders each side has.
+/// The number of contenders on each side.
 pub const CONTENDERS: usize = 3;
 
-/// A class of another library, and ours on the same directory.
+/// A class of another library, and our locks on the same directory.
 #[derive(Debug)]
 pub struct Pair {
-    /// Also the name of the directory.
+    /// The name of the pair and of its directory.
     pub name: &'static str,
     pub theirs: &'static str,
     pub library: Library,
-    /// The name by which their program knows the class.
+    /// The name of the class in their program.
     pub kind: &'static str,
     pub ours: Ours,
     /// The scheme of each of our contenders.
@@ -26,7 +26,7 @@ pub enum Library {
     Kazoo,
 }
 
-/// Which locks our contenders use.
+/// The locks that our contenders use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ours {
     /// A `BlockingWriteLock`, a `WriteLock` with a listener, and a `CohortLock`.
@@ -40,15 +40,16 @@ pub enum Ours {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Nobody overlaps, and no scheme is advised.
+    /// Nobody overlaps, and our log advises no other scheme.
     Shared,
-    /// Nobody overlaps; but another scheme is advised, as their settings cannot be seen.
+    /// Nobody overlaps, but our log advises another scheme, because it cannot see their settings.
     SharedWithAdvice,
-    /// Overlaps, and advice: the names are wrong. Shows that the referee sees overlaps.
+    /// Holders overlap and our log gives advice, because the names are wrong. This shows that the referee sees
+    /// overlaps.
     Overlaps,
 }
 
-/// How many permits a semaphore has.
+/// The number of permits of a semaphore.
 const PERMITS: usize = 2;
 
 pub const PAIRS: [Pair; 13] = [
@@ -176,7 +177,7 @@ impl Pair {
         format!("/interop/{}", self.name)
     }
 
-    /// Returns how many may hold at once, besides readers.
+    /// Returns how many contenders may hold at once, not counting readers.
     pub fn permits(&self) -> usize {
         if self.ours == Ours::Semaphore { PERMITS } else { 1 }
     }
@@ -189,8 +190,8 @@ impl Pair {
         }
     }
 
-    /// Returns whether their class fails when the server deletes an empty directory, which ours creates
-    /// again. Under kazoo's names our locks create none that the server deletes.
+    /// Returns whether their class fails when the server deletes an empty directory, which ours would create
+    /// again. With kazoo's names, our locks create no directory that the server deletes.
     pub fn needs_persistent_directory(&self) -> bool {
         let is_kazoo = self.library == Library::Kazoo && !self.schemes.contains(&Kazoo);
         is_kazoo || self.kind == "apache"

@@ -6,9 +6,9 @@
 //! | `next` | `read` or `write`, when the contender may begin its next round, or `stop` |
 //! | `enter`, once it holds the lock | `ok`, after a moment |
 //! | `leave`, before it releases | `ok` |
-//! | `missed`: the library missed a release, and was woken by hand | `ok` |
+//! | `missed`: the library missed a release and was woken by hand | `ok` |
 //!
-//! The end of a connection ends the hold of its contender, which was killed.
+//! When the connection of a contender ends, the contender was killed, and its hold ends.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead, BufReader, Write};
@@ -21,10 +21,10 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::pairs::{CONTENDERS, Expected, Pair};
 
-/// How long a holder holds.
+/// How long a contender holds.
 const HOLD: Duration = Duration::from_millis(2);
 
-/// How long a holder holds where overlaps are expected: long enough that some are certain.
+/// How long a contender holds where overlaps are expected: long enough to make some certain.
 const LONG_HOLD: Duration = Duration::from_millis(25);
 
 pub struct Referee {
@@ -40,26 +40,26 @@ struct State {
     pairs: BTreeMap<&'static str, Course>,
 }
 
-/// What has happened in a pair.
+/// The course of a pair's rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Course {
-    /// How many rounds may begin.
+    /// The number of rounds that may begin.
     quota: usize,
     begun: usize,
     /// The current connection of each contender.
     connected: HashMap<String, u64>,
-    /// The connections in a round, with their contenders.
+    /// The connections that are in a round, with their contenders.
     busy: HashMap<u64, String>,
     holders: Vec<Holder>,
-    /// The finished rounds of each contender.
+    /// The number of finished rounds of each contender.
     pub rounds: BTreeMap<String, usize>,
     pub overlaps: usize,
     pub first_overlap: Option<String>,
     pub missed: usize,
-    /// Contenders whose last connection ended in a round.
+    /// The contenders whose last connection ended during a round.
     cut_off: HashSet<String>,
-    /// How often a reader of one side entered beside a reader of the other, or one that takes a permit
-    /// beside another.
+    /// How often a reader of one side entered while a reader of the other side was in, or a permit was taken
+    /// beside another one.
     pub shared: usize,
 }
 
@@ -71,7 +71,7 @@ struct Holder {
 }
 
 impl Course {
-    /// Returns whether this contender, which is not connected, was in a round when it ended.
+    /// Returns whether this contender, which is not connected, was in a round when its connection ended.
     pub fn was_cut_off(&self, name: &str) -> bool {
         self.cut_off.contains(name) || self.is_busy(name)
     }
@@ -84,7 +84,7 @@ impl Course {
 impl Referee {
     pub fn open(pairs: &[&'static Pair]) -> Arc<Referee> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
+        let port = listener.local_addr().expect("the listener is bound").port();
         let pairs = pairs.iter().map(|pair| (pair.name, Course::default())).collect();
         let state = Mutex::new(State { pairs, ..State::default() });
         let referee = Arc::new(Referee { state, changed: Condvar::new(), port });
@@ -106,7 +106,7 @@ impl Referee {
         self.state.lock().pairs[pair.name].clone()
     }
 
-    /// Lets each pair begin more rounds.
+    /// Allows each pair this many more rounds.
     pub fn allow(&self, rounds: usize) {
         for course in self.state.lock().pairs.values_mut() {
             course.quota = course.begun + rounds;
@@ -114,7 +114,7 @@ impl Referee {
         self.changed.notify_all();
     }
 
-    /// Has every contender end.
+    /// Tells all contenders to end.
     pub fn end(&self) {
         self.state.lock().is_over = true;
         self.changed.notify_all();
@@ -137,8 +137,8 @@ impl Referee {
         })
     }
 
-    /// Waits until half of the allowed rounds have begun in one of these pairs, and this contender of
-    /// it is in a round. Gives up after the limit.
+    /// Waits until half of the allowed rounds have begun in one of these pairs and its named contender is in a
+    /// round. Gives up after the limit.
     pub fn await_middle(&self, names: &[(&str, String)], rounds: usize, limit: Duration) {
         let end = Instant::now() + limit;
         let mut state = self.state.lock();
@@ -255,7 +255,7 @@ impl Referee {
         });
     }
 
-    /// Waits until the contender may begin a round, which ends the one before. Returns the mode.
+    /// Waits until the contender may begin a round, which ends its previous one. Returns the mode.
     fn begin(&self, pair: &Pair, name: &str, connection: u64) -> Option<&'static str> {
         let mut state = self.state.lock();
         loop {
@@ -268,7 +268,7 @@ impl Referee {
             if course.begun < course.quota {
                 course.begun += 1;
                 course.busy.insert(connection, name.to_owned());
-                // Each reads in two rounds of three, and not all write at the same time.
+                // Each contender reads in two rounds of three, and they do not all write at the same time.
                 let done = course.rounds.get(name).copied().unwrap_or_default();
                 let writes = !pair.reads(side(name)) || (done + course.begun) % 3 == 0;
                 drop(state);
@@ -308,7 +308,7 @@ impl Referee {
     }
 }
 
-/// `ours` or `theirs`.
+/// Returns `ours` or `theirs`.
 fn side(name: &str) -> &str {
     name.split('-').next().unwrap_or_default()
 }

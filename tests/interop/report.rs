@@ -6,18 +6,18 @@ use crate::conductor::Killed;
 use crate::pairs::{CONTENDERS, Expected, Pair};
 use crate::referee::Course;
 
-/// The least part of an equal share that each contender must have had, and one round. Those that
-/// were killed miss some rounds.
+/// The smallest part of an equal share, in addition to one round, that each contender must have had. Contenders
+/// that were killed miss some rounds.
 const LEAST_SHARE: f64 = 0.25;
 
-/// In fewer rounds, readers of the two sides may miss each other by chance.
+/// With fewer rounds than this, readers of the two sides may miss each other by chance.
 const ROUNDS_TO_SHARE: usize = 100;
 
 pub struct Row {
     pub pair: &'static Pair,
     pub course: Course,
     pub killed: Killed,
-    /// Whether our log has advised another scheme.
+    /// Whether our log advised another scheme.
     pub is_advised: bool,
 }
 
@@ -57,7 +57,7 @@ pub fn print(rows: &[Row], left_out: &[&'static Pair], failure: Option<&str>) ->
          holders of a permit, that entered beside one of the other side; advised: our log names another scheme"
     );
     for pair in left_out {
-        println!("left out: {}, which is not installed", pair.theirs);
+        println!("skipped: {}, which is not installed", pair.theirs);
     }
     let mut failures: Vec<String> = failure.map(str::to_owned).into_iter().collect();
     failures.extend(rows.iter().flat_map(Row::failures));
@@ -67,7 +67,7 @@ pub fn print(rows: &[Row], left_out: &[&'static Pair], failure: Option<&str>) ->
     if !failures.is_empty() {
         return ExitCode::FAILURE;
     }
-    println!("interop: every pair did as expected");
+    println!("interop: every pair behaved as expected");
     ExitCode::SUCCESS
 }
 
@@ -83,7 +83,7 @@ impl Row {
         self.course.rounds.values().sum()
     }
 
-    /// The rounds of the contender with the fewest.
+    /// Returns the number of rounds of the contender with the fewest.
     fn least(&self) -> usize {
         match self.course.rounds.len() {
             count if count < 2 * CONTENDERS => 0,

@@ -11,14 +11,15 @@ use crate::support::wait::{deadline, eventually, eventually_some};
 
 const DIR: &str = "/interop/revocation";
 
-/// Far longer than a holder of Curator's takes to release.
+/// Far longer than Curator's holder takes to release.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// A process of theirs, which ends with this.
+/// A process of their program. It ends when this is dropped.
 struct Peer(Child);
 
 impl Peer {
-    /// Starts their program, which holds the lock of a directory until it is revoked, or revokes that of a znode.
+    /// Starts their program, which either holds the lock of a directory until it is revoked, or revokes the
+    /// lock of a znode.
     fn start(program: &[String], servers: &str, role: &str, path: &str) -> Peer {
         let (command, arguments) = program.split_first().expect("the command has a name");
         let child = Command::new(command).args(arguments).args([role, servers, path]).spawn();
@@ -38,11 +39,14 @@ impl Drop for Peer {
     }
 }
 
-/// Panics if a holder does not get the message.
+/// Revokes one lock each way.
+///
+/// # Panics
+/// If a holder does not get the message.
 pub fn check(program: &[String], servers: &str, session: &Session) {
     let their_holder = Peer::start(program, servers, "hold", DIR);
     let directory = LockDirectory::new(session, DIR).expect("the path is valid");
-    let owner = eventually_some("theirs holds", || directory.current_owner().ok().flatten());
+    let owner = eventually_some("their holder owns the lock", || directory.current_owner().ok().flatten());
     let revoked = Revoker::new(session).force_revocation_after(&owner.path, GRACE);
     assert_eq!(revoked.expect("the holder is there"), Revocation::Complied, "theirs did not get our message");
     their_holder.await_success();
@@ -50,7 +54,7 @@ pub fn check(program: &[String], servers: &str, session: &Session) {
     for scheme in [NamingScheme::Curator, NamingScheme::Recipe] {
         let options = LockOptions::new().naming(scheme);
         let lock = BlockingWriteLock::with_options(session, DIR, options).expect("the path is valid");
-        let guard = lock.lock().expect("it is free");
+        let guard = lock.lock().expect("the lock is free");
         Peer::start(program, servers, "revoke", guard.id()).await_success();
         let message = guard.revocation().recv_timeout(deadline());
         message.unwrap_or_else(|_| panic!("ours, named as {scheme:?}, did not get their message"));

@@ -1,5 +1,5 @@
 //! The ACLs of znodes, which the library neither reads nor replaces. Each function opens a session for one
-//! request, in bare frames.
+//! request and writes the frames by hand.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ const GET_ACL: i32 = 6;
 const SET_ACL: i32 = 7;
 const CLOSE_SESSION: i32 = -11;
 
-/// The header of a reply: the number of the request, a transaction and the error.
+/// The length of a reply's header: the number of the request, a transaction and the error.
 const HEADER: usize = 16;
 
 const SESSION_TIMEOUT_MS: i32 = 10_000;
@@ -43,24 +43,24 @@ pub fn set(connect_string: &str, path: &str, acl: &[Acl]) {
     ask(connect_string, SET_ACL, &body);
 }
 
-/// Sends a request to the first of the servers, and returns the body of the reply.
+/// Sends a request to the first server and returns the body of the reply.
 fn ask(connect_string: &str, operation: i32, body: &[u8]) -> Vec<u8> {
     let server = connect_string.split(',').next().expect("there is a first server");
     let mut stream = TcpStream::connect(server).expect("the server listens");
     stream.set_read_timeout(Some(deadline())).expect("the socket is open");
-    // The version of the protocol, the last transaction seen, the session timeout, no session, no password, and
-    // that the server must be able to write.
+    // The protocol version, the last transaction seen, the session timeout, no session, no password, and the
+    // demand for a server that accepts writes.
     let opening =
         [int(0), vec![0; 8], int(SESSION_TIMEOUT_MS), vec![0; 8], bytes(&[0; 16]), vec![0]].concat();
     exchange(&mut stream, &opening);
     let reply = exchange(&mut stream, &[&int(1), &int(operation), body].concat());
     let error = i32::from_be_bytes(reply[HEADER - 4..HEADER].try_into().expect("four bytes"));
-    assert_eq!(error, 0, "the server refuses request {operation}");
+    assert_eq!(error, 0, "the server refused request {operation}");
     exchange(&mut stream, &[int(2), int(CLOSE_SESSION)].concat());
     reply[HEADER..].to_vec()
 }
 
-/// Sends a frame, and returns the next one.
+/// Sends a frame and returns the next frame from the server.
 fn exchange(stream: &mut TcpStream, frame: &[u8]) -> Vec<u8> {
     stream.write_all(&bytes(frame)).expect("the server reads");
     let mut length = [0; 4];

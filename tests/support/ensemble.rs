@@ -1,4 +1,4 @@
-//! The published [`TestEnsemble`]. An error panics.
+//! Wraps the published [`TestEnsemble`] so that errors panic.
 
 use std::io;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use super::panics;
 use super::server::{Server, ServerOptions};
 use super::test_server::{self, TestEnsemble};
 
-/// An ensemble whose failure is the test's.
+/// An ensemble; any error of it fails the test.
 #[derive(Debug)]
 pub struct Ensemble {
     nodes: Vec<Server>,
@@ -31,13 +31,13 @@ impl Ensemble {
         Self::of(TestEnsemble::start_with(size, options))
     }
 
-    /// Starts `size` servers whose links to each other can be stalled.
+    /// Starts `size` servers. The links between them can be stalled.
     pub fn with_links(size: usize, options: &test_server::ServerOptions) -> Self {
         Self::of(TestEnsemble::start_with_links(size, options))
     }
 
-    /// Starts three voting servers and, last, an observer connected to the first of them, which is
-    /// a follower.
+    /// Starts three voting servers and, as the last one, an observer connected to the first server, which is a
+    /// follower.
     pub fn with_observer(options: &ServerOptions) -> Self {
         Self::of(TestEnsemble::start_with_observer(&options.published()))
     }
@@ -49,18 +49,18 @@ impl Ensemble {
         Self { nodes, published }
     }
 
-    /// One of the servers.
+    /// Returns the server with this index.
     pub fn node(&self, index: usize) -> &Server {
         &self.nodes[index]
     }
 
-    /// The addresses of all servers' ports with TLS.
+    /// Returns the addresses of all servers' TLS ports.
     pub fn tls_connect_string(&self) -> String {
         let all: Vec<_> = self.nodes.iter().map(Server::tls_connect_string).collect();
         all.join(",")
     }
 
-    /// The address of one server.
+    /// Returns the address of one server.
     pub fn connect_string_of(&self, index: usize) -> String {
         self.nodes[index].connect_string()
     }
@@ -77,22 +77,22 @@ impl Ensemble {
         self.nodes[index].pause();
     }
 
-    /// Does not wait until the server has rejoined the ensemble.
+    /// Resumes a server without waiting until it has rejoined the ensemble.
     pub fn resume(&self, index: usize) {
         self.nodes[index].resume();
     }
 
-    /// Holds back what two servers send each other as leader and follower.
+    /// Holds back what two servers send to each other as leader and follower.
     pub fn stall_link(&self, one: usize, other: usize) {
         self.published.links(one, other).for_each(|link| link.swallow().expect("the link stalls"));
     }
 
-    /// Delivers it.
+    /// Delivers what was held back on this link.
     pub fn restore_link(&self, one: usize, other: usize) {
         self.published.links(one, other).for_each(|link| link.restore().expect("the link is restored"));
     }
 
-    /// Loses it, and the connection.
+    /// Loses what was held back on this link, and its connection.
     pub fn cut_link(&self, one: usize, other: usize) {
         self.published.links(one, other).for_each(|link| link.cut().expect("the link is cut"));
     }

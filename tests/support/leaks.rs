@@ -1,4 +1,4 @@
-//! Finds leaked threads of a test.
+//! Finds threads that a test has leaked.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use super::wait::eventually_within;
 /// The kernel keeps only this many bytes of a thread's name.
 const KEPT: usize = 15;
 
-/// The names of this process's threads that start with `prefix`, truncated to 15 bytes by the
-/// kernel.
+/// Returns the names of this process's threads that start with `prefix`. The kernel truncates names to 15
+/// bytes.
 pub fn threads_named(prefix: &str) -> Vec<String> {
     let prefix = &prefix.as_bytes()[..prefix.len().min(KEPT)];
     fs::read_dir("/proc/self/task")
@@ -21,7 +21,10 @@ pub fn threads_named(prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// Blocks until no thread's name starts with `prefix`. Panics with the names if some remain.
+/// Blocks until no thread's name starts with `prefix`.
+///
+/// # Panics
+/// With the names, if some threads remain.
 #[track_caller]
 pub fn assert_no_threads(prefix: &str) {
     let mut left = Vec::new();

@@ -1,4 +1,4 @@
-//! Free ports. None left is a panic.
+//! Free ports. If there is none, the functions panic.
 
 use std::net::TcpListener;
 

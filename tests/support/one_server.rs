@@ -12,7 +12,7 @@ use crate::support::relay::Relay;
 use crate::support::server::Server;
 use crate::support::wait::{eventually, scaled};
 
-/// A server on which every session has its own network.
+/// A server to which every session connects through a network of its own.
 pub(crate) struct OneServer<C> {
     server: Server,
     session_timeout: Duration,
@@ -20,11 +20,11 @@ pub(crate) struct OneServer<C> {
     contains_panics: bool,
 }
 
-/// A client, and what keeps its session open.
+/// A client, and the value that keeps its session open.
 type Connected<H> = (Arc<dyn ZooKeeperClient>, H);
 
 impl<H: Send + Sync + 'static, C: Fn(&str, Duration) -> Connected<H>> OneServer<C> {
-    /// Connects to the servers of a connect string, with a session timeout.
+    /// Creates a fixture. `connect` opens a client, given a connect string and a session timeout.
     pub(crate) fn new(contains_panics: bool, connect: C) -> OneServer<C> {
         let session_timeout = scaled(Duration::from_secs(5));
         OneServer { server: Server::start(), session_timeout, connect, contains_panics }
@@ -67,7 +67,7 @@ struct Networked<H> {
     _handle: H,
     relay: Relay,
     observer: Observer,
-    /// An ephemeral znode, which goes with the session.
+    /// An ephemeral znode that is deleted when the session ends.
     marker: Option<String>,
 }
 

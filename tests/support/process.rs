@@ -1,4 +1,4 @@
-//! The published module's child processes, which cannot outlive the test process. An error panics.
+//! Wraps the published module's child processes, which cannot outlive the test process, so that errors panic.
 
 use std::path::Path;
 use std::process::Child;
@@ -7,13 +7,13 @@ use rustix::process::Signal;
 
 use super::test_server::process;
 
-/// Runs one command as often as requested. When this value is dropped, or the test process ends in
-/// any way, the command is killed and its directory removed.
+/// Runs one command as often as requested. The command is killed and its directory removed when this value is
+/// dropped or the test process ends in any way.
 #[derive(Debug)]
 pub struct Supervisor(process::Supervisor);
 
 impl Supervisor {
-    /// Takes charge of `dir` and prepares to run `command`, whose output is appended to `log`.
+    /// Takes ownership of `dir` and prepares to run `command`, with its output appended to `log`.
     pub fn new(dir: &Path, log: &Path, command: &[&str]) -> Self {
         Self(process::Supervisor::new(dir, log, command).expect("a supervisor"))
     }
@@ -24,12 +24,12 @@ impl Supervisor {
     }
 }
 
-/// The command itself, not its supervisor.
+/// The process of the command itself, not of its supervisor.
 #[derive(Debug, Clone, Copy)]
 pub struct Process(process::Process);
 
 impl Process {
-    /// A child that has not been waited for.
+    /// Returns the process of a child that has not been waited for.
     pub fn of(child: &Child) -> Process {
         Process(process::Process::of(child))
     }
@@ -55,7 +55,7 @@ impl Process {
     }
 }
 
-/// The last lines of a log, for a panic's message.
+/// Returns the last lines of a log, for a panic message.
 pub fn tail(log: &Path) -> String {
     process::tail(log)
 }

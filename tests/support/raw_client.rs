@@ -1,4 +1,5 @@
-//! Single calls on the library's own connection, without its session, locks, retries and names.
+//! A client that makes single calls on the library's own connection, without its session, locks, retries and
+//! names.
 
 #![allow(
     dead_code,
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, unbounded};
 use zookeeper_connection::{Acl, ClientEvent, Connection, CreateMode, Stat, Verbs, ZkResult};
 
-/// A client that uses znodes as other programs do. Each method is one request, which is sent once. Its session
-/// ends with it.
+/// A client that uses znodes as other programs do. Each method sends one request, once. Dropping the client
+/// ends its session.
 pub struct RawClient {
     connection: Arc<Connection>,
     /// The paths whose watches have fired.
@@ -30,19 +31,19 @@ impl RawClient {
         let (sender, changes) = unbounded();
         connection.subscribe(Arc::new(move |event| {
             if let ClientEvent::NodeChanged { path, .. } = event {
-                // The client may have been dropped.
+                // The client may have been dropped by now.
                 let _ = sender.send(path);
             }
         }));
         RawClient { connection, changes }
     }
 
-    /// Creates a znode, and returns its path: the one given, with the number of a sequential znode.
+    /// Creates a znode and returns its path: `path`, plus the number if the znode is sequential.
     pub fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
         self.connection.create(path, data, acl, mode)
     }
 
-    /// Deletes a znode, at any version.
+    /// Deletes a znode, whatever its version.
     pub fn delete(&self, path: &str) -> ZkResult<()> {
         self.connection.delete(path, None)
     }
@@ -61,14 +62,14 @@ impl RawClient {
         self.connection.get_data(path, true).map(drop)
     }
 
-    /// Waits until the watch on this znode fires, and returns whether it has. Watches on other znodes that fire
+    /// Waits until the watch on this znode fires. Returns whether it did. Watches on other znodes that fire
     /// meanwhile are forgotten.
     pub fn await_change(&self, path: &str, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         std::iter::from_fn(|| self.changes.recv_deadline(end).ok()).any(|changed| changed == path)
     }
 
-    /// Replaces the data of a znode, at any version.
+    /// Replaces the data of a znode, whatever its version.
     pub fn set_data(&self, path: &str, data: &[u8]) -> ZkResult<Stat> {
         self.connection.set_data(path, data, None)
     }

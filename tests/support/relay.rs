@@ -1,4 +1,4 @@
-//! The published [`Relay`](test_server::Relay). An error panics.
+//! Wraps the published [`Relay`](test_server::Relay) so that errors panic.
 
 use std::net::ToSocketAddrs;
 use std::ops::Deref;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::test_server::{self, RelayTrap};
 
-/// A relay whose failure is the test's.
+/// A relay; any error of it fails the test.
 #[derive(Debug)]
 pub struct Relay(test_server::Relay);
 
-/// A client's request: the protocol's number of its operation, and a part of its path.
+/// A client's request: the number of its operation in the protocol, and a part of its path.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub operation: i32,

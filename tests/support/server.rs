@@ -1,4 +1,4 @@
-//! The published [`TestServer`]. An error panics.
+//! Wraps the published [`TestServer`] so that errors panic.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -9,33 +9,32 @@ use super::test_server::{self, TestServer, java};
 use super::wait::{deadline, eventually_some, scaled};
 use super::{panics, watchdog};
 
-/// Far longer than any test with a server, on a machine that does much else.
+/// Far longer than any test with a server takes, even on a busy machine.
 const MAX_TEST: Duration = Duration::from_secs(15 * 60);
 
-/// The configuration of a server. The default is quick: ticks of half a second, sessions of 1 to 40
-/// s.
+/// The configuration of a server. The default is fast: ticks of half a second, session timeouts from 1 to 40 s.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// The server's unit of time. It checks for expired sessions once a tick.
+    /// The server's unit of time. The server checks for expired sessions once a tick.
     pub tick_time_ms: u64,
     /// Shorter session timeouts are raised to this.
     pub min_session_timeout_ms: u64,
     /// Longer session timeouts are lowered to this.
     pub max_session_timeout_ms: u64,
-    /// More lines for `zoo.cfg`.
+    /// Additional lines for `zoo.cfg`.
     pub config: Vec<String>,
-    /// More arguments of the JVM.
+    /// Additional arguments for the JVM.
     pub jvm_flags: Vec<String>,
-    /// Files for a second client port, with TLS.
+    /// The files for a second client port, with TLS.
     pub tls: Option<ServerTls>,
 }
 
-/// What a server needs for TLS. Clients must have a certificate of one of the authorities.
+/// What a server needs for TLS. Clients must have a certificate issued by one of the authorities.
 #[derive(Debug, Clone)]
 pub struct ServerTls {
-    /// A PEM file with the private key (PKCS #8) and its certificate.
+    /// A PEM file with the private key (PKCS #8) and the certificate.
     pub identity: PathBuf,
-    /// A PEM file with certificate authorities.
+    /// A PEM file with the certificate authorities.
     pub authorities: PathBuf,
 }
 
@@ -53,7 +52,7 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Returns the published options, with the time that a server may take to start on this machine.
+    /// Returns the published options, adding the time that a server may take to start on this machine.
     pub fn published(&self) -> test_server::ServerOptions {
         let timeouts = [self.min_session_timeout_ms, self.max_session_timeout_ms];
         let [min, max] = timeouts.map(Duration::from_millis);
@@ -70,7 +69,7 @@ impl ServerOptions {
     }
 }
 
-/// A server whose failure is the test's.
+/// A server; any error of it fails the test.
 #[derive(Debug)]
 pub struct Server(pub(super) Arc<TestServer>);
 
@@ -81,7 +80,10 @@ pub fn shared() -> &'static Server {
     SHARED.get_or_init(Server::start)
 }
 
-/// The Java class path of the server and of its Java client. Panics if they are not installed.
+/// Returns the Java class path of the server and of its Java client.
+///
+/// # Panics
+/// If they are not installed.
 pub fn classpath() -> &'static str {
     static CLASSPATH: OnceLock<String> = OnceLock::new();
     CLASSPATH.get_or_init(|| {
@@ -137,7 +139,7 @@ impl Server {
         self.0.four_letter(word).unwrap_or_else(|error| panic!("no answer to {word}: {error}"))
     }
 
-    /// A number of the server's own statistics (`mntr`), such as `znode_count`.
+    /// Returns a number from the server's own statistics (`mntr`), such as `znode_count`.
     pub fn metric(&self, name: &str) -> usize {
         eventually_some(&format!("mntr reports {name}"), || {
             let answer = self.four_letter("mntr");
@@ -148,19 +150,19 @@ impl Server {
         })
     }
 
-    /// The number of the last transaction.
+    /// Returns the number of the last transaction.
     pub fn zxid(&self) -> i64 {
         let answer = self.four_letter("srvr");
         let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
-        i64::from_str_radix(zxid.expect("the server reports its zxid"), 16).expect("it is a number")
+        i64::from_str_radix(zxid.expect("the server reports its zxid"), 16).expect("a number")
     }
 
-    /// The watches that are set and have not fired.
+    /// Returns the number of watches that are set and have not fired.
     pub fn watch_count(&self) -> usize {
         self.metric("watch_count")
     }
 
-    /// The sessions that the server considers alive.
+    /// Returns the number of sessions that the server considers alive.
     pub fn session_count(&self) -> usize {
         self.metric("global_sessions")
     }

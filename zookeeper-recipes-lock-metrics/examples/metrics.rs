@@ -1,7 +1,7 @@
-//! Metrics of a session and its locks, for Prometheus.
+//! Exposes the metrics of a session and its locks to Prometheus.
 //!
-//! Takes a lock again and again, and shows on a port of the loopback interface how long it waited
-//! and held it. Start two of them on one server, and see the waits.
+//! Takes a lock again and again, and serves on a loopback port how long it waited for the lock and held it.
+//! Start two processes with the same server to see them wait.
 //!
 //! ```text
 //! cargo run -p zookeeper-recipes-lock-metrics --example metrics -- 127.0.0.1:2181 9184
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         eprintln!("{USAGE}");
         std::process::exit(2);
     };
-    // With buckets, as summaries of several processes cannot be added up.
+    // Histograms with buckets: unlike summaries, they can be added up over several processes.
     let endpoint = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.parse()?))?;
 

@@ -1,39 +1,42 @@
-//! Metrics of the locks of [`zookeeper_recipes_lock`], by the crate [`metrics`].
+//! Metrics of the locks of [`zookeeper_recipes_lock`], recorded with the crate [`metrics`].
 //!
-//! [`LockMetrics`] is an event hook of a session, which counts what happens. [`update_gauges`] sets the gauges: call it before
-//! each scrape, or every few seconds.
+//! [`LockMetrics`] is an event hook that counts what happens on a session. [`update_gauges`] sets the gauges;
+//! call it before each scrape, or every few seconds.
 //!
 //! ```no_run
 //! use zookeeper_recipes_lock::Session;
 //! use zookeeper_recipes_lock_metrics::{LockMetrics, update_gauges};
 //!
-//! // After the recorder of `metrics` is installed.
+//! // The recorder of `metrics` must be installed by now.
 //! let session = Session::builder("zk1,zk2,zk3").event_hook(LockMetrics::new()).connect()?;
 //! // Before each scrape.
 //! update_gauges([&session]);
 //! # Ok::<(), zookeeper_recipes_lock::LockError>(())
 //! ```
 //!
-//! # What the hook counts
-//! - `zookeeper_lock_wait_seconds`, a histogram by `lock`: the times from a request to the acquisition.
-//! - `zookeeper_lock_hold_seconds`, a histogram by `lock`: the times from the acquisition to the release.
-//! - `zookeeper_locks_lost_total`, by `lock` and `reason`: locks that were taken away while they were held.
-//! - `zookeeper_lock_waits_given_up_total`, by `lock`: requests that ended without their lock.
-//! - `zookeeper_lock_hand_overs_total`, by `lock`: a `CohortLock` went from one thread of the process to another.
+//! # Counters and histograms
+//! - `zookeeper_lock_wait_seconds`, a histogram by `lock`: the time from a request to its acquisition.
+//! - `zookeeper_lock_hold_seconds`, a histogram by `lock`: the time from an acquisition to its release.
+//! - `zookeeper_locks_lost_total`, by `lock` and `reason`: locks that were lost while they were held.
+//! - `zookeeper_lock_waits_given_up_total`, by `lock`: requests that ended without the lock.
+//! - `zookeeper_lock_hand_overs_total`, by `lock`: hand-overs of a `CohortLock` between threads of this
+//!   process.
 //! - `zookeeper_connections_total`, by `server`: connections to a server.
-//! - `zookeeper_sessions_lost_total`, by `reason`.
-//! - `zookeeper_lock_events_missed_total`: events that are in none of the above, because the hook was too slow.
+//! - `zookeeper_sessions_lost_total`, by `reason`: sessions that were lost.
+//! - `zookeeper_lock_events_missed_total`: events that the other metrics miss because the hook was too slow.
 //!
-//! The label `lock` is the directory, and `reason` is the name of a [`LossReason`], such as `LeaseExpired`.
+//! The label `lock` is the directory of the lock. `reason` is the name of a [`LossReason`], such as
+//! `LeaseExpired`.
 //!
-//! # The gauges
-//! They are those of the process, for all its sessions, and have no labels.
-//! - `zookeeper_sessions_connected`: the sessions in the state `Connected`.
+//! # Gauges
+//! The gauges cover all sessions of the process and have no labels.
+//! - `zookeeper_sessions_connected`: the number of sessions in the state `Connected`.
 //! - `zookeeper_session_timeout_seconds`: the shortest session timeout.
-//! - `zookeeper_locks_held` and `zookeeper_locks_waiting`: the requests that own a lock, and those that wait for one.
-//! - `zookeeper_lock_oldest_wait_seconds`: the time for which the oldest of those that wait has waited; 0 if none waits.
+//! - `zookeeper_locks_held` and `zookeeper_locks_waiting`: the number of requests that own a lock, and that
+//!   wait for one.
+//! - `zookeeper_lock_oldest_wait_seconds`: how long the oldest waiting request has waited; 0 if none waits.
 //!
-//! [`Session::requests`] has the same for each request, with the znode that it waits for.
+//! [`Session::requests`] has these figures for each request, with the znode that it waits for.
 
 #![forbid(unsafe_code)]
 #![warn(
@@ -66,24 +69,27 @@ const HELD: &str = "zookeeper_locks_held";
 const WAITING: &str = "zookeeper_locks_waiting";
 const OLDEST_WAIT: &str = "zookeeper_lock_oldest_wait_seconds";
 
-/// Passes the events of a session and its locks on to the recorder of [`metrics`]. See the [crate].
+/// An event hook that records the metrics of a session and its locks. See the [crate docs](crate).
 ///
-/// Give it to [`SessionBuilder::event_hook`](zookeeper_recipes_lock::SessionBuilder::event_hook); each session gets one.
+/// Pass it to [`SessionBuilder::event_hook`](zookeeper_recipes_lock::SessionBuilder::event_hook). Each session
+/// gets one.
 #[derive(Clone, Debug)]
-#[must_use = "it counts nothing until it is given to a session"]
+#[must_use = "a hook records nothing until it is passed to a session"]
 pub struct LockMetrics {
     labels_locks: bool,
 }
 
 impl LockMetrics {
-    /// Makes a hook, and describes the metrics to the recorder, which should be installed before.
+    /// Creates a hook and describes the metrics to the recorder, which should be installed first.
     pub fn new() -> LockMetrics {
         describe();
         LockMetrics { labels_locks: true }
     }
 
-    /// Leaves the label `lock` out. Without this, every directory of a lock adds its time series: too many for
-    /// `NamedLocks` or `RunOnce`, which have a directory for each name or key.
+    /// Omits the label `lock`.
+    ///
+    /// With the label, every lock directory adds time series. That is too many for `NamedLocks` or `RunOnce`,
+    /// which have a directory for each name or key.
     pub fn without_lock_label(self) -> LockMetrics {
         LockMetrics { labels_locks: false }
     }
@@ -130,14 +136,15 @@ impl EventHook for LockMetrics {
     }
 }
 
-/// Its texts may change; its names may not.
+/// Returns the name of the variant, which is stable. The text of `Display` may change.
 fn name(reason: LossReason) -> String {
     format!("{reason:?}")
 }
 
-/// Sets the gauges to what these sessions, all of the process, are and have now. Does no I/O and does not block.
+/// Sets the gauges to the current state of these sessions.
 ///
-/// Call it before each scrape or, where the exporter answers by itself, every few seconds.
+/// Pass all sessions of the process. Call this before each scrape or, if the exporter answers scrapes on its
+/// own, every few seconds. It does no I/O and does not block.
 pub fn update_gauges<'a>(sessions: impl IntoIterator<Item = &'a Session>) {
     let (mut connected, mut held, mut waiting) = (0_u32, 0_u32, 0_u32);
     let (mut shortest_timeout, mut oldest_wait) = (None, Duration::ZERO);
@@ -164,22 +171,22 @@ pub fn update_gauges<'a>(sessions: impl IntoIterator<Item = &'a Session>) {
 }
 
 fn describe() {
-    describe_histogram!(WAIT, Unit::Seconds, "The times from a request for a lock to the acquisition.");
-    describe_histogram!(HOLD, Unit::Seconds, "The times from the acquisition of a lock to the release.");
-    describe_counter!(LOST, "Locks that were taken away while they were held.");
+    describe_histogram!(WAIT, Unit::Seconds, "The time from a request for a lock to its acquisition.");
+    describe_histogram!(HOLD, Unit::Seconds, "The time from the acquisition of a lock to its release.");
+    describe_counter!(LOST, "Locks that were lost while they were held.");
     describe_counter!(GIVEN_UP, "Requests for a lock that ended without it.");
     describe_counter!(HAND_OVERS, "Hand-overs of a lock between threads of the process.");
     describe_counter!(CONNECTIONS, "Connections to a ZooKeeper server.");
     describe_counter!(SESSIONS_LOST, "ZooKeeper sessions that were lost.");
-    describe_counter!(MISSED, "Events that are not counted, because the hook was too slow.");
+    describe_counter!(MISSED, "Events that were not counted because the hook was too slow.");
     describe_gauge!(CONNECTED, "ZooKeeper sessions that are connected.");
     describe_gauge!(SESSION_TIMEOUT, Unit::Seconds, "The shortest session timeout.");
     describe_gauge!(HELD, "Locks that are held now.");
     describe_gauge!(WAITING, "Requests that wait for a lock now.");
-    describe_gauge!(OLDEST_WAIT, Unit::Seconds, "The time for which the oldest waiting request has waited.");
+    describe_gauge!(OLDEST_WAIT, Unit::Seconds, "How long the oldest waiting request has waited.");
 }
 
-/// The README's example, compiled.
+/// The README's example is compiled as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

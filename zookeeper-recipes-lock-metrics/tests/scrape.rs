@@ -1,5 +1,5 @@
-//! What Prometheus would scrape. All tests share the recorder of the process, so each has its own directory, and
-//! one alone sets the gauges.
+//! What Prometheus would scrape. All tests share the process's recorder. So each test has its own directory,
+//! and only one of them sets the gauges.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
@@ -32,7 +32,7 @@ fn eventually(what: &str, mut is_met: impl FnMut() -> bool) {
     }
 }
 
-/// The value of a time series, as Prometheus reads it.
+/// Returns the value of a time series as Prometheus reads it.
 fn scrape(series: &str) -> Option<f64> {
     let text = endpoint().render();
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -43,7 +43,7 @@ fn await_value(series: &str, value: f64) {
     eventually(series, || scrape(series) == Some(value));
 }
 
-/// A session on a fake server, whose events are counted.
+/// Returns a session on a simulated server whose events are counted.
 fn session(server: &SimulatedZooKeeper) -> Session {
     counting(server, LockMetrics::new())
 }
@@ -141,7 +141,7 @@ fn every_line_of_a_scrape_is_in_the_format_of_prometheus() {
     BlockingWriteLock::new(&session, "/format \"a\"").unwrap().lock().unwrap().unlock().unwrap();
     await_value(r#"zookeeper_lock_hold_seconds_count{lock="/format \"a\""}"#, 1.0);
     let text = endpoint().render();
-    assert!(text.contains("# HELP zookeeper_lock_hold_seconds The times"), "{text}");
+    assert!(text.contains("# HELP zookeeper_lock_hold_seconds The time"), "{text}");
     assert!(text.contains("# TYPE zookeeper_lock_hold_seconds histogram"), "{text}");
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
         let (series, value) = line.rsplit_once(' ').unwrap();

@@ -1,4 +1,4 @@
-//! [`Daemon`]: a supervised process that is stopped, suspended and started again.
+//! [`Daemon`]: a supervised process that can be stopped, suspended and restarted.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use super::process::{Process, Supervisor};
 
-/// A process that ends with this value, or with the test process.
+/// A process that ends when this value is dropped or the test process ends.
 #[derive(Debug)]
 pub(super) struct Daemon {
     supervisor: Mutex<Supervisor>,
@@ -24,7 +24,7 @@ enum State {
 }
 
 impl Daemon {
-    /// Takes charge of `dir` and prepares to run `command`, whose output is appended to `log` there.
+    /// Takes ownership of `dir` and prepares to run `command`, with its output appended to `log` in `dir`.
     pub(super) fn new(dir: &Path, command: &[impl AsRef<OsStr>]) -> io::Result<Daemon> {
         let supervisor = Supervisor::new(dir, &dir.join("log"), command)?;
         Ok(Daemon { supervisor: Mutex::new(supervisor), state: Mutex::new(State::Down) })
@@ -33,7 +33,7 @@ impl Daemon {
     /// Starts the process without waiting for it.
     pub(super) fn launch(&self) -> io::Result<()> {
         if self.is_running() {
-            return Err(io::Error::other("this server already runs"));
+            return Err(io::Error::other("this server is running already"));
         }
         *self.state.lock() = State::Running(self.supervisor.lock().start()?);
         Ok(())
@@ -44,7 +44,7 @@ impl Daemon {
         let mut state = self.state.lock();
         if let State::Running(process) | State::Paused(process) = *state {
             process.signal(signal);
-            process.signal(Signal::CONT); // a stopped process reacts only to SIGKILL
+            process.signal(Signal::CONT); // a stopped process reacts to SIGKILL alone
             process.wait()?;
         }
         *state = State::Down;

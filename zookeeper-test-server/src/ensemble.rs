@@ -11,11 +11,12 @@ use super::relay::Relay;
 use super::server::{TRIES, TestServer};
 use super::wait::{holds_within, some_within};
 
-/// The longest time for which a server waits for the one that it follows to listen.
+/// How long a server waits for the server that it follows to listen.
 const MAX_LINK_WAIT: Duration = Duration::from_secs(3);
 
-/// An ensemble of ZooKeeper servers on loopback ports. They are named by their index, from 0. They
-/// end when this value is dropped or the test process ends.
+/// An ensemble of ZooKeeper servers on loopback ports.
+///
+/// The servers are numbered from 0. They end when this value is dropped or the test process ends.
 ///
 /// ```no_run
 /// use zookeeper_test_server::TestEnsemble;
@@ -44,18 +45,18 @@ struct ServerLink {
 }
 
 impl TestEnsemble {
-    /// Starts so many servers and returns once all of them serve.
+    /// Starts `size` servers and returns once all of them serve.
     ///
     /// # Errors
-    /// As [`TestServer::start`].
+    /// Those of [`TestServer::start`].
     pub fn start(size: usize) -> io::Result<TestEnsemble> {
         TestEnsemble::start_with(size, &ServerOptions::new())
     }
 
-    /// Starts so many servers with these options and returns once all of them serve.
+    /// Starts `size` servers with these options and returns once all of them serve.
     ///
     /// # Errors
-    /// As [`TestServer::start`].
+    /// Those of [`TestServer::start`].
     pub fn start_with(size: usize, options: &ServerOptions) -> io::Result<TestEnsemble> {
         TestEnsemble::try_ports(|| {
             // Limits in ticks. With the default tick a follower drops a silent leader after 3 s.
@@ -68,8 +69,8 @@ impl TestEnsemble {
         })
     }
 
-    /// As [`start_with`](TestEnsemble::start_with), with a [`Relay`] between each two servers, through
-    /// which one follows the other. They elect a leader without it.
+    /// Like [`start_with`](TestEnsemble::start_with), with two [`Relay`]s between every two servers, one for
+    /// each to follow the other through. Elections bypass the relays.
     #[doc(hidden)]
     pub fn start_with_links(size: usize, options: &ServerOptions) -> io::Result<TestEnsemble> {
         TestEnsemble::try_ports(|| {
@@ -82,7 +83,8 @@ impl TestEnsemble {
                 for (to, &(quorum, election)) in ports.iter().enumerate() {
                     let mut seen = quorum;
                     if to != from {
-                        // A follower that is refused tries again; one whose connection closes elects.
+                        // A follower whose connection is refused tries again; one whose connection closes
+                        // starts an election.
                         let relay = Relay::waiting_for((Ipv4Addr::LOCALHOST, quorum), MAX_LINK_WAIT)?;
                         seen = relay.port();
                         links.push(ServerLink { ends: [from, to], relay });
@@ -97,11 +99,13 @@ impl TestEnsemble {
         })
     }
 
-    /// Starts three voting servers and, last, an observer that is connected to the first of them,
-    /// which is a follower (`observerMasterPort`; ZooKeeper 3.6 or later).
+    /// Starts three voting servers and, as the last one, an observer that is connected to the first server.
+    ///
+    /// The first server is a follower, so the observer has a follower as its master (`observerMasterPort`;
+    /// ZooKeeper 3.6 or later).
     ///
     /// # Errors
-    /// As [`TestServer::start`].
+    /// Those of [`TestServer::start`].
     pub fn start_with_observer(options: &ServerOptions) -> io::Result<TestEnsemble> {
         const OBSERVER: usize = 4;
         TestEnsemble::try_ports(|| {
@@ -112,7 +116,7 @@ impl TestEnsemble {
             let servers = servers.iter().zip(1..).map(|(options, id)| TestServer::prepare(id, options));
             let servers: Vec<_> = servers.map(|server| server.map(Arc::new)).collect::<io::Result<_>>()?;
             let ensemble = TestEnsemble { servers, links: Vec::new(), options };
-            // Two of the voters elect one of themselves, so that the first is a follower.
+            // Two of the voters elect a leader between them, so the first server becomes a follower.
             for batch in [&ensemble.servers[1..3], &ensemble.servers[..1], &ensemble.servers[3..]] {
                 ensemble.launch(batch)?;
             }
@@ -127,11 +131,11 @@ impl TestEnsemble {
                 return Ok(ensemble);
             }
         }
-        let message = format!("in each of {TRIES} tries another process took a port before the server");
+        let message = format!("in each of {TRIES} attempts another process took a server's port first");
         Err(io::Error::other(message))
     }
 
-    /// Starts these servers and waits until they serve, or one of all has lost its port.
+    /// Starts these servers. Waits until they serve or any server of the ensemble has lost its port.
     fn launch(&self, servers: &[Arc<TestServer>]) -> io::Result<()> {
         servers.iter().try_for_each(|server| server.launch())?;
         let serve = || servers.iter().all(|server| server.serves()) || self.lost_a_port();
@@ -152,16 +156,16 @@ impl TestEnsemble {
         self.servers.len()
     }
 
-    /// Returns one of the servers, to stop, kill or pause it.
+    /// Returns the server with this index, to be stopped, killed or paused.
     ///
     /// # Panics
-    /// If there is no server of this index.
+    /// If there is no server with this index.
     #[must_use]
     pub fn server(&self, index: usize) -> &TestServer {
         &self.servers[index]
     }
 
-    /// Returns the relays between these two servers, if they were started with any.
+    /// Returns the relays between these two servers, if the ensemble was started with relays.
     #[doc(hidden)]
     pub fn links(&self, one: usize, other: usize) -> impl Iterator<Item = &Relay> {
         let links =
@@ -181,14 +185,15 @@ impl TestEnsemble {
         all.join(",")
     }
 
-    /// Starts a stopped or killed server. Returns once it serves if enough of the others are awake,
-    /// otherwise immediately.
+    /// Starts a server that was stopped or killed.
+    ///
+    /// Returns once it serves if the awake servers are a quorum, otherwise immediately.
     ///
     /// # Errors
-    /// As [`TestServer::restart`].
+    /// Those of [`TestServer::restart`].
     ///
     /// # Panics
-    /// If there is no server of this index.
+    /// If there is no server with this index.
     pub fn restart(&self, index: usize) -> io::Result<()> {
         let server = &self.servers[index];
         server.launch()?;
@@ -201,45 +206,45 @@ impl TestEnsemble {
         self.awake().count() > self.size() / 2
     }
 
-    /// Blocks until all awake servers serve under one leader.
+    /// Blocks until every awake server serves and one of them leads.
     ///
     /// # Errors
-    /// If they do not in time, or more than half of the servers are not awake.
+    /// If they do not in time, or if no more than half of the servers are awake.
     pub fn await_quorum(&self) -> io::Result<()> {
         if !self.has_quorum() {
-            return Err(io::Error::other("more than half of the servers are down or paused"));
+            return Err(io::Error::other("at least half of the servers are down or paused"));
         }
         let serve = || self.awake().all(|index| self.servers[index].serves()) && self.leading().is_some();
         if holds_within(self.options.start_limit, serve) {
             return Ok(());
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "not all servers that are awake serve"))
+        Err(io::Error::new(io::ErrorKind::TimedOut, "not all awake servers serve"))
     }
 
     /// Blocks until there is a leader among the awake servers, and returns its index.
     ///
     /// # Errors
-    /// If none leads in time.
+    /// If no server leads in time.
     pub fn leader(&self) -> io::Result<usize> {
         some_within(self.options.start_limit, || self.leading())
             .ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "the ensemble has no leader"))
     }
 
-    /// Returns the index of an awake server that does not lead.
+    /// Returns the index of an awake server that is not the leader.
     ///
     /// # Errors
-    /// If none leads in time, or no other is awake.
+    /// If no server leads in time, or no other server is awake.
     pub fn follower(&self) -> io::Result<usize> {
         let leader = self.leader()?;
         let mut others = self.awake().filter(|&index| index != leader);
-        others.next().ok_or_else(|| io::Error::other("no server is awake besides the leader"))
+        others.next().ok_or_else(|| io::Error::other("no server besides the leader is awake"))
     }
 
     fn awake(&self) -> impl Iterator<Item = usize> {
         (0..self.size()).filter(|&index| self.servers[index].is_awake())
     }
 
-    // An old leader, cut off from its followers, may briefly claim that it still leads.
+    // A former leader that is cut off from its followers may briefly claim that it still leads.
     fn leading(&self) -> Option<usize> {
         let mut leaders = self.awake().filter(|&index| self.mode(index).as_deref() == Some("leader"));
         let leader = leaders.next();
@@ -249,7 +254,7 @@ impl TestEnsemble {
     /// Returns `leader`, `follower` or `observer`, or `None` while the server has no quorum.
     ///
     /// # Panics
-    /// If there is no server of this index.
+    /// If there is no server with this index.
     #[must_use]
     pub fn mode(&self, index: usize) -> Option<String> {
         let answer = self.servers[index].ask_once("srvr").ok()?;
@@ -258,7 +263,7 @@ impl TestEnsemble {
     }
 }
 
-/// Options with the addresses of so many servers.
+/// Returns the options with the addresses of `size` servers added.
 fn with_servers(options: &ServerOptions, size: usize, observer: Option<usize>) -> io::Result<ServerOptions> {
     let mut options = options.clone().config("initLimit=20");
     for id in 1..=size {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 const PACKAGES: &str = "/usr/share/java";
 
-/// The jars of a server: the manifest of `zookeeper.jar` names the rest. `slf4j-simple` is the only
-/// binding without further jars.
+/// The jars that every server needs; the manifest of `zookeeper.jar` names the rest. `slf4j-simple` is the only
+/// binding that needs no further jars.
 const REQUIRED: [&str; 3] = ["zookeeper", "slf4j-api", "slf4j-simple"];
 
-/// Missing in versions that do not need them. The manifest omits some of netty's, which only TLS
+/// Jars that some versions do not need, and may be missing. The manifest omits some Netty jars that only TLS
 /// needs.
 const OPTIONAL: [&str; 9] = [
     "zookeeper-jute",
@@ -26,9 +26,10 @@ const OPTIONAL: [&str; 9] = [
     "netty-transport",
 ];
 
-/// A small, quick JVM; no admin server, and no fsync, since the data do not matter. The line with
-/// `jmx` is for servers before 3.8, which otherwise look for a class that is not on the class path,
-/// the line with `log4j2` for that library without a configuration.
+/// The JVM is small and starts fast. There is no admin server, and no fsync because the data do not matter.
+///
+/// The `jmx` line is for servers before 3.8, which otherwise look for a class that is not on the class path.
+/// The `log4j2` line is for that library when it has no configuration.
 pub(super) const JVM_FLAGS: [&str; 10] = [
     "-Xmx256m",
     "-XX:+UseSerialGC",
@@ -42,16 +43,16 @@ pub(super) const JVM_FLAGS: [&str; 10] = [
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 ];
 
-/// A server alone and one of an ensemble: the configuration makes the difference.
+/// The same for a single server and a server of an ensemble: the configuration makes the difference.
 pub(super) const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// The program `java`.
+/// Returns the path of the program `java`.
 pub(super) fn java() -> io::Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     java_in(env::var_os("JAVA_HOME").as_deref(), &path)
 }
 
-/// The class path of the server and of its Java client.
+/// Returns the class path of the server and of its Java client.
 pub fn class_path() -> io::Result<OsString> {
     class_path_in(env::var_os("ZOOKEEPER_HOME").as_deref(), Path::new(PACKAGES))
 }
@@ -89,10 +90,10 @@ pub fn class_path_in(zookeeper_home: Option<&OsStr>, packages: &Path) -> io::Res
 }
 
 fn missing(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("a ZooKeeper server needs more: {what}"))
+    io::Error::new(io::ErrorKind::NotFound, format!("a ZooKeeper server cannot start: {what}"))
 }
 
-/// A release has its jars in `lib`, another package may have them in one directory.
+/// Returns the jars of a release, which are in `lib`, or of another package, which may be in one directory.
 fn release(home: &Path) -> Option<Vec<PathBuf>> {
     let lib = home.join("lib");
     let mut found = jars_in(home);

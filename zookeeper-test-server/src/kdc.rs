@@ -20,24 +20,25 @@ use super::wait::holds_within;
 
 pub(super) const REALM: &str = "ZK.TEST";
 
-/// The name of a server at `127.0.0.1`, as clients derive it from that address.
+/// The principal of a server at `127.0.0.1`, as clients derive it from that address.
 pub(super) const SERVICE: &str = "zookeeper/127.0.0.1";
 
-/// Written to the log when the KDC listens.
+/// The KDC writes this to its log when it listens.
 const LISTENS: &str = "commencing operation";
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A Kerberos key distribution center (KDC) of the realm `ZK.TEST` on a loopback port.
-/// It ends, and its data are removed, when this value is dropped or the test process ends in any
-/// way.
+/// A Kerberos key distribution center (KDC) for the realm `ZK.TEST` on a loopback port.
 ///
-/// It runs as the current user and leaves the system's Kerberos configuration alone. Clients find it by the
-/// environment variable `KRB5_CONFIG`, the path [`krb5_conf`](TestKdc::krb5_conf). That variable, as `KRB5CCNAME` and
-/// `KRB5_CLIENT_KTNAME`, belongs to a whole process. So a test of a client in its own process sets them in a child
-/// process, and runs there.
+/// It ends, and its data are removed, when this value is dropped or the test process ends in any way. It runs
+/// as the current user and leaves the system's Kerberos configuration alone.
 ///
-/// `Send` and `Sync`. The [module](super) says what must be installed.
+/// Clients find the KDC by the environment variable `KRB5_CONFIG`, which must be the path
+/// [`krb5_conf`](TestKdc::krb5_conf). Like `KRB5CCNAME` and `KRB5_CLIENT_KTNAME`, that variable applies to a
+/// whole process. A test whose client runs in its own process should therefore set the variables for a child
+/// process and run itself there.
+///
+/// `Send` and `Sync`. The [crate docs](super) list what must be installed.
 ///
 /// ```no_run
 /// use zookeeper_test_server::{ServerOptions, TestKdc, TestServer};
@@ -51,7 +52,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 ///     .env("KRB5_CLIENT_KTNAME", kdc.keytab("app")?)
 ///     .env("KRB5CCNAME", "MEMORY:")
 ///     .spawn()?;
-/// kdc.pause()?; // tickets in the client's cache go on
+/// kdc.pause()?; // tickets in the client's cache remain valid
 /// # drop(client);
 /// # Ok(())
 /// # }
@@ -61,7 +62,7 @@ pub struct TestKdc {
     programs: Programs,
     // Locked while a tool changes the database.
     database: Mutex<()>,
-    // Before the directory, which the KDC uses.
+    // Dropped before the directory, which the KDC uses.
     daemon: Daemon,
     dir: TempDir,
 }
@@ -70,8 +71,8 @@ impl TestKdc {
     /// Starts a KDC and returns once it listens.
     ///
     /// # Errors
-    /// [`NotFound`](io::ErrorKind::NotFound) if MIT Kerberos is not installed. Otherwise the KDC ends or does not
-    /// listen in time, and the message has the end of its log.
+    /// [`NotFound`](io::ErrorKind::NotFound) if MIT Kerberos is not installed. Another error if the KDC ends or
+    /// does not listen in time; its message includes the end of the log.
     pub fn start() -> io::Result<TestKdc> {
         for _ in 0..TRIES {
             let kdc = TestKdc::prepare()?;
@@ -83,7 +84,9 @@ impl TestKdc {
                 return Err(with_log("the KDC ended", kdc.dir.path()));
             }
         }
-        Err(io::Error::other(format!("each of {TRIES} free ports was taken before the KDC bound it")))
+        Err(io::Error::other(format!(
+            "in each of {TRIES} attempts another process took the KDC's port first"
+        )))
     }
 
     /// Creates the realm without starting the KDC.
@@ -110,10 +113,12 @@ impl TestKdc {
         self.dir.path().join("krb5.conf")
     }
 
-    /// Returns the path of a keytab with the keys of a principal, such as `app`. Creates both if they do not exist.
+    /// Returns the path of a keytab with the keys of a principal, such as `app`.
+    ///
+    /// Creates the principal and the keytab if they do not exist.
     ///
     /// # Errors
-    /// If the name is not valid. The message has the output of `kadmin.local`.
+    /// If the name is not valid. The message includes the output of `kadmin.local`.
     pub fn keytab(&self, principal: &str) -> io::Result<PathBuf> {
         let keytab = self.keytab_of(principal);
         let _database = self.database.lock();
@@ -124,21 +129,24 @@ impl TestKdc {
         Ok(keytab)
     }
 
-    /// Bounds the life of the tickets that a principal gets from now on. The default is an hour.
+    /// Limits the lifetime of tickets that a principal obtains from now on. The default is an hour.
     ///
     /// # Errors
-    /// As [`keytab`](TestKdc::keytab).
+    /// Those of [`keytab`](TestKdc::keytab).
     pub fn max_ticket_life(&self, principal: &str, life: Duration) -> io::Result<()> {
         self.keytab(principal)?;
         let _database = self.database.lock();
         self.administer(&["modprinc", "-maxlife", &format!("{} seconds", life.as_secs()), principal])
     }
 
-    /// Obtains a ticket for a principal, with which its client gets those for servers. Stores it in a credential
-    /// cache, whose other tickets are removed (`kinit`).
+    /// Obtains a ticket-granting ticket for a principal and stores it in a credential cache (`kinit`).
+    ///
+    /// Other tickets in the cache are removed. The principal's client uses the ticket to obtain tickets for
+    /// servers.
     ///
     /// # Errors
-    /// If the KDC does not answer. The message has the output of `kinit`. As [`keytab`](TestKdc::keytab).
+    /// If the KDC does not answer; the message includes the output of `kinit`. Also those of
+    /// [`keytab`](TestKdc::keytab).
     pub fn kinit(&self, principal: &str, cache: &Path) -> io::Result<()> {
         let keytab = self.keytab(principal)?;
         self.run(&self.programs.kinit, &["-k", "-t", utf8(&keytab)?, "-c", utf8(cache)?, principal])
@@ -165,7 +173,9 @@ impl TestKdc {
         Err(io::Error::other(format!("{} {}: {errors}", program.display(), arguments.join(" "))))
     }
 
-    /// Ends the KDC (SIGTERM) and returns once it has ended. Its data are kept. Clients learn at once that it is down.
+    /// Stops the KDC (SIGTERM) and returns once it has ended. Its data are kept.
+    ///
+    /// Clients notice at once that the KDC is down.
     ///
     /// # Errors
     /// If it does not end within a minute.
@@ -176,14 +186,14 @@ impl TestKdc {
     /// Starts a stopped KDC with the same data and port, and returns once it listens.
     ///
     /// # Errors
-    /// If it runs already, or as [`start`](TestKdc::start).
+    /// If it is running already, and those of [`start`](TestKdc::start).
     pub fn restart(&self) -> io::Result<()> {
         let starts = self.starts();
         self.daemon.launch()?;
         if self.comes_up(starts)? { Ok(()) } else { Err(with_log("the KDC ended", self.dir.path())) }
     }
 
-    /// Suspends the KDC (SIGSTOP). Clients wait for its answers until they give up.
+    /// Suspends the KDC (SIGSTOP). Clients wait for an answer until they give up.
     ///
     /// # Errors
     /// If it is not suspended within a minute.
@@ -191,12 +201,12 @@ impl TestKdc {
         self.daemon.pause()
     }
 
-    /// Continues a paused KDC (SIGCONT).
+    /// Resumes a paused KDC (SIGCONT).
     pub fn resume(&self) {
         self.daemon.resume();
     }
 
-    /// Returns the process id of the KDC, if it runs.
+    /// Returns the process id of the KDC if it is running.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.daemon.pid()
@@ -208,7 +218,7 @@ impl TestKdc {
         tail(&self.dir.path().join("log"))
     }
 
-    /// Blocks until the KDC has listened once more. Returns `false` if it ended instead.
+    /// Blocks until the KDC has listened again. Returns `false` if it ended instead.
     fn comes_up(&self, former_starts: usize) -> io::Result<bool> {
         let listens = || self.starts() > former_starts;
         if holds_within(START_LIMIT, || listens() || !self.daemon.is_running()) {
@@ -217,18 +227,19 @@ impl TestKdc {
         Err(with_log("the KDC runs but does not listen", self.dir.path()))
     }
 
-    /// How often the KDC has listened. Another process may have taken the port first, so a connection proves nothing.
+    /// Returns how many times the KDC has listened, according to its log. A connection would prove nothing:
+    /// another process may have taken the port first.
     fn starts(&self) -> usize {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default().matches(LISTENS).count()
     }
 }
 
-/// What the tools of MIT Kerberos read in place of the system's files.
+/// Returns the variables by which the tools of MIT Kerberos find our files instead of the system's.
 fn environment(dir: &Path) -> [(&'static str, PathBuf); 2] {
     [("KRB5_CONFIG", dir.join("krb5.conf")), ("KRB5_KDC_PROFILE", dir.join("kdc.conf"))]
 }
 
-/// No name is looked up: servers are known by their addresses.
+/// Names are never looked up: servers are known by their addresses.
 fn client_configuration(port: u16) -> String {
     format!(
         "[libdefaults]
@@ -273,7 +284,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Finds them on the `PATH`, or in the directories of programs for administrators, which users rarely have there.
+    /// Finds the programs on the `PATH`, or in the directories of administrators' programs, which are rarely on
+    /// the `PATH` of users.
     fn find() -> io::Result<Programs> {
         let path = env::var_os("PATH").unwrap_or_default();
         let dirs = env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::relay::spawn;
 
-/// The open directions.
+/// The directions in which bytes pass.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Passes {
     pub(super) requests: bool,
@@ -33,7 +33,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects both halves; `look` sees each read of the client's bytes before it is forwarded.
+    /// Connects both halves. Each read of the client's bytes is passed to `look` before it is forwarded.
     pub(super) fn new(
         client: TcpStream,
         server: TcpStream,
@@ -86,15 +86,15 @@ impl Link {
     }
 }
 
-/// An item that a lane forwards.
+/// What arrives on a lane.
 #[derive(Debug)]
 enum Arrival {
     Bytes(Vec<u8>),
     End,
 }
 
-/// The delay of all lanes: one thread, as what enters first leaves first. It ends with the last
-/// sender.
+/// The delay of all lanes. One thread suffices, because bytes leave in the order in which they enter. It ends
+/// with the last sender.
 #[derive(Debug, Clone)]
 pub(super) struct Road {
     delay: Duration,
@@ -114,7 +114,7 @@ impl Road {
     }
 
     fn send(&self, lane: &Arc<Lane>, arrival: Arrival) {
-        // The thread is there while the road has a sender.
+        // The thread runs for as long as the road has a sender.
         let _ = self.entrance.send((Instant::now() + self.delay, Arc::clone(lane), arrival));
     }
 }
@@ -149,7 +149,7 @@ impl Lane {
         Lane { from: Arc::clone(from), to: Arc::clone(to), gate: Mutex::new(Gate { open, held, end }) }
     }
 
-    /// Forwards bytes, by the road if there is one, and shows each read to `look` first.
+    /// Forwards bytes, by way of the road if there is one. Each read is passed to `look` first.
     fn pump(self: &Arc<Self>, road: Option<&Road>, look: impl Fn(&[u8])) {
         let forward = |arrival: Arrival| match road {
             Some(road) => road.send(self, arrival),

@@ -1,9 +1,10 @@
 //! Real ZooKeeper servers for tests, and a network that fails on command.
 //!
-//! A [`TestServer`] and the servers of a [`TestEnsemble`] listen on free loopback ports and keep
-//! their data in a temporary directory. They end, and their data are removed, when the value is
-//! dropped, when the test panics, and when its process is killed. A [`Relay`] stands for the network
-//! between a client and a server. A [`TestKdc`] issues the tickets of clients that authenticate by Kerberos.
+//! - A [`TestServer`] is one server, a [`TestEnsemble`] several servers that elect a leader. They listen on
+//!   free loopback ports and keep their data in temporary directories. They end, and their data are removed,
+//!   when the value is dropped, when the test panics, and when its process is killed.
+//! - A [`Relay`] stands for the network between a client and a server.
+//! - A [`TestKdc`] issues tickets to clients that authenticate by Kerberos.
 //!
 //! ```no_run
 //! use zookeeper_test_server::{Relay, TestServer};
@@ -18,16 +19,16 @@
 //! # }
 //! ```
 //!
-//! # What must be installed
+//! # Requirements
 //! - A Java runtime, in `JAVA_HOME` or on the `PATH`.
-//! - ZooKeeper 3.5 or later. `ZOOKEEPER_HOME` names an unpacked release, or a directory with its jars.
-//!   Without it, the jars are those of Debian's packages `libzookeeper-java` and `libslf4j-java` in
+//! - ZooKeeper 3.5 or later. `ZOOKEEPER_HOME` names an unpacked release or a directory with its jars. If it is
+//!   not set, the jars are those of Debian's packages `libzookeeper-java` and `libslf4j-java` in
 //!   `/usr/share/java`.
-//! - `bash`, which watches over each server.
+//! - `bash`, which supervises each server.
 //! - For a [`TestKdc`], MIT Kerberos: Debian's packages `krb5-kdc`, `krb5-admin-server` and `krb5-user`.
 //!
-//! If one of them is missing, `start` fails with [`NotFound`](std::io::ErrorKind::NotFound), and the
-//! message says what to install.
+//! If one of these is missing, `start` fails with [`NotFound`](std::io::ErrorKind::NotFound), and the message
+//! says what to install.
 //!
 //! Unix only.
 

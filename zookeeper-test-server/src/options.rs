@@ -11,7 +11,7 @@ use super::sasl::Sasl;
 /// The configuration of a [`TestServer`](super::TestServer), or of all servers of a
 /// [`TestEnsemble`](super::TestEnsemble).
 ///
-/// The default is quick: ticks of half a second, sessions of 1 to 40 s.
+/// The default is fast: ticks of half a second, session timeouts from 1 to 40 s.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,7 +45,7 @@ struct Tls {
 }
 
 impl ServerOptions {
-    /// Returns the default.
+    /// Returns the default options.
     #[must_use]
     pub fn new() -> ServerOptions {
         ServerOptions {
@@ -62,13 +62,13 @@ impl ServerOptions {
         }
     }
 
-    /// Sets the server's unit of time (`tickTime`). It checks for expired sessions once a tick.
+    /// Sets the server's unit of time (`tickTime`). Sessions are checked for expiry once a tick.
     #[must_use]
     pub fn tick(self, tick: Duration) -> ServerOptions {
         ServerOptions { tick, ..self }
     }
 
-    /// Sets the bounds of session timeouts. Shorter ones are raised, longer ones lowered.
+    /// Sets the bounds of session timeouts. The server raises shorter timeouts and lowers longer ones.
     #[must_use]
     pub fn session_timeouts(self, min: Duration, max: Duration) -> ServerOptions {
         ServerOptions { min_session_timeout: min, max_session_timeout: max, ..self }
@@ -81,24 +81,26 @@ impl ServerOptions {
         self
     }
 
-    /// Adds an argument of the JVM.
+    /// Adds an argument for the JVM.
     #[must_use]
     pub fn jvm_flag(mut self, flag: impl Into<String>) -> ServerOptions {
         self.jvm_flags.push(flag.into());
         self
     }
 
-    /// Adds a second client port, with TLS. `identity` is a PEM file with the server's private key
-    /// (PKCS #8) and its certificate, `authorities` one with the certificate authorities. Clients
-    /// must have a certificate of one of them.
+    /// Adds a second client port, with TLS.
+    ///
+    /// `identity` is a PEM file with the server's private key (PKCS #8) and its certificate. `authorities` is a
+    /// PEM file with the certificate authorities; clients must present a certificate issued by one of them.
     #[must_use]
     pub fn tls(self, identity: impl Into<PathBuf>, authorities: impl Into<PathBuf>) -> ServerOptions {
         let tls = Tls { identity: identity.into(), authorities: authorities.into() };
         ServerOptions { tls: Some(tls), ..self }
     }
 
-    /// Adds SASL with DIGEST-MD5, for these pairs of a user and a password. Replaces [`kerberos`](ServerOptions::kerberos):
-    /// a server has one mechanism.
+    /// Enables SASL with DIGEST-MD5 for these pairs of user and password.
+    ///
+    /// A server has one mechanism, so this replaces [`kerberos`](ServerOptions::kerberos).
     #[must_use]
     pub fn sasl_users<U: Into<String>, P: Into<String>>(
         self,
@@ -108,17 +110,20 @@ impl ServerOptions {
         ServerOptions { sasl: Some(Sasl::Users(users.collect())), ..self }
     }
 
-    /// Adds SASL with Kerberos. Replaces [`sasl_users`](ServerOptions::sasl_users).
+    /// Enables SASL with Kerberos.
     ///
-    /// The server's principal is `zookeeper/127.0.0.1`, as clients expect that connect to
-    /// [`connect_string`](super::TestServer::connect_string). The server does not talk to the KDC.
+    /// The server's principal is `zookeeper/127.0.0.1`, which clients expect when they connect to
+    /// [`connect_string`](super::TestServer::connect_string). The server does not talk to the KDC. This
+    /// replaces [`sasl_users`](ServerOptions::sasl_users).
     #[must_use]
     pub fn kerberos(self, kdc: &TestKdc) -> ServerOptions {
         self.kerberos_as(SERVICE, kdc, kdc.service_keytab())
     }
 
-    /// As [`kerberos`](ServerOptions::kerberos), with another principal, such as `zookeeper/localhost`, and another
-    /// keytab. If that lacks the keys of the principal, the server starts, and refuses all tickets.
+    /// Enables SASL with Kerberos, with another principal and another keytab.
+    ///
+    /// The principal is, for example, `zookeeper/localhost`. If the keytab lacks its keys, the server starts,
+    /// but refuses all tickets. Otherwise this works like [`kerberos`](ServerOptions::kerberos).
     #[must_use]
     pub fn kerberos_as(self, principal: &str, kdc: &TestKdc, keytab: impl Into<PathBuf>) -> ServerOptions {
         let principal = format!("{principal}@{REALM}");
@@ -126,17 +131,20 @@ impl ServerOptions {
         ServerOptions { sasl: Some(sasl), ..self }
     }
 
-    /// Has the server refuse the requests of clients that have not authenticated by SASL (ZooKeeper 3.6 or later).
+    /// Makes the server refuse requests of clients that have not authenticated by SASL.
     ///
-    /// The line in `zoo.cfg` is `sessionRequireClientSASLAuth=true`, without this option `…=false`. So
+    /// This requires ZooKeeper 3.6 or later. The line in `zoo.cfg` is `sessionRequireClientSASLAuth=true`;
+    /// without this option it is `sessionRequireClientSASLAuth=false`.
     /// [`reconfigure`](super::TestServer::reconfigure) can replace one by the other.
     #[must_use]
     pub fn require_sasl(self) -> ServerOptions {
         ServerOptions { requires_sasl: true, ..self }
     }
 
-    /// Has the server serve a client that fails to authenticate by SASL like one that has not tried
-    /// (`allowSaslFailedClients`), unless it [requires](ServerOptions::require_sasl) SASL.
+    /// Makes the server treat failed SASL authentication like none (`allowSaslFailedClients`).
+    ///
+    /// A client that fails to authenticate is served all the same, unless the server
+    /// [requires](ServerOptions::require_sasl) SASL.
     #[must_use]
     pub fn allow_failed_sasl(self) -> ServerOptions {
         ServerOptions { allows_failed_sasl: true, ..self }
@@ -152,7 +160,7 @@ impl ServerOptions {
         self.tls.is_some()
     }
 
-    /// The lines of `zoo.cfg`.
+    /// Returns the lines of `zoo.cfg`.
     pub(super) fn lines(&self, data: &Path, port: u16, tls_port: Option<u16>) -> io::Result<Vec<String>> {
         let mut lines = vec![
             format!("dataDir={}", utf8(data)?),
@@ -177,14 +185,14 @@ impl ServerOptions {
         Ok(lines)
     }
 
-    /// Writes the files that SASL needs, and returns the flags of the JVM that name them.
+    /// Writes the files that SASL needs. Returns the JVM flags that name them.
     pub(super) fn write_sasl(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.sasl.as_ref().map_or_else(|| Ok(Vec::new()), |sasl| sasl.write(dir))
     }
 }
 
 impl Tls {
-    /// Only Netty knows TLS; it serves the plain port as well.
+    /// Only the Netty connection factory supports TLS. It serves the plain port, too.
     fn lines(&self, port: u16) -> io::Result<[String; 7]> {
         Ok([
             "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
@@ -208,7 +216,7 @@ pub(super) fn utf8(path: &Path) -> io::Result<&str> {
     path.to_str().ok_or_else(|| io::Error::other(format!("{} is not UTF-8", path.display())))
 }
 
-/// An error with the end of a server's log.
+/// Returns an error with the end of a server's log.
 pub(super) fn with_log(message: &str, dir: &Path) -> io::Error {
     io::Error::other(format!("{message}:\n{}", process::tail(&dir.join("log"))))
 }

@@ -14,14 +14,14 @@ use super::wait::holds_within;
 
 const SUPERVISE: &str = include_str!("supervise.sh");
 
-/// The longest time for a process to obey a signal.
+/// How long a process may take to obey a signal.
 const MAX_REACTION: Duration = Duration::from_secs(60);
 
 /// The number of log lines that an error quotes.
 const TAIL: usize = 30;
 
-/// Runs one command as often as requested. When this value is dropped, or the test process ends in
-/// any way, `supervise.sh` kills the command and removes its directory.
+/// Runs one command as often as requested. `supervise.sh` kills the command and removes its directory when this
+/// value is dropped or the test process ends in any way.
 #[derive(Debug)]
 pub struct Supervisor {
     child: Child,
@@ -29,7 +29,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Takes charge of `dir` and prepares to run `command`, whose output is appended to `log`.
+    /// Takes ownership of `dir` and prepares to run `command`, with its output appended to `log`.
     pub fn new(dir: &Path, log: &Path, command: &[impl AsRef<OsStr>]) -> io::Result<Self> {
         let mut child = Command::new("bash")
             .args(["-c", SUPERVISE, "supervise.sh"])
@@ -37,20 +37,20 @@ impl Supervisor {
             .args(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // A separate group: an interrupt from the terminal reaches it only through the end of
-            // the pipe.
+            // In a process group of its own. An interrupt from the terminal therefore reaches it only
+            // indirectly, when the pipe closes.
             .process_group(0)
             .spawn()
-            .map_err(|error| io::Error::new(error.kind(), format!("bash does not run: {error}")))?;
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot run bash: {error}")))?;
         let pids = child.stdout.take().map(BufReader::new);
-        let pids = pids.ok_or_else(|| io::Error::other("no output of the supervisor"))?;
+        let pids = pids.ok_or_else(|| io::Error::other("the supervisor has no output pipe"))?;
         Ok(Self { child, pids })
     }
 
     /// Starts the command. The previous one must have ended.
     pub fn start(&mut self) -> io::Result<Process> {
         let stdin = self.child.stdin.as_mut();
-        stdin.ok_or_else(|| io::Error::other("no input of the supervisor"))?.write_all(b"start\n")?;
+        stdin.ok_or_else(|| io::Error::other("the supervisor has no input pipe"))?.write_all(b"start\n")?;
         let mut line = String::new();
         self.pids.read_line(&mut line)?;
         let pid = line.trim().parse().ok().and_then(Pid::from_raw);
@@ -67,18 +67,18 @@ impl Drop for Supervisor {
     }
 }
 
-/// The command itself, not its supervisor.
+/// The process of the command itself, not of its supervisor.
 #[derive(Debug, Clone, Copy)]
 pub struct Process(Pid);
 
 impl Process {
-    /// A child that has not been waited for.
+    /// Returns the process of a child that has not been waited for.
     #[allow(dead_code, reason = "the crate's own tests use it")]
     pub fn of(child: &Child) -> Process {
         Process(Pid::from_child(child))
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(self) -> u32 {
         self.0.as_raw_nonzero().get().unsigned_abs()
     }
@@ -100,8 +100,8 @@ impl Process {
     }
 
     fn is_stopped(self) -> bool {
-        // The state follows the name, which is in parentheses and may contain anything. Elsewhere
-        // than on Linux there is no such file, and nothing to wait for.
+        // The state follows the name, which is in parentheses and may contain anything. Systems other than
+        // Linux have no such file; there is nothing to wait for.
         match fs::read_to_string(format!("/proc/{}/stat", self.pid())) {
             Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')),
             Err(_) => cfg!(not(target_os = "linux")),
@@ -117,12 +117,12 @@ impl Process {
         if holds_within(MAX_REACTION, cond) {
             return Ok(());
         }
-        let message = format!("process {} does not {what} within {MAX_REACTION:?}", self.pid());
+        let message = format!("process {} did not {what} within {MAX_REACTION:?}", self.pid());
         Err(io::Error::new(io::ErrorKind::TimedOut, message))
     }
 }
 
-/// The last lines of a log, for an error's message.
+/// Returns the last lines of a log, for an error message.
 pub fn tail(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

@@ -1,4 +1,4 @@
-//! [`Relay`]: the network between a client and a server, which fails on command.
+//! [`Relay`]: the network between a client and a server, with failures on command.
 
 use std::io;
 use std::mem;
@@ -14,18 +14,20 @@ use super::lane::{Link, Passes, Road};
 use super::net::{listen, listen_on};
 use super::wait::{holds_within, some_within};
 
-/// The longest time for connecting to the target.
+/// How long a connection to the target may take.
 const MAX_CONNECT: Duration = Duration::from_secs(1);
 
-/// The longest time for a change of the listener.
+/// How long the listener may take to close or to listen again.
 const MAX_CHANGE: Duration = Duration::from_secs(30);
 
 /// The pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// A TCP relay on a fixed loopback port, which stands for the network between a client and a server.
+/// A TCP relay on a fixed loopback port that stands for the network between a client and a server.
 ///
-/// | verb | open connections | new connections |
+/// Its methods set a rule for open and for new connections:
+///
+/// | method | open connections | new connections |
 /// |---|---|---|
 /// | [`cut`](Relay::cut) | closed; bytes held back are lost | relayed |
 /// | [`refuse`](Relay::refuse) | closed; bytes held back are lost | refused |
@@ -34,9 +36,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// | [`hold_replies`](Relay::hold_replies) | requests pass, replies do not | the same |
 /// | [`restore`](Relay::restore) | bytes held back are delivered; relayed | relayed |
 ///
-/// The last verb applies. When it returns it applies to every byte: a byte that the relay has not
-/// yet forwarded is treated by the new rule. Bytes held back are delivered later, like a TCP
-/// retransmission.
+/// The last rule applies. It applies to every byte that the relay has not forwarded when the method returns.
+/// Bytes that are held back are delivered later, like a TCP retransmission.
 ///
 /// `Send` and `Sync`. Its threads end when it is dropped.
 ///
@@ -59,24 +60,24 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Relays to `target`, such as a server's `connect_string`.
+    /// Starts a relay to `target`, such as a server's `connect_string`.
     ///
     /// # Errors
-    /// If `target` is no address, no port is free, or no thread can be started.
+    /// If `target` is not an address, no port is free, or no thread can be started.
     pub fn to(target: impl ToSocketAddrs) -> io::Result<Relay> {
         Relay::new(target, None)
     }
 
-    /// Relays to `target`, and forwards every byte this much later, in both directions.
+    /// Starts a relay to `target` that delays every byte, in both directions.
     ///
     /// # Errors
-    /// As [`to`](Relay::to).
+    /// Those of [`to`](Relay::to).
     pub fn with_delay(target: impl ToSocketAddrs, delay: Duration) -> io::Result<Relay> {
         Relay::new(target, Some(delay))
     }
 
-    /// Relays to a server that may begin to listen soon: until then its clients wait for an answer, and
-    /// see no connection close.
+    /// Starts a relay to a server that may begin to listen later. Until then, clients wait for an answer
+    /// instead of seeing their connections close.
     #[doc(hidden)]
     pub fn waiting_for(target: impl ToSocketAddrs, max_wait: Duration) -> io::Result<Relay> {
         Relay::start(target, None, max_wait)
@@ -93,7 +94,7 @@ impl Relay {
         let road = delay.map(|delay| Road::spawn(address.port(), delay)).transpose()?;
         let network = Arc::new(Network {
             address,
-            target: target.ok_or_else(|| io::Error::other("no address to relay to"))?,
+            target: target.ok_or_else(|| io::Error::other("the target has no address"))?,
             state: Mutex::new(State { passes: Passes::ALL, links: Vec::new(), stranded: Vec::new() }),
             trap: Mutex::default(),
             road,
@@ -103,7 +104,7 @@ impl Relay {
         Ok(Relay { network, acceptor: Mutex::new(Some(acceptor)) })
     }
 
-    /// Returns the address to connect to instead of the target's.
+    /// Returns the address that clients connect to instead of the target's.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.network.address.to_string()
@@ -115,71 +116,71 @@ impl Relay {
         self.network.address.port()
     }
 
-    /// Closes the connections; new ones are relayed.
+    /// Closes all connections. New connections are relayed.
     ///
     /// # Errors
-    /// If the relay [refused](Relay::refuse) before, and cannot listen on its port again.
+    /// If the relay was [refusing](Relay::refuse) connections and cannot listen on its port again.
     pub fn cut(&self) -> io::Result<()> {
         self.network.close_all(Passes::ALL);
         self.listen()
     }
 
-    /// Closes the connections; new ones are accepted, and nothing passes. A client that reconnects
-    /// without a pause then waits for an answer. With [`refuse`](Relay::refuse) it would use up a
-    /// processor.
+    /// Closes all connections. New connections are accepted, but nothing passes.
+    ///
+    /// A client that reconnects without a pause then waits for an answer; with [`refuse`](Relay::refuse) it
+    /// would keep a processor busy.
     ///
     /// # Errors
-    /// As [`cut`](Relay::cut).
+    /// Those of [`cut`](Relay::cut).
     pub fn black_out(&self) -> io::Result<()> {
         self.network.close_all(Passes::NOTHING);
         self.listen()
     }
 
-    /// Closes the connections and refuses new ones.
+    /// Closes all connections and refuses new ones.
     ///
     /// # Errors
-    /// If connections are still accepted after half a minute.
+    /// If connections are still accepted after 30 seconds.
     pub fn refuse(&self) -> io::Result<()> {
-        // First the listener: a connection that it still accepted would outlive the closing.
+        // The listener is closed first: a connection that it accepted later would survive the closing.
         let acceptor = self.acceptor.lock().take();
         let stopped = acceptor.map_or(Ok(()), |acceptor| acceptor.stop(self.network.address));
         self.network.close_all(Passes::ALL);
         stopped
     }
 
-    /// Blocks both directions and closes nothing: a silent network.
+    /// Blocks both directions without closing any connection, like a silent network.
     ///
     /// # Errors
-    /// As [`cut`](Relay::cut).
+    /// Those of [`cut`](Relay::cut).
     pub fn swallow(&self) -> io::Result<()> {
         self.network.set(Passes::NOTHING);
         self.listen()
     }
 
-    /// Forwards requests and holds back the server's replies. A [`cut`](Relay::cut) afterwards loses
-    /// the replies.
+    /// Forwards requests, but holds back the server's replies. A later [`cut`](Relay::cut) loses the replies.
     ///
     /// # Errors
-    /// As [`cut`](Relay::cut).
+    /// Those of [`cut`](Relay::cut).
     pub fn hold_replies(&self) -> io::Result<()> {
         self.network.set(Passes::REQUESTS);
         self.listen()
     }
 
-    /// [Swallows](Relay::swallow) from this request of a client on.
+    /// [Swallows](Relay::swallow) everything from this request on.
     pub fn swallow_from(&self, request: RelayTrap) {
         self.network.set_trap(request, Passes::NOTHING);
     }
 
-    /// [Holds replies](Relay::hold_replies) back from the reply to this request on.
+    /// [Holds back replies](Relay::hold_replies) from the reply to this request on.
     pub fn hold_replies_from(&self, request: RelayTrap) {
         self.network.set_trap(request, Passes::REQUESTS);
     }
 
-    /// Delivers the bytes held back, and relays as at the start.
+    /// Delivers the bytes that were held back, and relays as at the start.
     ///
     /// # Errors
-    /// As [`cut`](Relay::cut).
+    /// Those of [`cut`](Relay::cut).
     pub fn restore(&self) -> io::Result<()> {
         self.network.set(Passes::ALL);
         self.listen()
@@ -193,7 +194,7 @@ impl Relay {
         open.count() + state.stranded.len()
     }
 
-    /// Returns the number of bytes held back, in both directions.
+    /// Returns the number of bytes that are held back, in both directions.
     #[must_use]
     pub fn bytes_held(&self) -> usize {
         self.network.state.lock().links.iter().map(Link::bytes_held).sum()
@@ -212,11 +213,11 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        let _ = self.refuse(); // it has done what it can
+        let _ = self.refuse(); // nothing else can be done about an error here
     }
 }
 
-/// A request of a client, by which a [`Relay`] knows it.
+/// A request by which a [`Relay`] starts to swallow or to hold back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTrap {
     operation: i32,
@@ -224,21 +225,23 @@ pub struct RelayTrap {
 }
 
 impl RelayTrap {
-    /// A request of the operation with this number in ZooKeeper's protocol (`create` is 1, `delete`
-    /// is 2, `setData` is 5), whose path contains this part.
+    /// Creates a trap for a request by operation number and path.
+    ///
+    /// `operation` is the number in ZooKeeper's protocol: `create` is 1, `delete` is 2, `setData` is 5. The
+    /// request's path must contain `path`.
     pub fn new(operation: i32, path: impl Into<String>) -> RelayTrap {
         RelayTrap { operation, path: path.into() }
     }
 
-    /// Returns whether these bytes are this request. A client sends each request in one write.
+    /// Returns whether these bytes are such a request. A client sends each request in one write.
     fn is(&self, bytes: &[u8]) -> bool {
-        // After the length of the packet and the request's own number.
+        // The operation follows the length of the packet and the number of the request.
         bytes.get(8..12) == Some(&self.operation.to_be_bytes())
             && bytes.windows(self.path.len()).any(|part| part == self.path.as_bytes())
     }
 }
 
-/// The thread that accepts new connections.
+/// The thread that accepts connections.
 #[derive(Debug)]
 struct Acceptor {
     stopping: Arc<AtomicBool>,
@@ -269,7 +272,7 @@ impl Acceptor {
         self.stopping.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(address); // wakes the thread
         let _ = self.thread.join();
-        // A process that another thread is just spawning may briefly keep a copy of the listener.
+        // A process that another thread is spawning may briefly hold a copy of the listener.
         if holds_within(MAX_CHANGE, || TcpStream::connect(address).is_err()) {
             return Ok(());
         }
@@ -277,23 +280,22 @@ impl Acceptor {
     }
 }
 
-/// Starts a thread named after the port, so that a test can check that the threads of its relay
-/// have ended.
+/// Starts a thread named after the port, so a test can check that the relay's threads have ended.
 pub(super) fn spawn(port: u16, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(format!("relay-{port}")).spawn(work)
 }
 
-/// The current rule and the connections under it.
+/// The current rule and the connections that it applies to.
 #[derive(Debug)]
 struct Network {
     address: SocketAddr,
     target: SocketAddr,
     state: Mutex<State>,
-    /// The rule that applies from a request on.
+    /// A request, and the rule that applies from this request on.
     trap: Mutex<Option<(RelayTrap, Passes)>>,
-    /// The road on which bytes spend the delay, if they have one.
+    /// The road that delays the bytes, if there is a delay.
     road: Option<Road>,
-    /// The longest time for which a connection waits for the target to listen.
+    /// How long a connection waits for the target to listen.
     max_wait: Duration,
 }
 
@@ -301,8 +303,8 @@ struct Network {
 struct State {
     passes: Passes,
     links: Vec<Link>,
-    /// Clients that connected while the network was silent and the target down: they must not
-    /// notice.
+    /// Clients that connected while the network was silent and the target was down. They must not notice that
+    /// it is down.
     stranded: Vec<TcpStream>,
 }
 
@@ -315,8 +317,8 @@ impl Network {
         match server {
             Some(server) => {
                 let network = Arc::clone(self);
-                let look = move |bytes: &[u8]| network.requested(bytes);
-                // Without threads for it, the connection is closed.
+                let look = move |bytes: &[u8]| network.inspect_request(bytes);
+                // If its threads cannot be started, the connection is closed.
                 let link =
                     Link::new(client, server, state.passes, self.road.as_ref(), self.address.port(), look);
                 state.links.extend(link);
@@ -341,15 +343,15 @@ impl Network {
         *self.trap.lock() = Some((request, passes));
     }
 
-    /// Inspects what a client sends, before it is forwarded.
-    fn requested(&self, bytes: &[u8]) {
+    /// Checks what a client sends before it is forwarded.
+    fn inspect_request(&self, bytes: &[u8]) {
         let sprung = self.trap.lock().take_if(|(request, _)| request.is(bytes));
         if let Some((_, passes)) = sprung {
             self.set(passes);
         }
     }
 
-    /// Closes the connections. This rule applies to later ones.
+    /// Closes the connections. The rule applies to later ones.
     fn close_all(&self, passes: Passes) {
         let mut state = self.state.lock();
         state.passes = passes;

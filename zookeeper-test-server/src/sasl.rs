@@ -1,4 +1,4 @@
-//! The mechanism by which a server authenticates its clients: a section of a JAAS file, and the flags of the JVM.
+//! The SASL mechanism of a server: a section of a JAAS file, and flags of the JVM.
 
 use std::fs;
 use std::io;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::options::utf8;
 
-/// A server's JAAS file chooses one of the two mechanisms that ZooKeeper knows.
+/// The SASL mechanism. A server's JAAS file chooses one of the two that ZooKeeper supports.
 #[derive(Debug, Clone)]
 pub(super) enum Sasl {
-    /// DIGEST-MD5, with pairs of a user and a password.
+    /// DIGEST-MD5, with pairs of user and password.
     Users(Vec<(String, String)>),
     Kerberos {
         krb5_conf: PathBuf,
@@ -19,11 +19,11 @@ pub(super) enum Sasl {
 }
 
 impl Sasl {
-    /// Writes the JAAS file, and returns the flags of the JVM.
+    /// Writes the JAAS file. Returns the JVM flags that name it.
     pub(super) fn write(&self, dir: &Path) -> io::Result<Vec<String>> {
         let path = dir.join("jaas.conf");
         let (login_module, mechanism_flag) = match self {
-            // Later servers refuse DIGEST-MD5 in FIPS mode, which is their default.
+            // Newer servers refuse DIGEST-MD5 in FIPS mode, which is on by default.
             Sasl::Users(users) => (digest_module(users), "-Dzookeeper.fips-mode=false".to_owned()),
             Sasl::Kerberos { krb5_conf, principal, keytab } => (
                 kerberos_module(principal, utf8(keytab)?),
@@ -43,7 +43,7 @@ fn digest_module(users: &[(String, String)]) -> String {
     module
 }
 
-/// A server that only accepts needs no ticket, so it starts without a KDC.
+/// A server that only accepts connections needs no ticket, so it starts without a KDC.
 fn kerberos_module(principal: &str, keytab: &str) -> String {
     format!(
         "com.sun.security.auth.module.Krb5LoginModule required isInitiator=false\n  \

@@ -1,4 +1,4 @@
-//! [`TestServer`]: one real ZooKeeper server, with verbs to break and repair it.
+//! [`TestServer`]: one real ZooKeeper server that a test can stop, kill, pause and restart.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -18,22 +18,23 @@ use super::wait::{holds_within, some_within};
 
 pub(super) const PORT_TAKEN: &str = "Address already in use";
 
-/// The number of free ports to try.
+/// The number of attempts, each with a new free port.
 pub(super) const TRIES: usize = 5;
 
-/// The longest time of one attempt to ask a server.
+/// How long one attempt to query a server may take.
 const MAX_ANSWER: Duration = Duration::from_millis(500);
 
-/// A ZooKeeper server on its own loopback port. It ends, and its data are removed, when this value
-/// is dropped or the test process ends in any way.
+/// A ZooKeeper server on a loopback port of its own.
 ///
-/// `Send` and `Sync`. The [module](super) says what must be installed.
+/// The server ends, and its data are removed, when this value is dropped or the test process ends in any way.
+///
+/// `Send` and `Sync`. The [crate docs](super) list what must be installed.
 #[derive(Debug)]
 pub struct TestServer {
     port: u16,
     tls_port: Option<u16>,
     start_limit: Duration,
-    // Before the directory, which the server uses.
+    // Dropped before the directory, which the server uses.
     daemon: Daemon,
     dir: TempDir,
 }
@@ -42,8 +43,8 @@ impl TestServer {
     /// Starts a server and returns once it serves.
     ///
     /// # Errors
-    /// [`NotFound`](io::ErrorKind::NotFound) if Java or ZooKeeper is not installed. Otherwise the
-    /// server ends or does not serve in time, and the message has the end of its log.
+    /// [`NotFound`](io::ErrorKind::NotFound) if Java or ZooKeeper is not installed. Another error if the server
+    /// ends or does not serve in time; its message includes the end of the log.
     pub fn start() -> io::Result<TestServer> {
         TestServer::start_with(&ServerOptions::new())
     }
@@ -51,7 +52,7 @@ impl TestServer {
     /// Starts a server with these options and returns once it serves.
     ///
     /// # Errors
-    /// As [`start`](TestServer::start).
+    /// Those of [`start`](TestServer::start).
     pub fn start_with(options: &ServerOptions) -> io::Result<TestServer> {
         for _ in 0..TRIES {
             let server = TestServer::prepare(1, options)?;
@@ -63,10 +64,12 @@ impl TestServer {
                 return Err(with_log("the server ended", server.dir()));
             }
         }
-        Err(io::Error::other(format!("each of {TRIES} free ports was taken before the server bound it")))
+        Err(io::Error::other(format!(
+            "in each of {TRIES} attempts another process took the server's port first"
+        )))
     }
 
-    /// Creates the directory and the configuration of a server without starting it.
+    /// Creates a server's directory and configuration without starting it.
     pub(super) fn prepare(id: usize, options: &ServerOptions) -> io::Result<TestServer> {
         let (java, class_path) = (java::java()?, java::class_path()?);
         let (port, dir) = (free_port()?, data_dir()?);
@@ -91,10 +94,10 @@ impl TestServer {
         self.daemon.launch()
     }
 
-    /// Replaces a line of `zoo.cfg`, effective from the next start.
+    /// Replaces a line of `zoo.cfg`. The change takes effect at the next start.
     ///
     /// # Errors
-    /// If there is no such line, or the file cannot be written.
+    /// If there is no such line, or if the file cannot be written.
     pub fn reconfigure(&self, line: &str, new: &str) -> io::Result<()> {
         let config = self.dir().join("zoo.cfg");
         let text = fs::read_to_string(&config)?;
@@ -110,8 +113,7 @@ impl TestServer {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Returns `localhost:port`, of the port with TLS, if the [options](ServerOptions::tls) ask for
-    /// one.
+    /// Returns `localhost:port` for the TLS port, if the [options](ServerOptions::tls) ask for one.
     #[must_use]
     pub fn tls_connect_string(&self) -> Option<String> {
         self.tls_port.map(|port| format!("localhost:{port}"))
@@ -123,7 +125,7 @@ impl TestServer {
         self.port
     }
 
-    /// Ends the server cleanly (SIGTERM) and returns once it has ended. Its data are kept.
+    /// Stops the server cleanly (SIGTERM) and returns once it has ended. Its data are kept.
     ///
     /// # Errors
     /// If it does not end within a minute.
@@ -131,15 +133,15 @@ impl TestServer {
         self.daemon.end(Signal::TERM)
     }
 
-    /// Kills the server (SIGKILL), paused or not, and returns once it has ended. Its data are kept.
+    /// Kills the server (SIGKILL), even if it is paused, and returns once it has ended. Its data are kept.
     ///
     /// # Errors
-    /// As [`stop`](TestServer::stop).
+    /// The same as [`stop`](TestServer::stop).
     pub fn kill(&self) -> io::Result<()> {
         self.daemon.end(Signal::KILL)
     }
 
-    /// Suspends the server (SIGSTOP): its connections stay open, and nothing is answered.
+    /// Suspends the server (SIGSTOP). Its connections stay open, but it answers nothing.
     ///
     /// # Errors
     /// If it is not suspended within a minute.
@@ -147,15 +149,15 @@ impl TestServer {
         self.daemon.pause()
     }
 
-    /// Continues a paused server (SIGCONT).
+    /// Resumes a paused server (SIGCONT).
     pub fn resume(&self) {
         self.daemon.resume();
     }
 
-    /// Starts a stopped or killed server with the same data and port, and returns once it serves.
+    /// Restarts a stopped or killed server with the same data and port. Returns once it serves.
     ///
     /// # Errors
-    /// If it runs already, or as [`start`](TestServer::start).
+    /// If it is running already, and those of [`start`](TestServer::start).
     pub fn restart(&self) -> io::Result<()> {
         self.launch()?;
         self.await_serving()
@@ -171,7 +173,7 @@ impl TestServer {
         if holds_within(self.start_limit, || self.serves() || !self.is_running()) {
             return Ok(self.is_running());
         }
-        Err(with_log("the server runs but does not serve", self.dir()))
+        Err(with_log("the server is running but does not serve", self.dir()))
     }
 
     /// Returns `true` from the start to the end of the process. A paused server is running.
@@ -180,19 +182,19 @@ impl TestServer {
         self.daemon.is_running()
     }
 
-    /// Returns whether the server runs and is not paused.
+    /// Returns whether the server is running and not paused.
     #[must_use]
     pub fn is_awake(&self) -> bool {
         self.daemon.is_awake()
     }
 
-    /// Returns the process id of the server's JVM, if it runs.
+    /// Returns the process id of the server's JVM if it is running.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.daemon.pid()
     }
 
-    /// Returns the directory of its configuration, its data and its log.
+    /// Returns the directory with the server's configuration, data and log.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
@@ -209,10 +211,10 @@ impl TestServer {
         self.is_awake() && self.ask_once("conf").is_ok_and(is_ours)
     }
 
-    /// Returns the answer to a four-letter word (`ruok`, `srvr`, `mntr`…). All of them are allowed.
+    /// Returns the answer to a four-letter word (`ruok`, `srvr`, `mntr` …). All of them are allowed.
     ///
     /// # Errors
-    /// If no answer arrives in time, as the server is down, paused, or just starting.
+    /// If no answer arrives in time, because the server is down, paused or just starting.
     pub fn four_letter(&self, word: &str) -> io::Result<String> {
         match some_within(self.start_limit, || self.ask_once(word).ok()) {
             Some(answer) => Ok(answer),
@@ -230,14 +232,13 @@ impl TestServer {
         tail(&self.dir().join("log"))
     }
 
-    /// Returns whether another process took a port before this server, so that a retry with other
-    /// ports may succeed.
+    /// Returns whether another process took a port before this server did. Other ports may then succeed.
     pub(super) fn lost_its_port(&self) -> bool {
         self.log().contains(PORT_TAKEN)
     }
 }
 
-/// A new directory, in memory if possible: tests of locks should not wait for a disk.
+/// Creates a new directory, in memory if possible: tests of locks should not wait for a disk.
 pub(super) fn data_dir() -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("zookeeper-test.");

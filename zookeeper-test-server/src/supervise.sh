@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Runs a command for a test process, and kills it when that process ends.
+# Runs a command for a test process and kills it when that process ends.
 #
 # usage: supervise.sh DIR LOG COMMAND...
-# Each line on stdin starts the command once more; the answer is its pid. At the end of stdin the
-# test process no longer needs the command, or has ended in some way: then the command is killed
-# and DIR removed.
+# Each line on stdin starts the command again; the answer is its pid. When stdin ends, the test process
+# no longer needs the command or has itself ended. The command is then killed and DIR is removed.
 set -euo pipefail
 
 dir=$1 log=$2
 shift 2
-exec 2>>"$log" # where bash reports how the command ended
+exec 2>>"$log" # bash reports here how the command ended
 
 # If the test process dies while the command is stopped, the kernel sends SIGHUP to the whole
 # process group.
@@ -20,7 +19,7 @@ while read -r _; do
   echo "$!"
 done
 
-# Bash lists only running processes; the pids of ended ones may have been reused. SIGKILL also ends
+# Bash lists only running processes: the pids of ended processes may have been reused. SIGKILL also ends
 # a stopped process.
 for pid in $(jobs -pr); do
   kill -KILL "$pid" || true

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Blocks until `cond` holds or the time limit has passed, and returns whether it holds.
+/// Blocks until `cond` holds or the time limit has passed. Returns whether it holds.
 pub(super) fn holds_within(limit: Duration, mut cond: impl FnMut() -> bool) -> bool {
     some_within(limit, || cond().then_some(())).is_some()
 }
@@ -14,7 +14,7 @@ pub(super) fn holds_within(limit: Duration, mut cond: impl FnMut() -> bool) -> b
 pub(super) fn some_within<T>(limit: Duration, mut get: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        // Reads the time before the value: one that appears during a long last check counts.
+        // The time is read before the value, so a value that appears during a long last check counts.
         let last_look = start.elapsed() >= limit;
         let found = get();
         if found.is_some() || last_look {

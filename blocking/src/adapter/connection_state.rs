@@ -1,8 +1,7 @@
-//! The connection behind one handle's events. Interprets the handle's state for the session, and
-//! forwards events.
+//! [`ConnectionState`]: interprets a handle's state for the session and forwards its events.
 //!
-//! The crate calls in from its I/O thread and its event thread, and holds its own locks meanwhile.
-//! Everything here is short and calls nothing of the crate's.
+//! The crate `zookeeper` calls in from its I/O thread and its event thread, while it holds locks of its own. So
+//! everything here is short and calls nothing in that crate.
 
 use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, WatchedEventType, ZkState};
@@ -11,32 +10,32 @@ use zookeeper_recipes_lock::client::port::{ClientEvent, EventSink, Granted};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 pub(super) struct ConnectionState {
-    /// Stated by the application.
+    /// The grant as stated by the application.
     pub(super) granted: Granted,
     state: Mutex<HandleState>,
 }
 
 struct HandleState {
     contact: HandleContact,
-    /// The number of the handle's state changes. Detects a change during a call.
+    /// The number of state changes of the handle, by which a change during a call is detected.
     changes: u64,
     sink: Option<EventSink>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HandleContact {
-    /// A handle that was in use before and has not reported its state yet.
+    /// The handle was in use before and has not reported its state yet.
     Unknown,
     Connecting,
     Connected,
     /// Contact was lost, and the handle has not started to reconnect.
     Disconnected,
-    /// The session is lost, whatever the handle does now.
+    /// The session is lost, whatever the handle does from now on.
     Lost,
 }
 
 impl ConnectionState {
-    /// The connection of a handle that was in use before.
+    /// Creates the state of a handle that was in use before.
     pub(super) fn new(granted: Granted) -> ConnectionState {
         let state = HandleState { contact: HandleContact::Unknown, changes: 0, sink: None };
         ConnectionState { granted, state: Mutex::new(state) }
@@ -51,7 +50,7 @@ impl ConnectionState {
         state.contact == HandleContact::Connected
     }
 
-    /// Delivers no more events and fails every call.
+    /// Stops delivering events and fails every call.
     pub(super) fn detach(&self) {
         let mut state = self.state.lock();
         state.contact = HandleContact::Lost;
@@ -68,16 +67,15 @@ impl ConnectionState {
         match new {
             ZkState::Connected => state.connected(self.granted),
             ZkState::Connecting => state.change_to(HandleContact::Connecting),
-            // After `Connecting`, this is how the crate reports that the session has expired and
-            // that it continues with a new one. It reports the same when a server hangs up in the
-            // middle of its answer to the connect request. That is rare, and the worse case is
-            // assumed.
+            // After `Connecting`, this is how the crate reports that the session has expired and that it
+            // continues with a new one. It also reports this when a server hangs up in the middle of its answer
+            // to the connect request. That is rare, and we assume the worse case.
             ZkState::NotConnected if state.contact == HandleContact::Connecting => {
                 state.change_to(HandleContact::Lost)
             }
             ZkState::NotConnected => state.change_to(HandleContact::Disconnected),
             ZkState::Closed | ZkState::AuthFailed => state.change_to(HandleContact::Lost),
-            // No contact that a lock could use. Never requested, so never seen.
+            // Such contact is useless to a lock. It is never requested, so it never occurs.
             ZkState::ConnectedReadOnly | ZkState::Associating => state.change_to(HandleContact::Disconnected),
         }
     }
@@ -98,7 +96,7 @@ impl ConnectionState {
         }
     }
 
-    /// The number of changes before a call.
+    /// Returns the number of changes so far, to be compared after the call.
     pub(super) fn before_call(&self) -> ZkResult<u64> {
         let state = self.state.lock();
         match state.contact {
@@ -107,7 +105,7 @@ impl ConnectionState {
         }
     }
 
-    /// Interprets the result of a call, given the changes meanwhile.
+    /// Interprets the result of a call in view of the state changes since `changes_before`.
     pub(super) fn after_call<T>(&self, changes_before: u64, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.state.lock();
         if state.contact == HandleContact::Lost {
@@ -116,8 +114,8 @@ impl ConnectionState {
         let unchanged = state.changes == changes_before;
         match (&result, state.contact) {
             (Err(ZkError::SessionExpired), _) => state.change_to(HandleContact::Lost),
-            // The crate reports a loss of contact before it fails the running calls. Otherwise its
-            // I/O thread has died.
+            // The crate reports a loss of contact before it fails the pending calls. If it has not, its I/O
+            // thread has died.
             (Err(ZkError::ConnectionLoss), HandleContact::Connected) if unchanged => {
                 state.change_to(HandleContact::Lost);
                 drop(state);
@@ -125,7 +123,7 @@ impl ConnectionState {
                 return Err(ZkError::SessionExpired);
             }
             (Err(ZkError::ConnectionLoss), _) => {}
-            // An answer proves contact, even if the handle reported it before anybody subscribed.
+            // A reply proves contact, even if the handle reported it before anybody subscribed.
             (_, HandleContact::Unknown | HandleContact::Connecting) if unchanged => {
                 state.connected(self.granted)
             }
@@ -143,7 +141,7 @@ impl HandleState {
         }
     }
 
-    /// Changes to any state except `Connected`.
+    /// Changes to any state other than `Connected`.
     fn change_to(&mut self, next: HandleContact) {
         let before = self.contact;
         if before == HandleContact::Lost {
@@ -158,8 +156,8 @@ impl HandleState {
         }
     }
 
-    /// The sink never blocks, and calls back on other threads only. So it may be called under the
-    /// lock, which keeps events in order.
+    /// Passes an event to the sink, under the lock, which keeps events in order. This is allowed because the
+    /// sink never blocks and makes calls on other threads only.
     fn emit(&self, event: ClientEvent) {
         if let Some(sink) = &self.sink {
             sink(event);

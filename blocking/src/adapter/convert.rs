@@ -1,4 +1,4 @@
-//! Conversions between the types of the crate `zookeeper` and those of the port.
+//! Conversions between the types of the crate `zookeeper` and those of the client port.
 
 use zookeeper_recipes_lock::client::{CreateMode, Stat};
 use zookeeper_recipes_lock::client::{Acl, Permissions, ZkError};
@@ -48,7 +48,7 @@ pub(super) fn from_stat(stat: zookeeper::Stat) -> Stat {
     }
 }
 
-/// Returns the library's error for one of the crate `zookeeper`.
+/// Converts an error of the crate `zookeeper` to the library's.
 #[must_use]
 pub fn error_of(error: zookeeper::ZkError) -> ZkError {
     use zookeeper::ZkError as Theirs;
@@ -68,8 +68,8 @@ pub fn error_of(error: zookeeper::ZkError) -> ZkError {
         Theirs::BadArguments => ZkError::BadArguments,
         Theirs::NotReadOnly => ZkError::NotReadOnly,
         Theirs::MarshallingError => ZkError::MarshallingError,
-        // The crate knows no code of a quota or of throttling, and reports this one. Every server
-        // implements what the adapter calls, but for containers.
+        // The crate does not know the codes for quotas and throttling, and reports this one for them. Every
+        // server implements the calls that the adapter makes, except for containers.
         Theirs::Unimplemented => ZkError::Throttled,
         other => ZkError::Other(other as i32),
     }

@@ -1,26 +1,24 @@
 //! The client port on the crate `zookeeper`, with that crate's hazards contained.
 //!
-//! Its behavior under faults, and the remedies here:
-//! - It silently opens a new session when the old one has expired. [`connection_state`] notices,
-//!   and from then on every call fails with `SessionExpired`, whatever the handle would answer.
-//! - After it has given up, or when its I/O thread has died, calls fail with `ConnectionLoss`
-//!   forever. [`connection_state`] distinguishes this from a temporary loss.
-//! - It does not set watches again after a reconnect. The port's contract documents this, and the
-//!   session reads again.
-//! - It keeps a closure for each watch call, including failed ones. [`watches`] creates at most one
-//!   for a path.
-//! - It does not expose a server's grant: the application states it.
-//! - It gives up for good at a disconnect if it has not pinged for a session timeout, and it pings
-//!   only after two thirds of one without any traffic.
+//! These are its hazards, and the remedies here:
+//! - It silently opens a new session when the old one has expired. [`connection_state`] notices this; from then
+//!   on every call fails with `SessionExpired`, whatever the handle would answer.
+//! - Calls fail with `ConnectionLoss` forever after the crate has given up or its I/O thread has died.
+//!   [`connection_state`] distinguishes this from a temporary loss.
+//! - It does not set watches again after a reconnect. The port's contract permits this, and the session reads
+//!   again.
+//! - It keeps a closure for each watch call, even for failed calls. [`watches`] creates at most one for a path.
+//! - It does not expose a server's grant, so the application states it.
+//! - At a disconnect it gives up for good if it has not sent a ping for a session timeout, and it sends one
+//!   only after two thirds of that without any traffic.
 //!   [`min_idle_for_ping`](BlockingClient::min_idle_for_ping) requests that gap.
-//! - Within a chroot, it gives a watch on `/` the path "", and calls the application's default
-//!   watcher instead of the closure. There is no remedy here: such a watch never fires.
-//! - A call that is made while its I/O thread starts may not wake that thread, and then no call does.
+//! - Within a chroot, it sends a watch on `/` with the path "", and calls the application's default watcher
+//!   instead of the closure. There is no remedy here: such a watch never fires.
+//! - A call that is made while its I/O thread starts may not wake that thread, and then no later call does.
 //!   [`adapter`] waits before it makes any.
 //! - Dropping its last handle makes a blocking call, so a dedicated thread drops it.
 //!
-//! Calls block as long as packets are swallowed. The contract allows this, and the
-//! workers absorb it.
+//! Calls block for as long as packets are swallowed. The contract allows this, and the workers absorb it.
 
 mod connection_state;
 mod convert;
@@ -45,28 +43,27 @@ use zookeeper_recipes_lock::client::{Acl, ZkError, ZkResult};
 
 use crate::BlockingClient;
 
-/// By then the I/O thread of a handle that was just opened has started.
+/// By this time the I/O thread of a handle that was just opened has started.
 const MAX_START: Duration = Duration::from_millis(100);
 
-/// The longest tick that the servers of a handle may have: a report takes a full one, and a tenth more for late
-/// timers.
+/// The longest tick that a handle's servers may have. A report takes up to a full tick, and a tenth more
+/// because timers run late.
 const MAX_TICK: Duration = Duration::from_secs(2);
 
-/// Added to the crate's idle time before a ping: the crate's timer ticks in tenths of a second.
+/// Added to the crate's idle time before a ping, because its timer ticks in tenths of a second.
 const AFTER_PING: Duration = Duration::from_millis(200);
 
-/// A handle that the application keeps. Its default watcher is the application's, so each watch
-/// takes a closure.
+/// A handle that the application keeps. Its default watcher is the application's, so each watch has a closure.
 struct Adapter {
-    /// `None` once closed.
+    /// The handle; `None` once closed.
     zk: Mutex<Option<Arc<ZooKeeper>>>,
     connection: Arc<ConnectionState>,
     subscription: Mutex<Option<Subscription>>,
     watches: HandleWatches,
 }
 
-/// Makes a client of a handle that the application keeps, as soon as that reports its state; an older one may not.
-/// See [`session_on`](crate::session_on), which needs it.
+/// Wraps a handle that the application keeps, as soon as the handle reports its state. A handle that was opened
+/// long ago may not report any. See [`session_on`](crate::session_on) for the requirements.
 #[must_use]
 pub fn adapter(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<dyn BlockingClient> {
     Adapter::borrow(zk, session_timeout)
@@ -103,7 +100,7 @@ impl Adapter {
     }
 }
 
-/// The calls.
+/// The calls of a handle.
 impl Adapter {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<Reply> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
@@ -118,8 +115,8 @@ impl Adapter {
         let path = created.clone();
         let result = self.connection.after_call(before, created);
         if let (Err(ZkError::SessionExpired), Ok(path)) = (&result, path) {
-            // The call may have succeeded on a session that the handle opened silently. On an
-            // application's handle that session lives on, and nothing else would delete the znode.
+            // The call may have succeeded on a session that the handle opened silently. On an application's
+            // handle that session lives on, and nothing else would delete the znode.
             let _ = zk.delete(&path, None);
         }
         Ok(Reply::Created { path: result?, stat: None })
@@ -138,9 +135,10 @@ impl Adapter {
             if !watch {
                 return zk.get_children(path, false);
             }
-            // As in `get_data` below.
+            // The order is that of `get_data` below.
             zk.exists(path, false)?.ok_or(zookeeper::ZkError::NoNode)?;
-            // Not shared with a data watch on the same path: the crate separates the two kinds.
+            // The closure is not shared with a data watch on the same path, because the crate separates the two
+            // kinds.
             match self.watches.arm_children(path) {
                 Some(watcher) => zk.get_children_w(path, watcher),
                 None => zk.get_children(path, true),
@@ -151,7 +149,7 @@ impl Adapter {
 
     fn get_data(&self, path: &str, watch: bool) -> ZkResult<Reply> {
         let (data, stat) = self.ask(|zk| {
-            // A closure for a missing znode would stay forever, so this call comes first.
+            // Called without a closure first: a closure for a missing znode would stay forever.
             let read = zk.get_data(path, false)?;
             if !watch {
                 return Ok(read);
@@ -193,8 +191,8 @@ impl BlockingClient for Adapter {
         self.connection.granted.report_delay
     }
 
-    /// A little more than two thirds of the session timeout, after which the crate pings. With more
-    /// frequent requests it would never ping, and would give up at the first disconnect.
+    /// Returns a little more than two thirds of the session timeout, after which the crate sends a ping. With
+    /// more frequent requests it would send none and give up at the first disconnect.
     fn min_idle_for_ping(&self) -> Duration {
         self.session_timeout() * 2 / 3 + AFTER_PING
     }
@@ -216,8 +214,8 @@ impl Drop for Adapter {
     fn drop(&mut self) {
         self.connection.detach();
         let Some(zk) = self.zk.get_mut().take() else { return };
-        // Blocks if the application has dropped its handle: the last one closes the session. If no
-        // thread can be started, it is dropped here.
+        // Dropping the last handle closes the session, which blocks. This is the last one if the application
+        // has dropped its own. If no thread can be started, it is dropped here.
         let _ = thread::Builder::new().name("zk-lock-close".to_owned()).spawn(move || drop(zk));
     }
 }

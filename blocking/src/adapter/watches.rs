@@ -1,12 +1,11 @@
-//! One closure for each path watched through a handle whose default watcher belongs to the
-//! application.
+//! One closure for each path that is watched through a handle whose default watcher belongs to the application.
 //!
-//! The crate keeps every closure until an event for its path arrives. A second one for a watched
-//! path would stay as long as the first. A call without a closure also sets the watch on the
-//! server, and the existing closure receives the event.
+//! The crate keeps every closure until an event for its path arrives. A second closure for a path would stay as
+//! long as the first. A call without a closure also sets the watch on the server, and the existing closure
+//! receives the event.
 //!
-//! Unavoidable: the closure for a znode that is deleted at the very moment at which it is watched,
-//! or during an outage, stays with the handle.
+//! One leak cannot be avoided: if a znode is deleted at the very moment at which it is watched, or during an
+//! outage, the handle keeps the closure.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +21,7 @@ pub(super) struct HandleWatches {
     armed: Arc<Armed>,
 }
 
-/// The closures that the crate keeps, by kind of watch and path, each with its number.
+/// The closures that the crate keeps, by kind of watch and path, each with a number.
 #[derive(Default)]
 struct Armed {
     next: AtomicU64,
@@ -40,12 +39,12 @@ impl HandleWatches {
         HandleWatches { connection: Arc::downgrade(connection), armed: Arc::default() }
     }
 
-    /// The closure to pass to the crate for a watch on this path's znode, or `None` if it has one.
+    /// Returns the closure to pass to the crate for a watch on this znode, or `None` if the crate has one.
     pub(super) fn arm(&self, path: &str) -> Option<OneShotWatcher> {
         self.arm_kind(Kind::Data, path)
     }
 
-    /// As [`arm`](HandleWatches::arm), for a watch on the children.
+    /// Like [`arm`](HandleWatches::arm), for a watch on the children.
     pub(super) fn arm_children(&self, path: &str) -> Option<OneShotWatcher> {
         self.arm_kind(Kind::Children, path)
     }
@@ -67,8 +66,8 @@ impl HandleWatches {
     }
 }
 
-/// The closure that the crate keeps. It only forwards the event: a panic would end the crate's
-/// event thread, on which it runs.
+/// A closure that the crate keeps. It only forwards the event: a panic would end the crate's event thread, on
+/// which the closure runs.
 pub(super) struct OneShotWatcher {
     connection: Weak<ConnectionState>,
     armed: Weak<Armed>,
@@ -88,7 +87,7 @@ impl OneShotWatcher {
 
 impl Watcher for OneShotWatcher {
     fn handle(&self, event: WatchedEvent) {
-        // First, so that a reader woken by this event arms a new closure.
+        // Disarms first, so a reader that this event wakes arms a new closure.
         self.disarm();
         if let Some(connection) = self.connection.upgrade() {
             connection.on_watch(event);
@@ -97,7 +96,8 @@ impl Watcher for OneShotWatcher {
 }
 
 impl Drop for OneShotWatcher {
-    /// The crate drops a closure without calling it when the call that set it lost its connection.
+    /// Runs also if the crate drops the closure without calling it, because the call that set it lost its
+    /// connection.
     fn drop(&mut self) {
         self.disarm();
     }

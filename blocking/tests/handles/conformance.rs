@@ -1,4 +1,4 @@
-//! The contract of the client port, checked with a handle of the crate `zookeeper` on a real server.
+//! Checks a handle of the crate `zookeeper` on a real server against the contract of the client port.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,10 +9,10 @@ use zookeeper_recipes_lock_conformance::{Verdict, Violation, checks};
 use crate::handle;
 use crate::one_server::OneServer;
 
-/// The checks take a minute one after the other, most of it spent waiting.
+/// Run in sequence, the checks take a minute, most of it spent waiting.
 const SERVERS: usize = 4;
 
-/// With the exceptions that the adapter cannot work around.
+/// The exceptions are rules that the adapter cannot satisfy.
 #[test]
 fn handle_conforms_to_the_port() {
     let results = check_on_servers();
@@ -35,7 +35,7 @@ fn handle_conforms_to_the_port() {
     );
 }
 
-/// Returns the result of each check, in their order.
+/// Returns the results of the checks, in order.
 fn check_on_servers() -> Vec<Result<Verdict, Violation>> {
     let count = checks().len();
     let mut results: Vec<_> = thread::scope(|scope| {

@@ -40,13 +40,13 @@ use support::relay::Relay;
 use support::server;
 use support::wait::{deadline, eventually};
 
-/// A session on a new handle.
+/// Opens a session on a new handle.
 fn on_a_handle(connect_string: &str, timeout: Duration) -> Session {
     let handle = Arc::new(handle::connect(connect_string, timeout));
     session_on(handle, timeout).unwrap()
 }
 
-/// A call on a handle that has yet to start may get no answer, so no call is made before its first state.
+/// A call on a handle that is still starting may never be answered, so no call is made before its first state.
 #[test]
 fn handle_is_not_called_before_it_reports_its_state() {
     let relay = Relay::with_delay(server::shared().connect_string(), Duration::from_millis(10));
@@ -116,7 +116,7 @@ fn owner_and_waiter_on_a_handle_survive_a_reconnect() {
     assert!(!waiter.lock().unwrap());
     cut_and_reconnect(&relay, &far);
     assert!(owned.is_owner(), "{:?}", owned.loss());
-    // The watch was set on the old connection; only one on the new connection can fire.
+    // The watch on the old connection is gone: only a watch on the new one can fire.
     ahead.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
     owned.unlock().unwrap();
@@ -174,7 +174,7 @@ fn tracker_on_a_handle_reports_changes_also_after_a_reconnect() {
     assert!(tracker.wait_deleted(deadline()).unwrap());
 }
 
-/// Writes on a handle of the application's.
+/// Writes on the application's handle.
 struct Write<'a> {
     handle: &'a ZooKeeper,
     path: &'a str,
@@ -213,7 +213,11 @@ fn operation_on_a_handle_is_retried_after_a_lost_connection() {
     });
     assert!(write.attempts >= 2);
     let boxed: Box<dyn ZooKeeperOperation<Output = ()>> = Box::new(|| Err(LockError::other("no disk")));
-    assert_eq!(support.retry_operation(boxed).unwrap_err().to_string(), "no disk", "it is not retried");
+    assert_eq!(
+        support.retry_operation(boxed).unwrap_err().to_string(),
+        "no disk",
+        "an error of the operation must not be retried"
+    );
     assert_eq!(Observer::at(server::shared()).data(&path), b"new");
 }
 
@@ -243,12 +247,12 @@ fn borrowed_handle_still_works_after_close() {
     let third = WriteLock::new(&session, &dir).unwrap();
     assert!(!third.lock().unwrap());
     session.close();
-    assert!(observer.children(&dir).is_empty(), "close returns after the znodes are deleted");
+    assert!(observer.children(&dir).is_empty(), "close must delete the znodes before it returns");
     assert!(!waiter.is_owner());
-    assert!(zk.exists("/", false).unwrap().is_some(), "the handle still works");
-    assert!(seen.try_recv().is_err(), "its default watcher got no event of the locks");
+    assert!(zk.exists("/", false).unwrap().is_some(), "the handle must still work");
+    assert!(seen.try_recv().is_err(), "the default watcher must get no event of the locks");
     drop((session, waiter, third));
-    assert_eq!(Arc::strong_count(&zk), 1, "the library holds no reference");
+    assert_eq!(Arc::strong_count(&zk), 1, "the library must hold no reference");
 }
 
 #[test]
@@ -258,7 +262,7 @@ fn session_on_a_borrowed_handle_dropped_with_a_guard_leaves_no_znode() {
     let session = session_on(Arc::clone(&zk), LONG).unwrap();
     let guard = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
     drop(session);
-    assert!(guard.is_owner(), "the guard keeps the session open");
+    assert!(guard.is_owner(), "the guard must keep the session open");
     drop(guard);
     Observer::at(server::shared()).await_children(&dir, 0);
     eventually("the handle is released", || Arc::strong_count(&zk) == 1);
@@ -295,8 +299,8 @@ fn watches_work_on_a_handle() {
         let lock = WriteLock::new(&ours, &dir).unwrap();
         assert!(lock.lock().unwrap());
         let leads = |path: Option<String>| leader.leader().unwrap().map(|leader| leader.path) == path;
-        eventually("it leads", || leads(lock.id()));
-        eventually("it is in the queue", || queue.names().unwrap().len() == 1);
+        eventually("the candidate leads", || leads(lock.id()));
+        eventually("the candidate is in the queue", || queue.names().unwrap().len() == 1);
         lock.unlock().unwrap();
         eventually("nobody leads", || leads(None));
         eventually("the queue is empty", || queue.names().unwrap().is_empty());
@@ -332,5 +336,5 @@ fn downgrade_during_close_leaves_no_znode_on_a_borrowed_handle() {
     relay.restore();
     // The reader's znode is created before the writer's is deleted.
     Observer::at(server::shared()).await_children(&dir, 0);
-    assert!(handle.exists("/", false).is_ok(), "the handle belongs to the application");
+    assert!(handle.exists("/", false).is_ok(), "the handle must stay open");
 }

@@ -1,4 +1,4 @@
-//! The port of a client whose calls block: each call is made on its own thread.
+//! A [`ZooKeeperClient`] on top of a client whose calls block: each call is made on a thread of its own.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 use zookeeper_recipes_lock::fake::SimulatedClient;
 
 pub(super) trait BlockingClient: Send + Sync {
-    /// Makes a call, which is never a [`Call::CreateAndList`].
+    /// Makes a call. It is never a [`Call::CreateAndList`].
     fn call(&self, call: &Call) -> ZkResult<Reply>;
 
     fn remove_watches(&self, path: &str);
@@ -38,7 +38,7 @@ struct OnThreads<T> {
     under_way: Arc<Mutex<UnderWay>>,
 }
 
-/// The calls under way, by their numbers.
+/// The calls in flight, by number.
 #[derive(Default)]
 struct UnderWay {
     last: u64,
@@ -116,7 +116,7 @@ impl<T> Drop for OnThreads<T> {
     }
 }
 
-/// A client of the fake server whose calls block.
+/// A client of the simulated server whose calls block.
 pub(super) struct BlockingFake(Arc<SimulatedClient>);
 
 impl BlockingFake {

@@ -1,4 +1,4 @@
-//! Clients that violate one rule each, and the checks that must notice.
+//! Clients that violate one rule each, and the checks that must notice it.
 
 use parking_lot::Mutex;
 
@@ -10,7 +10,7 @@ use zookeeper_recipes_lock::client::port::{
 };
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
-/// A violation, by clients that otherwise are the fake server's.
+/// A violation by a client that otherwise behaves like the simulated server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     NoSequenceNumber,
@@ -100,7 +100,7 @@ impl Flaw {
 struct Flawed {
     inner: Arc<SimulatedClient>,
     flaw: Flaw,
-    /// An event that is delivered late.
+    /// An event whose delivery is delayed.
     held: Arc<Mutex<Option<ClientEvent>>>,
     sink: Mutex<Option<EventSink>>,
     is_closed: Mutex<bool>,
@@ -257,7 +257,7 @@ impl BlockingClient for Flawed {
             }
         }
         let is_closed = std::mem::replace(&mut *self.is_closed.lock(), true);
-        assert!(!is_closed || !self.has(SecondClosePanics), "closed twice");
+        assert!(!is_closed || !self.has(SecondClosePanics), "the client was closed twice");
         match self.flaw {
             CloseKeepsTheSession => self.inner.give_up(),
             _ => self.inner.close(),
@@ -277,6 +277,6 @@ fn each_flaw_is_noticed() {
         let fixture = fake(Duration::from_millis(300), flaw.wrap());
         let check = checks().into_iter().find(|check| check.name() == *name).unwrap();
         let outcome = check.run(&fixture);
-        assert!(outcome.is_err(), "{flaw:?} is not noticed by {name}: {outcome:?}");
+        assert!(outcome.is_err(), "{name} did not notice {flaw:?}: {outcome:?}");
     }
 }

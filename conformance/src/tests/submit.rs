@@ -1,4 +1,4 @@
-//! A client that does not block, and such with a flaw each, which the checks must notice.
+//! A client that does not block, and variants with one flaw each, which the checks must notice.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use zookeeper_recipes_lock::client::port::{
 };
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
-/// A violation of the rules for calls that are submitted.
+/// A violation of the rules for submitted calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     DropsOutcomes,
@@ -56,7 +56,7 @@ const NOTICED: &[(Flaw, &str)] = &[
     (ForgetsWhenDropped, "submitted_calls_end_with_their_client"),
 ];
 
-/// Makes the calls of a client that blocks, one after the other, on its own thread.
+/// Makes the calls of a blocking client one after the other, on a thread of its own.
 struct Submits {
     inner: Arc<SimulatedClient>,
     state: Arc<State>,
@@ -144,7 +144,7 @@ impl ZooKeeperClient for Submits {
         let is_create = matches!(call, Call::Create { .. });
         let job = move || {
             if state.has(ForgetsWhenClosed) {
-                // So that calls are under way when the client is closed.
+                // Delayed, so calls are in flight when the client is closed.
                 thread::sleep(Duration::from_millis(1));
             }
             let outcome = Submits::make(&inner, &state, &call);
@@ -182,7 +182,7 @@ impl ZooKeeperClient for Submits {
         self.inner.subscribe(Arc::new(move |event| {
             let _held = is_locked.then(|| state.mutex.lock());
             if !is_silent || event != ClientEvent::Disconnected {
-                // On the thread of whichever client has caused the event.
+                // Runs on the thread of whichever client caused the event.
                 let _ = catch_unwind(AssertUnwindSafe(|| sink(event)));
             }
         }))
@@ -205,7 +205,7 @@ impl ZooKeeperClient for Submits {
 impl Drop for Submits {
     fn drop(&mut self) {
         *self.state.is_dropped.lock() = true;
-        // Its calls under way end.
+        // Ends its calls in flight.
         self.inner.give_up();
     }
 }
@@ -224,7 +224,7 @@ fn each_flaw_of_a_client_that_submits_is_noticed() {
         let fixture = fake(Duration::from_millis(300), wrap(Some(*flaw)));
         let check = checks().into_iter().find(|check| check.name() == *name).unwrap();
         let outcome = check.run(&fixture);
-        assert!(outcome.is_err(), "{flaw:?} is not noticed by {name}: {outcome:?}");
+        assert!(outcome.is_err(), "{name} did not notice {flaw:?}: {outcome:?}");
     }
 }
 

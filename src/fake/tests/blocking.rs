@@ -128,8 +128,7 @@ fn close_can_be_swallowed() {
     assert!(zookeeper.sessions().is_empty());
 }
 
-/// The contract: `Disconnected` precedes every call that fails because of it, on whichever thread
-/// it is delivered.
+/// By contract, `Disconnected` is delivered before any call fails because of it, on whichever thread.
 #[test]
 fn disconnected_event_precedes_the_calls_that_it_fails() {
     let (zookeeper, client, _) = connected();

@@ -1,4 +1,4 @@
-//! The laws of a virtual clock.
+//! Laws of the virtual clock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::{
 const LOCK: &str = "/lock";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Less than the time after which a job that has not ended is ignored.
+/// Less than the time after which a running job is ignored.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 struct Fixture {
@@ -35,7 +35,7 @@ impl Fixture {
         (client, session)
     }
 
-    /// A session with a lock on it.
+    /// Returns a client and a lock on a session of its own.
     fn lock(&self) -> (Arc<SimulatedClient>, BlockingWriteLock) {
         let (client, session) = self.open();
         (client, BlockingWriteLock::new(&session, LOCK).unwrap())
@@ -81,7 +81,7 @@ fn a_waiter_acquires_when_the_session_of_the_holder_expires() {
     let ((holder, held), (_client, lock)) = (fixture.lock(), fixture.lock());
     let guard = held.lock().unwrap();
     let waiting = in_background(move || lock.lock().unwrap());
-    eventually("both are in the queue", || fixture.zookeeper.children(LOCK).len() == 2);
+    eventually("both requests are in the queue", || fixture.zookeeper.children(LOCK).len() == 2);
     holder.swallow();
     fixture.clock.advance(TIMEOUT);
     assert!(!guard.is_owner());
@@ -102,7 +102,7 @@ fn a_deadline_follows_the_clock() {
     assert_eq!(fixture.clock.waiting_calls(), 1);
     assert!(waiting.is_empty());
     fixture.clock.advance(HOUR / 2);
-    assert!(next(&waiting), "not acquired");
+    assert!(next(&waiting), "the waiter must give up at its deadline");
     assert_eq!(fixture.clock.waiting_calls(), 0);
 }
 
@@ -149,7 +149,7 @@ fn listeners_have_returned_after_an_advance_unless_they_block() {
         assert_eq!(called.load(Ordering::SeqCst), !blocks);
         let begun = Instant::now();
         fixture.clock.advance(10 * TIMEOUT);
-        assert!(begun.elapsed() < AT_ONCE, "it blocks an advance once");
+        assert!(begun.elapsed() < AT_ONCE, "a listener that blocks must delay only one advance");
         drop(release);
         lock.unlock().unwrap();
     }
@@ -217,7 +217,7 @@ fn a_denied_lock_is_an_error() {
     assert!(matches!(lock.lock(), Err(ref error) if error.reason() == ErrorReason::AccessDenied));
 }
 
-/// A leadership in real time, and one on a clock.
+/// Returns a leadership in real time and one on a clock.
 fn leaderships() -> [SimulatedLeadership; 2] {
     crate::tests::begin();
     let clock = VirtualClock::new();

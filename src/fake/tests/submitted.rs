@@ -1,4 +1,4 @@
-//! Calls that are submitted, as a session does: their order, and what becomes of them.
+//! Submitted calls, such as a session makes: their order, and their fate when something fails.
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 
@@ -8,7 +8,7 @@ use crate::error::ZkResult;
 use crate::fake::VirtualClock;
 use crate::{BlockingWriteLock, Session};
 
-/// What a client has passed on, in order.
+/// What a client has delivered, in order.
 #[derive(Debug, PartialEq, Eq)]
 enum Passed {
     Reply(&'static str, ZkResult<()>),
@@ -17,13 +17,13 @@ enum Passed {
 
 use Passed::{Event, Reply as Replied};
 
-/// A connected client, and what it passes on.
+/// Returns a connected client and a recorder of what it delivers.
 fn recorded() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Recorder) {
     let (zookeeper, client, _) = connected();
     let (sender, passed) = unbounded();
     let events = sender.clone();
     client.subscribe(Arc::new(move |event| {
-        // Pings come when they like.
+        // Pings arrive at any time.
         if !matches!(event, ClientEvent::PingAnswered { .. }) {
             let _ = events.send(Event(event));
         }
@@ -65,7 +65,7 @@ fn replies_come_in_order_with_events_among_them() {
     recorder.submit("changes", Call::set_data("/a", b"1".as_slice(), None).call);
     recorder.read("reads", false);
     assert_eq!(recorder.next(), Replied("watches", Ok(())));
-    assert!(recorder.passed.is_empty(), "the stop point holds up what is behind it");
+    assert!(recorder.passed.is_empty(), "the stop point must hold up what is behind it");
     drop(release);
     // The event happens before the effect is confirmed, as on a server.
     assert_eq!(recorder.next(), Event(changed("/a")));
@@ -142,9 +142,9 @@ fn pings_are_answered_by_the_clock_of_the_session_and_behind_the_calls() {
     let session: Session = clock.open(client.clone()).unwrap();
     let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
     clock.advance(100 * TIMEOUT);
-    assert!(guard.is_owner(), "in contact");
+    assert!(guard.is_owner(), "the lease must be renewed in contact");
     zookeeper.clear_log();
-    // An unowned session lives by its pings alone.
+    // Without a lock the session lives by its pings alone.
     guard.unlock().unwrap();
     clock.advance(TIMEOUT);
     let later = zookeeper.log().len();
@@ -153,6 +153,6 @@ fn pings_are_answered_by_the_clock_of_the_session_and_behind_the_calls() {
     let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
     client.swallow();
     clock.advance(TIMEOUT);
-    assert!(!guard.is_owner(), "no ping is answered");
+    assert!(!guard.is_owner(), "the lease must end without answered pings");
     client.disconnect();
 }

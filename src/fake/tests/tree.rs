@@ -23,7 +23,7 @@ fn requests_fail_as_on_a_server() {
     assert_eq!(client.get_data("/missing", true).unwrap_err(), ZkError::NoNode);
     assert_eq!(client.get_children("/missing", true).unwrap_err(), ZkError::NoNode);
     assert!(client.exists("/missing", false).unwrap().is_none());
-    assert_eq!(persistent("/a/../b"), ZkError::NoNode, "the parent is looked for first");
+    assert_eq!(persistent("/a/../b"), ZkError::NoNode, "the parent is checked before the name");
     for path in ["", "a", "/a/", "//a", "/a/..", "/a\n"] {
         assert_eq!(persistent(path), ZkError::BadArguments, "{path:?}");
         assert_eq!(client.exists(path, true).unwrap_err(), ZkError::BadArguments, "{path:?}");
@@ -127,7 +127,7 @@ fn sequence_numbers_may_mix_after_the_last() {
     for _ in 0..100 {
         let number = next();
         let overlaps = number == last.wrapping_add(1);
-        assert!(overlaps || number == i32::MAX, "{number} after {last}");
+        assert!(overlaps || number == i32::MAX, "{number} follows {last}");
         counts[usize::from(overlaps)] += 1;
         last = number;
     }
@@ -188,8 +188,7 @@ fn unreadable_znodes_are_hidden_as_each_release_does() {
         let expect = |event, notified| {
             assert_eq!(events.take(), [event][..usize::from(notified)], "{checks:?}");
         };
-        // A watch on a missing znode is always set. Whether it fires depends on the ACL at
-        // creation.
+        // A watch on a missing znode is always set. Whether it fires depends on the ACL at creation.
         assert!(client.exists("/h", true).unwrap().is_none());
         zookeeper.create_with_acl("/h", b"", std::slice::from_ref(&hidden));
         expect(changed("/h"), notified);
@@ -229,7 +228,7 @@ fn expiry_sends_no_event_for_an_unreadable_znode() {
     client.exists("/a/w", true).unwrap();
     client.get_children("/a", true).unwrap();
     other.expire();
-    // The znodes of a session are deleted in no order.
+    // A session's znodes are deleted in no particular order.
     let seen = events.take();
     assert!(seen.len() == 2 && seen.contains(&deleted("/a/r")) && seen.contains(&changed("/a")), "{seen:?}");
 }
@@ -288,7 +287,7 @@ fn replaced_acl_takes_effect_and_fires_no_watch() {
     assert_eq!(
         (events.take(), zookeeper.watch_count()),
         (vec![], 0),
-        "the watch is used up without an event"
+        "the watch must be used up without an event"
     );
 }
 

@@ -1,16 +1,16 @@
-//! Random requests on a few znodes.
+//! Random requests for a few znodes.
 
 use crate::client::{Acl, Call, CreateMode, Op, Permissions};
 use crate::tests::simulation::random::Random;
 use zookeeper_connection::codec::{Control, Request};
 
-/// Where everything happens.
+/// The znode below which everything happens.
 pub(super) const ROOT: &str = "/it";
 
-/// A container, which goes when its last child is deleted.
+/// A container, which the server deletes some time after its last child.
 pub(super) const CONTAINER: &str = "/it/container";
 
-/// The user whom the digest of `ACL_OF_ADA` names.
+/// The user named by the digest in `ACL_OF_ADA`.
 pub(super) const CREDENTIAL: (&str, &str) = ("digest", "ada:secret");
 
 const PATHS: [&str; 9] =
@@ -23,11 +23,11 @@ const MODES: [CreateMode; 5] = [
     CreateMode::Ephemeral,
     CreateMode::PersistentSequential,
     CreateMode::EphemeralSequential,
-    // Those that go are made on purpose only.
+    // Containers are created only on purpose.
     CreateMode::Persistent,
 ];
 
-/// A request of any kind but those that begin or end a connection.
+/// Draws a request of any kind, except those that begin or end a connection.
 pub(super) fn request(random: &mut Random, known: &[String]) -> Request<'static> {
     let call = match random.below(20) {
         0..=6 => write(random, known),
@@ -79,7 +79,7 @@ fn create(random: &mut Random) -> Op {
     Op::Create { path, data: data(random), acl: acl(random), mode }
 }
 
-/// One of the znodes that exist sometimes, or one with a number.
+/// Draws the path of a znode that sometimes exists, or of one with a number.
 fn path(random: &mut Random, known: &[String]) -> String {
     match known.len() {
         length @ 1.. if random.one_in(3) => known[random.index(length)].clone(),

@@ -1,12 +1,12 @@
-//! The simulated server beside real ones: the same random history of requests runs against both, and
-//! both must show the same, in the same order.
+//! Compares the simulated server with real ones. The same random history of requests runs on both, and both
+//! must show the same results in the same order.
 //!
-//! So the model of the server, on which the simulation rests, holds what real servers do, and not what
-//! its authors know. One request, or a burst of one client's, is under way at a time: what is compared
-//! is determined then. On an ensemble a write that changes nothing goes before each, so that the server
-//! has applied what others have done.
+//! This ensures that the model of the server, on which the simulation relies, behaves as real servers do, not
+//! as its authors believe. Only one request, or one burst of one client, is in flight at a time, so the
+//! expected results are fully determined. On an ensemble, a write that changes nothing precedes each request,
+//! so the server has applied what other clients have done.
 
-// A test prints what it has compared.
+// Each test prints what it has compared.
 #![allow(clippy::print_stdout)]
 
 mod history;
@@ -30,17 +30,16 @@ use crate::tests::simulation::random::Random;
 use zookeeper_connection::codec::{Control, EventKind, Request};
 use zookeeper_test_server::{ServerOptions, TestEnsemble, TestServer};
 
-/// How many requests there are, in a history on one server and in one on an ensemble, unless the
-/// environment says otherwise.
+/// The number of requests in a history, on one server or on an ensemble, unless the environment sets another.
 const CALLS: usize = 6_000;
 const CALLS_VARIABLE: &str = "DIFFERENTIAL_CALLS";
 const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
 
-/// A session of this length is opened to expire; the others never do, however slow the machine is.
+/// The timeout of sessions that are to expire. The others never expire, however slow the machine is.
 const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(40);
 
-/// How many steps a difference is shown with.
+/// How many of the last steps are shown with a difference.
 const SHOWN: usize = 40;
 
 #[test]
@@ -63,24 +62,26 @@ fn options() -> ServerOptions {
     ServerOptions::new().session_timeouts(SHORT, LONG).jvm_flag(checks)
 }
 
-/// A number from the environment.
+/// Returns a number from the environment.
 fn setting(name: &str) -> Option<u64> {
-    env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
+    env::var(name)
+        .ok()
+        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name} must be a number: {value}")))
 }
 
-/// A client: its session, and its connection at both.
+/// A client: its session, and its connections to the real server and to the model.
 struct Client {
     session: RealSession,
     model_session: i64,
     timeout: Duration,
-    /// The last transaction of the model that it has seen.
+    /// The last transaction of the model that the client has seen.
     model_zxid: i64,
     connection: Option<(RealConnection, ModelConnection)>,
     is_authenticated: bool,
     watches: Watches,
 }
 
-/// What a client has watched since its last event there.
+/// What a client watches since its last event on each path.
 #[derive(Default)]
 struct Watches {
     data: BTreeSet<String>,
@@ -93,14 +94,14 @@ impl Watches {
         let mut requests = requests.iter();
         for one in seen {
             match one {
-                Seen::Event(kind, path) => self.fired(*kind, path),
-                Seen::Reply(reply) => self.answered(requests.next(), reply),
+                Seen::Event(kind, path) => self.handle_event(*kind, path),
+                Seen::Reply(reply) => self.handle_reply(requests.next(), reply),
                 Seen::End | Seen::Silence => {}
             }
         }
     }
 
-    fn fired(&mut self, kind: EventKind, path: &str) {
+    fn handle_event(&mut self, kind: EventKind, path: &str) {
         if kind != EventKind::ChildrenChanged {
             self.data.remove(path);
             self.existence.remove(path);
@@ -110,7 +111,7 @@ impl Watches {
         }
     }
 
-    fn answered(&mut self, request: Option<&Request<'_>>, reply: &Result<Reply, ZkError>) {
+    fn handle_reply(&mut self, request: Option<&Request<'_>>, reply: &Result<Reply, ZkError>) {
         match (request, reply) {
             (Some(Request::Call(call)), Ok(reply)) => {
                 let Some(path) = call.watched_path() else { return };
@@ -145,7 +146,7 @@ struct Comparison {
     numbers: Numbers,
     random: Random,
     seed: u64,
-    /// Paths with numbers that were created.
+    /// The paths with sequence numbers that were created.
     known: Vec<String>,
     steps: VecDeque<String>,
     calls: usize,
@@ -215,7 +216,7 @@ impl Comparison {
         self.keep_alive();
     }
 
-    /// Makes requests at both, and compares what both show.
+    /// Makes requests on both servers and compares what both show.
     fn make(&mut self, client: usize, requests: &[Request<'_>]) -> Vec<Seen> {
         if self.servers.len() > 1 {
             self.make_now(client, &[nothing()]);
@@ -226,7 +227,7 @@ impl Comparison {
     fn make_now(&mut self, number: usize, requests: &[Request<'_>]) -> Vec<Seen> {
         self.calls += requests.len();
         let client = &mut self.clients[number];
-        let (real, model) = client.connection.as_mut().expect("it is connected");
+        let (real, model) = client.connection.as_mut().expect("the client is connected");
         let of_real = real.make(requests, &mut client.session);
         let of_model = model.make(requests);
         client.model_zxid = self.zookeeper.last_zxid();
@@ -298,7 +299,7 @@ impl Comparison {
         self.note(format!("client {number}: a new session"));
     }
 
-    /// Takes the session up on another connection, with its watches.
+    /// Takes the session up on a new connection and sets its watches again.
     fn reconnect(&mut self, number: usize) {
         let client = &mut self.clients[number];
         client.connection = None;
@@ -324,7 +325,8 @@ impl Comparison {
         self.set_watches(number, known);
     }
 
-    /// The server keeps its watches in sets, so the events come in no order.
+    /// Sets the watches again. The server keeps its watches in sets, so the events arrive in no particular
+    /// order.
     fn set_watches(&mut self, number: usize, (real_zxid, model_zxid): (i64, i64)) {
         if self.servers.len() > 1 {
             self.make_now(number, &[nothing()]);
@@ -332,7 +334,7 @@ impl Comparison {
         let client = &mut self.clients[number];
         let for_real = client.watches.to_set_again(real_zxid);
         let for_model = client.watches.to_set_again(model_zxid);
-        let (real, model) = client.connection.as_mut().expect("it is connected");
+        let (real, model) = client.connection.as_mut().expect("the client is connected");
         let of_real = real.make(&[for_real], &mut client.session);
         let of_model = model.make(&[for_model]);
         client.watches.note(&[Request::Control(Control::Ping)], &of_real);
@@ -347,7 +349,8 @@ impl Comparison {
         self.clients[number].is_authenticated = true;
     }
 
-    /// The server refuses it, and may end the session's connection before it looks at the password.
+    /// Tries a wrong password. The server refuses it, and may close the session's connection before it even
+    /// looks at the password.
     fn use_a_wrong_password(&mut self, number: usize) {
         let (server, client) = (self.server(), &self.clients[number]);
         let mut session = client.session.with_a_wrong_password();
@@ -365,10 +368,10 @@ impl Comparison {
             self.make_now(number, &[nothing()]);
         }
         self.make_in_any_order(number, &Request::Control(Control::Close));
-        self.session_has_ended(number);
+        self.handle_session_end(number);
     }
 
-    /// The client says no more, until its session has ended.
+    /// Opens a short session for the client and lets it expire.
     fn expire(&mut self, number: usize) {
         self.end_session(number);
         self.open_again(number, SHORT);
@@ -383,12 +386,12 @@ impl Comparison {
         self.await_the_end_of(&marker);
         self.zookeeper.expire_session(self.clients[number].model_session);
         self.note(format!("client {number}: its session has expired"));
-        self.session_has_ended(number);
+        self.handle_session_end(number);
         self.open_again(number, LONG);
     }
 
-    /// Its znodes were deleted in one transaction, in no order.
-    fn session_has_ended(&mut self, number: usize) {
+    /// Records the end of a session. Its znodes were deleted in one transaction, in no particular order.
+    fn handle_session_end(&mut self, number: usize) {
         self.clients[number].connection = None;
         for other in (0..self.clients.len()).filter(|other| *other != number) {
             self.make_in_any_order(other, &nothing());
@@ -396,7 +399,7 @@ impl Comparison {
         self.is_refused(number);
     }
 
-    /// Makes a request. The order of the events before the reply does not count.
+    /// Makes a request whose preceding events may come in any order.
     fn make_in_any_order(&mut self, number: usize, request: &Request<'_>) {
         self.calls += 1;
         let client = &mut self.clients[number];
@@ -417,7 +420,7 @@ impl Comparison {
         assert!(real && model, "real {real}, model {model}");
     }
 
-    /// A container goes some time after its last child.
+    /// Deletes the last child of a container and waits until the server has deleted the container.
     fn let_a_container_go(&mut self, number: usize) {
         let child = format!("{CONTAINER}/child");
         let seen = self.make(
@@ -436,7 +439,7 @@ impl Comparison {
         }
     }
 
-    /// Waits until a znode has gone at the real server. Nothing of that is compared.
+    /// Waits until the real server has deleted a znode. Nothing of this is compared.
     fn await_the_end_of(&mut self, path: &str) {
         let server = self.server();
         let mut session = RealSession::none();
@@ -446,10 +449,10 @@ impl Comparison {
         while observer.make(&[nothing(), exists.clone()], &mut session).last()
             != Some(&Seen::Reply(Ok(Reply::Found(None))))
         {
-            assert!(Instant::now() < until, "{path} does not go");
+            assert!(Instant::now() < until, "{path} is not deleted");
             for client in &mut self.clients {
                 if let Some((real, _)) = &mut client.connection {
-                    // Events would be lost here.
+                    // A new connection would lose events here.
                     real.keep_alive();
                 }
             }
@@ -458,7 +461,7 @@ impl Comparison {
         observer.make(&[Request::Control(Control::Close)], &mut session);
     }
 
-    /// The clients whose turn has not come for long ping.
+    /// Makes clients ping that have not had a turn for a long time.
     fn keep_alive(&mut self) {
         for client in &mut self.clients {
             if let Some((real, _)) = &mut client.connection {
@@ -492,7 +495,7 @@ fn create(path: &str, mode: CreateMode) -> Request<'static> {
     Request::Call(Call::create(path, [], Acl::open_unsafe(), mode).call)
 }
 
-/// A write that changes nothing, and passes through the leader.
+/// Returns a write that changes nothing but passes through the leader.
 fn nothing() -> Request<'static> {
     Request::Call(Call::set_data("/none", [], Some(i32::MIN)).call)
 }

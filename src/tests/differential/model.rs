@@ -17,7 +17,7 @@ pub(super) struct ModelConnection {
 }
 
 impl ModelConnection {
-    /// Takes up a session. `None` if the server does not know it.
+    /// Takes up a session. Returns `None` if the server does not know it.
     pub(super) fn open(zookeeper: &SimulatedZooKeeper, session: i64) -> Option<ModelConnection> {
         if !zookeeper.sessions().contains(&session) {
             return None;
@@ -51,7 +51,7 @@ impl ModelConnection {
     fn obey(&self, control: &Control<'_>, seen: &mut Vec<Seen>) -> ZkResult<()> {
         match control {
             Control::RemoveWatches { path } => self.connection.remove_watches(path)?,
-            // No client of these tests uses SASL.
+            // No client in these tests uses SASL.
             Control::Ping | Control::Barrier { .. } | Control::Sasl { .. } => {}
             Control::Auth { scheme, auth } => {
                 self.connection.authenticate(scheme, &String::from_utf8_lossy(auth));

@@ -17,20 +17,20 @@ use zookeeper_connection::codec::{
 /// How long a server may be silent before it is nudged.
 const NUDGE: Duration = Duration::from_secs(2);
 
-/// No other request has this number.
+/// The number of this request only.
 const XID_NUDGE: i32 = i32::MAX;
 
-/// A session as a server has granted it.
+/// A session that a server has granted.
 #[derive(Clone, Debug)]
 pub(super) struct RealSession {
     pub(super) id: i64,
     password: Password,
-    /// The last transaction of a reply or an event.
+    /// The last transaction in a reply or an event.
     pub(super) zxid: i64,
 }
 
 impl RealSession {
-    /// Returns what is sent for a new session.
+    /// Returns what a connect request for a new session names.
     pub(super) fn none() -> RealSession {
         RealSession { id: 0, password: Password::default(), zxid: 0 }
     }
@@ -45,20 +45,21 @@ pub(super) struct RealConnection {
     frames: Frames,
     next_xid: i32,
     last_sent: Instant,
-    /// The pings whose replies come before those of other requests.
+    /// The number of pings whose replies come before those of other requests.
     pings: usize,
 }
 
 impl RealConnection {
-    /// Opens a session, or takes one up again. `None` if the server does not know it.
+    /// Opens a session or takes one up again. Returns `None` if the server does not know it.
     ///
-    /// A server that has not seen yet what the session has seen closes the connection: then once more.
+    /// A server that has not seen everything that the session has seen closes the connection. Then this tries
+    /// again.
     pub(super) fn open(server: &str, session: &mut RealSession, timeout: Duration) -> Option<RealConnection> {
         let until = Instant::now() + deadline();
         loop {
             let mut connection = RealConnection::greet(server, session, timeout);
             let Ok(answer) = connection.read_frame(NUDGE) else {
-                assert!(Instant::now() < until, "the server answers no connect request");
+                assert!(Instant::now() < until, "the server does not answer connect requests");
                 thread::sleep(Duration::from_millis(5));
                 continue;
             };
@@ -69,7 +70,7 @@ impl RealConnection {
                     Some(connection)
                 }
                 ConnectAnswer::Refused => None,
-                ConnectAnswer::ClickHouseKeeper => panic!("no ZooKeeper server"),
+                ConnectAnswer::ClickHouseKeeper => panic!("not a ZooKeeper server"),
                 ConnectAnswer::ReadOnlyServer => panic!("a read-only server"),
             };
         }
@@ -93,7 +94,7 @@ impl RealConnection {
         RealConnection { stream, frames, next_xid: 1, last_sent: Instant::now(), pings: 0 }
     }
 
-    /// Lets the server know that the session lives. The reply comes before those to come.
+    /// Pings the server to keep the session alive. The reply comes before those of later requests.
     pub(super) fn keep_alive(&mut self) {
         if self.last_sent.elapsed() < super::SHORT / 3 {
             return;
@@ -105,7 +106,7 @@ impl RealConnection {
         self.pings += 1;
     }
 
-    /// Sends requests in one write, and returns what comes up to the last reply.
+    /// Sends requests in one write. Returns everything that arrives up to the last reply.
     pub(super) fn make(&mut self, requests: &[Request<'_>], session: &mut RealSession) -> Vec<Seen> {
         let mut bytes = Vec::new();
         for request in requests {
@@ -127,7 +128,7 @@ impl RealConnection {
         seen
     }
 
-    /// Reads an event, or the reply to this request; `true` for the reply, or at the end.
+    /// Reads an event or the reply to this request. Returns `true` for the reply or at the end.
     fn read_one(&mut self, request: &Request<'_>, session: &mut RealSession, seen: &mut Vec<Seen>) -> bool {
         let frame = match self.read_frame(deadline()) {
             Ok(frame) => frame,
@@ -159,7 +160,7 @@ impl RealConnection {
         true
     }
 
-    /// The next frame, or [`Seen::End`] or [`Seen::Silence`].
+    /// Reads the next frame. Otherwise returns [`Seen::End`] or [`Seen::Silence`].
     fn read_frame(&mut self, limit: Duration) -> Result<Vec<u8>, Box<Seen>> {
         let until = Instant::now() + limit;
         loop {
@@ -180,12 +181,12 @@ impl RealConnection {
         }
     }
 
-    /// Makes a request whose answer does not count.
+    /// Makes a request whose answer is ignored.
     ///
-    /// A server of an ensemble before 3.8.1 may answer no more until something else comes
+    /// Before 3.8.1, a server of an ensemble may stop answering until another request arrives
     /// (ZOOKEEPER-4537).
     fn nudge(&mut self) {
-        println!("differential: the server says nothing, and is nudged");
+        println!("differential: the server is silent and gets another request");
         let mut bytes = Vec::new();
         Request::Call(Call::exists("/", false).call).encode(XID_NUDGE, &mut bytes);
         self.stream.write_all(&bytes).unwrap();

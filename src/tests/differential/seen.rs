@@ -1,4 +1,4 @@
-//! [`Seen`]: what a connection shows, and how two of them are compared.
+//! [`Seen`]: what a connection shows, and how the results of two connections are compared.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use crate::client::{OpOutcome, Reply, Stat, Transacted};
 use crate::error::ZkResult;
 use zookeeper_connection::codec::EventKind;
 
-/// What comes on a connection, one after the other.
+/// One thing that a connection shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Reply(ZkResult<Reply>),
     Event(EventKind, String),
-    /// The server has ended the connection.
+    /// The server has closed the connection.
     End,
-    /// The server says no more.
+    /// The server is silent.
     Silence,
 }
 
@@ -21,7 +21,7 @@ impl Seen {
     pub(super) fn reply(reply: ZkResult<Reply>) -> Seen {
         match reply {
             Ok(Reply::Children(names)) => {
-                // In no order.
+                // The names come in no particular order.
                 let mut sorted: Vec<String> = names.iter().map(str::to_owned).collect();
                 sorted.sort();
                 Seen::Reply(Ok(Reply::Children(sorted.into())))
@@ -30,7 +30,7 @@ impl Seen {
         }
     }
 
-    /// The stats in it, taken out: they have numbers of transactions and sessions.
+    /// Takes out the stats, which contain numbers of transactions and sessions.
     fn take_stats(&mut self) -> Vec<Stat> {
         match self {
             Seen::Reply(Ok(Reply::Created { stat, .. } | Reply::Found(stat))) => {
@@ -49,7 +49,7 @@ impl Seen {
     }
 }
 
-/// Which numbers of the real server stand for which of the model.
+/// Which numbers of the real server correspond to which numbers of the model.
 #[derive(Default)]
 pub(super) struct Numbers {
     transactions: BTreeMap<i64, i64>,
@@ -57,12 +57,12 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Notes that two sessions are the same.
+    /// Records that two sessions correspond.
     pub(super) fn session(&mut self, real: i64, model: i64) {
         self.sessions.insert(real, model);
     }
 
-    /// Compares what the two have shown; the difference, if there is one.
+    /// Compares what the two have shown. Fails with a description of the difference.
     pub(super) fn compare(&mut self, real: &[Seen], model: &[Seen]) -> Result<(), String> {
         if real.len() != model.len() {
             return Err("one has shown more than the other".to_owned());
@@ -98,7 +98,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// Each transaction of one is one of the other, and their order is the same.
+    /// Checks that each transaction of one corresponds to one of the other, and that their order is the same.
     fn same_transaction(&mut self, real: i64, model: i64) -> Result<(), &'static str> {
         if let Some(known) = self.transactions.get(&real) {
             return if *known == model { Ok(()) } else { Err("a transaction") };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::tests::in_background;
 
-/// Tasks that give up at any moment, on several threads.
+/// Tasks on several threads give up at any moment.
 #[test]
 fn one_owner_at_a_time_and_nothing_left_when_futures_are_dropped_at_random() {
     begin();
@@ -39,13 +39,13 @@ fn one_owner_at_a_time_and_nothing_left_when_futures_are_dropped_at_random() {
 fn owns(owners: &AtomicUsize, guard: Result<LockGuard, LockError>) -> bool {
     let guard = guard.unwrap();
     assert!(guard.is_owner());
-    assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0, "two owners");
+    assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0, "two owners at once");
     thread::yield_now();
     owners.fetch_sub(1, Ordering::SeqCst);
     true
 }
 
-/// Polls a future some times, and returns whether it has acquired the lock.
+/// Polls a future a few times. Returns whether it has acquired the lock.
 fn acquires(lock: &BlockingWriteLock, owners: &AtomicUsize, random: &mut fastrand::Rng) -> bool {
     let woken = Arc::new(Woken::default());
     let mut future: Locking = Box::pin(lock.lock_async());
@@ -53,7 +53,7 @@ fn acquires(lock: &BlockingWriteLock, owners: &AtomicUsize, random: &mut fastran
         if let Poll::Ready(guard) = poll(&mut future, &woken) {
             return owns(owners, guard);
         }
-        // Other threads and the server go on meanwhile.
+        // Lets other threads and the server run meanwhile.
         thread::yield_now();
         if random.u8(0..16) == 0 {
             future = Box::pin(lock.lock_async());

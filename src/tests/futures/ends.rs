@@ -15,7 +15,7 @@ fn closing_the_lock_or_the_session_ends_a_wait_and_those_to_come() {
             true => fixture.session.close(),
             false => fixture.lock.close(),
         }
-        eventually("both are woken", || woken.times() == 2);
+        eventually("both tasks are woken", || woken.times() == 2);
         woken.assert_on_callback_threads("a close");
         for future in &mut futures {
             assert!(matches!(poll(future, &woken), Poll::Ready(Err(error)) if error.is_closed()));
@@ -31,7 +31,7 @@ fn lost_session_ends_a_wait() {
     let woken = Arc::new(Woken::default());
     let mut future = fixture.waiting(&woken);
     fixture.client.expire();
-    eventually("it is woken", || woken.times() > 0);
+    eventually("the task is woken", || woken.times() > 0);
     woken.assert_on_callback_threads("a loss of the session");
     assert!(matches!(poll(&mut future, &woken), Poll::Ready(Err(error)) if error.is_session_lost()));
 }
@@ -57,10 +57,10 @@ fn wait_goes_on_with_each_session_that_replaces_a_lost_one() {
     assert!(poll(&mut future, &woken).is_pending());
     let is_queued = || server.children(DIR).len() == 2;
     for _ in 0..3 {
-        eventually("it is in the queue", is_queued);
+        eventually("the request is in the queue", is_queued);
         await_replacement(&session, || next(&clients).expire());
     }
-    eventually("it is in the queue", is_queued);
+    eventually("the request is in the queue", is_queued);
     assert_eq!(woken.times(), 0);
     server.delete(&ahead);
     assert!(block_on(future).unwrap().is_owner());
@@ -82,14 +82,14 @@ fn closing_a_session_that_is_being_replaced_ends_a_wait() {
     let woken = Arc::new(Woken::default());
     let mut waiting: Locking = Box::pin(lock.lock_async());
     assert!(poll(&mut waiting, &woken).is_pending());
-    eventually("it waits", || server.children(DIR).len() == 2);
+    eventually("the second request waits", || server.children(DIR).len() == 2);
     client.expire();
     eventually("the session is lost", || session.state() == SessionState::Lost);
     let mut unmade: Locking = Box::pin(lock.lock_async());
     assert!(poll(&mut unmade, &woken).is_pending());
     assert_eq!(woken.times(), 0);
     session.close();
-    eventually("both are woken", || woken.times() == 2);
+    eventually("both tasks are woken", || woken.times() == 2);
     woken.assert_on_callback_threads("a close between two sessions");
     for future in [waiting, unmade] {
         assert!(block_on(future).unwrap_err().is_closed());

@@ -19,7 +19,7 @@ fn readers_share_and_a_writer_waits() {
     let mut writing = Box::pin(lock.write_async());
     assert!(poll(&mut writing, &woken).is_pending());
     drop(one);
-    eventually("two requests", || server.children(DIR).len() == 2);
+    eventually("both requests are in the queue", || server.children(DIR).len() == 2);
     assert!(poll(&mut writing, &woken).is_pending());
     drop(other);
     assert!(block_on(writing).unwrap().is_owner());
@@ -42,9 +42,9 @@ fn permit_that_is_awaited_in_either_queue_leaves_nothing_when_it_is_dropped() {
     assert!(poll(&mut second, &woken).is_pending());
     eventually("the second waits for its turn", || waits("locks", 2));
     drop(second);
-    eventually("it has left", || waits("locks", 1));
+    eventually("the second request has left", || waits("locks", 1));
     drop(first);
-    eventually("both have left", || waits("locks", 0) && waits("leases", 2));
+    eventually("both requests have left", || waits("locks", 0) && waits("leases", 2));
     drop(held);
     let permit = block_on(semaphore.acquire_async()).unwrap();
     let mut lost = Box::pin(permit.lost_async());
@@ -65,10 +65,10 @@ fn wait_for_a_permit_begins_again_on_the_session_that_replaces_a_lost_one() {
     });
     let waits = || server.children("/jobs/leases").len() == 2;
     for _ in 0..2 {
-        eventually("it waits for a permit", waits);
+        eventually("the request waits for a permit", waits);
         await_replacement(&session, || next(&clients).expire());
     }
-    eventually("it waits for a permit", waits);
+    eventually("the request waits for a permit", waits);
     server.delete(&occupied);
     assert!(next(&outcome).unwrap().is_owner());
 }
@@ -84,7 +84,7 @@ fn end_of_a_candidate_wakes_on_a_callback_thread() {
     let mut ended: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(candidate.ended_async());
     assert!(poll(&mut ended, &woken).is_pending());
     candidate.stop();
-    eventually("it is woken", || woken.times() == 1);
+    eventually("the task is woken", || woken.times() == 1);
     woken.assert_on_callback_threads("the end of a candidate");
     assert!(poll(&mut ended, &woken).is_ready());
     block_on(candidate.ended_async());
@@ -96,7 +96,7 @@ fn end_of_a_candidate_whose_thread_panics_outside_the_closure_wakes_too() {
     let (_client, runtime, session) = open_on_manual_runtime(&server, LONG);
     server.create_sequential(DIR, "x-other-lock-", None);
     let (go, may_go) = unbounded::<()>();
-    // On the candidate's thread, which waits for its election.
+    // Runs on the candidate's thread, which waits for its election.
     runtime.while_waiting(move || {
         let _ = may_go.recv_timeout(deadline());
         std::panic::resume_unwind(Box::new("on purpose"))
@@ -106,7 +106,7 @@ fn end_of_a_candidate_whose_thread_panics_outside_the_closure_wakes_too() {
     let mut ended: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(candidate.ended_async());
     assert!(poll(&mut ended, &woken).is_pending());
     go.send(()).unwrap();
-    eventually("it is woken", || woken.times() == 1);
+    eventually("the task is woken", || woken.times() == 1);
     assert!(poll(&mut ended, &woken).is_ready());
     assert!(
         matches!(candidate.error(), Some(ref error) if error.reason() == ErrorReason::LeaderPanicked),

@@ -1,23 +1,23 @@
-//! Futures of a loss.
+//! Futures that complete when a lock is lost.
 
 use super::*;
 use crate::locks::MultiLock;
 
-/// The time from an acquisition to the watch of the owner on its znode, and more.
+/// More than the time from an acquisition until the owner watches its znode.
 const UNTIL_WATCHED: Duration = Duration::from_secs(1);
 
 #[test]
 fn loss_completes_all_futures_that_wait_and_stays_in_the_channel() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
-    // One task, whose futures have the same waker.
+    // One task, so its futures have the same waker.
     let woken = Arc::new(Woken::default());
     let mut futures = [(); 3].map(|()| Box::pin(guard.lost_async()));
     futures.iter_mut().for_each(|future| assert!(poll(future, &woken).is_pending()));
     let [dropped, one, other] = futures;
     drop(dropped);
     fixture.client.expire();
-    eventually("each is woken", || woken.times() == 2);
+    eventually("the task is woken for each future", || woken.times() == 2);
     woken.assert_on_callback_threads("a loss");
     for future in [one, other] {
         assert_eq!(block_on(future), LossReason::SessionExpired);
@@ -41,7 +41,7 @@ fn end_of_the_lease_is_a_loss() {
     assert_eq!(poll(&mut lost, &woken), Poll::Ready(LossReason::LeaseExpired));
 }
 
-/// The timer's thread reports it.
+/// The timer's thread detects the end of the lease.
 #[test]
 fn end_of_the_lease_wakes_on_a_callback_thread() {
     begin();
@@ -54,7 +54,7 @@ fn end_of_the_lease_wakes_on_a_callback_thread() {
     let mut lost = Box::pin(guard.lost_async());
     assert!(poll(&mut lost, &woken).is_pending());
     client.disconnect();
-    eventually("it is woken", || woken.times() > 0);
+    eventually("the task is woken", || woken.times() > 0);
     woken.assert_on_callback_threads("the end of a lease");
     assert_eq!(block_on(lost), LossReason::LeaseExpired);
 }

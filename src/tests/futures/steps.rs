@@ -3,7 +3,7 @@
 use super::*;
 use crate::tests::{SteppedClient, open_client_on_manual_runtime};
 
-/// A lock on a connection that moves on command, on one thread.
+/// A lock on a connection that moves on command, all on one thread.
 struct Stepped {
     server: SimulatedZooKeeper,
     client: Arc<SteppedClient>,
@@ -22,12 +22,13 @@ impl Stepped {
         Stepped { server, client, session, lock }
     }
 
-    /// Moves one request to the server, or one reply or event back; `false` if there is none.
+    /// Moves one request to the server, or one reply or event back. Returns `false` if there is none.
     fn step(&self) -> bool {
         self.client.serve().is_some() || self.client.deliver()
     }
 
-    /// Takes so many steps. If none is left before, the request ahead leaves. Returns how many were taken.
+    /// Takes `steps` steps. If it runs out of steps earlier, the request ahead leaves. Returns the number of
+    /// steps taken.
     fn take(&self, steps: usize, ahead: Option<&str>) -> usize {
         let mut taken = 0;
         let mut may_leave = ahead;
@@ -43,12 +44,12 @@ impl Stepped {
         taken
     }
 
-    /// Nothing is left of the futures that are gone, and the lock can be acquired.
+    /// Asserts that dropped futures have left nothing behind, and that the lock can be acquired.
     fn assert_free(&self, what: &str) {
         self.client.hurry();
         assert!(self.server.children(DIR).is_empty(), "{what}: {:?}", self.server.children(DIR));
         assert_eq!(self.server.watch_count(), 0, "{what}: a watch is left");
-        assert_eq!(self.session.core().census(), (0, 0), "{what}: a participant is left");
+        assert_eq!(self.session.core().census(), (0, 0), "{what}: a request is left");
         assert!(self.lock.try_lock().unwrap().is_some(), "{what}");
     }
 }
@@ -61,8 +62,8 @@ fn future_that_is_never_polled_sends_nothing() {
     stepped.assert_free("never polled");
 }
 
-/// The steps from the first poll to the acquisition lead through each state: the request is not sent, is at the
-/// server, its reply is under way, it waits, its predecessor is gone, it owns the lock and was not polled.
+/// The steps from the first poll to the acquisition lead through every state: the request is unsent, at the
+/// server, its reply is on its way, it waits, its predecessor is gone, it owns the lock but was not polled.
 #[test]
 fn future_that_is_dropped_after_any_number_of_steps_leaves_nothing() {
     for (is_ahead, least) in [(false, 2), (true, 6)] {
@@ -103,14 +104,16 @@ fn future_is_woken_once_and_ready_then() {
     stepped.server.delete(&ahead);
     while stepped.step() {}
     assert_eq!(woken.times(), 1);
-    let Poll::Ready(Ok(guard)) = poll(&mut future, &woken) else { panic!("woken, and not ready") };
+    let Poll::Ready(Ok(guard)) = poll(&mut future, &woken) else {
+        panic!("the future was woken, so it must be ready")
+    };
     assert!(guard.is_owner());
     drop((guard, future));
     stepped.client.move_all();
     stepped.assert_free("released");
 }
 
-/// As a blocking call returns it, whose thread runs only now.
+/// A blocking call, too, would return the lock if its thread ran only now.
 #[test]
 fn lock_that_is_acquired_before_it_is_closed_or_lost_is_still_returned() {
     for is_lost in [false, true] {
@@ -127,9 +130,13 @@ fn lock_that_is_acquired_before_it_is_closed_or_lost_is_still_returned() {
             false => lock.close(),
         }
         let [mut first, mut second] = futures;
-        let Poll::Ready(Ok(guard)) = poll(&mut first, &woken) else { panic!("it was acquired") };
+        let Poll::Ready(Ok(guard)) = poll(&mut first, &woken) else {
+            panic!("the first future acquired before the end")
+        };
         assert_eq!((guard.is_owner(), guard.loss().is_some()), (!is_lost, is_lost));
-        let Poll::Ready(Err(error)) = poll(&mut second, &woken) else { panic!("it was behind") };
+        let Poll::Ready(Err(error)) = poll(&mut second, &woken) else {
+            panic!("the second future was still waiting")
+        };
         assert_eq!((error.is_closed(), error.is_session_lost()), (!is_lost, is_lost));
     }
 }
@@ -144,7 +151,7 @@ fn task_that_has_polled_last_is_woken() {
     let mut future: Locking = Box::pin(lock.lock_async());
     assert!(poll(&mut future, &first).is_pending());
     assert!(poll(&mut future, &last).is_pending());
-    assert_eq!(Arc::strong_count(&first), 1, "its waker is dropped");
+    assert_eq!(Arc::strong_count(&first), 1, "the waker must be dropped");
     server.delete(&ahead);
     assert_eq!([&first, &last].map(|woken| woken.times()), [0, 1]);
     assert!(poll(&mut future, &last).is_ready());

@@ -1,11 +1,11 @@
-//! Wakers, which are the code of executors.
+//! Wakers, which are code of the executor.
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::*;
 use crate::tests::logged_down_to;
 
-/// Does something when it is woken.
+/// A waker that calls a closure.
 struct Does<F: Fn() + Send + Sync + 'static>(F);
 
 impl<F: Fn() + Send + Sync + 'static> Wake for Does<F> {
@@ -23,7 +23,7 @@ fn poll_with<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Pol
     future.as_mut().poll(&mut Context::from_waker(waker))
 }
 
-/// A task that its waker polls, and ends with the outcome of its future.
+/// A task that its waker polls. It ends with the outcome of its future.
 struct PollsAtOnce(Mutex<Option<Locking>>, Sender<Result<LockGuard, LockError>>);
 
 impl Wake for PollsAtOnce {
@@ -109,13 +109,13 @@ fn waker_that_blocks_delays_no_other_task_and_no_lock() {
     assert!(poll(&mut lost, &woken).is_pending());
     fixture.server.delete(guard.id());
     (0..8).for_each(|_| next(&at_work));
-    eventually("the others are woken", || woken.times() == 2);
+    eventually("the other tasks are woken", || woken.times() == 2);
     assert!(matches!(poll(&mut behind, &woken), Poll::Ready(Ok(_))));
     assert!(BlockingWriteLock::new(&fixture.session, "/other").unwrap().try_lock().unwrap().is_some());
     drop(release);
 }
 
-/// Executors drop what belongs to a task with its last waker.
+/// Executors drop whatever belongs to a task with its last waker.
 #[test]
 fn waker_is_dropped_under_no_mutex() {
     struct Task(Sender<()>);
@@ -142,7 +142,7 @@ fn waker_is_dropped_under_no_mutex() {
     drop(first);
     let (second, second_dropped) = task();
     assert!(first_dropped.is_empty() && poll_with(&mut future, &second).is_pending());
-    // The second takes its place.
+    // The second waker has replaced the first.
     assert!(!first_dropped.is_empty());
     drop(second);
     assert!(second_dropped.is_empty());
@@ -157,7 +157,7 @@ fn waker_is_dropped_under_no_mutex() {
     next(&third_dropped);
 }
 
-/// A lock lives longer than its waits.
+/// A lock outlives the futures that wait for it.
 #[test]
 fn dropped_futures_leave_no_waker_behind() {
     let fixture = Fixture::new();

@@ -22,19 +22,19 @@ pub(super) type Body = Box<dyn FnOnce() + Send>;
 pub(super) enum Wait {
     /// Nothing.
     Turn,
-    /// The network accepts its request, or contact is lost.
+    /// Until the network accepts its request, or contact is lost.
     Send,
-    /// The reply with this number arrives or is lost.
+    /// Until the reply with this number arrives or is lost.
     Reply(u64),
-    /// The connection with this number is lost; its server cannot commit the request.
+    /// Until the connection with this number is lost, because its server cannot commit the request.
     Loss(u64),
-    /// The client has reported the loss of contact that fails the call.
+    /// Until the client has reported the loss of contact that fails the call.
     LossReported,
-    /// This time is reached.
+    /// Until this time is reached.
     Time(Moment),
-    /// A condition. Evaluated while no thread holds any lock.
+    /// Until a condition holds. It is evaluated while no thread holds any lock.
     Until(Condition),
-    /// One of the library's signals is ready, or the deadline is reached.
+    /// Until one of the library's signals is ready or the deadline is reached.
     Signals(Vec<Condition>, Option<Moment>),
 }
 
@@ -45,15 +45,15 @@ pub(super) enum Report {
     Paused(Wait),
     Done,
     Panicked(String),
-    /// The thread does not return the baton: it blocks where the scheduler cannot see it.
+    /// The thread did not return the baton: it blocks where the scheduler cannot see it.
     Stuck,
 }
 
-/// In real time. Far longer than any step takes.
+/// Real time, far longer than any step takes.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 
-/// Where one thread leaves something for another. The receiver sleeps at once: a channel first spins,
-/// on the processor that the other thread needs.
+/// A place where one thread leaves something for another. The receiver sleeps at once; a channel would first
+/// spin, on the processor that the other thread needs.
 struct Slot<T> {
     value: Mutex<Option<T>>,
     filled: Condvar,
@@ -86,7 +86,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// Real threads for the simulated ones. Many consecutive runs reuse them.
+/// The real threads behind the simulated ones. Consecutive runs reuse them.
 pub(super) struct Pool {
     idle: Vec<Baton>,
     report: Arc<Slot<Report>>,
@@ -186,22 +186,23 @@ fn message(payload: &(dyn Any + Send)) -> String {
     }
 }
 
-/// Returns the baton until the awaited condition holds. Returns immediately on a thread that is not
-/// simulated.
+/// Returns the baton until the awaited condition holds. On a thread that is not simulated, returns
+/// immediately.
 pub(super) fn pause(wait: Wait) {
     let ends = CONTEXT.with(|current| {
         let place = current.borrow();
         place.as_ref().map(|place| (Arc::clone(&place.go), Arc::clone(&place.report)))
     });
     let Some((go, report)) = ends else { return };
-    // A paused thread must not hold what another one needs.
+    // A paused thread must not hold a mutex that another thread needs.
     lock_order::assert_none_held();
     report.put(Report::Paused(wait));
-    // After a failure, nobody resumes it: unwinding would run more of the library's code.
+    // After a failure nobody resumes the thread. It does not unwind, which would run more of the library's
+    // code.
     go.take();
 }
 
-/// The role of the calling thread. `None` on the scheduler's own thread, which stands for timer and
+/// Returns the role of the calling thread, or `None` on the scheduler's own thread, which plays the timer and
 /// client threads.
 pub(super) fn role() -> Option<Role> {
     CONTEXT.with(|current| current.borrow().as_ref().map(|place| place.role.clone()))

@@ -1,4 +1,4 @@
-//! The promises checked after every step.
+//! The promises that are checked after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::recipe::counter::is_in_doubt;
 use crate::recipe::znode_name::{ZNodeName, generated_sequence};
 use crate::session::Core;
 
-/// The bytes of a path's length in a transaction.
+/// The number of bytes that a path's length takes in a transaction.
 const LENGTH: usize = 4;
 
 impl World {
-    /// Returns a description of a broken promise.
+    /// Returns a description of a broken promise, if any.
     pub(super) fn check(&self, dirs: &[&str]) -> Option<String> {
         self.note_replacements();
         let has_changed = self.note_turns();
@@ -37,9 +37,9 @@ impl World {
         check_names(&children, |child| late.contains(&format!("{dir}/{child}")))
     }
 
-    /// The transaction that ends a session names all its ephemeral znodes. So a session counts each one that
-    /// exists, and makes no more than that can name. One that it cannot know, because a server had held its
-    /// create back, is deleted when it is seen.
+    /// Checks the budgets of sessions. The transaction that ends a session names all its ephemeral znodes, so
+    /// a session counts each one that exists and creates no more than the transaction can name. It cannot
+    /// know of a znode whose create a server has held back; it deletes such a znode when it sees it.
     fn check_budgets(&self) -> Option<String> {
         let sessions: Vec<(usize, i64, Arc<Core>)> = {
             let state = self.state();
@@ -52,7 +52,7 @@ impl World {
         let mut existing: BTreeMap<i64, usize> = BTreeMap::new();
         for (session, path) in self.zookeeper.ephemerals() {
             if !self.state().late.contains(&path) {
-                // The sign beyond the end of the counter is left to the reserve.
+                // The sign of numbers beyond the end of the counter is left to the reserve.
                 let sign = usize::from(generated_sequence(&path).is_some_and(|number| number < 0));
                 *existing.entry(session).or_default() += LENGTH + path.len() - sign;
             }
@@ -61,7 +61,7 @@ impl World {
             let bytes = existing.get(&session).copied().unwrap_or_default();
             if bytes > self.profile.jute_max_buffer {
                 return Some(format!(
-                    "client {number} has {bytes} bytes of znodes: no server can end its session"
+                    "client {number} has {bytes} bytes of znodes, so no server can end its session"
                 ));
             }
             let counted = core.bytes_of_znodes();
@@ -72,10 +72,11 @@ impl World {
         None
     }
 
-    /// No lock that reports ownership has another request before it in the queue, except that
-    /// readers may precede a reader. So a writer owns alone. No lock can prevent another client
-    /// from deleting its znode. If that was first in the queue, the request owns until it notices,
-    /// which is checked at the end of the run; otherwise it must never own.
+    /// Checks that no lock that reports ownership has another request before it in the queue, except that
+    /// readers may precede a reader. So a writer owns alone.
+    ///
+    /// No lock can prevent another client from deleting its znode. If the znode was first in the queue, the
+    /// request owns until it notices, which is checked at the end of the run. Otherwise it must never own.
     fn check_owners(&self, dir: &str) -> Option<String> {
         let owning = self.owning_requests(dir);
         if owning.is_empty() {
@@ -90,12 +91,15 @@ impl World {
             match self.is_deleted_by_another(&id) {
                 Some(Place::First) => continue,
                 Some(Place::Behind) => {
-                    return Some(format!("{owner} owns {dir}, but {} was deleted in the queue", short(&id)));
+                    return Some(format!(
+                        "{owner} owns {dir}, but {} was deleted while it waited",
+                        short(&id)
+                    ));
                 }
                 None => {}
             }
             let Some(name) = id.strip_prefix(dir).and_then(|name| name.strip_prefix('/')) else {
-                return Some(format!("{owner} owns {dir} with the znode {id}"));
+                return Some(format!("{owner} owns {dir} with the znode {id}, which is elsewhere"));
             };
             if !children.iter().any(|child| child == name) {
                 return Some(format!("{owner} owns {dir} but its znode {} is deleted", short(&id)));
@@ -109,11 +113,11 @@ impl World {
         }
         let is_shared = undisturbed.iter().all(|(_, reads)| *reads);
         (undisturbed.len() > 1 && !is_shared)
-            .then(|| format!("several locks own {dir} (true: a reader): {undisturbed:?}"))
+            .then(|| format!("several locks own {dir} (`true` marks readers): {undisturbed:?}"))
     }
 
-    /// Records that requests exclude each other but their numbers do not define an order. One of them
-    /// may have gone in the step in which the other came.
+    /// Records that requests exclude each other although their numbers define no order. One of them may have
+    /// left in the step in which the other came.
     pub(super) fn record_end_of_counter(&self, dir: &str, children: &[String]) {
         let mut state = self.state();
         let in_doubt = state.in_doubt.entry(dir.to_owned()).or_default();
@@ -123,7 +127,8 @@ impl World {
         }
     }
 
-    /// If nothing is left to do at this moment, every lock that is no longer owned has reported it.
+    /// Checks, when nothing is left to do at this moment, that every lock that lost ownership has reported
+    /// it.
     pub(super) fn check_that_losses_are_reported(&self) -> Option<String> {
         let now = self.now();
         let believing: Vec<(usize, Arc<WriteLock>)> = {
@@ -142,8 +147,8 @@ impl World {
         Some(format!("lock {number} lost ownership without a notification"))
     }
 
-    /// Returns what currently reports ownership of a directory, and its znode: locks with a listener,
-    /// guards and leaderships.
+    /// Returns the locks with a listener, guards and leaderships that currently report ownership of a
+    /// directory, each with its znode.
     pub(super) fn owning_requests(&self, dir: &str) -> Vec<(String, Option<String>)> {
         let holds: Vec<(usize, Hold)> = {
             let state = self.state();
@@ -154,7 +159,8 @@ impl World {
         let mut all: Vec<_> = owners.collect();
         let mut seen: Vec<Hold> = Vec::new();
         for (number, hold) in holds {
-            // One request may be held several times, but not by two threads of a cohort.
+            // A thread may hold one request several times, but two threads of a cohort may not hold it at
+            // once.
             if hold.is_owner() && !seen.iter().any(|other| other.is_same_as(&hold)) {
                 all.push((format!("guard {number}"), hold.request.znode().map(|znode| znode.to_string())));
                 seen.push(hold);
@@ -163,19 +169,19 @@ impl World {
         all
     }
 
-    /// The locks on a directory that currently report ownership.
+    /// Returns the locks on a directory that currently report ownership.
     pub(super) fn owners(&self, dir: &str) -> Vec<(usize, Arc<WriteLock>)> {
         let locks: Vec<(usize, Arc<WriteLock>)> = {
             let state = self.state();
             let of_dir = state.locks.iter().enumerate().filter(|(_, record)| record.dir == dir);
             of_dir.filter_map(|(number, record)| Some((number, record.weak.upgrade()?))).collect()
         };
-        // Outside the lock: `is_owner` reads the clock.
+        // Outside the lock, because `is_owner` reads the clock.
         locks.into_iter().filter(|(_, lock)| lock.is_owner()).collect()
     }
 }
 
-/// No request ever has two znodes, unless a server has held a create back.
+/// Checks that no request ever has two znodes, unless a server has held a create back.
 fn check_names(children: &[String], is_late: impl Fn(&str) -> bool) -> Option<String> {
     let mut prefixes = BTreeSet::new();
     let ours = children.iter().filter(|child| !child.contains("stranger") && !is_late(child));
@@ -188,7 +194,7 @@ fn check_names(children: &[String], is_late: impl Fn(&str) -> bool) -> Option<St
     None
 }
 
-/// Returns whether a child is before the named one and the two must not own at the same time. Numbers from
+/// Returns whether a child comes before the named one and both must not own at the same time. Numbers from
 /// the end of the counter define no order.
 pub(super) fn keeps_waiting(child: &str, name: &str) -> bool {
     let both_in_doubt = has_number_in_doubt(child) && has_number_in_doubt(name);

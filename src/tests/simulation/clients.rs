@@ -1,4 +1,4 @@
-//! The opening of sessions, and of those that take the place of lost ones.
+//! Opens sessions, and sessions that take the place of lost ones.
 
 use crate::error::Result;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +23,7 @@ use crate::tests::port;
 use crate::time::{Moment, Runtime};
 use crate::{LockError, Session};
 
-/// A client that has no session yet.
+/// A client without a session yet.
 struct NewClient {
     number: usize,
     timeout: Duration,
@@ -48,7 +48,7 @@ pub(super) fn open_client_later(world: &Arc<World>) {
     }
 }
 
-/// Opens a session. One that is never replaced gets some locks with a listener.
+/// Opens a session. If the session is never replaced, creates some locks with a listener on it.
 pub(super) fn open_client(world: &Arc<World>) {
     let replaces = world.profile.replaces && world.state().random.one_in(2);
     let (number, session) = if replaces {
@@ -83,7 +83,8 @@ pub(super) fn open_client(world: &Arc<World>) {
     }
 }
 
-/// Makes a client for each new session of a process. In trouble it may fail, or take its time.
+/// Returns a factory of clients for the sessions of a process. While faults occur, it may fail or take its
+/// time.
 fn factory(world: &Arc<World>) -> Factory {
     let newest = Arc::new(Mutex::new(None));
     let (of_runtime, made) = (Arc::clone(world), Arc::clone(&newest));
@@ -99,7 +100,7 @@ fn factory(world: &Arc<World>) -> Factory {
     };
     let world = Arc::clone(world);
     let client = move || {
-        // Proof: the runtime was made before.
+        // Proof: the runtime is made before the client.
         let new = newest.lock().take().expect("the runtime comes first");
         if role().is_some() {
             world.note(format!("client {} opens another session of {:?}", new.number, new.timeout));
@@ -111,7 +112,7 @@ fn factory(world: &Arc<World>) -> Factory {
     Factory::new(runtime, client)
 }
 
-/// Opens a connection without a session of the library's. It may be used on the calling thread.
+/// Opens a connection for tests without a session of the library. It may be used on the calling thread.
 pub(super) fn open_connection(world: &Arc<World>) -> (usize, Arc<SimulatedConnection>) {
     let (_, new) = new_client(world, true);
     (new.number, SimulatedConnection::new(world, new.number))
@@ -141,14 +142,14 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         stall: None,
         kept_alive: Moment::from_nanos(0),
         over: false,
-        // One that reports its pings sends each of them. On the wire they are messages.
+        // A client that reports its pings sends each of them. On the wire, pings are messages.
         pings: !reports_pings && !world.profile.on_wire && state.random.one_in(2),
         reported_pings: reports_pings.then(|| Pings::on_a_new_connection(world.now(), timeout)),
         heard: Heard::new(
             world.now(),
             timeout,
             draw_tick(world, &mut state.random, timeout),
-            // Their servers do not die after a stall.
+            // These servers do not die after a stall.
             state.random.one_in(if world.profile.faults.stalls { 8 } else { 2 }),
         ),
     };
@@ -185,10 +186,10 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping }
 }
 
-/// With a short tick, a stall of a few ticks lasts for longer than a keep-alive period.
+/// Draws a tick. With a short tick, a stall of a few ticks lasts longer than a keep-alive period.
 fn draw_tick(world: &World, random: &mut Random, timeout: Duration) -> Duration {
     match world.profile.faults.stalls {
-        // What its reports leave of a lease must be long, compared to a window.
+        // The part of a lease that remains after the report delay must be long compared to a window.
         _ if world.profile.is_narrow => timeout / 10,
         true => random.of(&[timeout / 4, timeout / 10, timeout / 10, timeout / 10]),
         false => random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
@@ -196,7 +197,7 @@ fn draw_tick(world: &World, random: &mut Random, timeout: Duration) -> Duration 
 }
 
 impl World {
-    /// Finds out which clients have taken the place of lost ones.
+    /// Records which clients have taken the place of lost ones.
     pub(super) fn note_replacements(&self) {
         let sessions: Vec<Session> = {
             let state = self.state();

@@ -1,4 +1,4 @@
-//! The users of cohort locks, and what must hold for the locks.
+//! The users of cohort locks, and the promises about these locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ pub(super) struct CohortRecord {
     client: usize,
     dir: &'static str,
     options: CohortOptions,
-    /// `None` when the application has dropped its last handle, but for those in use.
+    /// `None` once the application has dropped its last handle; handles in use may remain.
     lock: Option<CohortLock>,
     shared: Arc<CohortShared>,
     seen: Seen,
 }
 
-/// What was seen of a lock after the last step.
+/// What the checks saw of a lock after the last step.
 #[derive(Default)]
 struct Seen {
     /// The number of the request that owns the lock.
@@ -37,12 +37,12 @@ struct Seen {
     last_granted: u64,
     handovers: u64,
     grants: u64,
-    /// When a request behind was known, and the handovers up to then.
+    /// When a request behind it became known, and the number of hand-overs up to then.
     waiter_known: Option<(Moment, u64)>,
 }
 
 impl CohortRecord {
-    /// Returns a description of a broken promise of the last step.
+    /// Returns a description of a promise that the last step has broken, if any.
     fn check(&mut self, now: Moment) -> Option<String> {
         let Some(view) = self.shared.view() else {
             self.seen.request = None;
@@ -57,24 +57,24 @@ impl CohortRecord {
         let has_granted = std::mem::replace(&mut seen.grants, view.tally.grants) != view.tally.grants;
         let last_granted = std::mem::replace(&mut seen.last_granted, view.tally.last_granted);
         if view.tally.last_granted < last_granted {
-            return Some("a thread overtakes an earlier one".to_owned());
+            return Some("a thread overtook an earlier one".to_owned());
         }
         if has_granted && !view.is_owner && !view.is_kept {
-            return Some("a thread gets the lock after the end of its lease".to_owned());
+            return Some("a thread got the lock after the lease had ended".to_owned());
         }
         if has_granted && view.half_time.is_some_and(|half| half <= now) {
-            return Some("a thread gets the lock when half of its process's time is over".to_owned());
+            return Some("a thread got the lock when half of its process's time was over".to_owned());
         }
         if !view.waiter_is_known {
             return None;
         }
         let (since, before) = *seen.waiter_known.get_or_insert((now, view.tally.handovers));
         if view.tally.handovers - before > u64::from(self.options.max_handovers) {
-            return Some("the lock is handed over too often while another process waits".to_owned());
+            return Some("the lock was handed over too often while another process waited".to_owned());
         }
         if has_handed_over && view.tally.handovers > before && now.since(since) >= self.options.hand_over_for
         {
-            return Some("the lock is handed over for too long while another process waits".to_owned());
+            return Some("the lock was handed over for too long while another process waited".to_owned());
         }
         None
     }
@@ -83,7 +83,7 @@ impl CohortRecord {
 impl World {
     pub(super) fn check_cohorts(&self) -> Option<String> {
         let now = self.now();
-        // No other thread runs, but the checks call the library.
+        // Taken out because the checks call the library; no other thread runs meanwhile.
         let mut records = std::mem::take(&mut self.state().cohorts);
         let broken = records.iter_mut().enumerate().find_map(|(number, record)| {
             record.check(now).map(|broken| format!("cohort lock {number} on {}: {broken}", record.dir))
@@ -92,7 +92,8 @@ impl World {
         broken
     }
 
-    /// If nothing is left to do at this moment, no idle lock is kept while another request waits.
+    /// Checks, when nothing is left to do at this moment, that no idle lock is kept while another request
+    /// waits.
     pub(super) fn check_that_kept_locks_are_given_up(&self) -> Verdict {
         let records: Vec<_> = {
             let state = self.state();
@@ -128,7 +129,7 @@ impl User {
         }
     }
 
-    /// Acquires the lock in one of the four ways, holds it, and releases it.
+    /// Acquires the lock in one of four ways, holds it, and releases it.
     fn use_cohort_lock_once(&self) {
         let (number, lock) = self.cohort_lock();
         self.world.note(format!("uses cohort lock {number} on {}", self.dir));
@@ -156,7 +157,7 @@ impl User {
         self.drop_cohort_lock_sometimes(number);
     }
 
-    /// The lock of this session, which its threads share.
+    /// Returns the cohort lock that the threads of this session share.
     fn cohort_lock(&self) -> (usize, CohortLock) {
         let found = {
             let state = self.world.state();
@@ -170,8 +171,8 @@ impl User {
         let options = LockOptions::clone(&options(&self.world)).data("cohort");
         let cohort_options = {
             let mut state = self.world.state();
-            // A waiter whose znode was deleted notices that when the queue moves, which must be
-            // before the end of the run.
+            // A waiter whose znode was deleted notices that when the queue moves, which must happen before
+            // the run ends.
             let (long, hour) = (Duration::from_secs(30), Duration::from_secs(3600));
             CohortOptions::new()
                 .keep_for(state.random.of(&[Duration::ZERO, Duration::from_millis(30), long, long]))
@@ -192,9 +193,9 @@ impl User {
         (state.cohorts.len() - 1, lock)
     }
 
-    /// Acts under a guard, and releases it.
+    /// Acts under a guard and releases it.
     fn keep_cohort_lock(&self, number: usize, guard: CohortGuard) {
-        // Beyond the release, after which nobody may own by this guard.
+        // Registered until after the release, when nobody may own with this guard any more.
         let _holding = Holding::of_cohort(&self.world, guard.grant());
         self.hold_cohort_lock(number, &guard);
         let drops = self.world.state().random.one_in(3);
@@ -220,7 +221,7 @@ impl User {
         self.world.note(format!("holds cohort lock {number}"));
         let check = || {
             if !guard.is_owner() && guard.loss().is_none() {
-                self.world.fail("a guard of a cohort lock neither owns nor was lost");
+                self.world.fail("a guard of a cohort lock does not own and reports no loss");
             }
         };
         check();
@@ -241,21 +242,20 @@ impl User {
             let lost = guard.lost().clone();
             pause(Pause::Signals(vec![Box::new(move || !lost.is_empty())], Some(until)));
             if !guard.lost().is_empty() && guard.loss().is_none() {
-                self.world.fail("a loss is reported without cause");
+                self.world.fail("a loss was reported without cause");
             }
         }
         check();
     }
 
-    /// The thread goes on at the very moment at which the lease ends, perhaps before the library
-    /// has noticed.
+    /// Holds until the very moment at which the lease ends, perhaps before the library has noticed.
     fn hold_until_the_lease_ends(&self, guard: &CohortGuard) {
         faults::partition(&self.world, self.client);
         let (world, request) = (Arc::clone(&self.world), Arc::clone(&**guard.grant().request));
         pause(Pause::Until(Box::new(move || !request.is_owner() || !world.in_trouble())));
     }
 
-    /// Now and then the application closes the lock, or drops its handle.
+    /// Sometimes closes the lock or drops the application's handle.
     fn drop_cohort_lock_sometimes(&self, number: usize) {
         if !self.world.in_trouble() || !self.world.state().random.one_in(30) {
             return;
@@ -282,8 +282,8 @@ impl Scheduler<'_> {
     }
 }
 
-/// The directories, each with one more child and without it again: this fires the watches that
-/// cohort locks have left on the children, and no others.
+/// Adds a child to each directory and removes it again. This fires only the watches that cohort locks have
+/// left on the children.
 pub(super) fn fire_watches_on_children(world: &World) {
     for dir in DIRS.into_iter().filter(|dir| world.zookeeper.exists(dir)) {
         let path = format!("{dir}/last");

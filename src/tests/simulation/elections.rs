@@ -1,4 +1,4 @@
-//! Candidates for leadership, and clients that ask for a lock of another.
+//! Candidates for leadership, and clients that ask others to release a lock.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::queue::Revoker;
 use crate::{BlockingWriteLock, Candidate, ErrorReason, Leadership, Wait};
 
 impl User {
-    /// Stands for election for a while, or until it leads or the candidate ends.
+    /// Stands for election for a while, or until it leads or its candidate ends.
     pub(super) fn stand(&self) {
         let lock = BlockingWriteLock::with_options(&self.session, self.dir, options(&self.world));
         let (world, has_led) = (Arc::downgrade(&self.world), Arc::new(AtomicBool::new(false)));
@@ -26,7 +26,7 @@ impl User {
             leads.store(true, Ordering::Relaxed);
             lead(&world, leadership)
         });
-        let candidate = candidate.expect("threads are at hand");
+        let candidate = candidate.expect("threads can be started");
         if !self.world.state().random.one_in(3) {
             let ended = candidate.ended().clone();
             pause(Pause::Until(Box::new(move || {
@@ -60,7 +60,7 @@ impl User {
         }
     }
 
-    /// Asks for a lock of another client, and perhaps takes it away.
+    /// Asks another client to release its lock, and perhaps takes it away.
     pub(super) fn revoke(&self) {
         let Some(path) = some_request(&self.world) else { return };
         let owner = self.world.zookeeper.stat(&path).map_or(0, |stat| stat.ephemeral_owner);
@@ -98,10 +98,10 @@ fn lead(world: &Weak<World>, leadership: &Leadership) -> Result<(), Box<dyn Erro
         let length = Duration::from_millis(world.state().random.of(&[1, 300, 1000]));
         let goes_on = leadership.wait(length);
         if goes_on && world.now() < begun.after(length) {
-            world.fail("a leader that goes on has not waited for its time");
+            world.fail("a leader that may go on did not wait for its time");
         }
         if goes_on == leadership.should_stop() {
-            world.fail("a leader is misled on whether to stop");
+            world.fail("a leader was misinformed about whether to stop");
         }
         if !goes_on {
             break;
@@ -109,7 +109,7 @@ fn lead(world: &Weak<World>, leadership: &Leadership) -> Result<(), Box<dyn Erro
     }
     match ends {
         0 => Err("the leader fails on purpose".into()),
-        // Bypasses the panic hook, which would print it.
+        // Bypasses the panic hook, which would print the panic.
         1 => std::panic::resume_unwind(Box::new("the leader panics on purpose")),
         _ => Ok(()),
     }

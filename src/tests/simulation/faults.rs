@@ -1,4 +1,4 @@
-//! The faults. Each is an event at one client, or an action of another client.
+//! The faults. Each one is an event at one client or an action of another client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(super) fn inject(world: &Arc<World>) {
         possible.extend([Fault::EndPartition, Fault::ChangeLeader, Fault::ChangeLeader]);
     }
     if world.profile.raises {
-        // The leader changes when somebody owns.
+        // Connections return soon, so that somebody owns when the leader changes.
         possible.extend([Fault::EndPartition, Fault::Reconnect, Fault::Reconnect, Fault::Reconnect]);
     }
     if faults.stalls {
@@ -145,7 +145,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
         }
         state.end_stall(number);
         let link = &state.clients[number].link;
-        // What a partition has cut earlier stays cut.
+        // What a partition has already cut stays cut.
         if !link.partitioned {
             state.cut_stream(number);
         }
@@ -167,7 +167,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
 }
 
 /// Returns how long a disconnected client finds no server. A deposed leader does the most harm to a session
-/// that the other servers have not heard from for long.
+/// that the other servers have not heard from for a long time.
 fn search_time(state: &mut State, number: usize, deposed: bool) -> Duration {
     if !deposed || state.random.one_in(2) {
         return Duration::ZERO;
@@ -189,7 +189,7 @@ pub(super) fn reconnect(world: &World, number: usize) {
         if in_trouble && now < client.link.searches_until {
             return;
         }
-        // It reports the loss before it looks for another server.
+        // The client reports the loss before it looks for another server.
         let has_reported = client.may_continue(&Wait::LossReported, now) && !client.is_taken_up();
         if client.link.connected || client.link.over || !has_reported {
             return;
@@ -199,7 +199,7 @@ pub(super) fn reconnect(world: &World, number: usize) {
         link.over = !lives;
         link.connection += 1;
         let deposed = in_trouble && world.profile.faults.deposed && lives && state.random.one_in(3);
-        // Just long enough to learn the grant.
+        // Lasts just long enough for the client to learn the grant.
         let regrants = in_trouble && world.profile.faults.regrants;
         let shortly = regrants && state.random.one_in(3);
         if !deposed {
@@ -210,7 +210,7 @@ pub(super) fn reconnect(world: &World, number: usize) {
             }
             state.report_connection(number, former, now);
         }
-        // A server may take the session up and then be lost before it serves.
+        // A server may take the session up and be lost before it serves it.
         let serves = !(regrants && lives && !deposed && state.random.one_in(4));
         let client = &mut state.clients[number];
         client.link.deposed = deposed;
@@ -220,7 +220,7 @@ pub(super) fn reconnect(world: &World, number: usize) {
     };
     if !serves {
         let session_timeout = granted.session_timeout;
-        world.note(format!("client {number} is taken up, but not served; {session_timeout:?} granted"));
+        world.note(format!("client {number} is taken up but not served; {session_timeout:?} granted"));
         let mut state = world.state();
         let search = search_time(&mut state, number, true);
         state.clients[number].link.searches_until = now.after(search);
@@ -240,7 +240,8 @@ pub(super) fn reconnect(world: &World, number: usize) {
     }
 }
 
-/// A client that sets its watches again may receive events for changes that it knows already.
+/// Fires watches on changes that the client knows already. A client that sets its watches again may receive
+/// such events.
 fn fire_watches(world: &World, number: usize) {
     let session = world.state().clients[number].simulated.session_id();
     for path in requests(world) {
@@ -254,27 +255,27 @@ fn fire_watches(world: &World, number: usize) {
     }
 }
 
-/// Draws the session timeout, of at least two ticks, that a server grants to a client which asks for
-/// this one. The servers differ in their bounds.
+/// Draws the session timeout, of at least two ticks, that a server grants to a client that asks for `asked`.
+/// The servers' bounds differ.
 pub(super) fn draw_grant(state: &mut State, number: usize, asked: Duration, raises: bool) {
     let shortest = 2 * state.clients[number].link.heard.tick;
-    // Most often more: only then does a change of the leader shorten anything.
+    // Mostly longer: only then does a change of the leader shorten anything.
     let granted = match raises && !state.random.one_in(4) {
         true => 2 * asked,
         false => state.random.of(&[asked, asked / 2, asked / 4, 2 * asked, 2 * asked, 2 * asked]),
     };
-    // A server grants milliseconds.
+    // Servers grant whole milliseconds.
     let granted = Duration::from_millis(granted.max(shortest).as_millis() as u64);
     state.clients[number].session_timeout = granted;
 }
 
-/// The leader changes. Clients with a longer session timeout than at their creation are often cut off
-/// at that moment.
+/// Changes the leader at any time. Clients whose session timeout is longer than at the session's creation are
+/// often cut off at that moment.
 pub(super) fn change_leader_at_any_time(world: &World) {
     let cut_off = {
         let mut state = world.state();
         let cut_off = !state.random.one_in(4);
-        // A change would give those that are to stay cut off more time.
+        // A change would give clients that are to stay cut off more time.
         if state.clients.iter().any(|client| client.link.stays_cut_off(world.now())) {
             return;
         }
@@ -285,12 +286,12 @@ pub(super) fn change_leader_at_any_time(world: &World) {
     change_leader(world, cut_off);
 }
 
-/// Sometimes the leader changes, and cuts off an owner with a longer session timeout than at the
-/// creation. The owner goes on for as long as it may.
+/// Sometimes changes the leader and cuts off an owner whose session timeout is longer than at the session's
+/// creation. The owner continues for as long as it may.
 pub(super) fn perhaps_change_leader_of_owner(world: &Arc<World>, client: usize, owner: &Arc<Request>) {
     let strikes = {
         let mut state = world.state();
-        // A change gives those that are cut off already more time.
+        // A change would give clients that are already cut off more time.
         let is_cut_off = state.clients[client].link.partitioned
             || state.clients.iter().any(|client| client.link.stays_cut_off(world.now()));
         let is_possible = world.in_trouble() && world.profile.faults.regrants && !is_cut_off;
@@ -303,7 +304,7 @@ pub(super) fn perhaps_change_leader_of_owner(world: &Arc<World>, client: usize, 
     }
 }
 
-/// The client stays cut off until its lease and its session have ended.
+/// Keeps the client cut off until its lease and its session have ended.
 fn stay_cut_off(world: &World, client: usize) {
     let mut state = world.state();
     let client = &mut state.clients[client];
@@ -315,7 +316,7 @@ fn hold_while_owning(world: &Arc<World>, owner: &Arc<Request>) {
     pause_thread(Wait::Until(Box::new(move || !owner.is_owner() || !world.in_trouble())));
 }
 
-/// Where links stall, an owner often holds its lock for as long as it may, and a stall comes.
+/// Where links stall, often makes an owner hold its lock for as long as it may while a stall comes.
 pub(super) fn perhaps_hold_through_stalls(world: &Arc<World>, owner: &Arc<Request>) {
     let is_possible = world.in_trouble() && world.profile.faults.stalls && !world.profile.on_wire;
     if is_possible && !world.state().random.one_in(4) {
@@ -323,8 +324,8 @@ pub(super) fn perhaps_hold_through_stalls(world: &Arc<World>, owner: &Arc<Reques
     }
 }
 
-/// A stall does the most harm if it begins after the second request of a keep-alive, before the marks of
-/// both are reported.
+/// Often starts a stall after the second request of a keep-alive, before the marks of both are reported.
+/// There it does the most harm.
 pub(super) fn perhaps_stall_after_keep_alive(world: &World, client: usize) {
     let is_second = {
         let now = world.now();
@@ -338,7 +339,7 @@ pub(super) fn perhaps_stall_after_keep_alive(world: &World, client: usize) {
     }
 }
 
-/// The link between the leader and a client's server stalls, for one to four ticks.
+/// Stalls the link between the leader and a client's server for one to four ticks.
 fn stall(world: &World, number: usize) {
     let length = {
         let mut state = world.state();
@@ -356,10 +357,11 @@ fn stall(world: &World, number: usize) {
     world.note(format!("the leader's link to the server of client {number} stalls for {length:?}"));
 }
 
-/// The stall ends. Often the answers that have waited arrive as the server crashes, with all its
-/// reports of that time. That is done to owners only: a lock that is *taken* by a write that has
-/// waited out such a stall is a limit that docs/guarantees.md names, and so is any such stall behind
-/// an observer master.
+/// Ends the stall. Often the answers that were held up arrive while the server crashes, with all its reports
+/// of that time.
+///
+/// This is done to owners only, because docs/guarantees.md names two limits: a lock that is *taken* by a write
+/// which such a stall held up, and any such stall behind an observer master.
 pub(super) fn end_stall(world: &World, number: usize) {
     let crashes = {
         let mut state = world.state();
@@ -377,7 +379,7 @@ pub(super) fn end_stall(world: &World, number: usize) {
         return stay_cut_off(world, number);
     }
     world.state().end_stall(number);
-    world.note(format!("the link to the server of client {number} stalls no more"));
+    world.note(format!("the stall of the link to the server of client {number} ends"));
 }
 
 /// Returns whether a client owns a lock.
@@ -394,7 +396,7 @@ fn owns(world: &World, client: usize) -> bool {
     holds.iter().any(Hold::is_owner) || locks.iter().any(|lock| lock.is_owner())
 }
 
-/// The leader changes as these clients are cut off. Every server ends its other connections.
+/// Changes the leader while these clients are cut off. Every server ends the connections of the others.
 fn change_leader(world: &World, cut_off: Vec<usize>) {
     let now = world.now();
     for client in &cut_off {
@@ -412,18 +414,18 @@ fn change_leader(world: &World, cut_off: Vec<usize>) {
     world.state().change_leader(now);
 }
 
-/// Swallows what both sides send.
+/// Swallows everything that both sides send.
 pub(super) fn partition(world: &World, number: usize) {
     let server_dies = world.state().random.one_in(4);
     cut_off(world, number, server_dies);
 }
 
-/// A client's server crashes, and the client does not notice.
+/// Crashes a client's server without the client noticing.
 pub(super) fn lose_server(world: &World, number: usize) {
     cut_off(world, number, true);
 }
 
-/// A server may crash after it has answered a ping, before it reports that.
+/// Sometimes crashes a server after it has answered a ping and before it reports that.
 pub(super) fn perhaps_lose_server_after_ping(world: &World, client: usize) {
     if world.in_trouble() && world.profile.faults.deaths && world.state().random.one_in(16) {
         lose_server(world, client);
@@ -445,7 +447,7 @@ fn cut_off(world: &World, number: usize, server_dies: bool) {
     world.note(format!("client {number} is cut off"));
 }
 
-/// A client's server loses its leader, or is a leader and is deposed, and goes on to answer reads and
+/// Deposes a client's server if it leads, or takes its leader away. The server continues to answer reads and
 /// pings for a while.
 fn depose(world: &World, number: usize) {
     {
@@ -463,7 +465,7 @@ fn depose(world: &World, number: usize) {
     world.note(format!("client {number}'s server loses its leader"));
 }
 
-/// Delivers what a partition held back, unless the server has died meanwhile: nothing comes from it.
+/// Delivers what a partition has held back. If the server has died meanwhile, it delivers nothing.
 pub(super) fn end_partition(world: &World, number: usize) {
     if world.profile.on_wire {
         return;
@@ -521,25 +523,25 @@ fn jump_clock(world: &World) {
     world.set_now(now);
     let clients = world.state().clients.len();
     (0..clients).for_each(|client| wire::faults::suspend(&mut world.state(), client, now));
-    // Nobody could notice anything meanwhile.
+    // Nobody could notice anything during the jump.
     world.state().turns.values_mut().for_each(|turn| turn.since = now);
     world.note(format!("the clock jumps by {length:?}"));
 }
 
-/// Up to two session timeouts.
+/// Draws a time of up to two session timeouts.
 fn some_time(state: &mut State, client: usize) -> Duration {
     let longest = 2 * state.clients[client].session_timeout.as_nanos() as u64;
     Duration::from_nanos(state.random.below(longest))
 }
 
-/// Another client deletes the znode of one of our requests.
+/// Deletes the znode of one of our requests, as another client.
 fn delete_request(world: &World) {
     let Some(path) = some_request(world) else { return };
     delete_znode(world, &path);
 }
 
-/// Sometimes another client deletes the znode of an owner that is about to act. If possible,
-/// another request owns the lock before the owner notices.
+/// Sometimes another client deletes the znode of an owner that is about to act. If possible, another request
+/// then acquires the lock before the owner notices.
 pub(super) fn delete_owners_znode(world: &Arc<World>, dir: &'static str, owner: &Arc<Request>) {
     let strikes = world.in_trouble() && world.profile.faults.deletions && world.state().random.one_in(2);
     let Some(znode) = owner.znode().filter(|znode| strikes && world.zookeeper.exists(znode.as_str())) else {
@@ -559,7 +561,7 @@ fn delete_znode(world: &World, path: &str) {
     world.zookeeper.delete(path);
 }
 
-/// Another client asks one of our requests to release.
+/// Asks one of our requests to release, as another client.
 fn request_release(world: &World) {
     let Some(path) = some_request(world) else { return };
     let owner = world.zookeeper.stat(&path).map_or(0, |stat| stat.ephemeral_owner);
@@ -568,7 +570,7 @@ fn request_release(world: &World) {
     world.zookeeper.set_data(&path, b"unlock");
 }
 
-/// All requests in the queues.
+/// Returns all requests in the queues.
 fn requests(world: &World) -> Vec<String> {
     let in_dir = |dir: &&str| -> Vec<String> {
         world.requests_in(dir).into_iter().map(|name| format!("{dir}/{name}")).collect()
@@ -576,7 +578,7 @@ fn requests(world: &World) -> Vec<String> {
     ALL_DIRS.iter().flat_map(in_dir).collect()
 }
 
-/// A random request of ours in the queues.
+/// Returns a random request of ours in the queues.
 pub(super) fn some_request(world: &World) -> Option<String> {
     let all = requests(world);
     if all.is_empty() {
@@ -587,7 +589,7 @@ pub(super) fn some_request(world: &World) -> Option<String> {
     (!state.other_requests.contains(&all[chosen])).then(|| all[chosen].clone())
 }
 
-/// Another client joins or leaves a queue.
+/// Makes a request of another client join or leave a queue.
 fn change_other_request(world: &World) {
     let leaving = {
         let mut state = world.state();
@@ -611,8 +613,7 @@ fn change_other_request(world: &World) {
                 let mut state = world.state();
                 let reads = world.profile.shares && state.random.one_in(2);
                 state.other_requests_so_far += 1;
-                // At the end of the counter two znodes may have the same number, but not the same
-                // name.
+                // At the end of the counter, two znodes may have the same number but not the same name.
                 let name = format!("stranger{}", state.other_requests_so_far);
                 if world.profile.permits > 0 && state.random.one_in(2) {
                     (LEASES, format!("_c_{name}-lease-"))
@@ -638,7 +639,7 @@ fn deny(world: &World, number: usize) {
     world.note(format!("client {number} is denied READ and DELETE for {length:?}"));
 }
 
-/// Denies everybody READ on another client's request, so that its deletion fires no event.
+/// Denies everybody READ on another client's request, so the deletion of that request fires no event.
 fn hide_other_request(world: &World) {
     let hidden = {
         let mut state = world.state();
@@ -652,7 +653,7 @@ fn hide_other_request(world: &World) {
     }
 }
 
-/// Another client deletes an unused directory.
+/// Deletes an unused directory, as another client.
 fn delete_dir(world: &World) {
     let dir = {
         let mut state = world.state();

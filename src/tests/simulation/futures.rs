@@ -1,4 +1,4 @@
-//! Tasks that wait for locks, each on the thread of a user, and give them up at any moment.
+//! Tasks that wait for locks, each on the thread of a user, and give up at any moment.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +21,14 @@ impl Wake for Task {
         self.is_woken.store(true, Ordering::Release);
         let is_callback = role().is_some_and(|role| role.name.contains(" callback "));
         if let Some(world) = self.world.upgrade().filter(|_| !is_callback) {
-            world.fail("a task is woken on a thread that is not for callbacks");
+            world.fail("a task was woken on a thread that is not for callbacks");
         }
     }
 }
 
 impl User {
-    /// Runs a task until its future completes. Drops the future at some time, perhaps just when it would complete.
+    /// Runs a task until its future completes. Sometimes drops the future before that, perhaps just when it
+    /// would complete.
     pub(super) fn run_task<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let gives_up = self.world.state().random.one_in(2);
         let until = gives_up.then(|| self.some_time_from_now());
@@ -38,7 +39,7 @@ impl User {
         output
     }
 
-    /// As [`run_task`](User::run_task), with the time at which the future is dropped.
+    /// Like [`run_task`](User::run_task), with the time at which the future is dropped.
     pub(super) fn run_task_until<T>(
         &self,
         future: impl Future<Output = T>,
@@ -46,7 +47,7 @@ impl User {
     ) -> Option<T> {
         let mut future = pin!(future);
         loop {
-            // Another one each time, as the task may move.
+            // A new waker each time, because the task may move.
             let task =
                 Arc::new(Task { world: Arc::downgrade(&self.world), is_woken: AtomicBool::new(false) });
             let waker = Waker::from(Arc::clone(&task));

@@ -1,5 +1,4 @@
-//! The users of blocking locks: threads that wait for guards, hold them, downgrade and release
-//! them.
+//! The users of blocking locks: threads that wait for guards, hold them, downgrade them and release them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,12 +23,12 @@ pub(super) struct Call {
     client: usize,
     deadline: Option<Moment>,
     cancelled: Option<Moment>,
-    /// How often the clock had jumped and the process had been suspended when it began.
+    /// How often the clock had jumped and the process had been suspended when the call began.
     disturbances: (u64, bool),
 }
 
 impl Call {
-    /// The deadline, if it is yet to come.
+    /// Returns the deadline if it is still ahead.
     pub(super) fn next_deadline(&self, now: Moment) -> Option<Moment> {
         self.deadline.filter(|deadline| *deadline > now)
     }
@@ -83,7 +82,7 @@ impl Lock {
         })
     }
 
-    /// `None` for several locks, which no task can wait for.
+    /// Returns `None` for several locks, because a task cannot wait for them.
     fn lock_async(&self) -> Option<Pin<Box<dyn Future<Output = Result<Guard>> + Send>>> {
         match self {
             Lock::Exclusive(lock) => {
@@ -158,7 +157,7 @@ pub(super) struct User {
 }
 
 impl User {
-    /// Acquires a lock in one of the five ways, holds it, and releases it.
+    /// Acquires a lock in one of five ways, holds it, and releases it.
     pub(super) fn use_lock(&self) {
         let tag = self.new_tag();
         let lock = Arc::new(self.new_lock(&tag));
@@ -189,8 +188,8 @@ impl User {
         }
     }
 
-    /// Starts more than a narrow link transmits in a session timeout, and gives each up at once. No owner on the
-    /// same session may suffer.
+    /// Starts more requests than a narrow link can transmit in a session timeout, and gives up each at once.
+    /// No owner on the same session may be harmed.
     pub(super) fn start_too_much(&self) {
         const REQUESTS: usize = 120;
         let lock = BlockingWriteLock::with_options(&self.session, self.dir, options(&self.world));
@@ -240,13 +239,13 @@ impl User {
         }
     }
 
-    /// Now and then another thread closes the lock.
+    /// Sometimes makes another thread close the lock.
     fn close_sometimes(&self, lock: &Arc<Lock>) {
         let lock = Arc::clone(lock);
         self.sometimes_close(move || lock.close());
     }
 
-    /// As `close_sometimes`, for any lock.
+    /// Like `close_sometimes`, for any lock.
     pub(super) fn sometimes_close(&self, close: impl FnOnce() + Send + 'static) {
         if self.world.in_trouble() && self.world.state().random.one_in(16) {
             let world = Arc::clone(&self.world);
@@ -265,13 +264,12 @@ impl User {
         self.world.state().clients[self.client].to_spawn.push_back((name, Box::new(body)));
     }
 
-    /// Waits with a deadline, a token, or both, and checks that the call returns neither late nor
-    /// early.
+    /// Waits with a deadline, a token, or both. Checks that the call returns neither late nor early.
     fn try_lock_for(&self, lock: &Lock) -> Result<Option<Guard>> {
         self.wait_limited(|wait| lock.try_lock_for(wait))
     }
 
-    /// As [`try_lock_for`](User::try_lock_for), for any call.
+    /// Like [`try_lock_for`](User::try_lock_for), for any call.
     pub(super) fn wait_limited<G>(&self, call: impl FnOnce(Wait) -> Result<Option<G>>) -> Result<Option<G>> {
         let chosen = self.world.state().random.below(3);
         let deadline = (chosen != 0).then(|| self.some_time_from_now());
@@ -311,8 +309,8 @@ impl User {
         number
     }
 
-    /// Time does not pass while a thread could return, so that a wait ends at its deadline exactly,
-    /// and at the moment at which it is cancelled.
+    /// Checks when a call returned. Time does not pass while a thread could return, so a wait must end
+    /// exactly at its deadline or at the moment of its cancellation.
     fn end_call<G>(&self, number: usize, outcome: &Result<Option<G>>) {
         let now = self.world.now();
         let mut state = self.world.state();
@@ -324,7 +322,7 @@ impl User {
         let Call { deadline, cancelled, .. } = call;
         let broken = match outcome {
             _ if deadline.is_some_and(|deadline| now > deadline) => "returned after its deadline",
-            _ if cancelled.is_some_and(|cancelled| now > cancelled) => "returned late when it was cancelled",
+            _ if cancelled.is_some_and(|cancelled| now > cancelled) => "returned late after it was cancelled",
             Ok(None) if deadline != Some(now) => "timed out before its deadline",
             Err(error) if error.reason() == ErrorReason::Cancelled && cancelled.is_none() => {
                 "was cancelled by nobody"
@@ -344,7 +342,7 @@ impl User {
         now.after(Duration::from_nanos(state.random.below(longest)))
     }
 
-    /// Acts under a guard, and releases it, after a downgrade perhaps.
+    /// Acts under a guard, perhaps downgrades it, and releases it.
     fn keep(&self, guard: Guard) {
         if matches!(&guard, Guard::Multi(guard) if guard.guards().len() != DIRS.len()) {
             self.world.fail("a guard of several locks does not hold all of them");
@@ -421,40 +419,40 @@ impl User {
             let until = self.some_time_from_now();
             let lost = self.run_task_until(guard.lost_async(), Some(until));
             if lost.is_some() && guard.loss().is_none() {
-                self.world.fail("a task hears of a loss without cause");
+                self.world.fail("a loss completed a task's future without cause");
             }
         } else if let Some(guard) = guards.first() {
             let until = self.some_time_from_now();
             let lost = guard.lost().clone();
             pause(Pause::Signals(vec![Box::new(move || !lost.is_empty())], Some(until)));
             if !guard.lost().is_empty() && guards.iter().all(|it| it.loss().is_none()) {
-                self.world.fail("a loss is reported without cause");
+                self.world.fail("a loss was reported without cause");
             }
         }
         self.check_guards(guards);
     }
 
-    /// A guard is the owner's, or says why it is not.
+    /// Checks that a guard owns the lock or says why it does not.
     fn check_guards(&self, guards: &[&LockGuard]) {
         if guards.iter().any(|guard| !guard.is_owner() && guard.loss().is_none()) {
-            self.world.fail("a guard neither owns nor was lost");
+            self.world.fail("a guard does not own and reports no loss");
         }
         let is_unlimited = |guard: &&LockGuard| guard.request().max_hold().is_none();
         let is_over = |guard: &&LockGuard| guard.loss() == Some(LossReason::HeldTooLong);
         if guards.iter().any(|guard| is_over(guard) && is_unlimited(guard)) {
-            self.world.fail("a hold without a limit ends at one");
+            self.world.fail("a hold without a limit reached a limit");
         }
         let has_no_lease = |guard: &&LockGuard| guard.loss() == Some(LossReason::LeaseExpired);
         if self.world.profile.is_calm() && guards.iter().any(has_no_lease) {
-            self.world.fail("an owner loses its lock although its link works");
+            self.world.fail("an owner lost its lock although its link works");
         }
     }
 
-    /// Without faults, a request is only refused by a closed lock or session, and at the end of the
-    /// counter.
+    /// Checks an error. Without faults, a request fails only because of a closed lock or session, or at the
+    /// end of the counter.
     pub(super) fn check_error(&self, error: &LockError) {
-        // A closed session has lost its locks. To commit under one then changes nothing, which is what
-        // this error says.
+        // A closed session has lost its locks. A commit under such a lock changes nothing, which is what this
+        // error says.
         let was_closed = error.reason() == ErrorReason::NotOwner
             && self.session.core().snapshot().end_reason == Some(LossReason::SessionClosed);
         let is_of_limit = matches!(error.reason(), ErrorReason::NotOwner | ErrorReason::HeldTooLong)
@@ -464,20 +462,20 @@ impl User {
             || is_of_limit
             || matches!(error.reason(), ErrorReason::SequenceExhausted | ErrorReason::Cancelled);
         if self.world.profile.is_calm() && !is_expected {
-            self.world.fail(format!("a blocking lock fails without cause: {error}"));
+            self.world.fail(format!("a blocking lock failed without cause: {error}"));
         }
     }
 
-    /// A call that waits outlives the loss of a session that is replaced.
+    /// Checks that a waiting call survives the loss of a session that is replaced.
     pub(super) fn check_loss(&self, error: &LockError) {
         let is_replaced = self.session.replacement().is_some_and(|replacement| !replacement.is_closed());
         if is_replaced && error.is_session_lost() {
-            self.world.fail(format!("a call ends with a session that is replaced: {error}"));
+            self.world.fail(format!("a call ended with a session that is replaced: {error}"));
         }
     }
 
-    /// What a call without a guard has left is deleted without time passing, unless something holds that
-    /// up.
+    /// Checks that whatever a call without a guard has left is deleted before time passes, unless something
+    /// delays that.
     pub(super) fn check_that_nothing_is_held(&self, tag: &str) {
         let profile = &self.world.profile;
         if !profile.is_prompt() {
@@ -514,7 +512,7 @@ impl User {
             _ => lock.try_lock_for(Wait::forever()),
         };
         if self.world.now() != begun || self.world.created_with(&tag) != requests {
-            self.world.fail("a thread that holds a reentrant lock made another request");
+            self.world.fail("a thread that held a reentrant lock made another request");
         }
         match inner {
             Ok(Some(inner)) => {
@@ -523,8 +521,8 @@ impl User {
                 self.hold(&[&inner]);
                 self.world.note(format!("releases a reentrant lock: {:?}", inner.unlock()));
             }
-            Ok(None) => self.world.fail("a thread that holds a reentrant lock is refused"),
-            Err(error) if outer.is_owner() => self.world.fail(format!("an owner is refused: {error}")),
+            Ok(None) => self.world.fail("a thread that held a reentrant lock was refused"),
+            Err(error) if outer.is_owner() => self.world.fail(format!("an owner was refused: {error}")),
             Err(_) => {}
         }
         if lock.hold_count() > 1 {

@@ -1,4 +1,4 @@
-//! What is held at a moment, for the checks.
+//! What is held at a moment, as seen by the checks.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::time::Moment;
 pub(super) struct Hold {
     pub(super) dir: &'static str,
     pub(super) request: Arc<Request>,
-    /// Of a cohort lock.
+    /// The turn of a thread, if this is a cohort lock.
     turn: Option<Turn>,
-    /// The moment from which on it cannot own. It was acquired before it is registered.
+    /// The moment from which it cannot own. The lock was acquired before the hold is registered.
     limit: Option<Moment>,
 }
 
 impl Hold {
-    /// Returns whether the same guard is held, or another of the same thread.
+    /// Returns whether both hold the same guard, or guards of the same thread.
     pub(super) fn is_same_as(&self, other: &Hold) -> bool {
         let thread = |hold: &Hold| hold.turn.as_ref().map(|turn| turn.thread.clone());
         Arc::ptr_eq(&self.request, &other.request) && thread(self) == thread(other)
@@ -34,7 +34,7 @@ impl Hold {
     }
 }
 
-/// A thread's turn of a cohort lock.
+/// The turn of a thread with a cohort lock.
 #[derive(Clone)]
 struct Turn {
     request: Arc<CohortRequest>,
@@ -42,7 +42,7 @@ struct Turn {
     thread: String,
 }
 
-/// Registers holds until it is dropped.
+/// Keeps holds registered until it is dropped.
 pub(super) struct Holding {
     world: Arc<World>,
     numbers: Vec<usize>,
@@ -80,7 +80,7 @@ impl Holding {
 }
 
 impl Holding {
-    /// Registers the holds to which these were downgraded, within their limit.
+    /// Registers the holds to which these were downgraded. They keep the limit.
     pub(super) fn downgraded(self, requests: impl IntoIterator<Item = Arc<Request>>) -> Holding {
         let next = Holding::of(&self.world, requests);
         let mut state = self.world.state();
@@ -97,7 +97,7 @@ impl Holding {
 }
 
 impl World {
-    /// Nobody owns beyond the limit of a hold.
+    /// Checks that nobody owns beyond the limit of a hold.
     pub(super) fn check_limits(&self) -> Option<String> {
         if !self.profile.limits_holds {
             return None;

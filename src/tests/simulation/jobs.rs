@@ -1,4 +1,4 @@
-//! The users of jobs that run once, and what must hold for their runs.
+//! The users of jobs that run once, and the promises about their runs.
 
 use super::guards::User;
 use super::locks::options;
@@ -9,7 +9,7 @@ use crate::locks::{Repeat, RunOnce, RunOutcome};
 /// The directory of the jobs.
 const JOBS: &str = "/jobs";
 
-/// Those of their keys: a job that runs at most once, and one that runs until it succeeds.
+/// The directories of the jobs' keys: one job runs at most once, the other until it succeeds.
 pub(super) const KEYS: [&str; 2] = ["/jobs/once", "/jobs/until"];
 const REPEATS: [Repeat; 2] = [Repeat::Never, Repeat::UntilSuccess];
 
@@ -21,15 +21,15 @@ const MARKER: &str = "done";
 pub(super) struct JobRecord {
     /// How often the job has begun.
     begun: usize,
-    /// How many calls to forget the key have begun, without those that found no marker.
+    /// How many calls to forget the key have begun, except calls that found no marker.
     forgets: usize,
     forgets_under_way: usize,
-    /// The job has succeeded, and no call to forget that has begun since.
+    /// Whether the job has succeeded and no call to forget it has begun since.
     is_done: bool,
 }
 
 impl World {
-    /// The requests in a queue.
+    /// Returns the requests in a queue.
     pub(super) fn requests_in(&self, dir: &str) -> Vec<String> {
         let mut children = self.zookeeper.children(dir);
         children.retain(|name| name != MARKER);
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// The job has succeeded here, and the key was marked after this record.
+    /// Records that the job has succeeded here; the key was marked after the record `before` was taken.
     fn end_job(&self, key: usize, before: JobRecord) {
         let mut state = self.state();
         let record = &mut state.jobs[key];
@@ -81,7 +81,7 @@ impl User {
         let tag = self.new_tag();
         let (key, choice) = {
             let mut state = self.world.state();
-            // Most of those who meet at one key find more.
+            // Most users that meet at one key find more.
             (usize::from(state.random.one_in(4)), state.random.below(8))
         };
         let options = options(&self.world).data(&*tag);
@@ -93,7 +93,7 @@ impl User {
         };
         if let Err(error) = failed {
             self.world.note(format!("a job fails: {error}"));
-            // A call under way when the session is closed may learn only that it has ended.
+            // A call in progress when the session is closed may learn only that the session has ended.
             let is_closed = self.world.state().clients[self.client].session.is_none();
             if !(is_closed && error.is_session_lost()) {
                 self.check_error(&error);

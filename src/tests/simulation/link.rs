@@ -1,5 +1,5 @@
-//! [`Link`]: the state of one client's connection, the messages in transit, and what the ensemble
-//! knows of its session.
+//! [`Link`]: the state of one client's connection, the messages in transit, and what the ensemble knows of
+//! the client's session.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,46 +12,48 @@ use crate::time::Moment;
 /// One client's connection.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// What the client library knows: whether it is connected, and how many connections it has had.
+    /// Whether the client library believes that it is connected.
     pub(super) connected: bool,
     pub(super) connection: u64,
-    /// The network swallows what both sides send, and neither side knows.
+    /// Whether the network swallows what both sides send, without either side knowing.
     pub(super) partitioned: bool,
-    /// The server has crashed: the client has to find another.
+    /// Whether the server has crashed, so the client has to find another.
     pub(super) server_died: bool,
-    /// The server is a deposed leader that does not know it. It takes up sessions and answers
-    /// reads, and the ensemble learns nothing of that.
+    /// Whether the server is a deposed leader that does not know it. It takes up sessions and answers reads,
+    /// and the ensemble learns nothing of that.
     pub(super) deposed: bool,
-    /// While faults occur, no partition ends before that moment.
+    /// The moment before which no partition ends while faults occur.
     pub(super) cut_off_until: Moment,
-    /// The link between the client's server and the leader stalls.
+    /// The stall of the link between the client's server and the leader, if it stalls.
     pub(super) stall: Option<Stall>,
-    /// When a request of a keep-alive was last answered.
+    /// When a keep-alive request was last answered.
     pub(super) kept_alive: Moment,
-    /// While faults occur, the client library looks for a server until then.
+    /// The moment until which the client library finds no server while faults occur.
     pub(super) searches_until: Moment,
-    /// Replies are slow until then.
+    /// The moment until which replies are slow.
     pub(super) slow_until: Moment,
-    /// The client library knows that the session has ended, or the session was closed.
+    /// Whether the client library knows that the session has ended, or the session was closed.
     pub(super) over: bool,
-    /// Whether the client library pings, so that the session lives while there is contact.
+    /// Whether the client library pings, which keeps the session alive while there is contact.
     pub(super) pings: bool,
-    /// The pings of a client library that reports them.
+    /// The pings of a client library that reports their answers.
     pub(super) reported_pings: Option<Pings>,
     pub(super) heard: Heard,
 }
 
-/// A stall of the link from the leader to the client's server. The leader's pings are late, so that
-/// server reports nothing, and so are commits: writes take effect, and are not answered. Neither is
-/// what the client has sent after a write. Anything before is, and may be state of before the stall
-/// on a real server; here it never lags behind.
+/// A stall of the link from the leader to the client's server.
+///
+/// The leader's pings are late, so the server reports nothing. Commits are late, too: writes take effect but
+/// are not answered, and neither is anything that the client sends after a write. Earlier requests are
+/// answered. On a real server, those answers may show the state from before the stall; here, the server never
+/// lags behind.
 #[derive(Debug)]
 pub(super) struct Stall {
     since: Moment,
     pub(super) until: Moment,
-    /// Whether the client library pinged all the time.
+    /// Whether the client library pinged throughout.
     was_always_active: bool,
-    /// The first message that waits.
+    /// The first message that is held up.
     waiting_from: Option<u64>,
 }
 
@@ -61,7 +63,7 @@ impl Stall {
     }
 }
 
-/// The pings of one connection, of which one at a time is under way.
+/// The pings of one connection. Only one ping is in flight at a time.
 #[derive(Debug)]
 pub(super) struct Pings {
     next: Moment,
@@ -74,32 +76,31 @@ impl Pings {
     }
 }
 
-/// A client library pings in each of these parts of the session timeout.
+/// The number of pings that a client library sends in a session timeout.
 const PING_DIVISOR: u32 = 6;
 
-/// What the ensemble knows of a session's activity. The leader ends the session. It is notified
-/// when the session starts or reconnects, and by the reports of the server that the client is
-/// connected to.
+/// What the ensemble knows of a session's activity. The leader ends the session. It learns of the session
+/// when the session starts or reconnects, and by the reports of the server that the client is connected to.
 #[derive(Debug)]
 pub(super) struct Heard {
-    /// The leader's last news of it, if no report is lost.
+    /// The time of the leader's latest news of the session, provided no report is lost.
     pub(super) last: Moment,
-    /// The session timeout by which the leader counts from then on.
+    /// The session timeout that the leader counts from then on.
     counts: Duration,
-    /// The report of a server that the session has left, and its session timeout. It arrives at that
-    /// moment, and counts if nothing comes after it.
+    /// When the report of a server that the session has left arrives, and the session timeout in it. The
+    /// report counts if no later news comes after it.
     late: Option<(Moment, Duration)>,
-    /// How much later than necessary the leader ends it.
+    /// How much later than it could the leader ends the session.
     pub(super) grace: Duration,
-    /// When it connected, which the leader learned immediately.
+    /// When the session connected. The leader learned this immediately.
     connected: Moment,
-    /// The activity since, as far back as a report may be lost.
+    /// The activity since then, as far back as a report may be lost.
     active: VecDeque<Moment>,
-    /// The last mark of its activity was lost in a race with a report. The next one is not lost.
+    /// Whether the last mark of its activity was lost in a race with a report. The next mark is not lost.
     last_mark_lost: bool,
     /// The servers' tick time.
     pub(super) tick: Duration,
-    /// The client's server is an observer, which reports to a follower.
+    /// Whether the client's server is an observer, which reports to a follower.
     pub(super) observer: bool,
 }
 
@@ -118,7 +119,7 @@ impl Heard {
         }
     }
 
-    /// The maximum age of the last report to the leader. Servers report every half tick, and an
+    /// Returns the maximum age of the last report to the leader. Servers report every half tick, and an
     /// observer's report takes two hops.
     fn max_report_age(&self) -> Duration {
         if self.observer { self.tick } else { self.tick / 2 }
@@ -135,7 +136,7 @@ impl Heard {
         self.late.take_if(|(at, _)| *at <= now);
     }
 
-    /// Returns when the leader ends the session, if no more news comes than is on its way.
+    /// Returns when the leader ends the session if no news follows that which is already on its way.
     fn end(&self) -> (Moment, Duration) {
         match self.late {
             Some((at, granted)) if self.last < at && at <= self.last.after(self.counts) => (at, granted),
@@ -143,12 +144,12 @@ impl Heard {
         }
     }
 
-    /// A request marks the session as active, unless the mark is lost in a race.
+    /// Records a request, which marks the session as active unless the mark is lost in a race.
     ///
-    /// Behind an observer, that may be the race at the observer, or that at the follower to which it
-    /// reports. There one mark stands for all requests of one report. It is lost here only if a single
-    /// request made it, and not together with that of the request before or after: that two marks of one
-    /// pair are lost behind an observer master is a limit that docs/guarantees.md names.
+    /// Behind an observer, that race may be at the observer or at the follower to which it reports. At the
+    /// follower, one mark stands for all requests of one report. Here, the mark is lost only if a single
+    /// request made it, and never together with the mark of the request before or after. An observer master
+    /// may lose both marks of a pair; docs/guarantees.md names this as a limit.
     pub(super) fn record_activity(&mut self, now: Moment, races: bool) {
         self.last_mark_lost = races && !self.last_mark_lost;
         if !self.last_mark_lost {
@@ -156,7 +157,7 @@ impl Heard {
         }
     }
 
-    /// The leader is to receive news of all activity, unless a report of it is lost.
+    /// Makes a report of all activity so far to the leader. It may still be lost.
     fn report(&mut self, granted: Duration) {
         let Some(newest) = self.active.back().copied().filter(|newest| *newest >= self.last) else { return };
         self.record_news(newest, granted);
@@ -165,7 +166,8 @@ impl Heard {
         }
     }
 
-    /// The client's server crashes. It made its last report this long before that moment.
+    /// Loses the report of the client's server, which crashes. It made its last report this long before
+    /// `now`.
     fn lose_a_report(&mut self, made_before: Duration, now: Moment, was_always_active: bool) {
         let report = now.before(made_before);
         self.active.retain(|active| *active <= report);
@@ -190,7 +192,7 @@ pub(super) enum Fate {
 }
 
 impl Link {
-    /// Returns whether a message from the ensemble is delivered.
+    /// Returns whether a message from the ensemble can be delivered.
     fn delivers(&self, arrival: &Arrival) -> bool {
         !self.partitioned && !self.deposed && !self.holds_back(arrival)
     }
@@ -211,7 +213,7 @@ impl State {
         Arrival { stamp: self.last_stamp, fate }
     }
 
-    /// The client library sends a ping.
+    /// Sends a ping from the client library.
     pub(super) fn send_ping(&mut self, client: usize, now: Moment) {
         let client = &mut self.clients[client];
         if let Some(pings) = &mut client.link.reported_pings {
@@ -220,12 +222,12 @@ impl State {
         }
     }
 
-    /// The server answers a ping, as it answers a read.
+    /// Makes the server answer a ping, in the same way as a read.
     pub(super) fn answer_ping(&mut self, client: usize, races: bool, now: Moment) {
         let link = &mut self.clients[client].link;
         let sent = link.reported_pings.as_mut().and_then(|pings| pings.under_way.take());
         let Some(sent) = sent else { return };
-        // Nothing of a deposed leader is delivered later than at once.
+        // Messages of a deposed leader are delivered at once or never.
         let fate = if link.deposed { Fate::Arrived } else { Fate::OnItsWay };
         if !link.deposed {
             self.draw_grace(client);
@@ -235,8 +237,8 @@ impl State {
         self.clients[client].events.push_back((arrival, ClientEvent::PingAnswered { sent }));
     }
 
-    /// The client has reconnected, and the leader is notified. Perhaps the server that granted
-    /// `former` still reports the session.
+    /// Records that the client has reconnected, which the leader learns at once. The server that granted
+    /// `former` may still report the session afterwards.
     pub(super) fn report_connection(&mut self, client: usize, former: Duration, now: Moment) {
         self.draw_grace(client);
         let report_age = self.clients[client].link.heard.max_report_age().as_nanos() as u64;
@@ -250,7 +252,8 @@ impl State {
         }
     }
 
-    /// Another leader starts the time of every session anew, with the timeout of its creation.
+    /// Changes the leader. The new leader restarts the time of every session, with the timeout from the
+    /// session's creation.
     pub(super) fn change_leader(&mut self, now: Moment) {
         for number in 0..self.clients.len() {
             let client = &mut self.clients[number];
@@ -260,7 +263,7 @@ impl State {
         }
     }
 
-    /// The client's server crashes, and its reports of the last time are lost.
+    /// Crashes the client's server and loses its latest reports.
     pub(super) fn lose_report(&mut self, client: usize, now: Moment) {
         let made_before = self.draw_report_age(client);
         self.clients[client].link.heard.lose_a_report(made_before, now, false);
@@ -269,7 +272,7 @@ impl State {
     /// Returns how long ago a server made its last report.
     fn draw_report_age(&mut self, client: usize) -> Duration {
         let longest = self.clients[client].link.heard.max_report_age().as_nanos() as u64;
-        // Often the maximum, which is the worst case.
+        // The maximum, which is the worst case, is drawn often.
         let age = if self.random.one_in(2) { longest - 1 } else { self.random.below(longest) };
         Duration::from_nanos(age)
     }
@@ -280,8 +283,8 @@ impl State {
         self.clients[client].link.heard.grace = Duration::from_nanos(grace);
     }
 
-    /// The ensemble receives nothing from the client from now on. Perhaps its server crashes before
-    /// its next report.
+    /// Makes the ensemble receive nothing from the client from now on. The client's server may also crash
+    /// before its next report.
     pub(super) fn silence(&mut self, client: usize, server_dies: bool, now: Moment) {
         let made_before = self.draw_report_age(client);
         let client = &mut self.clients[client];
@@ -296,7 +299,7 @@ impl State {
         }
     }
 
-    /// The link between the leader and the client's server stalls until that moment.
+    /// Stalls the link between the leader and the client's server until this moment.
     pub(super) fn begin_stall(&mut self, client: usize, until: Moment, now: Moment) {
         self.silence(client, false, now);
         let client = &mut self.clients[client];
@@ -304,7 +307,7 @@ impl State {
         client.link.stall = Some(Stall { since: now, until, was_always_active, waiting_from: None });
     }
 
-    /// The stall has ended. The server reports, and sends what has waited.
+    /// Ends the stall: the server reports, and sends what was held up.
     pub(super) fn end_stall(&mut self, client: usize) {
         let client = &mut self.clients[client];
         if client.link.stall.take().is_some() {
@@ -312,8 +315,8 @@ impl State {
         }
     }
 
-    /// As the stall ends, what has waited arrives at the client, and the server crashes before it
-    /// reports anything.
+    /// Ends the stall: what was held up arrives at the client, but the server crashes before it reports
+    /// anything.
     pub(super) fn die_after_stall(&mut self, client: usize) {
         self.draw_grace(client);
         let made_before = self.draw_report_age(client);
@@ -329,15 +332,14 @@ impl State {
         }
     }
 
-    /// A write has taken effect; its reply is this message.
+    /// Holds up the reply of a write that has taken effect, if the link stalls.
     pub(super) fn perhaps_hold_back(&mut self, client: usize, reply: Arrival) {
         if let Some(stall) = &mut self.clients[client].link.stall {
             stall.waiting_from.get_or_insert(reply.stamp);
         }
     }
 
-    /// Decides which of the messages in transit to the client have arrived: all up to some point,
-    /// and none after it.
+    /// Decides which of the messages in transit to the client have arrived: all messages up to some point.
     pub(super) fn cut_stream(&mut self, client: usize) {
         let on_their_way = {
             let client = &self.clients[client];
@@ -363,7 +365,7 @@ impl State {
 }
 
 impl ClientState {
-    /// A server has received a request.
+    /// Records that a server has received a request.
     pub(super) fn record_activity(&mut self, now: Moment, races: bool) {
         self.link.heard.record_activity(now, races);
         if self.link.stall.is_none() {
@@ -371,7 +373,7 @@ impl ClientState {
         }
     }
 
-    /// The client learns of a grant.
+    /// Records that the client has learned of a grant.
     pub(super) fn learn(&mut self, event: &ClientEvent) {
         if let ClientEvent::Connected(Granted { session_timeout, .. })
         | ClientEvent::TakenUp { session_timeout } = event
@@ -380,17 +382,18 @@ impl ClientState {
         }
     }
 
-    /// Returns whether its session timeout is longer than at the creation, which a new leader forgets.
+    /// Returns whether the session timeout is longer than when the session was created. A new leader forgets
+    /// that.
     pub(super) fn has_a_raised_timeout(&self) -> bool {
         self.session_timeout > self.created_timeout
     }
 
-    /// The grant of the client's server.
+    /// Returns the grant of the client's server.
     pub(super) fn granted(&self) -> Granted {
         Granted::new(self.session_timeout).with_tick(self.link.heard.tick)
     }
 
-    /// The ensemble has ended the session during a stall: what waits for the end of that is lost.
+    /// Loses the messages that were held up, because the ensemble has ended the session during the stall.
     pub(super) fn lose_what_waits(&mut self) {
         let Some(stall) = self.link.stall.take() else { return };
         self.events.retain(|(arrival, _)| !stall.holds_back(arrival));
@@ -416,7 +419,7 @@ impl ClientState {
         link.pings && is_served && link.stall.is_none() && self.paused_until <= now
     }
 
-    /// The client library has a new connection, or none.
+    /// Restarts the pings, because the client library has a new connection or has lost the old one.
     pub(super) fn begin_pings(&mut self, now: Moment) {
         let timeout = self.session_timeout;
         if let Some(pings) = &mut self.link.reported_pings {
@@ -424,7 +427,7 @@ impl ClientState {
         }
     }
 
-    /// Returns whether the client has to report that a server has taken up the session.
+    /// Returns whether the client has yet to report that a server has taken up the session.
     pub(super) fn is_taken_up(&self) -> bool {
         self.events.iter().any(|(_, event)| matches!(event, ClientEvent::TakenUp { .. }))
     }
@@ -436,18 +439,17 @@ impl ClientState {
         (may_ping && pings.under_way.is_none()).then(|| pings.next.max(self.paused_until))
     }
 
-    /// Returns whether a ping that is under way reaches the server.
+    /// Returns whether a ping is on its way and reaches the server.
     pub(super) fn has_ping_to_answer(&self) -> bool {
         let is_under_way = self.link.reported_pings.as_ref().is_some_and(|pings| pings.under_way.is_some());
         is_under_way && self.link.connected && !self.link.partitioned && !self.link.over
     }
 
-    /// Returns when the server ends the session if it receives nothing more. `None` while it keeps
-    /// receiving.
+    /// Returns when the server ends the session if it receives nothing more. `None` while it keeps receiving.
     pub(super) fn ends_on_the_server_at(&self, now: Moment) -> Option<Moment> {
         let (last, counts) = self.link.heard.end();
-        // A server may grant less than before. A process that is paused just before it learns of that
-        // keeps its lease too long: a gap that docs/guarantees.md names.
+        // A server may grant less than before. If the process is paused just before it learns of that, it
+        // keeps its lease too long; docs/guarantees.md names this gap.
         let counts = counts.max(self.known_timeout);
         (!self.is_in_contact(now)).then(|| last.after(counts).after(self.link.heard.grace))
     }
@@ -482,7 +484,7 @@ impl ClientState {
                 .is_some_and(|(arrival, _)| self.link.delivers(arrival) || arrival.fate == Fate::Arrived)
     }
 
-    /// Delivers what a partition held back.
+    /// Delivers what a partition has held back.
     pub(super) fn let_arrive(&mut self) {
         for reply in self.replies.values_mut() {
             if reply.fate == Fate::OnItsWay {

@@ -12,7 +12,7 @@ use crate::recipe::NamingScheme;
 use crate::time::Moment;
 use crate::{LockListener, LockOptions, LossReason, RetryPolicy, Session, WriteLock};
 
-/// The names of all requests. Tests of the rules cover other schemes.
+/// The naming scheme of all requests. Tests of the rules cover other schemes.
 pub(super) const SCHEME: NamingScheme = NamingScheme::Recipe;
 
 /// What the checks know of a lock.
@@ -21,18 +21,18 @@ pub(super) struct LockRecord {
     pub(super) dir: &'static str,
     pub(super) held_by_application: Option<Arc<WriteLock>>,
     pub(super) weak: Weak<WriteLock>,
-    /// User threads in one of its methods.
+    /// The number of user threads inside one of its methods.
     pub(super) users: usize,
-    /// The last callback other than for a revocation.
+    /// The last callback, except those for a revocation.
     pub(super) last: Option<Callback>,
-    /// The longest time for which it is held.
+    /// How long it may be held at most.
     pub(super) max_hold: Option<Duration>,
-    /// The znode with which it was last seen to own, and since when.
+    /// The znode with which it was last seen to own, and the moment since which it owned.
     pub(super) owned: Option<(String, Moment)>,
     /// Whether the holder has been notified of a revocation request.
     pub(super) revocation_notified: bool,
     pub(super) in_callback: bool,
-    /// Dropped, with no running callback that could still deliver earlier events.
+    /// Whether it was dropped, and no running callback can still deliver earlier events.
     pub(super) silent: bool,
 }
 
@@ -66,7 +66,8 @@ pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir
     let listener = RecordingListener { world: Arc::downgrade(world), lock: number };
     let options = options(world).naming(SCHEME);
     let max_hold = options.hold_limit();
-    let lock = WriteLock::with_options(session, dir, options, listener).expect("a good path and options");
+    let lock =
+        WriteLock::with_options(session, dir, options, listener).expect("the path and the options are valid");
     let lock = Arc::new(lock);
     world.note(format!("client {client} creates lock {number}, held for at most {max_hold:?}"));
     world.state().locks.push(LockRecord {
@@ -86,8 +87,8 @@ pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir
 
 /// The options of a new lock.
 pub(super) fn options(world: &World) -> LockOptions {
-    // The default is the host and the process. The bytes on the wire, and thus the run, would depend
-    // on their lengths.
+    // The default is the host and the process. The bytes on the wire, and thus the run, would depend on the
+    // lengths of their names.
     let options = LockOptions::new().data("host/12345").retry(world.state().random.of(&retry_policies()));
     let is_limited = world.profile.limits_holds && world.state().random.one_in(2);
     let options = match is_limited {
@@ -114,7 +115,7 @@ fn retry_policies() -> [RetryPolicy; 4] {
     ]
 }
 
-/// Acts on a lock, on an application thread or in a callback.
+/// Performs an action on a lock, on an application thread or in a callback.
 pub(super) fn act(world: &Arc<World>, number: usize, action: Action) {
     world.note(format!("{action:?} lock {number}"));
     match action {
@@ -147,7 +148,7 @@ fn drop_lock(world: &Arc<World>, number: usize) {
     drop(lock);
     let mut state = world.state();
     let record = &mut state.locks[number];
-    // A callback that ran or runs meanwhile, on whichever thread, delivers what the drop posted.
+    // Otherwise a callback that is running, on any thread, delivers what the drop has posted.
     record.silent = is_last && !overlaps && !record.in_callback;
 }
 
@@ -167,7 +168,7 @@ impl RecordingListener {
         world.state().locks[self.lock].in_callback = false;
     }
 
-    /// Records the callback and returns what is wrong with it.
+    /// Records the callback. Returns what is wrong with it, if anything.
     fn record(&self, world: &World, callback: Callback) -> Option<String> {
         let mut state = world.state();
         let record = &mut state.locks[self.lock];
@@ -191,10 +192,10 @@ impl RecordingListener {
         let session = state.clients[client].simulated.session_id();
         let asked = state.asked.contains(&session);
         match last {
-            Some(Callback::Acquired) if notified_before => Some("a revocation is reported twice".to_owned()),
-            Some(Callback::Acquired) if !asked => Some("a revocation is reported without cause".to_owned()),
+            Some(Callback::Acquired) if notified_before => Some("a revocation was reported twice".to_owned()),
+            Some(Callback::Acquired) if !asked => Some("a revocation was reported without cause".to_owned()),
             Some(Callback::Acquired) => None,
-            last => Some(format!("a revocation is reported after {last:?}")),
+            last => Some(format!("a revocation was reported after {last:?}")),
         }
     }
 
@@ -216,14 +217,14 @@ impl RecordingListener {
             LossReason::NodeDeleted => state.node_deleted.contains(&session),
             LossReason::LeaseExpired => !world.profile.is_calm(),
             LossReason::HeldTooLong => held && is_limited,
-            // After the last attempt to join, or at the end of the counter.
+            // Refused after the last attempt to join, or at the end of the counter.
             LossReason::Refused => !held && (!world.profile.is_calm() || state.exhausted.contains(dir)),
             _ => true,
         };
         (!true_reason).then(|| format!("{callback:?} without cause"))
     }
 
-    /// What a callback sometimes does itself.
+    /// Sometimes makes the callback act itself.
     fn act(&self, world: &Arc<World>) {
         if !world.in_trouble() || !world.profile.callbacks_act || world.state().random.one_in(2) {
             return;
@@ -243,7 +244,7 @@ impl RecordingListener {
             Some(action) => act(world, self.lock, action),
             None => {
                 world.state().locks[self.lock].in_callback = false;
-                // Bypasses the panic hook, which would print it.
+                // Bypasses the panic hook, which would print the panic.
                 std::panic::resume_unwind(Box::new("a listener panics on purpose"));
             }
         }

@@ -1,34 +1,42 @@
-//! A deterministic simulation of whole processes with their locks, sessions and faults. Each seed
-//! gives one run, always the same.
+//! A deterministic simulation of whole processes with their locks, sessions and faults. Each seed determines
+//! one run.
 //!
 //! Everything above the client port is the crate's own code; below it is the [simulated
-//! ZooKeeper](crate::fake). In a third of the runs the crate's own connection is between them, on a
-//! [network of bytes](wire) with several servers. In half of those runs some clients authenticate by SASL.
+//! ZooKeeper](crate::fake). In a third of the runs, the crate's own connection is between them, on a [network
+//! of bytes](wire) with several servers. In half of those runs some clients authenticate by SASL.
 //!
-//! Time is a number, and exactly one thread runs at any time. At each call to ZooKeeper, each
-//! callback and each wait it returns the [baton](baton), and the [scheduler](scheduler) randomly
-//! chooses the next step: another thread's next step, a worker's job, an event, a timer, the expiry
-//! of a session, the passing of time, a user's action, or a [fault](faults). In half of the runs, readers and writers share
-//! the directories of exclusive locks. In most runs, threads [use](guards) blocking, multiple and
-//! reentrant locks, share [cohort locks](cohorts) and [semaphores], downgrade, [stand](elections) for election and
-//! revoke. Some [tasks](futures) wait for locks, and give them up at any moment. Owners read and write a register, in [turns]. In many runs without that network they also run [jobs](jobs)
-//! once and [commit](transactions) changes. Some links of that network are narrow, and users start more than those
-//! transmit. In some runs holds have a limit. The [promises](checks) are checked after every step. When the faults have stopped, every waiter must own
+//! Time is a number, and exactly one thread runs at any time. At each call to ZooKeeper, each callback and
+//! each wait, the thread returns the [baton](baton). The [scheduler](scheduler) then chooses the next step at
+//! random: a step of another thread, a job of a worker, an event, a timer, the expiry of a session, the
+//! passing of time, an action of a user, or a [fault](faults).
+//!
+//! What happens differs from run to run:
+//! - In half of the runs, readers and writers share the directories of exclusive locks.
+//! - In most runs, threads [use](guards) blocking, multiple and reentrant locks, share [cohort
+//!   locks](cohorts) and [semaphores], downgrade, [stand](elections) for election, and revoke.
+//! - Some [tasks](futures) wait for locks and give up at any moment.
+//! - Owners read and write a register, in [turns].
+//! - In many runs without the network of bytes, users also run [jobs](jobs) once and [commit](transactions)
+//!   changes.
+//! - Some links of that network are narrow, and users start more calls than those can transmit.
+//! - In some runs, holds have a time limit.
+//!
+//! The [promises](checks) are checked after every step. Once the faults have stopped, every waiter must own
 //! in turn, and nothing may be left at the end.
 //!
-//! The library waits through its [runtime](runtime), so the scheduler knows what each thread waits
-//! for. While a thread could return from a call whose deadline is reached, or that was cancelled,
-//! no time passes. So such a call must return at that very moment.
+//! The library waits through its [runtime](runtime), so the scheduler knows what each thread waits for. No
+//! time passes while a thread can return from a call whose deadline has been reached or which was cancelled.
+//! So such a call must return at that very moment.
 //!
-//! A failure prints its seed and the last steps. `SIMULATION_SEED=<seed>` runs that seed alone and
-//! prints every step. `SIMULATION_RUNS=<number>` sets the number of runs, starting with that seed
-//! if both are given. `scripts/simulate` does so with optimization.
+//! A failure prints its seed and the last steps. `SIMULATION_SEED=<seed>` runs that seed alone and prints
+//! every step. `SIMULATION_RUNS=<number>` sets the number of runs, which start with that seed if both are
+//! given. `scripts/simulate` does the same in an optimized build.
 //!
 //! # Limitations
-//! Threads switch only at the points named above, not between two instructions, so data races are
-//! not found. Without the network of bytes there is one server, which never lags behind. With it, no
-//! link between servers stalls: only the leader does. Clocks do not drift. The first sessions are opened without faults. Locks with a listener are not used on
-//! sessions that are replaced.
+//! Threads switch only at the points named above, never between two instructions, so data races are not
+//! found. Without the network of bytes there is a single server, which never lags behind. With it, no link
+//! between servers stalls: only the leader does. Clocks do not drift. The first sessions are opened without
+//! faults. Locks with a listener are not used on sessions that are replaced.
 
 #![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]
 
@@ -88,7 +96,7 @@ fn no_interleaving_and_no_fault_breaks_a_promise() {
     }
 }
 
-/// Runs these seeds on two threads and returns the first failure.
+/// Runs these seeds on two threads. Returns the first failure.
 fn run_all(first: u64, runs: u64) -> Option<(u64, Failure)> {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);

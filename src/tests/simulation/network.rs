@@ -1,9 +1,9 @@
 //! [`Wire`]: the client of a session, and the network between it and the simulated server.
 //!
-//! Every call returns the baton twice: when its request is in transit, and when its reply is.
-//! Messages from the server (replies and watch events) are numbered in the order in which they
-//! happened there. A lost connection loses everything after some number. What came earlier has
-//! arrived, even if it has not been read yet.
+//! Every call returns the baton twice: when its request is in transit and when its reply is. Messages from
+//! the server (replies and watch events) are numbered in the order in which they happened there. A lost
+//! connection loses every message after some number. Earlier messages have arrived, even if the client has
+//! not read them yet.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Wire {
             if let Some(world) = weak.upgrade() {
                 let mut state = world.state();
                 let arrival = state.send_off(match event {
-                    // The client library reports these itself.
+                    // The client library reports the other events itself.
                     ClientEvent::NodeChanged { .. } => Fate::OnItsWay,
                     _ => Fate::Arrived,
                 });
@@ -100,7 +100,7 @@ impl Wire {
         result
     }
 
-    /// A call on the scheduler's thread. Allowed while a session is opened, and never afterwards.
+    /// Makes a call on the scheduler's thread. This is allowed only while a session is opened.
     fn call_outside(
         &self,
         what: &str,
@@ -122,7 +122,7 @@ impl Wire {
         }
     }
 
-    /// Fails a call. If contact is lost, waits until the client has reported that.
+    /// Fails a call. If contact is lost, first waits until the client has reported that.
     fn lose(&self, what: &str, path: &str, error: ZkError) -> ZkResult<Reply> {
         if error == ZkError::ConnectionLoss {
             pause(Wait::LossReported);
@@ -131,7 +131,7 @@ impl Wire {
         Err(error)
     }
 
-    /// The connection of a write that its server cannot commit.
+    /// Returns the connection of a write that its server cannot commit, if the server has no quorum.
     fn connection_without_a_quorum(&self, what: &str) -> Option<u64> {
         let state = self.world.state();
         let link = &state.clients[self.client].link;
@@ -160,13 +160,13 @@ impl Wire {
         };
         if panics {
             self.world.note(format!("{what} {} panics", short(path)));
-            // Bypasses the panic hook, which would print it.
+            // Bypasses the panic hook, which would print the panic.
             std::panic::resume_unwind(Box::new("the client panics on purpose"));
         }
     }
 
-    /// Returns whether the server currently refuses this call. It says of a znode that does not exist that it
-    /// does not.
+    /// Returns whether the server currently refuses this call. For a znode that does not exist, it reports
+    /// just that.
     fn is_denied(&self, what: &str, path: &str) -> bool {
         let needs_permission = matches!(what, "delete" | "list" | "watch" | "read" | "exists");
         needs_permission
@@ -174,7 +174,7 @@ impl Wire {
             && self.world.now() < self.world.state().clients[self.client].denied_until
     }
 
-    /// A long listing occupies the worker that receives it.
+    /// Occupies the worker that receives a long listing.
     fn perhaps_take_a_while(&self, what: &str) {
         if what == "list" && self.world.profile.is_busy && self.world.in_trouble() {
             let longest = self.session_timeout().as_nanos() as u64 / 4;
@@ -183,7 +183,7 @@ impl Wire {
         }
     }
 
-    /// Records that the server has seen the session, and sends its reply.
+    /// Records that the server has heard from the session, and sends its reply.
     fn send_reply(&self, what: &str) -> u64 {
         let now = self.world.now();
         let mut state = self.world.state();
@@ -206,8 +206,8 @@ impl Wire {
         arrival.stamp
     }
 
-    /// A server may crash with its reply, before it reports its work. Most often when that would
-    /// seem to prove something.
+    /// Sometimes the server crashes with its reply, before it reports the session's activity. Most often it
+    /// does so when the reply would seem to prove something.
     fn perhaps_lose_the_server(&self, path: &str) {
         let faults = self.world.profile.faults;
         if !self.world.in_trouble() || !(faults.deaths || faults.slow_replies) {
@@ -322,15 +322,15 @@ impl World {
     pub(super) fn record_creation(&self, path: &str, data: &[u8], mode: CreateMode) {
         let (dir, name) = path.rsplit_once('/').unwrap_or_default();
         if has_number_in_doubt(name) {
-            // It may go in the same step.
+            // The other request may leave in the same step.
             self.record_end_of_counter(dir, &self.zookeeper.children(dir));
         }
         let mut state = self.state();
-        // A recreated directory counts from zero again.
+        // A directory that is created again counts from zero.
         state.deleted_by_another.remove(path);
         state.deleted_in_the_queue.remove(path);
         *state.created.entry(data.to_vec()).or_default() += 1;
-        // A downgrade names its znode itself, and may not be completed.
+        // A downgrade chooses the name of its znode itself, and may not be completed.
         if mode == CreateMode::Ephemeral && generated_sequence(path).is_some() {
             state.tentative.insert(path.to_owned());
         }

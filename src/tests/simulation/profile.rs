@@ -1,5 +1,5 @@
 //! [`Profile`]: the shape of a seed's run: the number of participants, the possible faults, and the
-//! odds of each kind of step.
+//! likelihood of each kind of step.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use super::wire::Step;
 use crate::client::DEFAULT_JUTE_MAX_BUFFER;
 use crate::fake::SequenceEnd;
 
-/// So long a transaction can name two requests.
+/// The longest transaction that can still name two requests.
 const ROOM_FOR_TWO: usize = 200;
 
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
     pub(super) clients: usize,
-    /// Sessions that may be opened later to replace ended ones.
+    /// The number of sessions that may be opened later to replace ended ones.
     pub(super) later_clients: usize,
     pub(super) locks_per_client: usize,
     pub(super) dirs: usize,
     /// Whether there are readers and writers besides exclusive locks.
     pub(super) shares: bool,
-    /// Whether the requests' ACL denies READ to everybody, so that they are polled.
+    /// Whether the requests' ACL denies READ to everybody, which forces clients to poll.
     pub(super) unreadable: bool,
-    /// Whether listings and other work occupy the workers for a while, which is not a fault.
+    /// Whether listings and other work occupy the workers for a while. This is not a fault.
     pub(super) is_busy: bool,
     /// The number of steps before the faults stop.
     pub(super) steps: usize,
@@ -34,36 +34,36 @@ pub(super) struct Profile {
     pub(super) weights: Weights,
     /// Whether there are users of blocking locks, and candidates.
     pub(super) blocks: bool,
-    /// Whether threads share cohort locks, and whether they use hardly anything else.
+    /// Whether threads share cohort locks and use hardly anything else.
     pub(super) cohorts: bool,
     pub(super) mostly_cohorts: bool,
-    /// The permits of the semaphore; none if it is not used.
+    /// The number of permits of the semaphore; 0 if it is not used.
     pub(super) permits: u32,
     /// Whether some sessions are replaced when they are lost.
     pub(super) replaces: bool,
-    /// Whether callbacks act.
+    /// Whether callbacks act on locks.
     pub(super) callbacks_act: bool,
     /// Whether the clients are the crate's own connection, on a network of bytes.
     pub(super) on_wire: bool,
-    /// Whether some of those authenticate by SASL.
+    /// Whether some of the clients on the network of bytes authenticate by SASL.
     pub(super) sasl: bool,
-    /// The number of servers there.
+    /// The number of servers on the network of bytes.
     pub(super) servers: usize,
-    /// Whether those send the transaction with an event, as releases from 3.9.0 do.
+    /// Whether these servers send the transaction with an event, as releases from 3.9.0 on do.
     pub(super) events_have_zxids: bool,
-    /// Whether they deny writes by themselves (`enableEagerACLCheck`).
+    /// Whether these servers deny writes without asking the leader (`enableEagerACLCheck`).
     pub(super) denies_at_once: bool,
-    /// Whether jobs run once, and owners commit. The network of bytes has no transactions.
+    /// Whether jobs run once and owners commit. The network of bytes has no transactions.
     pub(super) transacts: bool,
-    /// Whether servers mostly grant more than at the creation, from the beginning on.
+    /// Whether servers mostly grant a longer timeout than when the session was created, from the beginning.
     pub(super) raises: bool,
     pub(super) mostly_jobs: bool,
-    /// The calls of a session that may be under way before others wait.
+    /// How many calls of a session may be in flight before others wait.
     pub(super) window: usize,
-    /// Whether the clients' links transmit slowly, and some users start more than that. The network of bytes
-    /// alone has such links.
+    /// Whether the clients' links transmit slowly and some users start more calls than that. Only the network
+    /// of bytes has such links.
     pub(super) is_narrow: bool,
-    /// The transaction that ends a session is no longer.
+    /// The limit for the transaction that ends a session.
     pub(super) jute_max_buffer: usize,
     /// Whether holds of some locks have a limit.
     pub(super) limits_holds: bool,
@@ -78,19 +78,19 @@ pub(super) struct Faults {
     pub(super) deletions: bool,
     pub(super) failing_calls: bool,
     pub(super) slow_replies: bool,
-    /// Servers that crash with their last reply.
+    /// Whether servers crash with their last reply.
     pub(super) deaths: bool,
-    /// Servers that grant another session timeout at a reconnect.
+    /// Whether servers grant another session timeout at a reconnect.
     pub(super) regrants: bool,
-    /// Links between a server and the leader that stall, and servers that crash as the stall ends.
+    /// Whether links between a server and the leader stall, and servers crash as the stall ends.
     pub(super) stalls: bool,
-    /// Leaders that are deposed and do not know it.
+    /// Whether leaders are deposed without knowing it.
     pub(super) deposed: bool,
-    /// Calls in which the client panics.
+    /// Whether the client panics in some calls.
     pub(super) panicking_calls: bool,
-    /// Servers that refuse deletions and reads for a while.
+    /// Whether servers refuse deletions and reads for a while.
     pub(super) denials: bool,
-    /// Deletions that fire no event.
+    /// Whether some deletions fire no event.
     pub(super) hidden_deletions: bool,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Faults {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weights {
     pub(super) thread: u64,
-    /// The delivery of a request or a reply.
+    /// Delivering a request or a reply.
     pub(super) network: u64,
     pub(super) job: u64,
     pub(super) event: u64,
@@ -110,7 +110,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// For what is under way; nothing new begins, and no time passes.
+    /// Weights for finishing what is in progress: nothing new begins, and no time passes.
     pub(super) const ALIKE: Weights =
         Weights { thread: 1, network: 1, job: 1, event: 1, timer: 1, expiry: 1, time: 0, user: 0, fault: 0 };
 }
@@ -141,7 +141,7 @@ impl Profile {
             event: random.of(&[3, 10, 30, 100]),
             timer: random.of(&[10, 30, 100]),
             expiry: random.of(&[10, 100, 1000]),
-            // Without faults there is no slowness either.
+            // A run without faults is not slow either.
             time: if faults.any() { random.of(&[1, 1, 3, 10, 30]) } else { 0 },
             user: random.of(&[3, 10, 20]),
             fault: if faults.any() { random.of(&[1, 2, 5, 10]) } else { 0 },
@@ -187,7 +187,7 @@ impl Profile {
         profile.replaces = profile.blocks && random.one_in(2);
         profile.cohorts = profile.blocks && !random.one_in(3);
         if profile.blocks && random.one_in(3) {
-            // For locks on both.
+            // Multiple locks need both directories.
             profile.dirs = 2;
         }
         profile.mostly_cohorts = profile.cohorts && random.one_in(2);
@@ -200,7 +200,7 @@ impl Profile {
             profile.servers = random.of(&[1, 2, 3, 3]);
             profile.events_have_zxids = random.one_in(2);
             profile.denies_at_once = random.one_in(2);
-            // A call takes several steps.
+            // A call on the wire takes several steps.
             profile.steps *= 4;
         }
         if profile.blocks && !profile.mostly_cohorts {
@@ -209,7 +209,7 @@ impl Profile {
         profile.transacts = profile.blocks && !profile.on_wire && !profile.unreadable && random.one_in(2);
         profile.mostly_jobs = profile.transacts && !profile.mostly_cohorts && random.one_in(2);
         if profile.mostly_jobs {
-            // A lost reply is what makes a repetition dangerous.
+            // Repetitions are dangerous only after lost replies.
             profile.faults.failing_calls = !calm;
             profile.locks_per_client = 0;
         }
@@ -219,7 +219,7 @@ impl Profile {
         profile.is_narrow =
             profile.on_wire && profile.blocks && random.one_in(if profile.is_calm() { 2 } else { 8 });
         if profile.is_narrow {
-            // It must transmit a window in far less than a lease.
+            // The link must transmit a window in far less time than a lease.
             profile.window = random.of(&[1, 1, 2]);
             profile.steps *= 2;
         }
@@ -231,12 +231,12 @@ impl Profile {
         } else {
             profile.limits_holds = random.one_in(3);
         }
-        // Drawn from a copy, so that the other runs stay what they were.
+        // Drawn from a copy of the generator, so the other runs do not change.
         profile.sasl = profile.on_wire && Random::new(!random.clone().next()).one_in(2);
         profile
     }
 
-    /// Somebody owns for long. Time passes while nothing else happens, and little does.
+    /// Favors long ownership: time passes while little else happens.
     fn favor_owners(&mut self) {
         self.steps = 800;
         let often = 100;
@@ -251,7 +251,7 @@ impl Profile {
             fault: 1,
             ..self.weights
         };
-        // They would end most leases before.
+        // These faults would end most leases before then.
         (self.faults.deaths, self.faults.slow_replies) = (false, false);
         (self.faults.deposed, self.faults.pauses) = (false, false);
     }
@@ -260,7 +260,7 @@ impl Profile {
         !self.faults.any()
     }
 
-    /// Whether nothing holds up what a client does: neither a fault, nor other work, nor its link.
+    /// Returns whether nothing delays what a client does: no fault, no other work, no narrow link.
     pub(super) fn is_prompt(&self) -> bool {
         self.is_calm() && !self.is_busy && !self.is_narrow
     }
@@ -277,7 +277,8 @@ impl Weights {
 }
 
 impl Faults {
-    /// Those that are none of the network, and of clients that are not the crate's own connection.
+    /// Returns the faults that are neither of the network nor of clients other than the crate's own
+    /// connection.
     pub(super) fn beside_the_wire(self) -> Faults {
         Faults {
             disconnects: false,
@@ -310,7 +311,7 @@ impl Faults {
     }
 }
 
-/// A session timeout. Short ones make more happen.
+/// Draws a session timeout. Short ones make more happen.
 pub(super) fn session_timeout(random: &mut Random) -> Duration {
     Duration::from_millis(random.of(&[1000, 4000, 10_000]))
 }

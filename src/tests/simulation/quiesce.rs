@@ -1,4 +1,4 @@
-//! The end of a run: the faults stop, every waiter owns in turn, and nothing is left.
+//! The end of a run: the faults stop, every waiter owns in turn, and nothing may be left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::{cohorts, faults, wire};
 use crate::WriteLock;
 use crate::session::Core;
 
-/// The maximum wait without faults: covers all attempts to join and the end of a session.
+/// The maximum wait without faults: enough for all attempts to join and for the end of a session.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// After so many session timeouts, nothing is left of a client that cannot authenticate: its lease ends, then an attempt to
-/// close the session, which renews it, then the session.
+/// After this many session timeouts, nothing is left of a client that cannot authenticate. First its lease
+/// ends, then an attempt to close the session, which renews the session, and then the session.
 const LOCKED_OUT: u32 = 3;
 
 /// How soon an owner with contact must notice what another client did to its znode.
 const NOTIFIED_WITHIN: Duration = Duration::from_millis(1100);
 
-/// More steps than any run needs without time passing.
+/// More steps than any run needs while no time passes.
 const MAX_STEPS: usize = 20_000;
 
 /// Takes all steps that are possible now.
@@ -41,7 +41,7 @@ fn pass(scheduler: &mut Scheduler<'_>, length: Duration) -> Verdict {
     pass_until(scheduler, length, |_| false)
 }
 
-/// Lets time pass without faults until this holds, but no more than this much.
+/// Lets time pass without faults until `holds`, but no longer than `most`.
 fn pass_until(scheduler: &mut Scheduler<'_>, most: Duration, holds: impl Fn(&World) -> bool) -> Verdict {
     let until = scheduler.world.now().after(most);
     settle(scheduler)?;
@@ -90,7 +90,7 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
     if world.profile.on_wire {
         return let_every_client_connect(scheduler);
     }
-    // A lost connection is reported before the next one opens.
+    // The loss of a connection is reported before the next connection opens.
     settle(scheduler)?;
     for number in 0..clients {
         faults::reconnect(world, number);
@@ -98,7 +98,7 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
     settle(scheduler)
 }
 
-/// All clients move to servers that grant other session timeouts, most often longer ones.
+/// Makes all clients move to servers that grant other session timeouts, mostly longer ones.
 pub(super) fn raise_the_session_timeouts(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = &Arc::clone(&scheduler.world);
     let clients = world.state().clients.len();
@@ -108,7 +108,7 @@ pub(super) fn raise_the_session_timeouts(scheduler: &mut Scheduler<'_>) -> Verdi
     settle(scheduler)
 }
 
-/// Every client on the wire must find a server within a session timeout, unless its session is lost.
+/// Checks that every client on the wire finds a server within a session timeout, unless its session is lost.
 fn let_every_client_connect(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     wire::faults::stop(&world);
@@ -129,8 +129,8 @@ fn longest_timeout(world: &World) -> Duration {
     world.state().clients.iter().map(timeouts).max().unwrap_or_default()
 }
 
-/// A client that can no longer authenticate loses its locks to others, although each connect request renews its
-/// session.
+/// Checks that clients that can no longer authenticate lose their locks to others, although each connect
+/// request renews their session.
 fn lock_clients_out(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     let Some(znodes) = wire::faults::lock_out(&world) else { return Ok(()) };
@@ -185,17 +185,17 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
     }
 }
 
-/// No client on the wire has left a connection without a fault.
+/// Checks that no client on the wire has left a connection without a fault.
 fn check_transports(world: &World, former: &[Option<u64>]) -> Verdict {
     let present = wire::faults::transports(world);
     let left = former
         .iter()
         .zip(present)
         .position(|(former, present)| former.is_some() && present.is_some() && *former != present);
-    left.map_or(Ok(()), |client| Err(format!("client {client} leaves a connection without a fault")))
+    left.map_or(Ok(()), |client| Err(format!("client {client} left a connection without a fault")))
 }
 
-/// No lock is owned whose znode another client has deleted.
+/// Checks that nobody owns a lock whose znode another client has deleted.
 fn check_that_deletions_are_noticed(world: &World) -> Verdict {
     for (number, lock) in DIRS.iter().flat_map(|dir| world.owners(dir)) {
         let deleted = lock.id().is_some_and(|id| world.state().deleted_by_another.contains(&id));
@@ -206,15 +206,15 @@ fn check_that_deletions_are_noticed(world: &World) -> Verdict {
     Ok(())
 }
 
-/// The owners that another client asked to release, each with its znode.
+/// Returns the owners that another client asked to release, each with its znode.
 fn owners_asked_to_release(world: &World) -> Vec<(usize, Option<String>)> {
     let owners = DIRS.iter().flat_map(|dir| world.owners(dir)).map(|(number, lock)| (number, lock.id()));
-    // Not by its name: a recreated request may have the same name as the one that was asked.
+    // The names do not tell: a recreated request may have the same name as the request that was asked.
     let is_asked = |id: &str| world.zookeeper.data(id).is_some_and(|data| data == b"unlock");
     owners.filter(|(_, id)| id.as_deref().is_some_and(is_asked)).collect()
 }
 
-/// Every lock that was asked then and is still owned has been notified.
+/// Checks that every lock that was asked and is still owned has been notified.
 fn check_that_revocations_are_noticed(world: &World, asked: &[(usize, Option<String>)]) -> Verdict {
     for owner in owners_asked_to_release(world) {
         if asked.contains(&owner) && !world.state().locks[owner.0].revocation_notified {
@@ -224,7 +224,7 @@ fn check_that_revocations_are_noticed(world: &World, asked: &[(usize, Option<Str
     Ok(())
 }
 
-/// Every owner has been notified that it owns.
+/// Checks that every owner has been notified that it owns.
 fn check_that_owners_are_notified(world: &World, owners: &[usize]) -> Verdict {
     let state = world.state();
     for number in owners {
@@ -247,7 +247,7 @@ fn waiters(world: &World) -> Vec<usize> {
     all_locks(world).into_iter().filter(|(_, lock)| waits(lock)).map(|(number, _)| number).collect()
 }
 
-/// Locks that are next in line, with no request before them that excludes them, but do not own.
+/// Returns the locks that do not own although no request before them excludes them.
 fn overdue_waiters(world: &World) -> Vec<usize> {
     let is_kept_waiting = |lock: &WriteLock| {
         let Some(id) = lock.id().filter(|_| !lock.is_owner()) else { return false };
@@ -263,8 +263,8 @@ fn overdue_waiters(world: &World) -> Vec<usize> {
 pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     for (number, lock) in all_locks(&world) {
-        // A request that was not withdrawn has ended by itself, and has reported that. One that was may
-        // still be known, as its znode is yet to be deleted.
+        // A request that was not withdrawn has ended by itself and must have reported that. A withdrawn
+        // request may still be known, because its znode is not deleted yet.
         let ended_by_itself = lock.request().is_some_and(|request| !request.was_withdrawn());
         let last = world.state().locks[number].last;
         if ended_by_itself && !matches!(last, Some(Callback::Lost(_) | Callback::Dropped(_))) {
@@ -274,13 +274,13 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
         scheduler.act(number, Action::Drop);
     }
     scheduler.drop_the_cohort_locks();
-    // Most runs go on as soon as nothing is left: a minute of keep-alives costs as much as the rest.
+    // Most runs continue as soon as nothing is left, because a minute of keep-alives costs as much as the
+    // rest.
     let waits_on = world.state().random.one_in(4);
     // A deletion that has failed often is retried after half a minute.
     pass_until(scheduler, BOUND, |world| !waits_on && what_is_left(world).is_none())?;
-    // The znode of a session that ended without contact may still exist, watched by a request that
-    // is gone. An unreadable znode is checked by a call that leaves a watch if the znode does not
-    // exist.
+    // The znode of a session that ended without contact may still exist, watched by a request that is gone.
+    // An unreadable znode is checked by a call that leaves a watch if the znode does not exist.
     cohorts::fire_watches_on_children(&world);
     what_is_left(&world).map_or(Ok(()), Err)
 }
@@ -300,7 +300,7 @@ fn unreported_end(world: &World) -> Option<String> {
     Some(format!("lock {number} was never notified of its end"))
 }
 
-/// A request of a session that has not ended.
+/// Returns a request that is left of a session that has not ended.
 fn request_left(world: &World) -> Option<String> {
     let ended =
         |client: &ClientState| client.core.upgrade().is_none_or(|core| core.snapshot().end_reason.is_some());
@@ -324,7 +324,7 @@ fn watches_left(world: &World) -> Option<String> {
     is_left.then(|| format!("{watches} watches are left on the server"))
 }
 
-/// A dropped request that is registered with a session.
+/// Returns a dropped request that is still registered with a session.
 fn registration_left(world: &World) -> Option<String> {
     let cores: Vec<_> = world.state().clients.iter().map(|client| client.core.upgrade()).collect();
     let left = |(number, core): (usize, Option<Arc<Core>>)| {
@@ -335,7 +335,8 @@ fn registration_left(world: &World) -> Option<String> {
     cores.into_iter().enumerate().find_map(left)
 }
 
-/// A session that counts a znode which does not exist: in the end it would refuse every request.
+/// Returns a session that counts a znode which does not exist. Such a session would eventually refuse every
+/// request.
 fn count_left(world: &World) -> Option<String> {
     let cores: Vec<_> = world.state().clients.iter().map(|client| client.core.upgrade()).collect();
     let left = |(number, core): (usize, Option<Arc<Core>>)| {

@@ -1,8 +1,7 @@
-//! [`Random`]: the only source of randomness in a simulation, so that a seed determines the whole
-//! run.
+//! [`Random`]: the only source of randomness in a simulation. A seed therefore determines the whole run.
 
-/// SplitMix64 (Steele, Lea and Flood): small, fast, and good for every seed, neighbouring ones
-/// included.
+/// SplitMix64 (Steele, Lea and Flood). It is small, fast, and good for every seed, including neighbouring
+/// ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -18,17 +17,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, or 0 if `end` is 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.next() % end }
     }
 
-    /// An index into a list of this length.
+    /// Returns an index into a list of this length.
     pub(crate) fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// `true` with a probability of one in `times`.
+    /// Returns `true` with a probability of one in `times`.
     pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

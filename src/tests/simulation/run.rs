@@ -25,7 +25,7 @@ pub(super) fn run(seed: u64, pool: &mut Pool, verbose: bool) -> Result<(), Failu
     let mut scheduler = Scheduler::new(Arc::clone(&world), pool);
     let verdict = play(&mut scheduler);
     let outcome = verdict.map_err(|what| Failure { what, trace: world.trace() });
-    // The library and the simulation hold each other; this breaks the cycle.
+    // The library and the simulation hold references to each other; this breaks the cycle.
     if outcome.is_ok() {
         let clients = std::mem::take(&mut world.state().clients);
         drop(clients);
@@ -48,7 +48,7 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
     }
     world.create_registers();
     if world.profile.unreadable {
-        // With the ACL of the requests, no client could list them.
+        // Created without the ACL of the requests, with which no client could list them.
         let all = DIRS[..world.profile.dirs].iter().chain(of_semaphore);
         for dir in all.filter(|dir| !world.zookeeper.exists(dir)) {
             world.zookeeper.create(dir, b"");

@@ -17,7 +17,7 @@ pub(super) struct SimulatedRuntime {
     pub(super) client: usize,
 }
 
-/// A job for a later time.
+/// A job that is to run at a later time.
 pub(super) struct Timer {
     pub(super) due: Moment,
     pub(super) job: Job,
@@ -29,8 +29,7 @@ impl ClientState {
         self.jobs.insert(place, (priority, job));
     }
 
-    /// Returns whether there is a job and a free worker for it. The session's own jobs have one extra
-    /// worker.
+    /// Returns whether there is a job and a free worker for it. The session's own jobs have one extra worker.
     pub(super) fn may_work(&self) -> bool {
         self.jobs.front().is_some_and(|(priority, _)| {
             self.at_work < self.most_workers + usize::from(*priority == Priority::Session)
@@ -51,7 +50,7 @@ impl Runtime for SimulatedRuntime {
                 return client.callbacks.push_back(job);
             }
             match (client.opening, client.shut_down) {
-                // Opening a session waits on a real thread for what it submits.
+                // Opening a session waits on a real thread for the jobs that it submits.
                 (true, _) | (_, true) => Some((job, client.opening)),
                 (false, false) => {
                     client.add_job(priority, job);
@@ -61,7 +60,7 @@ impl Runtime for SimulatedRuntime {
         };
         match refused {
             Some((job, true)) => job(),
-            // Dropped outside the lock: it may hold the last handle of something.
+            // Dropped outside the lock, because the job may hold the last handle to something.
             Some((job, false)) => drop(job),
             None => {
                 let stop_here = self.world.state().random.one_in(4);
@@ -96,7 +95,7 @@ impl Runtime for SimulatedRuntime {
         pause(Wait::Signals(latches.iter().map(is_set).collect(), deadline));
         let is_one_set = latches.iter().any(|latch| latch.is_set());
         let is_due = deadline.is_some_and(|deadline| deadline <= self.now());
-        assert!(is_one_set || is_due || role().is_some(), "a wait on a thread that must not block");
+        assert!(is_one_set || is_due || role().is_some(), "a thread that must not block waits");
         is_one_set
     }
 
@@ -110,8 +109,8 @@ impl Runtime for SimulatedRuntime {
         drop(dropped);
     }
 
-    /// Practically never, unless deletions may fire no event: routine checks would hide a lost
-    /// wake-up.
+    /// Practically infinite, because routine checks would hide a lost wake-up; but not if deletions may fire
+    /// no event.
     fn routine_pause(&self) -> Duration {
         match self.world.profile.faults.hidden_deletions {
             true => Duration::from_secs(30),

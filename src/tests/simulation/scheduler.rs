@@ -1,4 +1,4 @@
-//! [`Scheduler`]: takes one step at a time, chosen randomly among all possible ones.
+//! [`Scheduler`]: takes one step at a time, chosen at random among all possible steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::time::Moment;
 /// The directories of the locks.
 pub(super) const DIRS: [&str; 2] = ["/locks/a", "/locks/b"];
 
-/// The directory of the semaphore, and those of its requests.
+/// The directory of the semaphore, and the directories of its requests.
 pub(super) const SEMAPHORE: &str = "/pool";
 pub(super) const TURNS: &str = "/pool/locks";
 pub(super) const LEASES: &str = "/pool/leases";
@@ -42,14 +42,14 @@ struct Thread {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A worker of its session.
+    /// A worker of a session.
     Worker,
     Callback,
-    /// Working on this lock, if on any.
+    /// An application thread, working on this lock if on any.
     User(Option<usize>),
-    /// Using a blocking lock.
+    /// An application thread that uses a blocking lock.
     Blocking,
-    /// Started by the library.
+    /// A thread that the library started, with its name.
     Spawned(&'static str),
 }
 
@@ -76,8 +76,8 @@ impl<'a> Scheduler<'a> {
         Scheduler { world, pool, threads: BTreeMap::new(), last_thread: 0 }
     }
 
-    /// Takes any possible step. Returns whether it counts: pings are many, and must not leave the
-    /// faults less time.
+    /// Takes any possible step. Returns whether the step counts. Pings do not: there are many, and they must
+    /// not leave less time for faults.
     pub(super) fn step(&mut self) -> bool {
         let weights = self.world.profile.weights;
         let mut steps = self.possible_steps(&weights);
@@ -93,7 +93,7 @@ impl<'a> Scheduler<'a> {
             }
         }
         if let Some(next) = self.next_time() {
-            // When no other step is possible, time passes.
+            // If no other step is possible, time passes.
             let weight = if is_idle { 1000 } else { weights.time };
             if next > self.world.now() && !self.must_return(&steps) && !self.is_wire_overdue() {
                 steps.push((weight, Step::PassTime));
@@ -121,7 +121,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Returns whether a thread can run whose call must return now.
+    /// Returns whether a thread that must return from its call now can run.
     fn must_return(&self, steps: &[(u64, Step)]) -> bool {
         let now = self.world.now();
         let state = self.world.state();
@@ -141,7 +141,7 @@ impl<'a> Scheduler<'a> {
             && (0..state.clients.len()).any(|client| state.is_wire_overdue(client, now))
     }
 
-    /// Ends all waits for a time.
+    /// Ends all waits for a moment in time.
     pub(super) fn end_timed_waits(&mut self) {
         for thread in self.threads.values_mut() {
             if matches!(thread.wait, Wait::Time(_)) {
@@ -150,7 +150,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Takes a step that advances work in progress. Returns `false` if there is none.
+    /// Takes a step that advances work in progress. Returns `false` if there is no such step.
     pub(super) fn step_on(&mut self) -> bool {
         let steps = self.possible_steps(&Weights::ALIKE);
         if steps.is_empty() {
@@ -225,7 +225,7 @@ impl<'a> Scheduler<'a> {
                 }
             }
         }
-        // Outside the lock: the condition calls the library.
+        // Evaluated outside the lock, because the condition calls the library.
         let may_resume = |thread: &Thread| match &thread.wait {
             Wait::Until(holds) => holds(),
             Wait::Signals(signals, deadline) => {
@@ -242,7 +242,7 @@ impl<'a> Scheduler<'a> {
         steps
     }
 
-    /// The next time at which the clock triggers something.
+    /// Returns the next time at which the clock triggers something.
     fn next_time(&self) -> Option<Moment> {
         let now = self.world.now();
         let sessions = self.world.zookeeper.sessions();
@@ -387,7 +387,7 @@ impl<'a> Scheduler<'a> {
         self.threads.values().map(|thread| thread.name.clone()).collect()
     }
 
-    /// The threads except those that wait to replace a session.
+    /// Returns the threads, except those that wait to replace a session.
     pub(super) fn busy_threads(&self) -> Vec<String> {
         let busy = self.threads.values().filter(|thread| thread.kind != Kind::Spawned(REPLACEMENT));
         busy.map(|thread| thread.name.clone()).collect()
@@ -476,7 +476,7 @@ impl<'a> Scheduler<'a> {
         self.world.set_now(now.after(by));
     }
 
-    /// Work, or an answer, that is held up for so long is a fault.
+    /// Records delays. Work or an answer that is held up for this long counts as a fault.
     fn note_delays(&self, by: Duration) {
         let is_long = |client: &ClientState| by > client.session_timeout / 4;
         if !self.world.state().clients.iter().any(is_long) {
@@ -491,7 +491,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// The client whose work a step goes on with.
+    /// Returns the client whose work a step continues.
     fn client_of(&self, step: Step) -> Option<usize> {
         match step {
             Step::Resume(thread) => self.threads.get(&thread).map(|thread| thread.client),
@@ -509,8 +509,8 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Lets time pass until the clock next triggers something, but not beyond that moment. Returns
-    /// `false` if nothing does.
+    /// Lets time pass until the clock next triggers something, but not beyond `until`. Returns `false` if
+    /// nothing is triggered.
     pub(super) fn wait_for_the_clock(&mut self, until: Moment) -> bool {
         match self.next_time().filter(|next| *next <= until) {
             Some(next) => {

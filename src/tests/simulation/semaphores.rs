@@ -1,4 +1,4 @@
-//! The users of the semaphore, and what must hold for its permits.
+//! The users of the semaphore, and the promises about its permits.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::locks::locking::finish;
 use crate::locks::{Permit, Semaphore};
 
 impl World {
-    /// No more permits are owned than there are, and none with so many requests ahead of it. As for
-    /// locks, another client may delete the znode of an owner, which then must only notice in time.
+    /// Checks that no more permits are owned than exist, and no permit with that many requests ahead of it.
+    /// As with locks, another client may delete the znode of an owner, which then only has to notice in time.
     pub(super) fn check_permits(&self) -> Option<String> {
         let permits = self.profile.permits as usize;
         if permits == 0 {
@@ -49,7 +49,7 @@ impl World {
 }
 
 impl User {
-    /// Acquires a permit in one of the five ways, holds it, and releases it.
+    /// Acquires a permit in one of five ways, holds it, and releases it.
     pub(super) fn use_semaphore(&self) {
         let tag = self.new_tag();
         let options = options(&self.world).data(&*tag);
@@ -85,7 +85,7 @@ impl User {
         }
     }
 
-    /// Acts with a permit, and releases it.
+    /// Acts with a permit and releases it.
     fn keep_permit(&self, permit: Permit) {
         let _holding = Holding::of(&self.world, [permit.request()]);
         self.hold(&[&permit]);

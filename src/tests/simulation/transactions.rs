@@ -12,19 +12,19 @@ use crate::client::{Op, Transacted};
 use crate::error::ZkResult;
 use crate::{ErrorReason, LockError, LockGuard};
 
-/// What owners write in transactions.
+/// The znode that owners write in transactions.
 const REGISTER: &str = "/register";
 
-/// The data that owners write there.
+/// The data that owners write to the register.
 #[derive(Default)]
 pub(super) struct Commits {
-    /// With the znode of the owner's request.
+    /// The transactions begun: the data and the znode of the owner's request.
     begun: BTreeMap<Vec<u8>, String>,
     effective: BTreeSet<Vec<u8>>,
 }
 
 impl User {
-    /// Writes under a lock. Sometimes another owner takes its place first.
+    /// Writes under a lock. Sometimes another owner takes over first.
     pub(super) fn commit(&self, guard: &LockGuard) {
         if !self.world.profile.transacts || self.world.state().random.one_in(2) {
             return;
@@ -43,9 +43,9 @@ impl User {
             is_ended || error.reason() == ErrorReason::OutcomeUnknown
         };
         match outcome {
-            Ok(_) if !is_effective => self.world.fail("a commit that succeeded has changed nothing"),
+            Ok(_) if !is_effective => self.world.fail("a commit that succeeded changed nothing"),
             Err(error) if is_effective && !is_unknown(&error) => {
-                self.world.fail(format!("a commit that failed has changed something: {error}"));
+                self.world.fail(format!("a commit that failed changed something: {error}"));
             }
             _ => {}
         }
@@ -53,7 +53,7 @@ impl User {
 }
 
 impl World {
-    /// Executes a client's transaction, and checks that no owner writes that has been replaced.
+    /// Executes a client's transaction, and checks that no owner writes after it has been replaced.
     pub(super) fn transact(
         &self,
         operations: &[Op],
@@ -68,14 +68,14 @@ impl World {
         if let (Some((data, znode)), Ok(Transacted::Committed(_))) = (owner, &outcome) {
             self.state().commits.effective.insert(data.clone());
             if is_replaced {
-                self.fail(format!("an owner that was replaced has committed: {}", short(&znode)));
+                self.fail(format!("an owner committed after it was replaced: {}", short(&znode)));
             }
         }
         outcome
     }
 }
 
-/// Another client deletes the first two requests of a queue at once.
+/// Deletes the first two requests of a queue at once, as another client.
 pub(super) fn delete_the_first_two(world: &Arc<World>) {
     let dir = some_dir(world);
     let queue = in_order(world, dir);
@@ -85,7 +85,7 @@ pub(super) fn delete_the_first_two(world: &Arc<World>) {
     }
 }
 
-/// Another client deletes a directory with all of its requests.
+/// Deletes a directory with all its requests, as another client.
 pub(super) fn delete_dir_with_requests(world: &Arc<World>) {
     let dir = some_dir(world);
     if world.zookeeper.exists(dir) {

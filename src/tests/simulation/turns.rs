@@ -1,7 +1,7 @@
 //! The requests whose turn has come: how soon they must own, and what their owners must read.
 //!
-//! A request's turn comes when nothing ahead of it excludes it any more. From then on the queue can
-//! only change in its favor.
+//! A request's turn comes when nothing ahead of it excludes it any more. From then on the queue can only
+//! change in its favor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,28 +20,28 @@ use crate::time::Moment;
 /// What the owners of each directory read and write.
 const REGISTERS: [&str; 2] = ["/register/a", "/register/b"];
 
-/// How long a client may rely on a watch alone, beside session timeouts.
+/// How long a client may rely on a watch alone, in addition to session timeouts.
 const ROUTINE: Duration = Duration::from_secs(30);
 
-/// The session timeouts beside that: the client may want its connection idle, and a proof of life and
-/// the work of others take their time.
+/// The number of session timeouts in addition. The client may want its connection idle, and a proof of life
+/// and other work take time.
 const TIMEOUTS: u32 = 3;
 
 /// A request whose turn has come.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
-    /// Since when it has had it, and nothing has disturbed its client.
+    /// Since when it has had its turn without any disturbance of its client.
     pub(super) since: Moment,
-    /// The connection of its client then, and how often that had been held up.
+    /// The connection of its client at that time, and how often it had been held up by then.
     connection: Option<(u64, u64)>,
-    /// The version of the register when its turn had not come.
+    /// The version of the register just before its turn came.
     register: i32,
 }
 
-/// The place of a request whose znode another client has deleted.
+/// The position of a request when another client deleted its znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Its turn had come: it owns until it notices.
+    /// Its turn had come, so it owns until it notices.
     First,
     Behind,
 }
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// Another client deletes, or has just deleted, the znode of a session's request.
+    /// Records that another client deletes, or has just deleted, the znode of a session's request.
     pub(super) fn record_deletion_by_another(&self, path: &str, session: i64) {
         let is_first = self.has_its_turn(path);
         let mut state = self.state();
@@ -70,7 +70,7 @@ impl World {
         };
     }
 
-    /// The place that a request had when another client deleted its znode.
+    /// Returns the position that a request had when another client deleted its znode.
     pub(super) fn is_deleted_by_another(&self, path: &str) -> Option<Place> {
         let state = self.state();
         let place = if state.deleted_in_the_queue.contains(path) { Place::Behind } else { Place::First };
@@ -88,8 +88,8 @@ impl World {
         ahead == 0 || (dir == LEASES && ahead < self.profile.permits as usize)
     }
 
-    /// Takes note of the turns that have come, and of those that are over. Returns whether anything
-    /// has changed in the tree since the last time.
+    /// Records which turns have come and which are over. Returns whether anything has changed in the tree
+    /// since the last time.
     pub(super) fn note_turns(&self) -> bool {
         let zxid = self.zookeeper.last_zxid();
         let as_of = Some((zxid, self.state().tentative.len()));
@@ -116,8 +116,8 @@ impl World {
         true
     }
 
-    /// A former owner may write in the same step, and that is no promise. So what counts is the
-    /// register before this step.
+    /// A former owner may write in the same step, and the new owner need not see that. So the register before
+    /// this step counts.
     fn new_turn(&self, path: &str) -> Turn {
         let versions = &self.state().register_versions;
         let register = register_of(path).and_then(|register| versions.get(register).copied());
@@ -128,7 +128,7 @@ impl World {
         self.zookeeper.stat(register).map_or(0, |stat| stat.version)
     }
 
-    /// No lock waits, undisturbed, for longer than until a routine look although its turn has come.
+    /// Checks that no lock whose turn has come waits, undisturbed, for longer than until a routine check.
     pub(super) fn check_turns(&self) -> Option<String> {
         let now = self.now();
         let waiting: Vec<(usize, Arc<_>)> = {
@@ -138,7 +138,7 @@ impl World {
         };
         for (number, lock) in waiting {
             let current = lock.request();
-            // A session that has ended takes its requests along, as soon as a worker is free.
+            // A session that has ended takes its requests along as soon as a worker is free.
             let lives = |request: &Arc<Request>| request.core().snapshot().end_reason.is_none();
             let waits = current.is_some_and(|request| lives(&request) && !request.has_ended());
             let Some(id) = lock.id().filter(|_| waits) else { continue };
@@ -148,7 +148,7 @@ impl World {
             let (connection, timeout) =
                 (client.undisturbed_connection(now), client.session_timeout.max(client.created_timeout));
             let Some(turn) = state.turns.get_mut(&id) else { continue };
-            // An owner whose lease has ended waits from then on, until it notices.
+            // An owner whose lease has ended waits from then until it notices.
             if connection.is_none() || turn.connection != connection || lock.is_owner() {
                 (turn.since, turn.connection) = (now, connection);
             }
@@ -161,7 +161,7 @@ impl World {
 }
 
 impl ClientState {
-    /// The number of the connection, if nothing disturbs the client, and of the delays.
+    /// Returns the number of the connection and of the delays, if nothing disturbs the client.
     fn undisturbed_connection(&mut self, now: Moment) -> Option<(u64, u64)> {
         let is_disturbed = self.paused_until > now
             || self.denied_until > now
@@ -185,7 +185,7 @@ impl ClientState {
 }
 
 impl User {
-    /// Reads and writes the register of the directory, as an owner of what it protects does. It must
+    /// Reads and writes the register of the directory, as an owner does with what the lock protects. It must
     /// see what its predecessors wrote.
     pub(super) fn use_register(&self, guard: &LockGuard) {
         let (request, znode) = (guard.request(), guard.id());
@@ -196,7 +196,7 @@ impl User {
         if let Ok((_, stat)) = read {
             if request.is_owner() && stat.version < turn.register {
                 let (seen, written) = (stat.version, turn.register);
-                self.world.fail(format!("{} owns, and reads version {seen} of {written}", short(znode)));
+                self.world.fail(format!("{} owns but reads version {seen}, not {written}", short(znode)));
             }
         }
         let is_reader = znode.rsplit('/').next().is_some_and(|name| name.starts_with("read-"));

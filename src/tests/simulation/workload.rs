@@ -1,5 +1,4 @@
-//! The users' actions: application threads that create, use and drop locks, and open and close
-//! sessions.
+//! The actions of users: application threads that create, use and drop locks, and open and close sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +60,7 @@ impl Scheduler<'_> {
         self.act(lock, Action::Unlock);
     }
 
-    /// Starts a thread that uses a blocking lock, or stands for election, or asks for a lock.
+    /// Starts a thread that uses a blocking lock, stands for election, or asks for a lock.
     fn use_blocking_lock(&mut self) {
         if self.blocking_users() >= MAX_BLOCKING {
             return;
@@ -69,14 +68,14 @@ impl Scheduler<'_> {
         let (client, session, dir, choice) = {
             let mut state = self.world.state();
             let clients = state.clients.len();
-            // Cohorts need several threads of one session.
+            // Cohorts need several threads on one session.
             let limit = if self.world.profile.cohorts { clients.min(2) } else { clients };
             let client = state.random.index(limit);
             let dir = DIRS[state.random.index(self.world.profile.dirs)];
             (client, state.clients[client].session.clone(), dir, state.random.below(16))
         };
         let Some(session) = session else { return };
-        // Not often on a session that has ended, where every call fails at once.
+        // Rarely on a session that has ended, where every call fails at once.
         let has_ended = session.replacement().is_none() && session.core().snapshot().end_reason.is_some();
         if has_ended && !self.world.state().random.one_in(8) {
             return;
@@ -85,7 +84,7 @@ impl Scheduler<'_> {
         let revokes = self.world.profile.faults.deletions && !self.world.profile.unreadable;
         let uses_semaphore = self.world.profile.permits > 0 && self.world.state().random.one_in(2);
         let Profile { transacts, mostly_jobs, shares, .. } = self.world.profile;
-        // Readers come by blocking calls and tasks only.
+        // Only blocking calls and tasks create readers.
         let may_share = shares && self.world.state().random.one_in(2);
         let runs_jobs = mostly_jobs || transacts && self.world.state().random.one_in(2);
         let body: Body = match choice {

@@ -1,7 +1,7 @@
 //! [`World`]: the state that the threads of a simulation share.
 //!
-//! Its lock is held only briefly and never while the library runs: the library calls in here under
-//! its own locks.
+//! Its lock is held only briefly and never while the library runs, because the library calls in here while it
+//! holds its own locks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ use crate::{Session, WriteLock};
 const TRACED: usize = 60;
 
 pub(super) struct World {
-    /// Outside the lock: the library reads it under its own locks.
+    /// Kept outside the lock, because the library reads it while it holds its own locks.
     now: AtomicU64,
     pub(super) zookeeper: SimulatedZooKeeper,
     pub(super) profile: Profile,
@@ -49,43 +49,44 @@ pub(super) struct State {
     pub(super) random: Random,
     pub(super) clients: Vec<ClientState>,
     pub(super) locks: Vec<LockRecord>,
-    /// Znodes deleted by another client, and the sessions that they belonged to.
+    /// Znodes that another client deleted, and the sessions that they belonged to.
     pub(super) deleted_by_another: BTreeSet<String>,
     pub(super) node_deleted: BTreeSet<i64>,
     /// Sessions that their clients have given up because servers refused them.
     pub(super) given_up: BTreeSet<i64>,
-    /// Those of them whose turn had not come: no session may own by them.
+    /// Those of them whose turn had not come: no session may own with them.
     pub(super) deleted_in_the_queue: BTreeSet<String>,
     /// The requests in the queues whose turn has come.
     pub(super) turns: BTreeMap<String, Turn>,
-    /// The last write, and the number of tentative znodes, when they were noted.
+    /// The last write and the number of tentative znodes when the turns were last noted.
     pub(super) turns_as_of: Option<(i64, usize)>,
     /// The versions of the registers at the last check.
     pub(super) register_versions: BTreeMap<&'static str, i32>,
     /// Znodes of downgrades that were not completed. They give no ownership.
     pub(super) tentative: BTreeSet<String>,
-    /// Created by what a client had sent on a connection that it had left.
+    /// Znodes created by requests that a client had sent on a connection that it has left.
     pub(super) late: BTreeSet<String>,
-    /// The sessions of the requests that another client asked to release.
+    /// The sessions of the requests that another client asked for a release.
     pub(super) asked: BTreeSet<i64>,
     /// Requests that a revoker may take away.
     pub(super) revoked: BTreeSet<String>,
-    /// Requests of other clients in the queues, and how many there have been in total.
+    /// The requests of other clients in the queues, and how many there have been in total.
     pub(super) other_requests: Vec<String>,
     pub(super) other_requests_so_far: usize,
     /// Directories whose counter has reached its end, with requests that exclude each other.
     pub(super) exhausted: BTreeSet<String>,
     /// The requests of each directory with numbers from the end of the counter.
     pub(super) in_doubt: BTreeMap<String, BTreeSet<String>>,
-    /// Numbers messages from the server in the order in which they happened there.
+    /// The number of the last message from a server. Messages are numbered in the order in which they
+    /// happened there.
     pub(super) last_stamp: u64,
-    /// What is held by blocking locks and candidates, and how much there has been in total.
+    /// What blocking locks and candidates hold now, and how many holds there have been in total.
     pub(super) holds: BTreeMap<usize, Hold>,
     pub(super) holds_so_far: usize,
     pub(super) acquisitions: u64,
-    /// The cohort locks, whose threads share a place.
+    /// The cohort locks, whose threads share a place in the queue.
     pub(super) cohorts: Vec<CohortRecord>,
-    /// Calls with a deadline or a token.
+    /// The calls with a deadline or a token.
     pub(super) calls: BTreeMap<usize, Call>,
     pub(super) tags: usize,
     /// The jobs that run once, and what owners write in transactions.
@@ -93,7 +94,7 @@ pub(super) struct State {
     pub(super) commits: Commits,
     /// How many znodes were created with each request's data.
     pub(super) created: BTreeMap<Vec<u8>, usize>,
-    /// How often the clock has jumped.
+    /// How often the clock has jumped so far.
     pub(super) clock_jumps: u64,
     /// The servers of the clients on the wire.
     pub(super) ensemble: Ensemble,
@@ -103,30 +104,30 @@ pub(super) struct State {
 
 /// One process with its session.
 pub(super) struct ClientState {
-    /// On the wire only the holder of the session.
+    /// The simulated client. For a client on the wire it only holds the session.
     pub(super) simulated: Arc<SimulatedClient>,
     pub(super) wire: Option<Wired>,
-    /// What its present server grants.
+    /// What its current server grants.
     pub(super) session_timeout: Duration,
-    /// What was granted at the creation of its session, by which a new leader goes.
+    /// What was granted when its session was created. A new leader applies this.
     pub(super) created_timeout: Duration,
-    /// The shortest grant of which it has learned: no lease of it may count on more.
+    /// The shortest grant that it knows of: none of its leases may assume more.
     pub(super) known_timeout: Duration,
     pub(super) session: Option<Session>,
     pub(super) core: Weak<Core>,
     pub(super) runtime: Weak<SimulatedRuntime>,
     pub(super) opening: bool,
 
-    /// Ordered by their priority.
+    /// Ordered by priority.
     pub(super) jobs: VecDeque<(Priority, Job)>,
     /// Callbacks, for which there is always a free thread.
     pub(super) callbacks: VecDeque<Job>,
-    /// Threads of the library's, with their names, that have not begun.
+    /// Threads of the library that have not begun, with their names.
     pub(super) to_spawn: VecDeque<(&'static str, Job)>,
-    /// Ordered by their time.
+    /// Ordered by time.
     pub(super) timers: Vec<Timer>,
     pub(super) shut_down: bool,
-    /// Working workers, and their maximum number.
+    /// The number of busy workers, and its maximum.
     pub(super) at_work: usize,
     pub(super) most_workers: usize,
 
@@ -135,24 +136,24 @@ pub(super) struct ClientState {
     /// Replies in transit, keyed by the number of the call.
     pub(super) replies: BTreeMap<u64, Arrival>,
     pub(super) link: Link,
-    /// The process is suspended until then.
+    /// The moment until which the process is suspended.
     pub(super) paused_until: Moment,
-    /// How often it was suspended.
+    /// How often the process was suspended.
     pub(super) suspensions: u64,
-    /// How often it had something to do, or an answer under way, while a good part of its session timeout
-    /// passed.
+    /// How often a good part of its session timeout passed while it had something to do or an answer was on
+    /// its way.
     pub(super) long_delays: u64,
-    /// How many of the next calls fail without another cause.
+    /// How many of the next calls fail without any other cause.
     pub(super) calls_to_fail: u32,
     /// In how many of the next calls the client panics.
     pub(super) calls_to_panic: u32,
-    /// The server refuses the client's reads and deletions until then.
+    /// The moment until which the server refuses the client's reads and deletions.
     pub(super) denied_until: Moment,
 }
 
 impl State {
-    /// Returns how often a client was suspended or the clock has jumped, with `true` if it is suspended
-    /// now. If that changes during a call, time has passed while its thread could have run.
+    /// Returns how often a client was suspended or the clock has jumped, and whether it is suspended now. If
+    /// this changes during a call, time may have passed while the thread could have run.
     pub(super) fn disturbances(&self, client: usize, now: Moment) -> (u64, bool) {
         let client = &self.clients[client];
         (self.clock_jumps + client.suspensions, client.paused_until > now)
@@ -243,15 +244,15 @@ impl World {
         state.trace.push_back(line);
     }
 
-    /// Writes a routine line to the trace. Left out once the faults have stopped, so that it does
-    /// not drown the others.
+    /// Writes a routine line to the trace. Routine lines are omitted once the faults have stopped, because
+    /// they would drown the others.
     pub(super) fn note_routine(&self, text: impl AsRef<str>) {
         if self.in_trouble() {
             self.note(text);
         }
     }
 
-    /// Records a broken promise. The first one counts.
+    /// Records a broken promise. Only the first one counts.
     pub(super) fn fail(&self, what: impl Into<String>) {
         let what = what.into();
         self.note(format!("BROKEN: {what}"));
@@ -262,13 +263,13 @@ impl World {
         self.state().trace.iter().cloned().collect()
     }
 
-    /// A lock that the application still holds.
+    /// Returns a lock if the application still holds it.
     pub(super) fn lock(&self, lock: usize) -> Option<Arc<WriteLock>> {
         self.state().locks[lock].held_by_application.clone()
     }
 }
 
-/// A path, or a name, short enough for a trace.
+/// Shortens a path or a name for the trace.
 pub(super) fn short(path: &str) -> String {
     let parts: Vec<&str> = path.rsplitn(2, "/").collect();
     let name = parts[0];

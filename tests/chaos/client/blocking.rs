@@ -1,4 +1,4 @@
-//! Acquires with `BlockingWriteLock`, and contains the common parts of all calls that return a guard.
+//! Acquires with `BlockingWriteLock`. Also has the common parts of all calls that return a guard.
 
 use std::time::Duration;
 
@@ -33,13 +33,13 @@ impl Contender {
     pub(super) fn note_call(&self, call: &str, lock: usize, time_limit: Option<Duration>) {
         match time_limit {
             None => self.note_wait(call, lock, None),
-            // It has no deadline: it waits for the servers' answers.
+            // The call has no deadline: it waits for the servers' answers.
             Some(Duration::ZERO) => self.note_wait(&format!("try-{call}"), lock, None),
             Some(_) => self.note_wait(&format!("try-{call}-for"), lock, time_limit),
         }
     }
 
-    /// Returns the guard. Without one, records the reason.
+    /// Returns the guard, or records why there is none.
     pub(super) fn granted<G>(&self, outcome: Result<Option<G>, LockError>) -> Option<G> {
         match outcome {
             Ok(Some(guard)) => return Some(guard),

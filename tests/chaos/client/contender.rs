@@ -1,4 +1,4 @@
-//! One contending thread: it waits for a lock, holds it, releases it, and starts again.
+//! A contending thread: it waits for a lock, holds it, releases it, and starts again.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -26,9 +26,9 @@ pub struct Contender {
     pub(super) tasks: Tasks,
     pub(super) index: usize,
     pub(super) thread: usize,
-    /// The number of this thread's holds.
+    /// The number of holds of this thread so far.
     pub(super) holds: u64,
-    /// Calls on the session of the present hold.
+    /// The calls on the session of the current hold.
     pub(super) state: Option<RecoverableZooKeeper>,
     settled: u64,
     keeper: Arc<Keeper>,
@@ -89,7 +89,7 @@ impl Contender {
         if self.random.one_in(400) {
             self.keeper.close();
         }
-        // Twice as often for the semaphore, which has room for several.
+        // The semaphore is chosen twice as often, because it has room for several.
         let lock = self.random.below(LOCKS.len() + 1).min(SEMAPHORE);
         let time_limit = match self.random.below(10) {
             0..=4 => None,
@@ -112,14 +112,14 @@ impl Contender {
         act(self, &session)
     }
 
-    /// Waits for a lock and holds it. Returns whether it was seen to be owned.
+    /// Waits for a lock and holds it. Returns whether the thread was seen to own it.
     fn acquire(&mut self, session: &Session, lock: usize, time_limit: Option<Duration>) -> bool {
         self.state = Some(state::on(session));
         if lock == SEMAPHORE {
             return self.acquire_permit(session, time_limit);
         }
-        // The last thread of each client elects with a listener. The others block, and share some
-        // of the time, or a place in the queue.
+        // The last thread of each client waits with a listener. The others make blocking calls; some of the
+        // time they share the lock, or a place in the queue.
         if self.thread + 1 == THREADS {
             return self.acquire_listening(session, lock, time_limit);
         }
@@ -164,7 +164,7 @@ impl Contender {
     }
 }
 
-/// The name of an error's variant.
+/// Returns the name of an error's variant.
 pub fn class_of(error: &LockError) -> String {
     let debug = format!("{error:?}");
     debug.split([' ', '(', '{']).next().unwrap_or_default().to_owned()

@@ -1,4 +1,5 @@
-//! Acquires by futures on an executor. Many are dropped, at any moment, on another thread than the contender's.
+//! Acquires by futures on an executor. Many futures are dropped, at any moment, on a thread other than the
+//! contender's.
 
 use std::time::Duration;
 
@@ -9,11 +10,11 @@ use zookeeper_recipes_lock::LockError;
 use super::contender::Contender;
 use crate::plan::OF_FUTURES;
 
-/// The executor of a contender. It needs no descriptor, as clients sometimes have none left.
+/// The executor of a contender. It needs no descriptor, because clients sometimes have none left.
 pub struct Tasks(Runtime);
 
 impl Tasks {
-    /// Each thread of a client has the other flavour of runtime than the one before.
+    /// Creates an executor. Consecutive threads of a client get different flavours of runtime.
     pub fn new(thread: usize) -> Tasks {
         let mut runtime = match thread % 2 {
             0 => Builder::new_current_thread(),
@@ -23,7 +24,8 @@ impl Tasks {
         Tasks(runtime.expect("a thread can be started"))
     }
 
-    /// Runs a task that drops the future at the end of the time limit, perhaps just when it would complete.
+    /// Runs a task that drops the future when the time limit is reached, perhaps just when the future would
+    /// complete.
     pub fn run<G: Send + 'static>(
         &self,
         acquiring: impl Future<Output = Result<G, LockError>> + Send + 'static,
@@ -36,7 +38,7 @@ impl Tasks {
 }
 
 impl Contender {
-    /// Chooses between a call that blocks and a future, and records the call. Returns whether it is the future.
+    /// Chooses between a blocking call and a future, and records the choice. Returns whether it is the future.
     pub(super) fn note_call_or_future(
         &mut self,
         call: &str,

@@ -1,5 +1,5 @@
-//! Holding: an owner observes its ownership, meanwhile writes to the register if it is alone, and
-//! releases or loses the lock.
+//! Holding a lock: an owner observes its ownership, writes to the register if it is alone, and finally releases
+//! or loses the lock.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use crate::history::sight::Sight;
 use crate::plan::{REPORTING, SEMAPHORE};
 use crate::support::wait::{holds_within, scaled};
 
-/// The interval between two calls of `is_owner` by a relaxed owner.
+/// The pause between two calls of `is_owner` by a relaxed owner.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// The time after a loss during which ownership must not return.
+/// How long after a loss ownership must not return.
 const AFTERMATH: Duration = Duration::from_millis(20);
 
-/// A lock granted by a guard or a listener.
+/// A lock that was granted by way of a guard or a listener.
 pub trait Held: Sync {
     fn is_owner(&self) -> bool;
-    /// The path of its znode, while it has one.
+    /// Returns the path of its znode while it has one.
     fn id(&self) -> Option<String>;
     fn fencing_token(&self) -> Option<Result<i64, LockError>>;
     fn lost(&self) -> Option<LossReason>;
@@ -38,26 +38,25 @@ pub struct Holding {
     pub(super) sequence: i32,
     token: Option<i64>,
     manner: Manner,
-    /// The limit of a prolonged hold that ends in a downgrade.
+    /// The limit for a prolonged hold that ends in a downgrade.
     pub(super) max_prolonged: Option<Duration>,
     last: Sight,
     looks: u64,
-    /// It is no longer the owner.
+    /// Whether the lock was lost.
     pub(super) lost: bool,
 }
 
-/// The length of a hold, and the actions during it.
+/// How long a lock is held, and what the owner does in that time.
 struct Manner {
     length: Duration,
-    /// Calls `is_owner` without a pause.
+    /// Whether the owner calls `is_owner` without pausing.
     tight: bool,
-    /// Sends nothing after the first write.
+    /// Whether the owner sends nothing after its first write.
     quiet: bool,
 }
 
 impl Contender {
-    /// Holds a granted lock for a while or until it is lost. Returns whether it was seen to be
-    /// owned.
+    /// Holds a granted lock for a while or until it is lost. Returns whether it was seen to be owned.
     pub(super) fn hold(&mut self, lock: usize, held: &dyn Held) -> bool {
         let Some(mut holding) = self.begin(lock, held) else { return false };
         self.observe(&mut holding, held);
@@ -65,7 +64,7 @@ impl Contender {
         true
     }
 
-    /// Returns `None` if the lock was lost before the first call of `is_owner`.
+    /// Starts a hold. Returns `None` if the lock was lost before the first call of `is_owner`.
     pub(super) fn begin(&mut self, lock: usize, held: &dyn Held) -> Option<Holding> {
         let first = Sight::of(|| held.is_owner());
         let sequence = held.id().and_then(|id| sequence_of(&id));
@@ -92,8 +91,7 @@ impl Contender {
         Some(holding)
     }
 
-    /// Calls `is_owner` repeatedly until the time is up or the lock is lost, and writes now and
-    /// then.
+    /// Calls `is_owner` repeatedly until the time is up or the lock is lost, and occasionally writes.
     pub(super) fn observe(&mut self, holding: &mut Holding, held: &dyn Held) {
         let begin = Instant::now();
         let mut next_write = begin;
@@ -110,7 +108,7 @@ impl Contender {
         }
     }
 
-    /// Called before the lock is released.
+    /// Ends a hold. Called before the lock is released.
     pub(super) fn end(&mut self, holding: &mut Holding, held: &dyn Held) {
         self.conductor.stop_prolonging(self.thread);
         self.write_state(held, holding);
@@ -138,7 +136,7 @@ impl Contender {
     }
 
     fn manner(&mut self, lock: usize) -> Manner {
-        // Permits are held for longer, so that there is a queue for them as well.
+        // Permits are held for longer, so they have a queue, too.
         let short = if lock == SEMAPHORE { 2..12 } else { 0..3 };
         let length = match (self.conductor.stage(), self.random.below(10_000)) {
             (Stage::Contend, 0..=9_749) => self.random.millis(short),
@@ -157,13 +155,13 @@ impl Contender {
         !self.conductor.prolongs(self.thread) || holding.max_prolonged.is_some_and(|time| beyond >= time)
     }
 
-    /// A hold ends early when all threads must settle.
+    /// Returns whether the hold may continue. It ends early when all threads must settle.
     fn continues(&self, looks: u64) -> bool {
         looks < 10 || self.conductor.stage() == Stage::Contend
     }
 
-    /// Checks that the loss is reported, and that what was lost stays lost. Some owners also write
-    /// once more, immediately or late, as an application that does not check would.
+    /// Checks that the loss is reported and that ownership does not return. Some owners also write once more,
+    /// immediately or later, as an application would that does not check.
     fn check_after_loss(&mut self, holding: &Holding, held: &dyn Held) {
         let lock = holding.lock;
         let mut reported = None;
@@ -190,7 +188,7 @@ impl Contender {
         }
     }
 
-    /// Makes a call, which may block as long as the servers are silent, and keeps calling `is_owner`
+    /// Makes a call, which may block for as long as the servers are silent, and keeps calling `is_owner`
     /// meanwhile.
     pub(super) fn meanwhile<T: Send>(
         &self,
@@ -207,7 +205,7 @@ impl Contender {
                 }
                 thread::sleep(LOOK);
             }
-            calling.join().expect("it never panics")
+            calling.join().expect("the call never panics")
         })
     }
 
@@ -221,7 +219,7 @@ impl Contender {
         }
     }
 
-    /// Writes to the register, if no other may hold the lock meanwhile. Records refused writes.
+    /// Writes to the register if no other thread may hold the lock at the same time. Records refused writes.
     fn write(&mut self, holding: &Holding, held: &dyn Held) {
         if held.shares() {
             return;
@@ -232,7 +230,7 @@ impl Contender {
         let line = format!("write {lock} {sequence} {token_text} {} {}", self.index, self.thread);
         let answer = self.send(&line);
         if let Some(why) = answer.trim().strip_prefix("refused ") {
-            // Checked after the answer: a thread that still owns now has owned beside a later
+            // Checked after the answer: if this thread still owns now, it has owned at the same time as a later
             // owner.
             let believed = believed_before && held.is_owner();
             self.note(&format!(

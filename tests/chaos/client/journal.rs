@@ -1,8 +1,8 @@
-//! A client's journal, written so that a checker can read it whatever happens to the process.
+//! A client's journal. A checker can read it whatever happens to the process.
 //!
-//! A line is `time thread event key=value…`. It is written by one call, so it is not lost when the
-//! process is killed. The newest sight of ownership changes all the time. It is kept separately, in
-//! one slot for each thread.
+//! A line is `time thread event key=value…`. Each line is written by a single call, so it is not lost when the
+//! process is killed. The newest sight of ownership changes all the time, so it is kept separately, in one slot
+//! for each thread.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +16,7 @@ use super::orders::Orders;
 use crate::clock;
 use crate::history::sight::Sight;
 
-/// How often a process checks that it is running, and the gap from which it counts as stalled.
+/// How often a process checks that it is running. Longer gaps count as stalls.
 const PULSE: Duration = Duration::from_millis(10);
 const STALL: Duration = Duration::from_millis(100);
 
@@ -47,8 +47,8 @@ impl Journal {
         self.sights.write_all_at(&sight.to_bytes(hold), place).expect("the history can be written");
     }
 
-    /// Records when this process did not run for a while: it was stopped, or the machine was busy.
-    /// The crate is not to blame for resulting delays.
+    /// Records periods in which this process did not run, because it was stopped or the machine was busy. The
+    /// crate is not to blame for the delays that result.
     pub fn note_stalls(self: &Arc<Self>) {
         let journal = Arc::clone(self);
         let pulse = thread::Builder::new().name("chaos-pulse".to_owned());
@@ -66,7 +66,7 @@ impl Journal {
         pulse.spawn(beat).expect("a thread can be started"); // ends with the process
     }
 
-    /// Records every panic of every thread.
+    /// Records every panic of any thread.
     pub fn note_panics(self: &Arc<Self>) {
         let journal = Arc::clone(self);
         panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! Keeps a session: connects one, and another one after a loss, as an application would.
+//! Keeps a session open: connects one, and another one after a loss, as an application would.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use super::journal::Journal;
 use super::orders::Orders;
 use crate::plan::{LOCKS, RAISED_TIMEOUT, SEMAPHORE, SESSION_TIMEOUT, TICK, has_tickets};
 
-/// The servers know themselves by this name, whatever the address by which a client reaches them.
+/// The servers have this name whatever address a client reaches them by.
 const SERVER_PRINCIPAL: &str = "zookeeper/127.0.0.1";
 
 pub struct Keeper {
     builder: SessionBuilder,
-    /// How the journal calls a new session.
+    /// How the journal refers to a new session.
     connected: &'static str,
     kept: Mutex<Option<Kept>>,
     journal: Arc<Journal>,
@@ -41,7 +41,7 @@ impl Kept {
 
 impl Keeper {
     pub fn new(orders: &Orders, journal: &Arc<Journal>) -> Arc<Keeper> {
-        // More than a server grants, unless it was restarted under a larger limit.
+        // More than a server grants, unless it was restarted with a larger limit.
         let builder = Session::builder(&orders.servers).session_timeout(RAISED_TIMEOUT).max_tick(TICK);
         let (builder, connected) = match has_tickets(orders.index) {
             true => {
@@ -53,7 +53,7 @@ impl Keeper {
         Arc::new(Keeper { builder, connected, kept: Mutex::new(None), journal: Arc::clone(journal) })
     }
 
-    /// The session, a new one if needed. `None` if no server could be reached.
+    /// Returns the session, opening a new one if needed. Returns `None` if no server can be reached.
     pub fn session(&self) -> Option<Session> {
         let mut kept = self.kept.lock();
         if let Some(kept) = kept.as_ref().filter(|kept| kept.session.state() != SessionState::Lost) {
@@ -63,7 +63,7 @@ impl Keeper {
         match self.builder.clone().connect() {
             Ok(session) => {
                 let granted = session.session_timeout();
-                assert!([SESSION_TIMEOUT, RAISED_TIMEOUT].contains(&granted), "a server grants {granted:?}");
+                assert!([SESSION_TIMEOUT, RAISED_TIMEOUT].contains(&granted), "a server granted {granted:?}");
                 self.journal.note("main", self.connected);
                 *kept = Some(Kept::new(session.clone()));
                 Some(session)
@@ -75,12 +75,12 @@ impl Keeper {
         }
     }
 
-    /// The current session, and a lock that its threads share.
+    /// Returns the current session, and a lock that its threads share.
     pub fn cohort_lock(&self, lock: usize) -> Option<(Session, CohortLock)> {
         self.kept.lock().as_ref().map(|kept| (kept.session.clone(), kept.cohort_locks[lock].clone()))
     }
 
-    /// Closes the current session, even if other threads use it.
+    /// Closes the current session even if other threads are using it.
     pub fn close(&self) {
         let kept = self.kept.lock().take();
         if let Some(Kept { session, .. }) = kept {

@@ -1,5 +1,4 @@
-//! Acquires with `WriteLock` and its listener, and checks that the listener is called as
-//! documented.
+//! Acquires with `WriteLock` and its listener, and checks that the listener is called as documented.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use super::journal::Journal;
 use super::state;
 use crate::plan::LOCKS;
 
-/// The locks of one thread, reused as long as their session lives.
+/// The locks of one thread. They are reused as long as their session lives.
 pub struct Listening {
     journal: Arc<Journal>,
     thread: usize,
@@ -76,7 +75,7 @@ impl Contender {
         if let Err(error) = elected.lock.unlock() {
             self.note(&format!("unlocked {}", class_of(&error)));
         }
-        // Occasionally it is closed instead of being reused.
+        // Occasionally the lock is closed instead of being reused.
         if !self.random.one_in(8) {
             self.listening.locks[lock] = Some(elected);
         }
@@ -128,8 +127,8 @@ impl Held for Elected {
     }
 }
 
-/// Listens, and records callbacks in the wrong order: they must be acquired, then released or lost,
-/// then acquired…
+/// A listener that records callbacks in the wrong order. They must alternate: acquired, then released or lost,
+/// then acquired again.
 struct RecordingListener {
     sender: Sender<()>,
     record: Mutex<Record>,

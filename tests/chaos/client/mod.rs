@@ -1,6 +1,6 @@
 //! A client process: several threads that contend for the locks, like the threads of a daemon.
 //!
-//! It gets its stage from the conductor, writes a journal, and ends with the conductor's process.
+//! The conductor tells it the current stage. It writes a journal, and ends when the conductor's process ends.
 
 mod blocking;
 mod cohort;
@@ -40,8 +40,8 @@ pub fn run(orders: Orders) -> ExitCode {
     let journal = Journal::create(&orders, incarnation);
     journal.note_panics();
     journal.note_stalls();
-    // Half of the clients share one session among their threads. In the others each thread has its
-    // own session, which is then silent for long while a lock is held.
+    // Half of the clients share one session among their threads. In the others, each thread has a session of
+    // its own, which is silent for long periods while a lock is held.
     let sessions = if orders.index % 2 == 0 { 1 } else { THREADS };
     let keepers: Vec<_> = (0..sessions).map(|_| Keeper::new(&orders, &journal)).collect();
 
@@ -71,8 +71,8 @@ pub fn run(orders: Orders) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Keeps the crate's own log, with the journals' clock, as evidence. `RUST_LOG` in the environment
-/// may raise the level.
+/// Logs the crate's messages with the journals' clock, as evidence. `RUST_LOG` in the environment may raise the
+/// level.
 fn log_to_stderr() {
     env_logger::Builder::new()
         .parse_filters("zookeeper_recipes_lock=info")

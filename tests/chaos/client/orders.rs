@@ -1,4 +1,4 @@
-//! The orders of a client: at its start in its arguments, later over the conductor's socket.
+//! The orders to a client: at its start as arguments, later over the conductor's socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -23,9 +23,9 @@ pub struct Orders {
 /// The stage that the conductor orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Contend at random.
+    /// Threads contend at random.
     Contend,
-    /// Acquire each lock once, report that, and wait.
+    /// Each thread acquires each lock once, reports that, and waits.
     Settle(u64),
     End,
 }
@@ -41,12 +41,12 @@ impl Stage {
     }
 }
 
-/// Whether a thread prolongs its hold: this client is about to meet a fault that should hit an
+/// Whether a thread is to prolong its hold, because this client is about to meet a fault that should hit an
 /// owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prolong {
     No,
-    /// Requested; the next thread that holds a lock prolongs its hold.
+    /// A request is pending: the next thread that holds a lock prolongs its hold.
     Requested,
     By {
         thread: usize,
@@ -63,7 +63,7 @@ pub struct Conductor {
 }
 
 impl Conductor {
-    /// Connects to the conductor, and also returns the number of this start of the client.
+    /// Connects to the conductor. Also returns the number of this start of the client.
     pub fn call(orders: &Orders) -> (Arc<Conductor>, u64) {
         let mut line = UnixStream::connect(&orders.socket).expect("the conductor listens");
         writeln!(line, "client {} {}", orders.index, std::process::id()).expect("the conductor listens");
@@ -99,7 +99,7 @@ impl Conductor {
         }
     }
 
-    /// Returns whether this thread, which holds a lock, must prolong its hold.
+    /// Returns whether this thread, which holds a lock, is to prolong its hold.
     pub fn prolongs(&self, thread: usize) -> bool {
         let mut prolong = self.prolong.lock();
         if *prolong == Prolong::Requested {
@@ -109,7 +109,7 @@ impl Conductor {
         *prolong == Prolong::By { thread }
     }
 
-    /// This thread no longer holds a lock to prolong.
+    /// Records that this thread no longer holds a lock that it could prolong.
     pub fn stop_prolonging(&self, thread: usize) {
         let mut prolong = self.prolong.lock();
         if *prolong == (Prolong::By { thread }) {
@@ -121,12 +121,12 @@ impl Conductor {
         *self.stage.lock()
     }
 
-    /// Blocks during this stage.
+    /// Blocks while this stage lasts.
     pub fn wait_while(&self, stage: Stage) {
         self.changed.wait_while(&mut self.stage.lock(), |now| *now == stage);
     }
 
-    /// Sleeps, but not beyond the stage.
+    /// Sleeps, but not beyond the end of the stage.
     pub fn pause(&self, time: Duration) {
         let mut stage = self.stage.lock();
         let before = *stage;

@@ -35,7 +35,7 @@ impl Held for Permit {
         Some(LockGuard::id(self).to_owned())
     }
 
-    /// None orders the holders of several permits.
+    /// Returns `None`: no token orders the holders of several permits.
     fn fencing_token(&self) -> Option<Result<i64, LockError>> {
         None
     }

@@ -1,5 +1,4 @@
-//! Acquires with `ReadWriteLock`: as a reader beside others, or as a writer that usually downgrades
-//! afterwards.
+//! Acquires with `ReadWriteLock`, as a reader beside others, or as a writer that usually downgrades afterwards.
 
 use std::time::Duration;
 
@@ -48,7 +47,7 @@ impl Contender {
         let Some(guard) = self.granted(outcome) else { return false };
         let Some(mut writing) = self.begin(lock, &*guard) else { return false };
         let downgrades = !self.random.one_in(4);
-        // So that faults aimed at owners also hit downgrades.
+        // With this, faults aimed at owners also hit downgrades.
         writing.max_prolonged = downgrades.then(|| self.random.millis(1..1_500));
         self.observe(&mut writing, &*guard);
         if !downgrades {
@@ -61,7 +60,7 @@ impl Contender {
         true
     }
 
-    /// Continues as a reader, or as the writer if that fails.
+    /// Continues as a reader, or as the writer if the downgrade fails.
     fn downgrade(&mut self, mut writing: Holding, guard: WriteGuard) {
         let lock = writing.lock;
         match guard.downgrade() {

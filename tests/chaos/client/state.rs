@@ -1,5 +1,5 @@
-//! A value in ZooKeeper's tree beside each lock, which owners read and replace on their own session,
-//! without a check of any version: what was written under a lock is there for the next owner.
+//! A value in ZooKeeper's tree beside each lock. Owners read and replace it on their own session without
+//! checking any version: whatever was written under a lock must be there for the next owner.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use super::contender::{Contender, class_of};
 use super::holding::{Held, Holding};
 use crate::plan::{SEMAPHORE, state_of};
 
-/// The calls on a session.
+/// Returns the calls on a session.
 pub fn on(session: &Session) -> RecoverableZooKeeper {
     RecoverableZooKeeper::new(session, RetryPolicy::constant(Duration::from_millis(50)).with_attempts(4))
 }
 
 impl Contender {
-    /// Reads what the predecessors have left.
+    /// Reads the state that the predecessors have left.
     pub(super) fn read_state(&self, held: &dyn Held, holding: &mut Holding) {
         let path = state_of(holding.lock);
         let read = |state: &RecoverableZooKeeper| state.get_data(&path).map(|(_, stat)| stat);
         self.access_state("read-state", held, holding, &read);
     }
 
-    /// Replaces it, before the lock is released.
+    /// Replaces the state before the lock is released.
     pub(super) fn write_state(&self, held: &dyn Held, holding: &mut Holding) {
         if !held.shares() && !holding.lost {
             let path = state_of(holding.lock);

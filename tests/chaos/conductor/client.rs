@@ -1,4 +1,4 @@
-//! A client process from outside: started, killed, stopped and continued by its pid.
+//! A client process as the conductor sees it: it is started, killed, stopped and resumed by pid.
 
 use std::path::Path;
 
@@ -24,8 +24,7 @@ impl Client {
         command.extend([utf8(&program), "--client".to_owned(), index.to_string(), seed.to_string()]);
         command.extend([utf8(history), utf8(&scratch.join("socket")), link.connect_string()]);
         let command: Vec<_> = command.iter().map(String::as_str).collect();
-        // The supervisor removes the scratch directory when this process no longer needs it, or has
-        // ended.
+        // The supervisor removes the scratch directory when this process no longer needs it or has ended.
         let log = history.join(format!("client-{index}.out"));
         let supervisor = Mutex::new(Supervisor::new(scratch, &log, &command));
         Client { link, supervisor, process: Mutex::new(None) }
@@ -47,7 +46,7 @@ impl Client {
         }
     }
 
-    /// Suspends it (SIGSTOP).
+    /// Suspends the process (SIGSTOP).
     pub fn stop(&self) {
         if let Some(process) = *self.process.lock() {
             process.pause();
@@ -60,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Lets it open no further descriptor. Open ones stay.
+    /// Prevents the process from opening further descriptors. Open ones stay open.
     pub fn exhaust_descriptors(&self) {
         self.limit_descriptors(Some(0));
     }

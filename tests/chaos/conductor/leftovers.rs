@@ -1,4 +1,4 @@
-//! What is left after all clients have ended cleanly: nothing should be.
+//! What is left after all clients have ended cleanly. Nothing should be.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -19,13 +19,13 @@ pub struct Leftovers {
     znodes: Vec<String>,
     watches: usize,
     sessions: usize,
-    /// The number and names of the crate's threads in each client at its end, or `None` if it never
+    /// The number and the names of the crate's threads in each client at its end; `None` if the client never
     /// ended.
     threads: Vec<Option<String>>,
 }
 
 impl Leftovers {
-    /// Polls until nothing is left, for a limited time: sessions of killed clients expire.
+    /// Polls for a limited time until nothing is left. The sessions of killed clients expire in that time.
     pub fn look(ensemble: &Ensemble, threads: Vec<Option<String>>) -> Leftovers {
         let observer = connect(ensemble);
         let mut znodes = Vec::new();
@@ -78,7 +78,7 @@ impl fmt::Display for Leftovers {
     }
 }
 
-/// Creates what the owners read and replace.
+/// Creates the znodes that the owners read and replace.
 pub fn create_states(ensemble: &Ensemble) {
     let observer = connect(ensemble);
     for lock in 0..SEMAPHORE {
@@ -87,7 +87,7 @@ pub fn create_states(ensemble: &Ensemble) {
     }
 }
 
-/// Records the requests in the queues, as evidence.
+/// Writes the requests in the queues to a file, as evidence.
 pub fn note_queues(ensemble: &Ensemble, file: &Path) {
     let observer = connect(ensemble);
     let mut text = String::new();
@@ -106,13 +106,13 @@ pub fn note_queues(ensemble: &Ensemble, file: &Path) {
     fs::write(file, text).expect("the history can be written");
 }
 
-/// A client whose session ends with it.
+/// Opens a client whose session ends with it.
 fn connect(ensemble: &Ensemble) -> RecoverableZooKeeper {
     let session = Session::connect(&ensemble.connect_string(), Duration::from_secs(30));
     RecoverableZooKeeper::new(&session.expect("the servers are up"), RetryPolicy::default()).with_plain_data()
 }
 
-/// The paths of all requests, in the order of the queues.
+/// Returns the paths of all requests, in the order of the queues.
 fn queues(observer: &RecoverableZooKeeper) -> Vec<String> {
     let mut all = Vec::new();
     let semaphore = ["locks", "leases"].map(|dir| format!("{}/{dir}", LOCKS[SEMAPHORE]));

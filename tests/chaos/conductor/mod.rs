@@ -1,4 +1,4 @@
-//! Conducts a run from the first server to the verdict, and leaves nothing behind.
+//! Conducts a run from the first server to the verdict. Leaves nothing behind.
 
 pub mod client;
 mod leftovers;
@@ -31,17 +31,17 @@ use crate::support::server::ServerOptions;
 use crate::support::test_server::TestKdc;
 use crate::support::wait::scaled;
 
-/// The exit status of a program that was interrupted.
+/// The exit status of an interrupted program.
 const INTERRUPTED: u8 = 130;
 
-/// How often a run is repeated that proves nothing.
+/// How many times a run that proves nothing is repeated.
 const TRIES: u64 = 3;
 
-/// What a run says about the promises.
+/// What a run shows about the promises.
 enum Verdict {
-    /// Every complaint; kept if there is none.
+    /// All complaints; none if the promises were kept.
     Judged(Vec<String>),
-    /// Nothing: the servers have lost writes that they had confirmed.
+    /// Nothing, because the servers have lost writes that they had confirmed.
     Void(Vec<String>),
 }
 
@@ -58,7 +58,7 @@ pub fn run(plan: &Plan) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Returns nothing after a run that proves nothing.
+/// Runs once. Returns `None` if the run proves nothing.
 fn run_once(plan: &Plan, interrupted: &Arc<AtomicBool>) -> Option<ExitCode> {
     let place = Place::make(plan.keep.as_deref());
     println!(
@@ -97,8 +97,8 @@ fn run_once(plan: &Plan, interrupted: &Arc<AtomicBool>) -> Option<ExitCode> {
     Some(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The first interrupt ends the run cleanly, a second one immediately: all processes end with this
-/// one.
+/// Makes the first interrupt end the run cleanly and a second one end it immediately. All processes end with
+/// this one.
 fn watch_interrupts() -> Arc<AtomicBool> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -116,8 +116,8 @@ fn watch_interrupts() -> Arc<AtomicBool> {
 
 fn perform(plan: &Plan, dir: &Path, interrupted: &AtomicBool) -> Verdict {
     let scratch = tempfile::Builder::new().prefix("zookeeper-chaos.").tempdir().expect("a directory");
-    // The checker and the register go by the numbers of the requests. They would start again in a new
-    // directory, if the servers deleted an empty one.
+    // The checker and the register rely on the numbers of the requests, which would restart in a new directory
+    // if the servers deleted an empty one.
     let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
     let max_session_timeout_ms = SESSION_TIMEOUT.as_millis() as u64;
     let options = ServerOptions { jvm_flags, max_session_timeout_ms, ..ServerOptions::default() };
@@ -170,7 +170,7 @@ fn perform(plan: &Plan, dir: &Path, interrupted: &AtomicBool) -> Verdict {
     Verdict::Judged(run.complaints)
 }
 
-/// The release of the servers.
+/// Returns the release of the servers.
 fn release_of(ensemble: &Ensemble) -> String {
     let answer = ensemble.node(0).four_letter("srvr");
     let release = answer.strip_prefix("Zookeeper version: ").and_then(|rest| rest.split(['-', ',']).next());
@@ -185,8 +185,7 @@ struct Run {
 }
 
 impl Run {
-    /// Alternates between chaos and calm. Returns how many threads failed to acquire each lock in
-    /// the calm.
+    /// Alternates between chaos and calm. Returns how many times a thread failed to acquire a lock in the calm.
     fn contend(&mut self, plan: &Plan, interrupted: &AtomicBool) -> usize {
         self.world.clients.iter().for_each(Client::start);
         let mut nemesis = Nemesis::new(&self.world, plan.seed, plan.pause());
@@ -232,19 +231,19 @@ impl Run {
         starved.len()
     }
 
-    /// Ends the clients, and checks what they leave behind.
+    /// Ends the clients and checks what they leave behind.
     fn end(&mut self, history: &Path, starved: usize) -> Leftovers {
         if starved > 0 {
             leftovers::note_queues(&self.world.ensemble, &history.join("queues.txt"));
         }
         self.world.register.order("end");
-        // Starving threads will not end either.
+        // Threads that starve will not end either.
         let time_limit = if starved > 0 { Duration::from_secs(10) } else { SETTLING };
         let threads = self.world.register.await_left(CLIENTS, scaled(time_limit));
         let leftovers = Leftovers::look(&self.world.ensemble, threads);
         for server in 0..SERVERS {
             let log = self.world.ensemble.node(server).dir().join("log");
-            // Part of the history, but not of the verdict.
+            // The log is part of the history but not of the verdict.
             let _ = std::fs::copy(log, history.join(format!("server-{server}.log")));
         }
         leftovers

@@ -1,4 +1,4 @@
-//! The directory of a run's history.
+//! The directory for the history of a run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 #[derive(Debug)]
 pub enum Place {
-    /// Removed unless it is kept.
+    /// A directory that is removed unless it is kept.
     Temporary(TempDir),
     Given(PathBuf),
 }

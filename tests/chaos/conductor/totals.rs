@@ -1,11 +1,11 @@
-//! The sums of many runs, in a file to which each adds a line.
+//! The sums of many runs, in a file to which each run adds a line.
 
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// One run.
+/// The figures of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Run {
     pub seconds: u64,
@@ -16,7 +16,7 @@ pub struct Run {
     pub complaints: usize,
 }
 
-/// Adds a run to the file, and returns the sums as a sentence.
+/// Adds a run to the file. Returns the sums as a sentence.
 pub fn add(file: &Path, run: Run) -> io::Result<String> {
     let Run { seconds, acquisitions, by_futures, with_kerberos, faults, complaints } = run;
     let commit = env::var("CHAOS_COMMIT").unwrap_or_else(|_| "unknown".to_owned());

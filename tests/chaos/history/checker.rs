@@ -1,5 +1,4 @@
-//! Checks whether a history keeps the promises. Every finding is proven: none is an artefact of
-//! when a clock was read.
+//! Checks whether a history keeps the promises. Every finding is proven: none depends on when a clock was read.
 
 use std::fmt::Write as _;
 
@@ -14,15 +13,15 @@ use crate::support::wait::scaled;
 #[derive(Debug, Default)]
 pub struct Findings {
     pub overlaps: Vec<String>,
-    /// More holders of the semaphore than permits.
+    /// Cases of more holders of the semaphore than permits.
     pub crowds: Vec<String>,
     pub disorders: Vec<String>,
-    /// Owners that read a state from before the last write of a predecessor.
+    /// Owners that read a state older than the last write of a predecessor.
     pub stale: Vec<String>,
-    /// Writes that the servers have confirmed, and then lost.
+    /// Writes that the servers confirmed and then lost.
     pub undone: Vec<String>,
     pub late_returns: Vec<String>,
-    /// The maximum time by which a call returned after its deadline, in seconds.
+    /// The longest time by which a call returned after its deadline, in seconds.
     pub latest: f64,
 }
 
@@ -55,8 +54,8 @@ pub fn check(history: &History, begin: u64) -> Findings {
 }
 
 impl Hold {
-    /// The interval of proven ownership. The exact moment within the first sight is unknown, as is
-    /// the one within the last.
+    /// Returns the interval of proven ownership: from the end of the first sight to the start of the last one.
+    /// The exact moments within these sights are unknown.
     fn proven(&self) -> (u64, u64) {
         (self.first.after, self.last.before)
     }
@@ -66,12 +65,12 @@ impl Hold {
         from < sight.before && sight.after < to
     }
 
-    /// Returns whether this hold and another must not overlap.
+    /// Returns whether this hold and another one must not overlap.
     fn excludes(&self, other: &Hold) -> bool {
         !(self.shares && other.shares)
     }
 
-    /// Returns how long both were owners, if that is proven.
+    /// Returns how long both were owners, as far as that is proven.
     fn overlap(&self, other: &Hold) -> Option<u64> {
         let ((a, b), (c, d)) = (self.proven(), other.proven());
         let (from, to) = (a.max(c), b.min(d));
@@ -101,8 +100,8 @@ impl Hold {
     }
 }
 
-/// Two overlapping holds of one lock, as far as proven, and the length of the overlap. The holds
-/// are ordered by their start.
+/// Returns the pairs of holds of one lock that provably overlap, with the length of the overlap. `holds` are
+/// ordered by their start.
 pub fn meetings<'a>(holds: &'a [&'a Hold]) -> impl Iterator<Item = (&'a Hold, &'a Hold, u64)> {
     holds.iter().enumerate().flat_map(move |(index, hold)| {
         let later = holds[index + 1..].iter().take_while(|other| other.first.before <= hold.last.after);
@@ -110,7 +109,7 @@ pub fn meetings<'a>(holds: &'a [&'a Hold]) -> impl Iterator<Item = (&'a Hold, &'
     })
 }
 
-/// Two simultaneous owners that do not share.
+/// Finds pairs of simultaneous owners that exclude each other.
 fn overlaps(holds: &[&Hold], begin: u64) -> Vec<String> {
     let wrong = meetings(holds).filter(|(one, other, _)| one.excludes(other));
     let found = wrong.map(|(one, other, length)| {
@@ -120,12 +119,12 @@ fn overlaps(holds: &[&Hold], begin: u64) -> Vec<String> {
     found.collect()
 }
 
-/// An owner was seen after one with a later request, which excludes it, had been seen, whether at
-/// the same time or not.
+/// Finds owners that were seen after an owner with a later request that excludes theirs, whether at the same
+/// time or not.
 ///
-/// A downgraded writer keeps its position, so its reader has the same number and is just as far
-/// ahead of all later requests: there has always been a znode of that number for them to wait for.
-/// Of these two neither is the later.
+/// A downgraded writer keeps its position: its reader has the same number and is just as far ahead of all later
+/// requests, which have always had a znode of that number to wait for. Neither of these two holds is the later
+/// one.
 fn disorders(holds: &[&Hold], begin: u64) -> Vec<String> {
     let mut found = Vec::new();
     for hold in holds {
@@ -138,8 +137,8 @@ fn disorders(holds: &[&Hold], begin: u64) -> Vec<String> {
     found
 }
 
-/// An owner has read a state that is older than one which an earlier owner left. The earlier one was
-/// an owner after its write, so it wrote before its release. The accesses are ordered by the requests.
+/// Finds owners that read a state older than one which an earlier owner left. The earlier owner still owned
+/// after its write, so it wrote before its release. The accesses are ordered by request.
 fn stale_reads(accesses: &[&Access], begin: u64) -> Vec<String> {
     let mut found = Vec::new();
     let mut last: Option<&Access> = None;
@@ -156,8 +155,8 @@ fn stale_reads(accesses: &[&Access], begin: u64) -> Vec<String> {
     found
 }
 
-/// Writes whose version is not larger than that of one with a smaller transaction number: the servers
-/// have lost what was written in between. No client can bring that about.
+/// Finds writes whose version is no larger than that of a write with a smaller transaction number. The servers
+/// have then lost what was written in between; no client can cause that.
 fn undone_writes(accesses: &[&Access], begin: u64) -> Vec<String> {
     let mut writes: Vec<&Access> = accesses.iter().copied().filter(|access| access.is_write).collect();
     writes.sort_by_key(|write| write.zxid);
@@ -176,22 +175,22 @@ impl Access {
     }
 }
 
-/// Returns how many of these are proven to hold a permit when another one is, itself included.
+/// Returns how many of these holds, including `other`, provably have a permit when `other` is first proven to.
 pub fn at_once(holds: &[&Hold], other: &Hold) -> usize {
     let moment = other.proven().0;
     let holds_then = |hold: &&&Hold| (hold.proven().0..=hold.proven().1).contains(&moment);
     holds.iter().filter(holds_then).count()
 }
 
-/// More simultaneous holders than permits.
+/// Finds cases of more simultaneous holders than permits.
 fn crowds(holds: &[&Hold], permits: usize, begin: u64) -> Vec<String> {
     let crowded = holds.iter().filter(|hold| at_once(holds, hold) > permits);
     let found = crowded.map(|hold| format!("{} was one of {}", hold.describe(begin), at_once(holds, hold)));
     found.collect()
 }
 
-/// A holder was seen although as many earlier requests as there are permits still had one, or got
-/// one later: all of them were ahead of it when it acquired.
+/// Finds holders that were seen although as many earlier requests as there are permits still had a permit or
+/// obtained one later. All of these were ahead of the holder when it acquired.
 fn overtakers(holds: &[&Hold], permits: usize, begin: u64) -> Vec<String> {
     let mut found = Vec::new();
     for hold in holds {
@@ -199,14 +198,14 @@ fn overtakers(holds: &[&Hold], permits: usize, begin: u64) -> Vec<String> {
             |other: &&&Hold| other.sequence < hold.sequence && other.last.before > hold.first.after;
         let ahead = holds.iter().filter(is_ahead).count();
         if ahead >= permits {
-            found.push(format!("{} acquired with {ahead} ahead of it", hold.describe(begin)));
+            found.push(format!("{} acquired with {ahead} requests ahead of it", hold.describe(begin)));
         }
     }
     found
 }
 
-/// Returns how long after its deadline a call returned, in seconds, not counting the time in which its
-/// process did not run.
+/// Returns how long after its deadline a call returned, in seconds, excluding the time in which its process did
+/// not run.
 fn lateness(wait: &Wait, stalls: &[Stall]) -> f64 {
     let Some(time_limit) = wait.time_limit.filter(|_| wait.outcome != Outcome::Cut) else { return 0.0 };
     let stalled: f64 = stalls
@@ -237,13 +236,13 @@ pub fn check_the_checker() {
         assert_agreement(&holds, None, found == (0, 0));
         found
     };
-    // One after the other; one that starts during the last sight of the other.
+    // Two holds in sequence, and a hold that starts during the last sight of another.
     assert_eq!(count(&[hold(1, (10, 11), (20, 21)), hold(2, (30, 31), (40, 41))]), (0, 0));
     assert_eq!(count(&[hold(1, (10, 11), (20, 29)), hold(2, (22, 23), (40, 41))]), (0, 0));
-    // One that was seen only once, and was stopped during that sight.
+    // A hold that was seen only once, during which its process was stopped.
     assert_eq!(count(&[hold(1, (10, 50), (10, 50)), hold(2, (20, 21), (40, 41))]), (0, 0));
-    // Both at the same time; one sight of an owner during the hold of another; the earlier request
-    // after the later one.
+    // Two simultaneous holds, a single sight of an owner during another hold, and an earlier request after a
+    // later one.
     assert_eq!(count(&[hold(1, (10, 11), (20, 21)), hold(2, (15, 16), (40, 41))]), (1, 1));
     assert_eq!(count(&[hold(2, (10, 11), (40, 41)), hold(1, (20, 21), (20, 21))]), (1, 1));
     assert_eq!(count(&[hold(2, (10, 11), (20, 21)), hold(1, (30, 31), (40, 41))]), (0, 1));
@@ -251,22 +250,21 @@ pub fn check_the_checker() {
     // Simultaneous readers, in any order.
     assert_eq!(count(&[reader(1, (10, 11), (40, 41)), reader(2, (20, 21), (30, 31))]), (0, 0));
     assert_eq!(count(&[reader(2, (10, 11), (40, 41)), reader(1, (20, 21), (30, 31))]), (0, 0));
-    // A writer that continues as a reader, beside a later one, and the next writer.
+    // A writer that continues as a reader, together with a later reader and the next writer.
     let (writer, downgraded) = (hold(1, (10, 11), (20, 21)), reader(1, (30, 31), (40, 41)));
     let (beside, next) = (reader(2, (31, 32), (42, 43)), hold(3, (50, 51), (60, 61)));
     assert_eq!(count(&[writer.clone(), downgraded.clone(), beside, next]), (0, 0));
-    // A writer beside a reader whose request is later or earlier.
+    // A writer at the same time as a reader whose request is later or earlier.
     assert_eq!(count(&[hold(1, (10, 11), (20, 21)), reader(2, (15, 16), (40, 41))]), (1, 1));
     assert_eq!(count(&[reader(1, (10, 11), (20, 21)), hold(2, (15, 16), (40, 41))]), (1, 1));
     assert_eq!(count(&[hold(2, (10, 11), (20, 21)), reader(1, (15, 16), (40, 41))]), (1, 1));
     assert_eq!(count(&[reader(2, (10, 11), (20, 21)), hold(1, (15, 16), (40, 41))]), (1, 1));
-    // A reader after a later writer, and the reverse; a writer between another writer and its
-    // downgrade.
+    // A reader after a later writer, and the reverse; a writer between another writer and its downgrade.
     assert_eq!(count(&[hold(2, (10, 11), (20, 21)), reader(1, (30, 31), (40, 41))]), (0, 1));
     assert_eq!(count(&[reader(2, (10, 11), (20, 21)), hold(1, (30, 31), (40, 41))]), (0, 1));
     assert_eq!(count(&[writer, hold(2, (22, 23), (28, 29)), downgraded]), (0, 1));
 
-    // Two permits: three holders in turn, three at once, a third one that overtakes the second.
+    // Two permits: three holders in turn, three at once, and a third one that overtakes the second.
     let permit = |sequence, first, last| Hold { lock: SEMAPHORE, ..reader(sequence, first, last) };
     let count = |holds: &[Hold]| {
         let holds: Vec<&Hold> = holds.iter().collect();
@@ -293,11 +291,11 @@ pub fn check_the_checker() {
     assert_eq!(undone_writes(&[&access(1, true, 3), &third, &access(1, false, 3)], 0).len(), 0);
     assert_eq!(undone_writes(&[&access(1, true, 3), &undone, &third], 0).len(), 1);
     let count = |accesses: &[Access]| stale_reads(&accesses.iter().collect::<Vec<_>>(), 0).len();
-    // Each owner reads what the former one left; one that wrote nothing lies in between.
+    // Each owner reads what the previous one left; an owner that wrote nothing is in between.
     let (first, second) = ([access(1, false, 3), access(1, true, 7)], [access(2, false, 7)]);
     let third = [access(3, false, 7), access(3, true, 9), access(3, false, 9)];
     assert_eq!(count(&[first.clone().as_slice(), &second, &third].concat()), 0);
-    // One reads what its predecessor replaced, or the one before that.
+    // An owner reads what its predecessor replaced, or an even older state.
     assert_eq!(count(&[first.clone().as_slice(), &[access(2, false, 3)]].concat()), 1);
     assert_eq!(count(&[first.as_slice(), &second, &[access(3, false, 3)]].concat()), 1);
 
@@ -316,14 +314,14 @@ pub fn check_the_checker() {
     assert_eq!(lateness(&wait(Some(1_000), Outcome::GaveUp), &[stall]), 1.0);
 }
 
-/// Both checkers must find something, or neither.
+/// Checks that both checkers find something, or neither does.
 fn assert_agreement(holds: &[&Hold], permits: Option<usize>, is_right: bool) {
     let mut opinion = Opinion::default();
     ask_about(holds, permits, 0, &mut opinion);
     assert_eq!(opinion.wrong.is_empty(), is_right, "{holds:#?}: {opinion:?}");
 }
 
-/// The first few findings, one per line.
+/// Returns the first few findings, one per line.
 pub fn list(findings: &[String]) -> String {
     let mut text = String::new();
     for finding in findings.iter().take(10) {

@@ -2,7 +2,7 @@
 
 use crate::plan::LOCKS;
 
-/// A period of time, divided into the columns of a picture.
+/// A period of time that is divided into the columns of a picture.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     pub from: u64,
@@ -10,8 +10,7 @@ pub struct Scale {
     pub columns: usize,
 }
 
-/// The shares of a column's time in which each lock was held exclusively, held as a reader, and
-/// waited for.
+/// The fractions of a column's time in which each lock was held exclusively, held as a reader, and waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Column {
     pub held: [f64; LOCKS.len()],
@@ -22,8 +21,8 @@ pub struct Column {
 /// How a column is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The lock held for the longest part, whether as a reader, and the quarters of the column's
-    /// time in which it was held so (at least one).
+    /// The lock held for the longest time, whether it was held as a reader, and for how many quarters of the
+    /// column's time, at least one.
     pub held: Option<usize>,
     pub is_shared: bool,
     pub quarters: usize,
@@ -36,7 +35,7 @@ impl Scale {
         began < self.to && ended >= self.from
     }
 
-    /// The position of a moment, in columns; the nearest edge if it is not shown.
+    /// Returns the position of a moment in columns, or the nearest edge if the moment is outside.
     pub fn place(&self, time: u64) -> f64 {
         let share = (time.clamp(self.from, self.to) - self.from) as f64 / (self.to - self.from) as f64;
         share * self.columns as f64
@@ -50,7 +49,7 @@ impl Scale {
         let (from, to) = (self.place(began), self.place(ended));
         for column in from as usize..=(to as usize).min(self.columns - 1) {
             let (left, right) = (from.max(column as f64), to.min(column as f64 + 1.0));
-            // Visible, however short.
+            // Visible, however short the period is.
             add(column, (right - left).max(0.01));
         }
     }
@@ -68,7 +67,8 @@ impl Column {
     }
 }
 
-/// Adjacent columns that look the same: the first, the one after the last, and the look.
+/// Returns the runs of adjacent columns that look the same: the first column, the one after the last, and the
+/// look.
 pub fn runs(columns: &[Column]) -> Vec<(usize, usize, Look)> {
     let mut runs: Vec<(usize, usize, Look)> = Vec::new();
     for (place, column) in columns.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The figures of a run: acquisitions, their speed, and the failures meanwhile.
+//! The figures of a run: acquisitions, their speed, and the failures during the run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -88,8 +88,8 @@ fn readers_at_once(history: &History) -> usize {
     (0..SEMAPHORE).map(of_lock).sum()
 }
 
-/// From the release of an exclusive holder to the first sight of the next owner, if the latter was
-/// waiting at the release. After the release of a reader, there may be others to wait for.
+/// Returns the times from the release of an exclusive holder to the first sight of the next owner, if that one
+/// was already waiting. After the release of a reader, others may still hold the lock.
 fn handovers(history: &History) -> Vec<f64> {
     let mut times = Vec::new();
     for lock in 0..LOCKS.len() {

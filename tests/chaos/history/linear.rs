@@ -1,12 +1,12 @@
-//! A second opinion on a history, by the checker of linearizability of the library `stateright`.
+//! A second opinion on a history, from the linearizability checker of the library `stateright`.
 //!
-//! Each hold is two operations: the request is granted at some moment up to the first sight of
-//! ownership, and gives the lock back at some moment after the last one. The history is right if these
-//! operations can be put into one order that a lock allows, in which nothing comes before what had
-//! ended when it began. The sequence numbers are the fencing tokens: the lock grants in their order.
+//! Each hold is two operations: the request is granted at some moment up to the first sight of ownership, and
+//! gives the lock back at some moment after the last sight. The history is right if these operations can be put
+//! into an order that a lock allows, in which no operation comes before one that had ended when it began. The
+//! sequence numbers are the fencing tokens: the lock grants in their order.
 //!
-//! The library tries orders, so the history is cut into short pieces, at moments at which no hold is
-//! about to end: then it is known who holds the lock.
+//! The library tries orders, so the history is cut into short pieces. It is cut at moments at which no hold is
+//! about to end, when it is known who holds the lock.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,21 @@ use super::{History, Hold, HoldEnd};
 use crate::clock::seconds;
 use crate::plan::{LOCKS, PERMITS, SEMAPHORE};
 
-/// How many holds a piece has at least, where it can be cut.
+/// The smallest number of holds in a piece, where the history can be cut.
 const PIECE: usize = 8;
 
-/// A longer piece takes the library too long.
+/// The largest number of holds in a piece. The library takes too long for longer pieces.
 const MAX_PIECE: usize = 40;
 
-/// A lock, as it should be.
+/// The model of a correct lock.
 #[derive(Clone, Debug)]
 struct Lock {
-    /// Those that hold it, by the numbers of their holds.
+    /// The current holders, by the numbers of their holds.
     holders: BTreeMap<usize, Request>,
-    /// The last of any kind, and the last writer.
+    /// The last request that was granted, of any kind, and the last writer.
     last: i32,
     last_writer: i32,
-    /// `None` for a lock, on which readers and writers exclude each other.
+    /// The number of permits; `None` for a lock on which readers and writers exclude each other.
     permits: Option<usize>,
 }
 
@@ -48,7 +48,7 @@ enum Operation {
 
 impl SequentialSpec for Lock {
     type Op = Operation;
-    /// Whether that is possible.
+    /// Whether the operation is possible.
     type Ret = bool;
 
     fn invoke(&mut self, operation: &Operation) -> bool {
@@ -72,10 +72,10 @@ impl Lock {
         if let Some(permits) = self.permits {
             return self.holders.len() < permits;
         }
-        // A writer that is downgraded has a reader of the same number beside it.
+        // A writer that is being downgraded has a reader with the same number beside it.
         let excludes = |other: &Request| !(shares && (other.shares || other.sequence == sequence));
         let is_free = !self.holders.values().any(excludes);
-        // The threads of a cohort pass one request on.
+        // The threads of a cohort pass one request on to each other.
         is_free && if shares { self.last_writer <= sequence } else { self.last <= sequence }
     }
 
@@ -88,7 +88,7 @@ impl Lock {
     }
 }
 
-/// A hold with the moments between which it began and ended.
+/// A hold, with the intervals in which it began and ended.
 struct Span {
     number: usize,
     request: Request,
@@ -111,17 +111,17 @@ impl Span {
     }
 }
 
-/// What the library has found.
+/// The library's findings.
 #[derive(Debug, Default)]
 pub struct Opinion {
     pub pieces: usize,
-    /// Pieces without a possible order.
+    /// Pieces for which no order is possible.
     pub wrong: Vec<String>,
-    /// Pieces that were too long.
+    /// The number of pieces that were too long.
     pub undecided: usize,
 }
 
-/// Asks the library about all locks.
+/// Checks the histories of all locks.
 pub fn ask(history: &History, begin: u64) -> Opinion {
     let mut opinion = Opinion::default();
     for lock in 0..LOCKS.len() {
@@ -131,7 +131,7 @@ pub fn ask(history: &History, begin: u64) -> Opinion {
     opinion
 }
 
-/// The holds are those of one lock, ordered by their start.
+/// Checks the holds of one lock, which are ordered by their start.
 pub fn ask_about(holds: &[&Hold], permits: Option<usize>, begin: u64, opinion: &mut Opinion) {
     let mut spans: Vec<Span> = holds.iter().enumerate().map(|(number, _)| span(holds, number)).collect();
     spans.sort_by_key(|span| span.began.1);
@@ -171,7 +171,7 @@ fn span(holds: &[&Hold], number: usize) -> Span {
     let began = (since.unwrap_or(hold.first.before).min(hold.first.after), hold.first.after);
     let ended_by = match hold.end {
         HoldEnd::Released { at } => at,
-        // The next one that excludes it was granted later.
+        // The next hold that excludes this one was granted later.
         HoldEnd::Downgraded | HoldEnd::Lost | HoldEnd::Cut => {
             let next =
                 holds.iter().filter(|other| other.sequence > hold.sequence && !(other.shares && hold.shares));
@@ -181,7 +181,7 @@ fn span(holds: &[&Hold], number: usize) -> Span {
     Span { number, request, began, ended: (hold.last.before, ended_by.max(hold.last.before)) }
 }
 
-/// The length of the next piece: up to a moment at which no hold is about to end.
+/// Returns the length of the next piece: up to a moment at which no hold is about to end.
 fn cut(left: &[Span], open: &[&Span]) -> usize {
     let is_settled = |length: usize| {
         let until = left[length - 1].began.1;
@@ -192,7 +192,7 @@ fn cut(left: &[Span], open: &[&Span]) -> usize {
 }
 
 fn is_possible(lock: &Lock, piece: &[Span], open: &[&Span], since: u64, until: u64) -> bool {
-    // At the same moment, what begins comes first: it may be before or after what ends then.
+    // At the same moment, beginnings come first: they may precede or follow what ends then.
     let mut moments: Vec<(u64, bool, usize, Operation)> = Vec::new();
     let mut add = |(begins, ends): (u64, u64), operation: Operation| {
         let thread = moments.len();

@@ -16,22 +16,21 @@ use std::str::FromStr;
 use self::sight::Sight;
 use crate::plan::{CALLS, OF_FUTURES, has_tickets};
 
-/// The thread behind a hold or a wait.
+/// The thread that a hold or a wait belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Actor {
     pub client: usize,
-    /// Grows with each start of the client.
+    /// Counts the starts of the client.
     pub incarnation: u64,
     pub thread: usize,
 }
 
-/// A period in which a thread held a lock in one mode, from the first to the last sight of
-/// ownership.
+/// A period in which a thread held a lock in one mode, from the first to the last sight of ownership.
 #[derive(Clone, Debug)]
 pub struct Hold {
     pub actor: Actor,
     pub lock: usize,
-    /// The start of its thread's wait. `None` if the thread was the lock's writer until then.
+    /// When the thread began to wait; `None` if it was the lock's writer until then.
     pub waited_since: Option<u64>,
     /// The sequence number of the request's znode.
     pub sequence: i32,
@@ -50,19 +49,19 @@ pub enum HoldEnd {
     /// Its thread continued as a reader.
     Downgraded,
     Lost,
-    /// The process was killed.
+    /// Its process was killed.
     Cut,
 }
 
 #[derive(Clone, Debug)]
 pub struct Wait {
     pub actor: Actor,
-    /// One of the plan's calls.
+    /// One of the calls in the plan.
     pub call: String,
     pub lock: usize,
     pub began: u64,
     pub ended: u64,
-    /// In milliseconds, if the call had a deadline.
+    /// The time limit in milliseconds, if the call had one.
     pub time_limit: Option<u64>,
     pub outcome: Outcome,
 }
@@ -80,11 +79,11 @@ impl Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
     Acquired,
-    /// Granted, but lost before the first check.
+    /// It was granted but lost before the first check.
     Unowned,
     GaveUp,
     Failed,
-    /// The process was killed.
+    /// Its process was killed.
     Cut,
 }
 
@@ -96,17 +95,17 @@ pub struct Stall {
     pub ended: u64,
 }
 
-/// An access of an owner to the state beside its lock.
+/// An owner's access to the state kept beside its lock.
 #[derive(Clone, Debug)]
 pub struct Access {
     pub actor: Actor,
     pub lock: usize,
-    /// That of the owner's request.
+    /// The sequence number of the owner's request.
     pub sequence: i32,
     pub is_write: bool,
-    /// The transaction that wrote the state which was read or left.
+    /// The transaction that wrote the state which the owner read or left.
     pub zxid: i64,
-    /// That of the state.
+    /// The version of that state.
     pub version: i64,
     pub at: u64,
 }
@@ -118,14 +117,14 @@ pub struct History {
     pub waits: Vec<Wait>,
     pub stalls: Vec<Stall>,
     pub accesses: Vec<Access>,
-    /// The errors of waits and of attempts to connect, and other remarks, by name.
+    /// The number of each error of waits and connection attempts, and of other remarks, by name.
     pub remarks: HashMap<String, usize>,
-    /// Writes that the register refused although their sender reported ownership, and others.
+    /// Writes that the register refused although the sender reported ownership, and other such cases.
     pub believing: Vec<String>,
     pub late: usize,
-    /// Violations that the clients found themselves.
+    /// Violations that the clients themselves found.
     pub violations: Vec<String>,
-    /// Panics in the crate or in the clients, and contained ones in the client library's threads.
+    /// Panics in the crate or in the clients, and panics in the client library's threads that were contained.
     pub panics: Vec<String>,
     pub client_library_panics: Vec<String>,
 }
@@ -157,17 +156,18 @@ impl History {
         Ok(history)
     }
 
-    /// Ordered by their start.
+    /// Returns the holds of a lock, ordered by their start.
     pub fn holds_of(&self, lock: usize) -> Vec<&Hold> {
         self.holds.iter().filter(|hold| hold.lock == lock).collect()
     }
 
-    /// The holds that a request waited for.
+    /// Returns the holds that a request waited for.
     pub fn acquisitions(&self) -> impl Iterator<Item = &Hold> {
         self.holds.iter().filter(|hold| hold.waited_since.is_some())
     }
 
-    /// The number of acquisitions of each kind. A run in which one is missing proves less than it seems to.
+    /// Returns the number of acquisitions of each kind. If one is missing, the run proves less than it seems
+    /// to.
     pub fn kinds(&self) -> Vec<(&'static str, usize)> {
         let by_call = |call: &'static str| (call, self.acquired(|wait| wait.call == call));
         let mut kinds: Vec<_> = CALLS.iter().copied().map(by_call).collect();
@@ -180,13 +180,13 @@ impl History {
         kinds
     }
 
-    /// The number of acquisitions of one kind.
+    /// Returns the number of acquisitions of one kind.
     pub fn acquired(&self, is_of_kind: impl Fn(&Wait) -> bool) -> usize {
         let acquired = self.waits.iter().filter(|wait| wait.outcome == Outcome::Acquired);
         acquired.filter(|wait| is_of_kind(wait)).count()
     }
 
-    /// Ordered by the requests of the owners.
+    /// Returns the accesses to the state of a lock, ordered by the owners' requests.
     pub fn accesses_of(&self, lock: usize) -> Vec<&Access> {
         let mut accesses: Vec<_> = self.accesses.iter().filter(|access| access.lock == lock).collect();
         accesses.sort_by_key(|access| access.sequence);
@@ -194,7 +194,7 @@ impl History {
     }
 }
 
-/// `time thread event key=value…`
+/// A journal line: `time thread event key=value…`.
 struct Line<'a> {
     time: u64,
     who: &'a str,
@@ -329,8 +329,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Ends everything that was in progress when the process was killed. Its last sight is in a
-    /// separate file.
+    /// Ends everything that was in progress when the process was killed. The last sight is in a separate file.
     fn finish(mut self, time: u64, sights: &[u8]) {
         for (thread, state) in std::mem::take(&mut self.threads) {
             if let Some(wait) = state.wait {

@@ -2,7 +2,7 @@
 
 use crate::clock;
 
-/// The lock was owned at some moment between these two.
+/// A sight of ownership: the lock was owned at some moment between these two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
     pub before: u64,
@@ -10,7 +10,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// The size of a sight in the file.
+    /// The size of a sight in the file, in bytes.
     pub const SIZE: usize = 24;
 
     /// Calls `is_owner` and reads the clock before and after.
@@ -29,7 +29,7 @@ impl Sight {
         bytes
     }
 
-    /// The number of the hold, and the sight.
+    /// Returns the number of the hold, and the sight.
     pub fn from_bytes(bytes: &[u8]) -> Option<(u64, Sight)> {
         let mut numbers = bytes.chunks_exact(8).filter_map(|n| n.try_into().ok()).map(u64::from_le_bytes);
         Some((numbers.next()?, Sight { before: numbers.next()?, after: numbers.next()? }))

@@ -1,4 +1,4 @@
-//! Pictures of a history, as SVG: one row per client thread, and rows for the faults.
+//! Pictures of a history as SVG: one row for each client thread, and rows for the faults.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::clock::seconds;
 use crate::nemesis::record::{Fault, Record, Target};
 use crate::plan::{CLIENTS, LOCKS, SERVERS, THREADS};
 
-/// A period without faults in which every thread had to acquire each lock.
+/// A period without faults, in which every thread had to acquire each lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Calm {
     pub began: u64,
@@ -29,7 +29,7 @@ const FAULT_ROW: usize = 15;
 const THREAD_ROW: usize = 24;
 const GAP: usize = 9;
 
-/// For each lock: held exclusively, held as a reader, and waited for.
+/// The colours for each lock: held exclusively, held as a reader, and waited for.
 const COLOURS: [[&str; 3]; LOCKS.len()] = [
     ["#1d5fa6", "#74a9e0", "#d5e5f5"],
     ["#1c7a45", "#6cc08e", "#d3eedd"],
@@ -59,7 +59,7 @@ pub fn draw_all(
     Ok(())
 }
 
-/// The start of the window with the most new faults and losses.
+/// Returns the start of the window with the most new faults and losses.
 fn most_eventful(history: &History, faults: &[Record], begin: u64, end: u64) -> u64 {
     let lost = history.holds.iter().filter(|hold| hold.end == HoldEnd::Lost).map(|hold| hold.last.before);
     let events: Vec<u64> = faults.iter().map(|fault| fault.began).chain(lost).collect();
@@ -235,7 +235,7 @@ impl Picture<'_> {
                 y + 1,
                 FAULT_ROW - 3
             );
-            // The name goes inside or after the band, if there is room before the next one.
+            // The name goes inside the band, or after it if there is room before the next band.
             let end = shown.get(place + 1).map_or((LEFT + COLUMNS) as f64, |next| self.x(next.began));
             let label = fault.fault.label();
             if end - from > 5.6 * label.len() as f64 + 6.0 {
@@ -262,7 +262,7 @@ impl Picture<'_> {
                 );
             }
             if let Some(lock) = held {
-                // The height shows the share of the column's time in which it was held.
+                // The height shows for how much of the column's time the lock was held.
                 let part = high * quarters / 4;
                 let (y, colour) = (y + 2 + high - part, COLOURS[lock][usize::from(is_shared)]);
                 let _ = writeln!(

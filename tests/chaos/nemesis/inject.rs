@@ -1,4 +1,4 @@
-//! One fault: its start, its length, and its end.
+//! A single fault: its start, its length and its end.
 
 use std::convert::Infallible;
 use std::thread;
@@ -14,19 +14,19 @@ use crate::plan::{CLIENTS, LOWERED_TICK, RAISED_TIMEOUT, SESSION_TIMEOUT, TICK, 
 use crate::random::Random;
 use crate::support::ensemble::Ensemble;
 
-/// How long to wait for a client to hold a lock. Then the fault is injected anyway.
+/// How long to wait for a client to hold a lock. After that, the fault is injected anyway.
 const PROLONG_LIMIT: Duration = Duration::from_millis(1_500);
 
-/// The pause between two cuts of all connections while a server is stopped. A client tries each of the
-/// others in it, and may try the stopped one.
+/// The pause between two cuts of all connections while a server is stopped. In this time a client tries each of
+/// the other servers, and may try the stopped one.
 const BETWEEN_CUTS: Duration = Duration::from_millis(300);
 
-/// Chosen in advance, so that the choices do not depend on the speed of the machine.
+/// A fault to inject. It is chosen in advance, so the choices do not depend on the speed of the machine.
 pub struct Injection {
     fault: Fault,
     target: Target,
     length: Duration,
-    /// A server, or a direction.
+    /// The index of a server or a direction.
     detail: usize,
 }
 
@@ -36,7 +36,8 @@ impl Injection {
             Fault::ServerKilled | Fault::HandoverKilled => 300..3_000,
             Fault::TimeoutRaised | Fault::TickLowered => 1_000..5_000,
             Fault::ServerStopped | Fault::LinksStalled | Fault::KdcStopped => 500..7_000,
-            // Shorter than the leader waits for a server: it still passes on what it has not read.
+            // Shorter than the time for which the leader waits for a server, so the server still passes on what
+            // it has not read.
             Fault::ServerLeft => 900..2_300,
             Fault::QuorumStopped => 500..2_500,
             Fault::ClientKilled => 100..1_500,
@@ -51,17 +52,17 @@ impl Injection {
         Injection { fault, target, length: random.millis(range), detail: random.below(4) }
     }
 
-    /// Injects the fault. It ends early when the round ends.
+    /// Injects the fault. The fault ends early if the round ends.
     pub fn run(&self, world: &World, stopped: &Receiver<Infallible>) -> Record {
         let pause = |time: Duration| {
-            let _ = stopped.recv_timeout(time); // nothing is ever sent
+            let _ = stopped.recv_timeout(time); // no message is ever sent
         };
         let wait = || pause(self.length);
         let any_of = |clients: Vec<usize>| clients[self.detail % clients.len()];
         let owner = match self.target {
             Target::Client(client) => client,
             Target::Kdc => any_of(clients_with_tickets()),
-            // Any client: it may be connected to this server.
+            // Any client will do, because it may be connected to this server.
             _ => any_of((0..CLIENTS).collect()),
         };
         if self.fault.wants_an_owner() {
@@ -120,8 +121,8 @@ impl Injection {
         }
     }
 
-    /// Stops a server, and has its clients leave it with requests that it has not read. They come to the
-    /// others, and some try the stopped one in between.
+    /// Stops a server and makes its clients leave it while it has unread requests of theirs. They move to the
+    /// other servers, and some try the stopped one in between.
     fn leave_server(&self, world: &World, server: usize, pause: impl Fn(Duration)) {
         world.ensemble.pause(server);
         for _ in 0..self.length.as_millis() / BETWEEN_CUTS.as_millis() {
@@ -131,7 +132,7 @@ impl Injection {
         world.ensemble.resume(server);
     }
 
-    /// Stops the KDC, and has its clients connect anew with the tickets that they have.
+    /// Stops the KDC and makes its clients reconnect with the tickets that they have.
     fn stop_kdc(&self, world: &World, pause: impl Fn(Duration)) {
         world.kdc.pause().expect("the KDC is suspended");
         pause(self.length / 2);
@@ -140,7 +141,8 @@ impl Injection {
         world.kdc.resume();
     }
 
-    /// Stalls all links of a server to the others, or the one to the next. Later they go on, or die.
+    /// Stalls all links of a server to the others, or only the link to the next one. Later the links resume or
+    /// break.
     fn stall_links(&self, ensemble: &Ensemble, server: usize, wait: impl FnOnce()) {
         let others = 1 + self.detail % (ensemble.size() - 1);
         let others: Vec<_> = (1..=others).map(|ahead| (server + ahead) % ensemble.size()).collect();
@@ -154,8 +156,8 @@ impl Injection {
         }
     }
 
-    /// Lets an owner release, and kills a server while its clients learn of it. Another server has
-    /// applied nothing of that when these clients come to it.
+    /// Makes an owner release, and kills a server while its clients learn of that. Another server, which these
+    /// clients then come to, has not applied the release yet.
     fn kill_at_a_handover(&self, world: &World, server: usize, owner: usize) {
         let ensemble = &world.ensemble;
         let mut others = (0..ensemble.size()).filter(|other| *other != server);
@@ -207,7 +209,7 @@ fn clients_with_tickets() -> Vec<usize> {
     (0..CLIENTS).filter(|client| has_tickets(*client)).collect()
 }
 
-/// Restarts a server with another value of a setting.
+/// Restarts a server with another value for a setting.
 fn restart_under(ensemble: &Ensemble, server: usize, setting: &str, values: [Duration; 2]) {
     let [former, next] = values.map(|value| format!("{setting}={}", value.as_millis()));
     ensemble.kill(server);

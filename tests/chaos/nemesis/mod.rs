@@ -1,4 +1,4 @@
-//! Injects faults, several at a time, chosen by one seed.
+//! Injects faults, several at a time, as chosen by one seed.
 
 mod inject;
 pub mod record;
@@ -36,8 +36,8 @@ pub struct World {
     log: File,
 }
 
-/// What is failing now. Only a minority of the servers fails at a time, except for a few seconds
-/// without a quorum.
+/// What is failing now. Only a minority of the servers fails at a time, except for a few seconds without a
+/// quorum.
 #[derive(Debug)]
 struct Busy {
     servers: bool,
@@ -81,19 +81,19 @@ pub struct Nemesis {
     world: Arc<World>,
     random: Random,
     pause: Range<u64>,
-    /// Every kind occurs once before any repeats.
+    /// The kinds of faults left; every kind occurs once before any repeats.
     deck: Vec<Fault>,
 }
 
 impl Nemesis {
-    /// Creates a nemesis with a pause of this many milliseconds between two faults, which may last
-    /// longer than that.
+    /// Creates a nemesis. `pause` is the pause between two faults in milliseconds; faults may last longer than
+    /// that.
     pub fn new(world: &Arc<World>, seed: u64, pause: Range<u64>) -> Nemesis {
         Nemesis { world: Arc::clone(world), random: Random::new(seed), pause, deck: Vec::new() }
     }
 
-    /// Injects faults for this long. When it returns, everything is restored, except for servers
-    /// that must still elect a leader.
+    /// Injects faults for this long. When it returns, everything has been restored, but the servers may still
+    /// have to elect a leader.
     pub fn run(&mut self, time: Duration, interrupted: &dyn Fn() -> bool) {
         let (stop, stopped) = bounded::<Infallible>(0);
         let mut injections = Vec::new();
@@ -118,12 +118,12 @@ impl Nemesis {
         }
     }
 
-    /// The next fault of the deck with a free target.
+    /// Returns the next fault of the deck whose target is free.
     fn draw(&mut self) -> Option<Injection> {
         if self.deck.is_empty() {
             self.deck = Fault::ALL.to_vec();
             self.random.shuffle(&mut self.deck);
-            // Long faults come first: the end of a round ends all faults.
+            // Long faults come first, because the end of a round ends all faults.
             self.deck.sort_by_key(|fault| fault.outlasts_the_session());
         }
         for place in (0..self.deck.len()).rev() {
@@ -155,7 +155,7 @@ impl Nemesis {
         }
     }
 
-    /// The leader half of the time.
+    /// Returns a server, which is the leader half of the time.
     fn a_server(&mut self) -> usize {
         let ensemble = &self.world.ensemble;
         let leads = |server: &usize| ensemble.mode(*server).as_deref() == Some("leader");
@@ -163,7 +163,7 @@ impl Nemesis {
         if self.random.one_in(2) { (0..ensemble.size()).find(leads).unwrap_or(any) } else { any }
     }
 
-    /// Usually one that holds a lock now, if there is one.
+    /// Returns a client, usually one that holds a lock now, if there is one.
     fn a_client(&mut self) -> usize {
         let any = self.random.below(self.world.clients.len());
         let (holder, wanted) = (self.random.below(LOCKS.len()), !self.random.one_in(4));

@@ -76,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// A label for the picture.
+    /// Returns a label for the picture.
     pub fn label(self) -> &'static str {
         match self {
             Fault::ServerKilled | Fault::HandoverKilled | Fault::ClientKilled => "kill -9",
@@ -98,7 +98,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether it affects a process rather than the network.
+    /// Returns whether the fault affects a process rather than the network.
     pub fn is_of_a_process(self) -> bool {
         matches!(
             self,
@@ -116,7 +116,7 @@ impl Fault {
         )
     }
 
-    /// Returns whether it should hit an owner: it may outlast the session, or ends the process.
+    /// Returns whether the fault should hit an owner, because it may outlast the session or ends the process.
     pub fn wants_an_owner(self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! The exit from a client's namespace: a listener on the machine's end of its link, for one relay
-//! behind it.
+//! The exit of a client's namespace: a listener at the machine's end of the client's link, which forwards to
+//! one relay.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,11 +25,11 @@ struct Acceptor {
 }
 
 impl Gate {
-    /// Opens a gate on a free port of this address to a relay on this machine.
+    /// Opens a gate to a relay on this machine, on a free port of this address.
     pub fn open(address: IpAddr, relay: u16) -> Gate {
         let listener = TcpListener::bind((address, 0)).expect("the address is ours");
         let gate = Gate {
-            address: listener.local_addr().expect("it is bound"),
+            address: listener.local_addr().expect("the listener is bound"),
             relay: (Ipv4Addr::LOCALHOST, relay).into(),
             acceptor: Mutex::new(None),
         };
@@ -41,7 +41,7 @@ impl Gate {
         self.address.to_string()
     }
 
-    /// Refuses new connections. Open ones end with the relay's.
+    /// Refuses new connections. Open connections end with those of the relay.
     pub fn close(&self) {
         if let Some(acceptor) = self.acceptor.lock().take() {
             acceptor.stopping.store(true, Ordering::SeqCst);
@@ -67,8 +67,8 @@ impl Gate {
                 if stop.load(Ordering::SeqCst) {
                     return;
                 }
-                // A connection that the relay refuses is closed, which is as close to a refusal as
-                // possible here.
+                // A connection that the relay refuses is closed, which is the closest possible equivalent of a
+                // refusal here.
                 if let Ok(server) = TcpStream::connect(relay) {
                     join(client, server);
                 }
@@ -84,9 +84,9 @@ impl Drop for Gate {
     }
 }
 
-/// Forwards in both directions, until one end closes.
+/// Forwards bytes in both directions until one end closes.
 fn join(client: TcpStream, server: TcpStream) {
-    // They fail if the peer has already closed.
+    // These calls fail if the peer has already closed.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (client, server) = (Arc::new(client), Arc::new(server));
     for (from, to) in [(&client, &server), (&server, &client)] {

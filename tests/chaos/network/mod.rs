@@ -1,6 +1,6 @@
-//! The network between a client, the servers and the KDC: a relay for each server and, where the machine
-//! permits it, a network namespace for each client. Packets between a namespace and the machine can
-//! be dropped.
+//! The network between a client, the servers and the KDC. There is a relay for each server and, where the
+//! machine permits it, a network namespace for each client. Packets between a namespace and the machine can be
+//! dropped.
 
 mod gate;
 mod namespaces;
@@ -27,8 +27,7 @@ pub struct Link {
     namespaces: Option<Arc<Namespaces>>,
 }
 
-/// The path to one server: a gate at the border of the client's namespace, if it has one, and a
-/// relay.
+/// The path to one server: a relay and, if the client has a namespace, a gate at the border of that.
 #[derive(Debug)]
 struct Way {
     gate: Option<Gate>,
@@ -53,14 +52,15 @@ impl Link {
         Link { client, ways, tickets, namespaces }
     }
 
-    /// The client's connect string.
+    /// Returns the client's connect string.
     pub fn connect_string(&self) -> String {
         let address =
             |way: &Way| way.gate.as_ref().map_or_else(|| way.relay.connect_string(), Gate::connect_string);
         self.ways.iter().map(address).collect::<Vec<_>>().join(",")
     }
 
-    /// The command that runs a program in the client's namespace, with what it needs to get tickets.
+    /// Returns the command that runs a program in the client's namespace, with everything that it needs to get
+    /// tickets.
     pub fn command(&self) -> Vec<String> {
         let mut command = Vec::new();
         if let Some(namespaces) = &self.namespaces {
@@ -70,8 +70,7 @@ impl Link {
         command
     }
 
-    /// Drops packets. Without a namespace the relays hold the bytes back: all of them, or only
-    /// replies.
+    /// Drops packets. Without a namespace, the relays hold bytes back instead: all of them, or only replies.
     pub fn drop_packets(&self, direction: Direction) {
         match (&self.namespaces, direction) {
             (Some(namespaces), _) => namespaces.drop_packets(self.client, direction),

@@ -1,5 +1,5 @@
-//! A network namespace for each client, created by `network.sh`, which also removes them, however
-//! this process ends.
+//! A network namespace for each client. `network.sh` creates them and also removes them, however this process
+//! ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chaos/network.sh");
 
-/// Which packets are dropped.
+/// The packets to drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Requests,
@@ -29,13 +29,13 @@ pub struct Namespaces {
 #[derive(Debug)]
 struct Script {
     child: Child,
-    /// Closing it triggers the cleanup.
+    /// The script's input. Closing it triggers the cleanup.
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
 impl Namespaces {
-    /// Creates one for each client. `None` if the machine does not permit it.
+    /// Creates a namespace for each client. Returns `None` if the machine does not permit it.
     pub fn make(clients: usize) -> Option<Arc<Namespaces>> {
         let child = Command::new(SCRIPT)
             .args([std::process::id().to_string(), clients.to_string()])
@@ -61,7 +61,7 @@ impl Namespaces {
         &self.names[client]
     }
 
-    /// The machine's address as the client sees it.
+    /// Returns the machine's address as the client sees it.
     pub fn outside_of(&self, client: usize) -> IpAddr {
         self.outsides[client]
     }
@@ -81,7 +81,7 @@ impl Namespaces {
 
     fn order(&self, order: &str) {
         let mut script = self.script.lock();
-        let orders = script.orders.as_mut().expect("it exists until the drop");
+        let orders = script.orders.as_mut().expect("the input exists until the drop");
         writeln!(orders, "{order}").expect("the script listens");
         assert_eq!(script.answer().as_deref(), Some("ok"), "{order}");
     }

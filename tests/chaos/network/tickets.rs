@@ -7,7 +7,7 @@ use std::path::Path;
 use super::gate::Gate;
 use crate::support::test_server::TestKdc;
 
-/// The name of all clients.
+/// The principal of all clients.
 const USER: &str = "app";
 
 #[derive(Debug)]
@@ -21,12 +21,14 @@ impl Tickets {
     /// Writes a configuration into this directory. `outside` is the machine's address as the client sees it.
     pub fn new(client: usize, kdc: &TestKdc, outside: Option<IpAddr>, dir: &Path) -> Tickets {
         let text = fs::read_to_string(kdc.krb5_conf()).expect("the KDC has written it");
-        let address =
-            text.lines().find_map(|line| line.trim().strip_prefix("kdc = ")).expect("it names the KDC");
+        let address = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("kdc = "))
+            .expect("the configuration names the KDC");
         let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("a port");
         let gate = outside.map(|outside| Gate::open(outside, port));
         let seen = gate.as_ref().map_or_else(|| address.to_owned(), Gate::connect_string);
-        // A gate is for TCP.
+        // Gates forward only TCP.
         let text = text
             .replace(address, &seen)
             .replace("[libdefaults]", "[libdefaults]\n  udp_preference_limit = 1");
@@ -41,7 +43,7 @@ impl Tickets {
         Tickets { _gate: gate, environment }
     }
 
-    /// The command that runs a program in this environment.
+    /// Returns the command that runs a program in this environment.
     pub fn command(&self) -> Vec<String> {
         [vec!["env".to_owned()], self.environment.clone()].concat()
     }

@@ -1,4 +1,4 @@
-//! Read-write locks under faults: connections cut and silent, sessions that end, processes that are
+//! Read-write locks under faults: connections that are cut or silent, sessions that end, processes that are
 //! killed.
 
 use std::thread;
@@ -32,7 +32,7 @@ fn readers_and_writers_survive_a_reconnect() {
     assert!(reading.is_owner() && !writer.is_owner() && !reader.is_owner());
     reading.unlock().unwrap();
     assert!(!writer.is_owner(), "the near reader still owns");
-    // The watch on it was set on the connection that was cut.
+    // The watch on this reader was set on the connection that was cut.
     also.unlock().unwrap();
     writer.await_acquired();
     reconnect();
@@ -85,7 +85,7 @@ fn writer_in_a_silent_partition_stops_before_a_reader_acquires() {
     );
 }
 
-/// Runs itself in another process, which reads and is then killed.
+/// Runs this test in another process, which reads and is then killed.
 #[test]
 fn writer_acquires_after_the_session_of_a_killed_reader() {
     const NAME: &str = "sharing::faults::writer_acquires_after_the_session_of_a_killed_reader";

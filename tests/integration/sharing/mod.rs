@@ -1,4 +1,4 @@
-//! Read-write locks on a real server: readers share, writers exclude, and requests keep their
+//! Read-write locks on a real server: readers share, writers exclude everyone else, and requests keep their
 //! order.
 
 mod faults;
@@ -25,7 +25,7 @@ fn lock_on(session: &Session, dir: &str) -> ReadWriteLock {
     ReadWriteLock::new(session, dir).unwrap()
 }
 
-/// Counts the readers and writers that hold the lock.
+/// Counts the readers and the writers that hold the lock.
 #[derive(Default)]
 struct Room {
     readers: AtomicUsize,
@@ -144,7 +144,7 @@ fn readers_and_writers_time_out_and_are_cancelled() {
         observer.await_children(&dir, 2);
         let reader = scope.spawn(|| lock.try_read_for(&of_reader).map(|guard| guard.is_some()));
         observer.await_children(&dir, 3);
-        // The reader first: without the writer ahead, it may acquire before it notices.
+        // The reader is cancelled first: without the writer ahead, it might acquire before it notices.
         cancel[1].cancel();
         assert!(matches!(reader.join().unwrap(), Err(ref error) if error.reason() == ErrorReason::Cancelled));
         cancel[0].cancel();
@@ -163,7 +163,7 @@ fn invalid_path_is_refused() {
 
 // ---- order
 
-/// A reader or a writer in the queue, in a task that the test polls.
+/// A reader or a writer in the queue, as a task that the test polls.
 struct Waiting {
     reads: bool,
     task: RefCell<Task>,
@@ -192,7 +192,7 @@ impl Guard {
 }
 
 impl Waiting {
-    /// Joins the queue, and returns when the request is in it.
+    /// Joins the queue. Returns once the request is in it.
     fn join(lock: &ReadWriteLock, reads: bool) -> Waiting {
         let directory = LockDirectory::new(lock.session(), lock.dir()).unwrap();
         let requests = || directory.contenders().unwrap().len();
@@ -205,8 +205,8 @@ impl Waiting {
             Box::pin(async { writing.await.map(Guard::Write) })
         };
         let waiting = Waiting { reads, task: RefCell::new(Task::Waits(acquiring)) };
-        assert!(!waiting.is_owner(), "another request is ahead");
-        eventually("it is in the queue", || requests() == before + 1);
+        assert!(!waiting.is_owner(), "a request behind another one must not own");
+        eventually("the request is in the queue", || requests() == before + 1);
         waiting
     }
 
@@ -221,21 +221,21 @@ impl Waiting {
     }
 
     fn await_acquired(&self) {
-        eventually("it owns the lock", || self.is_owner());
+        eventually("the request owns the lock", || self.is_owner());
     }
 
     fn unlock(&self) {
         match self.task.replace(Task::Released) {
             Task::Owns(Guard::Read(guard)) => guard.unlock().unwrap(),
             Task::Owns(Guard::Write(guard)) => guard.unlock().unwrap(),
-            Task::Waits(_) | Task::Released => panic!("it does not own the lock"),
+            Task::Waits(_) | Task::Released => panic!("the task does not own the lock"),
         };
     }
 
     fn fencing_token(&self) -> i64 {
         match &*self.task.borrow() {
             Task::Owns(guard) => guard.lock().fencing_token().unwrap(),
-            Task::Waits(_) | Task::Released => panic!("it does not own the lock"),
+            Task::Waits(_) | Task::Released => panic!("the task does not own the lock"),
         }
     }
 }
@@ -254,7 +254,7 @@ fn readers_and_writers_acquire_in_the_order_of_their_requests() {
     for owners in queue.chunk_by(|one, other| one.reads && other.reads) {
         owners.iter().for_each(Waiting::await_acquired);
         let count = queue.iter().filter(|waiting| waiting.is_owner()).count();
-        assert_eq!(count, owners.len(), "there is no other owner");
+        assert_eq!(count, owners.len(), "there must be no other owner");
         owners.iter().for_each(Waiting::unlock);
     }
     Observer::at(server::shared()).await_children(&dir, 0);
@@ -275,9 +275,9 @@ fn release_of_a_writer_wakes_only_the_readers_behind_it() {
         let paths = server.four_letter("wchp");
         paths.lines().filter(|line| line.starts_with(&dir)).map(str::to_owned).collect()
     };
-    // Watches: on the holder's znode, by the holder and its readers; on the last reader before the
-    // writer; on the writer. None is on the directory.
-    eventually("each waits for the one ahead", || watched().len() == 3);
+    // The watches are on the holder's znode, by the holder and its readers; on the last reader before the
+    // writer; and on the writer. There is none on the directory.
+    eventually("each request waits for the one ahead", || watched().len() == 3);
     assert!(watched().contains(&id) && !watched().contains(&dir), "{:?}", watched());
     writing.unlock().unwrap();
     readers.iter().for_each(Waiting::await_acquired);
@@ -302,7 +302,7 @@ fn stream_of_readers_does_not_starve_a_writer() {
             scope.spawn(|| {
                 let mut held = readers.read().unwrap();
                 while !stop.load(Ordering::SeqCst) {
-                    // The next request is made before the last one ends.
+                    // The next request is made before the previous one ends.
                     let next = readers.try_read_for(Duration::from_millis(50)).unwrap();
                     drop(held);
                     reads.fetch_add(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Read-write locks and requests of other libraries, which are known by their names.
+//! Read-write locks together with requests of other libraries, which are recognized by their names.
 
 use zookeeper_recipes_lock::client::{Acl, CreateMode};
 use zookeeper_recipes_lock::locks::ReadWriteLock;
@@ -10,14 +10,14 @@ use crate::fixtures::{Observer, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::{deadline, eventually};
 
-/// Each scheme, with the prefixes of its readers' and writers' names.
+/// The schemes, each with the prefixes of its readers' and writers' names.
 const SCHEMES: [(NamingScheme, &str, &str); 3] = [
     (NamingScheme::Recipe, "read-", "write-"),
     (NamingScheme::Curator, "_c_0b2e4f8a-__READ__", "_c_0b2e4f8a-__WRIT__"),
     (NamingScheme::Kazoo, "00ff17__rlock__", "00ff17__lock__"),
 ];
 
-/// A request of another library with this prefix.
+/// Creates a request of another library with this prefix.
 fn request_of_another_library(observer: &Observer, dir: &str, prefix: &str) -> String {
     observer.create_persistent(dir);
     let path = format!("{dir}/{prefix}");

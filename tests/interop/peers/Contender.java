@@ -24,10 +24,12 @@ import org.apache.zookeeper.recipes.lock.LockListener;
 import org.apache.zookeeper.recipes.lock.WriteLock;
 
 /**
- * Contends for locks with Apache's and Curator's classes, one thread for each, as
- * tests/interop/referee.rs describes. Arguments: the servers, the referee's port, the session timeout
- * in milliseconds, and a PAIR:NAME:KIND for each thread. Or, for tests/interop/revocation.rs, a role, the servers, and a
- * path: "hold" holds a mutex on it until it is revoked, "revoke" revokes the mutex of a znode.
+ * Contends for locks with Apache's and Curator's classes, one thread for each contender, as tests/interop/referee.rs
+ * describes. Arguments: the servers, the referee's port, the session timeout in milliseconds, and a PAIR:NAME:KIND for
+ * each thread.
+ *
+ * For tests/interop/revocation.rs, the arguments are a role, the servers and a path. The role "hold" holds a mutex on the
+ * path until it is revoked; "revoke" revokes the mutex whose znode is at the path.
  */
 public final class Contender {
     /** Runs work under a lock. */
@@ -177,7 +179,7 @@ public final class Contender {
                 }
             });
             lock.lock();
-            // It waits forever if the request ahead is gone before it sets its watch.
+            // The library waits forever if the request ahead is gone before it sets its watch.
             while (!acquired.tryAcquire(500, TimeUnit.MILLISECONDS)) {
                 if (lock.lock()) {
                     referee.ask("missed");

@@ -1,4 +1,4 @@
-"""Contends for locks with kazoo, one thread for each, as tests/interop/referee.rs describes.
+"""Contends for locks with kazoo, one thread for each contender, as tests/interop/referee.rs describes.
 
 Arguments: the servers, the referee's port, the session timeout in milliseconds, and a
 PAIR:NAME:KIND for each thread.

@@ -1,5 +1,6 @@
-//! The parts of the crate that several threads use without the engine's mutex, in every order of their
-//! steps. The files are those of the crate; loom's atomics and mutexes take the place of the real ones.
+//! Models of the parts of the crate that several threads use without the engine's mutex, checked under every
+//! interleaving. They compile the crate's own files; loom's atomics and mutexes take the place of the real
+//! ones.
 
 #![cfg(all(test, loom))]
 

@@ -1,4 +1,4 @@
-//! A mutex with the methods of the crate's, on that of loom.
+//! A mutex with the methods of the crate's mutex, based on loom's.
 
 use std::ops::{Deref, DerefMut};
 

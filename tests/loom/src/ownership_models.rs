@@ -1,4 +1,4 @@
-//! `is_owner()` beside the driver.
+//! `is_owner()` concurrent with the driver.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +27,8 @@ fn end_that_a_reader_has_seen_is_final_for_all() {
         let reader = thread::spawn(move || (reader.covers(at(100)), reader.covers(at(100))));
         let was_extended = driver.join().unwrap();
         let (first, second) = reader.join().unwrap();
-        assert!(first || !second, "it has come back");
-        assert_eq!(first, was_extended, "the driver knows whether the end was seen");
+        assert!(first || !second, "ownership must not come back");
+        assert_eq!(first, was_extended, "the driver must know whether the end was seen");
         assert_eq!(ownership.covers(at(100)), first);
     });
 }
@@ -55,8 +55,8 @@ fn two_readers_see_the_same_end() {
         let was_extended = ownership.set(Some(at(200))).is_none();
         let seen = readers.map(|reader| reader.join().unwrap());
         assert_eq!(ownership.covers(at(101)), was_extended);
-        assert!(was_extended || seen.contains(&false), "somebody has seen the end");
-        assert!(!was_extended || seen == [true, true], "nobody has seen an end");
+        assert!(was_extended || seen.contains(&false), "somebody must have seen the end");
+        assert!(!was_extended || seen == [true, true], "nobody may have seen an end");
     });
 }
 

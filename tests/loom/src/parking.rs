@@ -1,5 +1,5 @@
-//! Parking, as the standard library has it. Loom's own also wakes a thread that waits for a mutex, and
-//! panics then.
+//! Parking as in the standard library. Loom's own version also wakes a thread that waits for a mutex, which
+//! then panics.
 
 use std::sync::Arc as StdArc;
 use std::task::Wake;
@@ -21,7 +21,7 @@ pub(crate) fn current() -> Thread {
     CURRENT.with(Thread::clone)
 }
 
-/// May return for no reason.
+/// Parks the thread. May return spuriously.
 pub(crate) fn park() {
     current().token.wait();
 }
@@ -36,7 +36,7 @@ impl Thread {
     }
 }
 
-/// A thread as an executor of one task.
+/// A thread that acts as the executor of one task.
 impl Wake for Thread {
     fn wake(self: StdArc<Self>) {
         self.unpark();

@@ -1,4 +1,4 @@
-//! The process, which does not fork here.
+//! The process, which never forks here.
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process;

@@ -1,4 +1,4 @@
-//! Moments, as far as the files need them.
+//! Moments, to the extent that the files need them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Threads and tasks that wait for latches, beside those that set them.
+//! Threads and tasks that wait for latches, and threads that set the latches.
 
 use std::future::Future;
 use std::pin::pin;
@@ -19,15 +19,15 @@ fn park() -> bool {
     true
 }
 
-/// Runs a model of three threads in every order with at most so many switches that no thread has to make.
-/// Without a limit they would take hours.
+/// Checks a model of three threads under every interleaving with at most `preemptions` involuntary switches.
+/// Without this limit, the check would take hours.
 fn within_preemptions(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-/// A wake-up that is lost is a deadlock here, which loom reports.
+/// A lost wake-up is a deadlock here, which loom reports.
 #[test]
 fn set_latch_wakes_the_thread_that_waits() {
     loom::model(|| {
@@ -37,7 +37,7 @@ fn set_latch_wakes_the_thread_that_waits() {
         let written = Arc::clone(&is_written);
         let waiter = thread::spawn(move || {
             assert!(park_until_set(&[&Latch::never(), &latch], park));
-            assert!(written.load(Ordering::Relaxed), "what came before it is seen");
+            assert!(written.load(Ordering::Relaxed), "the waiter must see what was written before the latch was set");
             latch
         });
         is_written.store(true, Ordering::Relaxed);
@@ -89,7 +89,7 @@ fn latch_wakes_both_threads_that_wait() {
     });
 }
 
-/// The deadline passes at any moment.
+/// The deadline may pass at any moment.
 #[test]
 fn wait_that_is_given_up_reports_a_latch_that_was_set_before() {
     loom::model(|| {
@@ -112,7 +112,7 @@ fn wait_that_is_given_up_reports_a_latch_that_was_set_before() {
     });
 }
 
-/// Runs a task on the calling thread, which polls it when it is woken.
+/// Runs a task on the calling thread, which polls it whenever it is woken.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(StdArc::new(parking::current()));
     let mut future = pin!(future);
@@ -129,7 +129,8 @@ fn wait_for(latches: [&Latch; 2]) {
     block_on(until(Process, latches, is_one_set));
 }
 
-/// As the driver does: it asks under its mutex whether there is a task to be woken, and another thread wakes it.
+/// Does what the driver does: asks under its mutex whether a task must be woken, and wakes it from another
+/// thread.
 fn set_and_wake(setter: Setter) {
     setter.set();
     if setter.latch().has_tasks_to_wake() {
@@ -146,7 +147,7 @@ fn set_latch_wakes_the_task_that_waits() {
         let written = Arc::clone(&is_written);
         let waiter = thread::spawn(move || {
             wait_for([&Latch::never(), &latch]);
-            assert!(written.load(Ordering::Relaxed), "what came before it is seen");
+            assert!(written.load(Ordering::Relaxed), "the task must see what was written before the latch was set");
             latch
         });
         is_written.store(true, Ordering::Relaxed);
@@ -171,7 +172,7 @@ fn two_latches_that_are_set_at_once_wake_the_task_and_keep_no_waker() {
     });
 }
 
-/// The task is dropped at any moment.
+/// The task may be dropped at any moment.
 #[test]
 fn task_that_is_dropped_leaves_no_waker() {
     loom::model(|| {

@@ -1,5 +1,5 @@
-//! [`SimulatedConnection`]: the handle of a client on the wire, as
-//! [`Connection`](zookeeper_connection::Connection) is of a real one.
+//! [`SimulatedConnection`]: the handle of a client on the wire, the counterpart of a real
+//! [`Connection`](zookeeper_connection::Connection).
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use zookeeper_connection::exchange::{Continuation, Exchange, exchange};
 use zookeeper_connection::machine::{Config, Machine};
 use zookeeper_connection::{Chroot, Credential};
 
-/// How long closing waits beyond the session timeout.
+/// How much longer than the session timeout closing may take.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
@@ -32,7 +32,7 @@ pub(in crate::tests::simulation) struct SimulatedConnection {
 }
 
 impl SimulatedConnection {
-    /// Starts to connect. On the scheduler's thread, the connection opens at once.
+    /// Starts to connect. On the scheduler's thread, the connection opens immediately.
     pub(in crate::tests::simulation) fn new(world: &Arc<World>, number: usize) -> Arc<SimulatedConnection> {
         let now = world.now();
         if role().is_none() {
@@ -89,7 +89,7 @@ impl SimulatedConnection {
         pause(Wait::Signals(vec![Box::new(condition)], Some(deadline)));
     }
 
-    /// Works with the endpoint under the lock. `None` once the run is over.
+    /// Works with the endpoint while holding the lock. Returns `None` once the run is over.
     fn with_endpoint<T>(&self, work: impl FnOnce(&mut Endpoint) -> T) -> Option<T> {
         self.world.state().clients.get_mut(self.client)?.endpoint().map(work)
     }
@@ -98,8 +98,8 @@ impl SimulatedConnection {
         self.with_endpoint(|endpoint| endpoint.contact)
     }
 
-    /// Submits calls, which leave in one write. Their continuations run in the same order; here
-    /// with `SessionExpired` once the session has ended.
+    /// Submits calls that leave in one write. Their continuations run in the same order. Once the session has
+    /// ended, they run here, with `SessionExpired`.
     fn send<const N: usize>(&self, calls: [(Call, Continuation); N]) {
         let now = self.world.now();
         let mut refused = Vec::new();
@@ -130,7 +130,7 @@ impl ZooKeeperClient for SimulatedConnection {
             Exchange::One(one) => self.send([one]),
             Exchange::Two(two) => self.send(two),
         }
-        // Opening a session waits on a real thread for what it submits.
+        // Opening a session waits on a real thread for the calls that it submits.
         if role().is_none() && self.is_opening() {
             self.world.run_wire(self.client);
         }
@@ -196,7 +196,7 @@ impl SimulatedConnection {
             endpoint.settle();
         });
         let sink = self.world.state().clients.get_mut(self.client).and_then(|client| client.sink.take());
-        // Without the lock: it may be the last handle of anything.
+        // Dropped outside the lock, because it may be the last handle to anything.
         drop(sink);
     }
 }

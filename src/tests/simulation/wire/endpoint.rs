@@ -1,4 +1,4 @@
-//! [`Endpoint`]: a client's end: the machine with its transports, driven as by the I/O thread.
+//! [`Endpoint`]: a client's end of the network: the machine and its transports, driven as by the I/O thread.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::tests::simulation::random::Random;
 use crate::time::Moment;
 use zookeeper_connection::machine::{Action, Event, Machine, SessionLoss};
 
-/// The time between two bytes of a frame that trickles: short, compared to any session timeout.
+/// The time between two bytes of a frame that trickles in. It is short compared to any session timeout.
 const TRICKLE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) enum Contact {
     Disconnected,
     Connected,
     Lost,
-    /// By this process.
+    /// The connection was closed by this process.
     Closed,
 }
 
@@ -30,34 +30,35 @@ pub(in crate::tests::simulation) struct Endpoint {
     pub(super) machine: Machine<Ticketed>,
     pub(super) actions: VecDeque<(u64, Action<Ticketed>)>,
     pub(super) transport: Option<Transport>,
-    /// Counts the transports that the machine has asked for or given up.
+    /// The number of transports that the machine has asked for or given up.
     link_number: u64,
-    /// The transports that the client has left. What it has sent may still arrive.
+    /// The transports that the client has left. What it sent on them may still arrive.
     pub(super) late: Vec<Transport>,
-    /// The servers, in the order in which they are tried.
+    /// The servers in the order in which they are tried.
     servers: Vec<usize>,
-    /// The position of the next one, unless a lap is to begin.
+    /// The position of the next server, unless a new round is to begin.
     next: usize,
-    /// A server has served the session since the last attempt, which ends the lap unless it refuses the client.
+    /// Whether a server has served the session since the last attempt. If so, the round ends, unless that
+    /// server refuses the client.
     was_served: bool,
-    /// Those that have refused the client since one has answered a request.
+    /// The servers that have refused the client since a server last answered a request.
     refusing: BTreeSet<usize>,
-    /// The time of the last answer to a request.
+    /// When a request was last answered.
     answered_at: Moment,
-    /// The server of the next attempt, whatever its turn.
+    /// The server to try next, out of turn.
     pub(super) next_server: Option<usize>,
     pub(super) contact: Contact,
     pub(super) has_ended: bool,
-    /// The grant that the client has reported.
+    /// The grant that the client has last reported.
     pub(super) granted: Granted,
-    /// The tick that the probe of the connection will find out.
+    /// The tick that the probe of the connection will find.
     pub(super) probe: Option<Duration>,
     pub(super) ledger: Ledger,
-    /// The last step here, or the last moment without a possible one.
+    /// When the last step was taken here, or when no step was last possible.
     pub(super) last_step: Moment,
 }
 
-/// What is to be done without any lock.
+/// What must be done without holding any lock.
 pub(super) enum Work {
     Nothing,
     Report(EventSink, ClientEvent),
@@ -113,8 +114,8 @@ impl Endpoint {
         self.has_ended || matches!(self.contact, Contact::Lost | Contact::Closed)
     }
 
-    /// Writes what the machine has to write, and takes its actions. Transports that it gives up are
-    /// left at once.
+    /// Writes what the machine has to write and executes its actions. Transports that the machine gives up
+    /// are left at once.
     pub(super) fn settle(&mut self) {
         self.flush();
         while let Some(action) = self.machine.next_action() {
@@ -131,8 +132,8 @@ impl Endpoint {
     pub(super) fn remove_watches(&mut self, path: &str) {
         self.machine.remove_watches(path);
         let was_watched = self.ledger.watched.remove(path);
-        // Without a request for the server, the watch was removed before it was set again; unless its event
-        // has come, which may be on its way to the session.
+        // Without a request for the server, either the watch was removed before it was set again, or its event
+        // has come and may be on its way to the session.
         if was_watched && self.machine.outgoing().is_empty() {
             let known = self.transport.as_mut().and_then(|transport| transport.peer.at_greeting.as_mut());
             if let Some(known) = known {
@@ -159,7 +160,7 @@ impl Endpoint {
         }
     }
 
-    /// The changes that the machine has reported, and its owner has not taken yet.
+    /// Returns the number of changes that the machine has reported and its owner has not taken yet.
     fn reported_changes(&self) -> usize {
         let is_change =
             |action: &Action<Ticketed>| matches!(action, Action::Event(Event::NodeChanged { .. }));
@@ -185,8 +186,8 @@ impl Endpoint {
         })
     }
 
-    /// Returns whether the client may give up its session: all servers have refused it since one has answered a request, or
-    /// none has answered for as long as the session timeout.
+    /// Returns whether the client may give up its session: all servers have refused it since a server last
+    /// answered a request, or no server has answered for a session timeout.
     pub(super) fn may_give_up(&self, loss: SessionLoss, now: Moment) -> bool {
         let all_refuse = self.servers.iter().all(|server| self.refusing.contains(server));
         let lasts = now.since(self.answered_at) >= self.ledger.granted;
@@ -199,7 +200,7 @@ impl Endpoint {
 
     // ---- steps
 
-    /// Begins to open a transport to the next server.
+    /// Starts to open a transport to the next server.
     pub(super) fn begin_to_open(&mut self, number: u64, peer: i64, random: &mut Random) {
         if number != self.link_number {
             return;
@@ -210,7 +211,7 @@ impl Endpoint {
         }
         let position = self.next % self.servers.len();
         if position == 0 {
-            // Another order in each lap.
+            // Each round has another order.
             for last in (1..self.servers.len()).rev() {
                 self.servers.swap(last, random.index(last + 1));
             }
@@ -239,7 +240,7 @@ impl Endpoint {
         self.settle();
     }
 
-    /// Reads a segment, or the end of the stream. Returns what the client has done wrong.
+    /// Reads a segment or the end of the stream. Returns what the client has done wrong, if anything.
     pub(super) fn read(&mut self, now: Moment, random: &mut Random, splits: bool) -> Option<&'static str> {
         let transport = self.transport.as_mut()?;
         if transport.down.is_empty() {
@@ -255,7 +256,7 @@ impl Endpoint {
         };
         transport.received += segment.len() as u64;
         let (mut must_leave, mut events) = (false, 0);
-        // What comes behind garbage in the same segment goes with the connection.
+        // What follows garbage in the same segment is lost with the connection.
         while !must_leave {
             let Some(meaning) = transport.peer.next_meaning(transport.received) else { break };
             if matches!(meaning, Meaning::Refusal) {
@@ -282,7 +283,7 @@ impl Endpoint {
         }
         let stays = self.transport.is_some() && number == self.link_number;
         if must_leave && stays {
-            return Some("continues to use a connection that speaks garbage");
+            return Some("continues to use a connection after garbage");
         }
         let is_reported = self.contact == Contact::Closed || self.reported_changes() == reported + events;
         (!is_reported).then_some("does not report an event of a watch")

@@ -1,5 +1,4 @@
-//! [`Ensemble`]: the servers in front of the simulated ZooKeeper, and the writes under way to its
-//! leader.
+//! [`Ensemble`]: the servers in front of the simulated ZooKeeper, and the writes on their way to its leader.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,39 +11,39 @@ use crate::time::Moment;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Serving,
-    /// No process listens.
+    /// No process is listening.
     Down,
-    /// Connections are accepted, and nothing is read from them.
+    /// It accepts connections but reads nothing from them.
     Silent,
-    /// It takes part in an election: connections are accepted, and closed at the first request.
+    /// It takes part in an election: it accepts connections and closes them at the first request.
     Electing,
-    /// All packets to it and from it are lost for now.
+    /// All packets to and from it are lost for now.
     Unreachable,
     ReadOnly,
-    /// It is no ZooKeeper server, or a broken one.
+    /// It is not a ZooKeeper server, or it is broken.
     Garbled,
-    /// It does not apply what the leader commits, until a write passes through it.
+    /// It does not apply what the leader commits until a write passes through it.
     Lagging,
-    /// A leader that the others have deposed and that does not know it. It takes up sessions and
-    /// answers reads, and the ensemble learns nothing of that.
+    /// It is a leader that the others have deposed without its knowledge. It takes up sessions and answers
+    /// reads, and the ensemble learns nothing of that.
     Deposed,
-    /// It answers pings, and no other request any more.
+    /// It answers pings but no longer any other request.
     PingsOnly,
-    /// It takes sessions up, and demands an authentication of another kind with the first request.
+    /// It takes sessions up, but answers the first request by demanding another kind of authentication.
     Demanding,
     /// It refuses clients that authenticate by SASL.
     Refusing,
     /// It does not use SASL.
     WithoutSasl,
-    /// It leaves the exchange by SASL in its midst.
+    /// It stops in the middle of the SASL exchange.
     Mute,
 }
 
 pub(super) struct Server {
     pub(super) mode: Mode,
-    /// What it has applied, if that is not everything.
+    /// The state that it has applied; `None` if it has applied everything.
     pub(super) view: Option<Arc<View>>,
-    /// Since when it has served without a fault; `None` while it does not.
+    /// Since when it has served without a fault; `None` if it does not serve.
     pub(super) well_since: Option<Moment>,
 }
 
@@ -69,9 +68,9 @@ impl Server {
 #[derive(Default)]
 pub(in crate::tests::simulation) struct Ensemble {
     pub(super) servers: Vec<Server>,
-    /// The leader commits them in order.
+    /// The writes on their way to the leader, which commits them in order.
     pub(super) proposals: VecDeque<Proposal>,
-    /// The leader commits nothing for now.
+    /// Whether the leader is stalled and commits nothing for now.
     pub(super) is_stalled: bool,
     /// The number of the last connection.
     pub(super) last_number: i64,
@@ -88,7 +87,7 @@ impl Ensemble {
         (0..self.servers.len()).collect()
     }
 
-    /// The servers that serve.
+    /// Returns the servers that serve.
     pub(super) fn well_servers(&self) -> Vec<usize> {
         let is_well = |server: &usize| self.servers[*server].well_since.is_some();
         (0..self.servers.len()).filter(is_well).collect()

@@ -1,4 +1,4 @@
-//! The faults of the network of bytes, and of its servers.
+//! The faults of the network of bytes and its servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ enum Fault {
     EndPartition,
     Slow,
     Garbage,
-    /// A frame comes slowly, and has no end.
+    /// A frame arrives slowly and never ends.
     Trickle,
-    /// The leader stops to commit, or goes on.
+    /// The leader stops committing, or resumes.
     Stall,
     ChangeLeader,
     Break(Mode),
@@ -30,7 +30,7 @@ enum Fault {
     ChangeTickets,
 }
 
-/// Injects a fault at a client's connection, or at a server.
+/// Injects a fault at a client's connection or at a server.
 pub(in crate::tests::simulation) fn inject(world: &World) {
     let possible = possible(world.profile.faults, world.profile.sasl);
     if possible.is_empty() {
@@ -112,7 +112,7 @@ fn change_transport(
     world.note(format!("client {client} {what}"));
 }
 
-/// Loses all packets of a client's present connection.
+/// Loses all packets of a client's current connection.
 fn swallow(world: &World, number: usize) {
     let mut swallowed = None;
     change_transport(world, number, "has a connection that is swallowed", |transport, _| {
@@ -123,13 +123,13 @@ fn swallow(world: &World, number: usize) {
     world.state().clients[number].wired_mut().swallow(connection, world.now());
 }
 
-/// Holds back what both sides send.
+/// Holds back everything that both sides send.
 pub(in crate::tests::simulation) fn partition(world: &World, number: usize) {
     world.state().clients[number].link.partitioned = true;
     world.note(format!("client {number} is cut off"));
 }
 
-/// Lets what was held back arrive.
+/// Delivers what was held back.
 pub(in crate::tests::simulation) fn end_partition(world: &World, number: usize) {
     let now = world.now();
     let mut state = world.state();
@@ -184,7 +184,7 @@ fn stall(world: &World) {
     end_stall(world);
 }
 
-/// The leader goes on if it has stalled. Until now no server could help any client.
+/// Makes the leader resume if it is stalled. Until now no server could help any client.
 pub(super) fn end_stall(world: &World) {
     if !std::mem::take(&mut world.state().ensemble.is_stalled) {
         return;
@@ -196,7 +196,7 @@ pub(super) fn end_stall(world: &World) {
     wired.for_each(|wired| wired.disturb(now));
 }
 
-/// A server fails. Unless it only becomes silent, its connections end, and what it has not reported
+/// Makes a server fail. Unless it only becomes silent, its connections end, and whatever it has not reported
 /// of its sessions is lost.
 fn break_server(world: &World, server: usize, mode: Mode) {
     if world.state().ensemble.servers[server].mode != Mode::Serving {
@@ -204,7 +204,7 @@ fn break_server(world: &World, server: usize, mode: Mode) {
     }
     world.note(format!("server {server} is {mode:?}"));
     match mode {
-        // An operator has started it again with another configuration.
+        // An operator has restarted it with another configuration.
         Mode::Down
         | Mode::Electing
         | Mode::ReadOnly
@@ -228,13 +228,13 @@ fn recover(world: &World, server: usize) {
     }
     world.note(format!("server {server} recovers"));
     if former == Mode::Deposed {
-        // It joins the new leader.
+        // The server joins the new leader.
         end_connections(&mut world.state(), server, false, now);
     }
     let mut state = world.state();
     state.ensemble.servers[server].recover(now);
     for client in &mut state.clients {
-        // Those that have not begun to connect have nothing yet.
+        // Clients that have not begun to connect have no endpoint yet.
         if let Some(wired) = &mut client.wire {
             wired.disturbed_at = wired.disturbed_at.max(now);
         }
@@ -249,8 +249,8 @@ pub(super) fn have_a_well_server(world: &World) {
     }
 }
 
-/// A server may crash with its reply, before it reports its work. Most often when that would seem
-/// to prove something.
+/// Sometimes the server crashes with its reply, before it reports the session's activity. Most often it does
+/// so when the reply would seem to prove something.
 pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) {
     let is_possible = world.in_trouble() && world.profile.faults.deaths;
     let is_opening = world.state().clients.iter().any(|client| client.opening);
@@ -260,8 +260,8 @@ pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) 
     }
 }
 
-/// The server of a new owner may crash, and another one lag behind from then on: so the successor of
-/// that owner may lose its server, and find the one that lags.
+/// Sometimes crashes the server of a new owner and makes another server lag behind from then on. The owner's
+/// successor may then lose its server and find the one that lags.
 pub(in crate::tests::simulation) fn perhaps_strike_at_hand_over(world: &World, client: usize) {
     if !world.profile.on_wire || !world.profile.faults.any() {
         return;
@@ -280,8 +280,8 @@ pub(in crate::tests::simulation) fn perhaps_strike_at_hand_over(world: &World, c
     }
 }
 
-/// A server may be paused before it reads the creation of a request, and the client's connection is reset: so
-/// the client turns to another one, and perhaps back to this one.
+/// Sometimes pauses a server before it reads the creation of a request, and resets the client's connection.
+/// The client then turns to another server, and perhaps back to this one.
 pub(super) fn perhaps_hold_back(world: &World, client: usize) {
     let now = world.now();
     let mut state = world.state();
@@ -304,7 +304,7 @@ pub(super) fn perhaps_hold_back(world: &World, client: usize) {
         endpoint.lose_transport(now);
         endpoint.next_server = returns.then_some(server);
     }
-    // It loses time at this server, perhaps after it has lost some at another.
+    // The client loses time at this server, perhaps after it has lost some at another one.
     disturb(&mut state.clients[client], now.after(Duration::from_nanos(1)));
     drop(state);
     world.note(format!("server {server} is paused before it reads what client {client} has sent"));
@@ -315,7 +315,7 @@ fn lose_server(world: &World, server: usize) {
     let mut state = world.state();
     end_connections(&mut state, server, true, now);
     let mut random = state.random.clone();
-    // The leader may not have received them.
+    // The leader may not have received the proposals.
     state.ensemble.proposals.retain(|proposal| proposal.server != server || random.one_in(2));
     state.random = random;
     let was_its_own = |client: &usize| {
@@ -328,7 +328,8 @@ fn lose_server(world: &World, server: usize) {
     }
 }
 
-/// Ends the connections of all servers, which turn to another leader. It has what was proposed.
+/// Ends the connections of all servers. The servers turn to another leader, which has everything that was
+/// proposed.
 pub(in crate::tests::simulation) fn end_all_connections(world: &World) {
     world.commit_all();
     let now = world.now();
@@ -358,7 +359,7 @@ fn end_connections(state: &mut State, server: usize, crashes: bool, now: Moment)
     }
 }
 
-/// Sends the events that a server has applied, before it applies no more.
+/// Sends the events that a server has applied, before it stops applying changes.
 fn send_all_events(world: &World, server: usize) {
     let clients = world.state().clients.len();
     for client in 0..clients {
@@ -372,8 +373,8 @@ fn send_all_events(world: &World, server: usize) {
     }
 }
 
-/// Ends all faults. Connections whose packets are swallowed stay so. What trickles arrives: replies that
-/// come byte by byte are answers, each in time, and keep a client on its connection for long.
+/// Ends all faults. Connections whose packets are swallowed stay so. Frames that trickle in do arrive: byte
+/// by byte, each reply is in time, and keeps a client on its connection for long.
 pub(in crate::tests::simulation) fn stop(world: &World) {
     let (servers, clients) = {
         let state = world.state();
@@ -399,7 +400,8 @@ pub(in crate::tests::simulation) fn stop(world: &World) {
     }
 }
 
-/// In some runs no server lets any client in that authenticates by SASL, from now on. Returns their znodes then.
+/// In some runs, makes all servers refuse clients that authenticate by SASL from now on. Then returns the
+/// znodes of these clients.
 pub(in crate::tests::simulation) fn lock_out(world: &World) -> Option<Vec<String>> {
     if !world.profile.sasl || world.profile.is_calm() || world.state().random.one_in(2) {
         return None;
@@ -428,7 +430,7 @@ pub(in crate::tests::simulation) fn lock_out(world: &World) -> Option<Vec<String
     Some(of_them.map(|(_, path)| path).collect())
 }
 
-/// The clients that no server serves, and that wait for one.
+/// Returns the clients that no server serves and that wait for one.
 pub(in crate::tests::simulation) fn unserved(world: &World) -> Vec<usize> {
     let mut state = world.state();
     let waits = |endpoint: &mut Endpoint| !endpoint.is_served() && !endpoint.is_over();
@@ -436,13 +438,13 @@ pub(in crate::tests::simulation) fn unserved(world: &World) -> Vec<usize> {
     clients.filter_map(|(number, client)| client.endpoint().is_some_and(waits).then_some(number)).collect()
 }
 
-/// The number of a client's transport, if a server serves it there.
+/// Returns the number of a client's transport if a server serves the client there.
 pub(in crate::tests::simulation) fn undisturbed_connection(endpoint: &Endpoint) -> Option<u64> {
     endpoint.is_served().then(|| endpoint.link_number())
 }
 
-/// The numbers of the clients' transports. Without faults they stay the same, but for those whose
-/// sessions are over, or have moved to an earlier connection that was served late.
+/// Returns the numbers of the clients' transports. Without faults they stay the same, except for clients
+/// whose sessions are over or have moved to an earlier connection that was served late.
 pub(in crate::tests::simulation) fn transports(world: &World) -> Vec<Option<u64>> {
     let number = |client: &mut ClientState| {
         let owner = client.wire.as_ref()?.owner?;
@@ -453,7 +455,7 @@ pub(in crate::tests::simulation) fn transports(world: &World) -> Vec<Option<u64>
     world.state().clients.iter_mut().map(number).collect()
 }
 
-/// A process does not run until this moment.
+/// Suspends a process until this moment.
 pub(in crate::tests::simulation) fn suspend(state: &mut State, number: usize, until: Moment) {
     disturb(&mut state.clients[number], until);
 }

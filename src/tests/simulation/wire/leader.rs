@@ -1,4 +1,4 @@
-//! The leader of the ensemble: it commits the writes that the servers propose, in order.
+//! The leader of the ensemble, which commits the writes that the servers propose, in order.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::fake::ServedConnection;
 use crate::tests::simulation::world::{World, short};
 use zookeeper_connection::codec::OpCode;
 
-/// A write under way to the leader.
+/// A write on its way to the leader.
 pub(super) struct Proposal {
     pub(super) client: usize,
-    /// The number of its connection.
+    /// The number of the connection that it came on.
     pub(super) number: i64,
     pub(super) server: usize,
     pub(super) connection: Arc<ServedConnection>,
@@ -23,7 +23,7 @@ pub(super) struct Proposal {
 }
 
 impl World {
-    /// The leader commits all proposals.
+    /// Makes the leader commit all proposals.
     pub(super) fn commit_all(&self) {
         faults::end_stall(self);
         while !self.state().ensemble.proposals.is_empty() {
@@ -31,7 +31,8 @@ impl World {
         }
     }
 
-    /// The leader commits the next proposal, and its server replies if the connection is left.
+    /// Makes the leader commit the next proposal. The proposing server replies if the connection still
+    /// exists.
     pub(super) fn commit_next(&self) {
         let Some(proposal) = self.state().ensemble.proposals.pop_front() else { return };
         let Proposal { client, number, server, xid, .. } = proposal;
@@ -41,7 +42,7 @@ impl World {
             let Endpoint { transport, late, ledger, .. } = endpoint;
             let mut all = transport.iter_mut().chain(late.iter_mut());
             if let Some(transport) = all.find(|transport| transport.peer.number == number) {
-                Front { world: self, client, transport, ledger }.committed(xid, result);
+                Front { world: self, client, transport, ledger }.handle_commit(xid, result);
             }
         });
         faults::perhaps_lose_server(self, server, is_proof);

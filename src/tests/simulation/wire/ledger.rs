@@ -1,5 +1,5 @@
-//! [`Ledger`]: what a client must know of its session, from the frames that it has received. The
-//! servers compare it with what the client sends.
+//! [`Ledger`]: what a client must know of its session, given the frames that it has received. The servers
+//! compare it with what the client sends.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ impl Watched {
         }
     }
 
-    /// Returns whether there was one.
+    /// Removes the watches on a path. Returns whether there were any.
     pub(super) fn remove(&mut self, path: &str) -> bool {
         self.0.iter_mut().filter_map(|table| table.take(path)).count() > 0
     }
@@ -52,18 +52,18 @@ impl Watched {
 /// See the [module](self).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
-    /// Zero until a server has opened the session.
+    /// The id of the session; zero until a server has opened it.
     pub(super) session: i64,
-    /// The shortest session timeout that was granted to the session.
+    /// The shortest session timeout that was ever granted to the session.
     pub(super) granted: Duration,
-    /// The highest transaction of a reply to an ordinary request.
+    /// The highest transaction in a reply to an ordinary request.
     pub(super) zxid: i64,
-    /// The highest transaction of such a reply, or of an event.
+    /// The highest transaction in such a reply or an event.
     pub(super) seen_zxid: i64,
     pub(super) watched: Watched,
 }
 
-/// What a frame of a server means for the client.
+/// What a server's frame means for the client.
 #[derive(Clone, Debug)]
 pub(super) enum Meaning {
     /// The session was opened, or taken up again.
@@ -79,16 +79,16 @@ pub(super) enum Meaning {
         zxid: i64,
         fired: Fired,
     },
-    /// A token of SASL, or the end of the exchange.
+    /// A SASL token, or the end of the exchange.
     Token,
-    /// The server refuses the client, by SASL or for want of an authentication.
+    /// The server refuses the client by SASL, or because an authentication is missing.
     Refusal,
     /// The client must leave this connection.
     Garbage,
 }
 
 impl Ledger {
-    /// Takes up a frame. Returns whether the client must leave the connection.
+    /// Applies a frame. Returns whether the client must leave the connection.
     pub(super) fn take_up(&mut self, meaning: Meaning) -> bool {
         match meaning {
             Meaning::Served { session, granted } => {

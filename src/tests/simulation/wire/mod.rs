@@ -2,26 +2,26 @@
 //! simulated time, on a network of bytes, with servers that speak the wire protocol.
 //!
 //! An [`Endpoint`] plays the role of the I/O thread. Each of its [steps](Step) is one choice of the
-//! scheduler: an action of the machine, its timer, a segment of bytes in either direction, a commit
-//! at the leader. A client reaches one [server](ensemble) at a time. Its [peer](server) there
-//! decodes the requests, and the [simulated ZooKeeper](crate::fake) executes them. What the ensemble
-//! knows of a session is the [model](super::link) of the other simulated clients.
+//! scheduler: an action of the machine, its timer, a segment of bytes in either direction, a commit at the
+//! leader. A client is connected to one [server](ensemble) at a time. The [peer](server) on that server
+//! decodes the requests, and the [simulated ZooKeeper](crate::fake) executes them. What the ensemble knows of
+//! a session is [modelled](super::link) as for the other simulated clients.
 //!
-//! Segments may be split, delayed, swallowed, and cut at any byte. Some links are narrow: what a client starts
-//! beyond what its link transmits waits there, in order. Time does not pass while a step
-//! is overdue, so that without a fault every step is quick.
+//! Segments may be split, delayed, swallowed, and cut at any byte. Some links are narrow: what a client
+//! starts beyond the capacity of its link waits there, in order. Time does not pass while a step is overdue,
+//! so every step is quick if no fault delays it.
 //!
-//! In half of the runs, most clients authenticate by [SASL](sasl). Servers refuse them, do not use it, or leave the
-//! exchange in its midst, and tickets are late or missing. When the faults stop, no server lets such a client in for
-//! a while in half of these runs, which must cost it its locks.
+//! In half of the runs, most clients authenticate by [SASL](sasl). Servers refuse them, do not use SASL, or
+//! stop in the middle of the exchange, and tickets are late or missing. In half of these runs, when the
+//! faults have stopped, no server lets such a client in for a while. The client must lose its locks then.
 //!
-//! Beside the promises of every run:
-//! - What a client sends agrees with the frames that it has received: the session, its password,
-//!   the last transaction, its watches, its credentials. See [`Ledger`](ledger::Ledger).
-//! - No client gives up a session that lives, and none expires while one server could be reached
-//!   for all of its timeout.
-//! - No call takes as long as a session timeout. No client uses a connection that speaks garbage,
-//!   or leaves one without a fault.
+//! In addition to the promises of every run:
+//! - What a client sends agrees with the frames that it has received: the session, its password, the last
+//!   transaction, its watches, its credentials. See [`Ledger`](ledger::Ledger).
+//! - No client gives up a live session, and no session expires if some server could be reached for all of its
+//!   timeout.
+//! - No call takes as long as a session timeout. No client continues to use a connection after garbage, or
+//!   leaves a connection without a fault.
 
 mod connection;
 mod endpoint;
@@ -51,10 +51,11 @@ use crate::client::port::ClientEvent;
 use crate::time::Moment;
 use zookeeper_connection::machine::{Action, Event};
 
-/// The part of the session timeout that passes until an unimpeded step is taken.
+/// The number of times that a session timeout exceeds the time until an unimpeded step is taken.
 const STEP_DIVISOR: u32 = 200;
 
-/// What a narrow link transmits at once, which is about two calls, and how often it does in a session timeout.
+/// What a narrow link transmits at once, which is about two calls, and how many times in a session timeout it
+/// does so.
 const NARROW_SEGMENT: usize = 256;
 const SEGMENTS_PER_TIMEOUT: u32 = 40;
 
@@ -64,24 +65,24 @@ pub(super) enum Step {
     /// The next action of the machine.
     Act,
     Timer,
-    /// The probe finds out the server's tick.
+    /// The probe finds the server's tick.
     Probe,
-    /// The attempt to open a transport succeeds, or is refused.
+    /// An attempt to open a transport succeeds or is refused.
     Open,
     /// A segment arrives at the server.
     Send,
-    /// The server sends the events of watches.
+    /// The server sends watch events.
     Notify,
     /// A segment arrives at the client.
     Receive,
-    /// A segment of an earlier connection arrives at its server.
+    /// A segment of an earlier connection arrives at the server of that connection.
     SendLate(usize),
-    /// The leader commits the next proposal, which is this client's.
+    /// The leader commits the next proposal, which comes from this client.
     Commit,
 }
 
 impl State {
-    /// The steps that are possible now. A suspended process takes none, but the network and the
+    /// Returns the steps that are possible now. A suspended process takes none, but the network and the
     /// servers do.
     pub(super) fn wire_steps(&self, number: usize, now: Moment) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -136,7 +137,7 @@ impl State {
         steps
     }
 
-    /// Returns whether time may not pass until this client has taken a step.
+    /// Returns whether this client must take a step before time may pass.
     pub(super) fn is_wire_overdue(&self, number: usize, now: Moment) -> bool {
         self.step_limit(number, now).is_some_and(|limit| limit <= now)
     }
@@ -162,7 +163,7 @@ impl State {
         [deadline, self.step_limit(number, now), trickle, transmits].into_iter().flatten().min()
     }
 
-    /// Time has passed up to now.
+    /// Records that time has passed up to `now`.
     pub(super) fn note_wire_time(&mut self, now: Moment) {
         for number in 0..self.clients.len() {
             if self.clients[number].wire.is_some() && self.wire_steps(number, now).is_empty() {
@@ -179,7 +180,7 @@ impl ClientState {
         self.wire.as_mut()?.endpoint.as_deref_mut()
     }
 
-    /// Of a client on the wire.
+    /// Returns the wire state of a client on the wire.
     pub(super) fn wired(&self) -> &Wired {
         self.wire.as_ref().expect("a client on the wire")
     }
@@ -190,7 +191,7 @@ impl ClientState {
 }
 
 impl World {
-    /// Works with a client's endpoint, without the lock.
+    /// Works with a client's endpoint without holding the lock.
     fn with_endpoint<T>(&self, number: usize, work: impl FnOnce(&mut Endpoint) -> T) -> Option<T> {
         let mut endpoint = self.state().clients[number].wire.as_mut()?.endpoint.take()?;
         let result = work(&mut endpoint);
@@ -226,13 +227,13 @@ impl World {
         }
     }
 
-    /// Takes all possible steps of one client, in which no fault occurs.
+    /// Takes all possible steps of one client, without faults.
     pub(super) fn run_wire(&self, number: usize) {
         loop {
             let step = self.state().wire_steps(number, self.now()).first().copied();
             match step {
                 Some(step) => self.take_wire_step(number, step),
-                // Those of others come first.
+                // The proposals of other clients come first.
                 None if !self.state().ensemble.proposals.is_empty() => self.commit_next(),
                 None => return,
             }
@@ -257,7 +258,7 @@ impl World {
         endpoint.opened(self.now());
     }
 
-    /// Lets a segment arrive at the server of the present transport, or of an earlier one.
+    /// Makes a segment arrive at the server of the current transport, or of an earlier one.
     fn send_up(&self, number: usize, endpoint: &mut Endpoint, late: Option<usize>) {
         let splits = self.in_trouble();
         let transport = match late {
@@ -327,7 +328,9 @@ impl World {
         let event = match event {
             Event::Connected { granted, .. } => {
                 if granted.session_timeout != endpoint.ledger.granted {
-                    self.fail(format!("client {number} reports another session timeout than was granted"));
+                    self.fail(format!(
+                        "client {number} reports a session timeout other than the granted one"
+                    ));
                 }
                 endpoint.contact = Contact::Connected;
                 endpoint.granted = granted;
@@ -357,7 +360,8 @@ impl World {
         self.report_on_wire(number, event)
     }
 
-    /// A client that learns of a shorter session timeout may learn of it too late to keep its session.
+    /// Records what timeout the client knows. A client that learns of a shorter one may learn of it too late
+    /// to keep its session.
     fn learn_timeout(&self, number: usize, known: Duration) {
         let now = self.now();
         let mut state = self.state();
@@ -387,7 +391,7 @@ impl World {
     }
 }
 
-/// How long a call may take, as a part of the longest session timeout that may count.
+/// How long a call may take, as a fraction of the longest session timeout that may apply.
 const CALL_LIMIT: (u32, u32) = (3, 4);
 
 fn call_limit(session_timeout: Duration) -> Duration {

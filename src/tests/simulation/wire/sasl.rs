@@ -1,4 +1,4 @@
-//! Authentication by SASL: a mechanism with one challenge, of which only the order of the tokens matters.
+//! SASL authentication by a mechanism with one challenge, in which only the order of the tokens matters.
 
 use super::ensemble::Mode;
 use super::ledger::Meaning;
@@ -11,7 +11,7 @@ pub(super) const FIRST: &[u8] = b"first";
 const CHALLENGE: &[u8] = b"challenge";
 const LAST: &[u8] = b"last";
 
-/// Whether a client gets the ticket that its first token needs. Without one it opens no connection.
+/// Whether a client gets the ticket that its first token needs. Without one, it opens no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tickets {
     AtHand,
@@ -28,7 +28,7 @@ pub(super) enum Identity {
     Proven,
 }
 
-/// The client's response to a server's token.
+/// Returns the client's response to a server's token.
 pub(super) fn respond(token: &[u8]) -> SaslStep {
     match token == CHALLENGE {
         true => SaslStep::LastToken(LAST.to_vec()),
@@ -44,14 +44,14 @@ impl Front<'_> {
             Identity::Challenged | Identity::Proven => (LAST, Identity::Proven, None),
         };
         if token != expected || identity == Identity::Proven {
-            return self.fail("sends another token than the next one");
+            return self.fail("sends a token out of turn");
         }
         match self.mode() {
             Mode::Mute if identity == Identity::Challenged => return,
             Mode::Refusing if answer.is_none() || self.world.state().random.one_in(2) => {
                 return self.refuse(xid);
             }
-            // It ignores the token, and serves the client without an identity.
+            // The server ignores the token and serves the client without an identity.
             Mode::WithoutSasl => return self.send_token(xid, None, Meaning::Garbage),
             _ => {}
         }

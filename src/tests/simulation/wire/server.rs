@@ -1,12 +1,13 @@
-//! [`Peer`]: a server's end of one connection. It decodes requests, has the simulated ZooKeeper
-//! execute them, and encodes what that answers.
+//! [`Peer`]: a server's end of one connection. It decodes requests, has the simulated ZooKeeper execute them,
+//! and encodes the replies.
 //!
-//! Replies come in the order of the requests, and an event before the reply that shows its cause. A
-//! write is proposed to the leader, which commits it at some later step; until then the connection
-//! answers nothing else. A proposal is committed even if its client has lost the connection
-//! meanwhile. While a session has moved to another server, its writes on earlier connections are
-//! refused; not those that a server takes up late after the session has come back to it, or has asked it
-//! to, which the client may have forgotten.
+//! Replies come in the order of the requests, and an event comes before the reply that shows its cause. A
+//! write is proposed to the leader, which commits it at a later step; until then the connection answers
+//! nothing else. A proposal is committed even if its client has lost the connection meanwhile.
+//!
+//! Once a session has moved to another server, its writes on earlier connections are refused. The exception
+//! are writes that a server reads late after the session has come back to it, or has asked to, which the
+//! client may have forgotten.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,21 +31,21 @@ pub(super) struct Peer {
     pub(super) number: i64,
     frames: Frames,
     stage: Stage,
-    /// A write waits to be committed, or waits forever at a deposed leader.
+    /// Whether a write waits to be committed. At a deposed leader it waits forever.
     is_waiting: bool,
-    /// It has left a request without a reply, and answers pings alone.
+    /// Whether it has left a request without a reply and now answers only pings.
     pub(super) is_stuck: bool,
-    /// Frames that have arrived while a write waits.
+    /// The frames that arrived while a write was waiting.
     held: VecDeque<Vec<u8>>,
-    /// It sends nothing more.
+    /// Whether it sends nothing more.
     pub(super) is_mute: bool,
-    /// How much it has sent, and what its frames mean, by their last byte.
+    /// The number of bytes sent, and the meaning of each frame by the position of its last byte.
     written: u64,
     meanings: VecDeque<(u64, Meaning)>,
     /// What the client knew when it learned that its session is served.
     pub(super) at_greeting: Option<Ledger>,
     pub(super) session: i64,
-    /// What the client has sent since, before its first request.
+    /// What the client has sent since then, before its first request.
     pub(super) identity: Identity,
     is_authenticated: bool,
     watched: Watched,
@@ -97,14 +98,14 @@ impl Peer {
         !self.is_mute && self.connection().is_some_and(|connection| connection.has_events())
     }
 
-    /// Takes the meaning of the next frame that ends within the first bytes of the stream.
+    /// Returns the meaning of the next frame that ends within the first `received` bytes of the stream.
     pub(super) fn next_meaning(&mut self, received: u64) -> Option<Meaning> {
         let (end, _) = self.meanings.front()?;
         if *end > received { None } else { self.meanings.pop_front().map(|(_, meaning)| meaning) }
     }
 }
 
-/// A client's connection, as a server handles it.
+/// A client's connection as its server handles it.
 pub(super) struct Front<'a> {
     pub(super) world: &'a World,
     pub(super) client: usize,
@@ -144,7 +145,7 @@ impl Front<'_> {
         peer.meanings.extend(meaning.map(|meaning| (peer.written, meaning)));
     }
 
-    /// Takes bytes of the client.
+    /// Receives bytes from the client.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.transport.peer.frames.push(bytes);
         self.process();
@@ -205,7 +206,7 @@ impl Front<'_> {
         }
         let asked = Duration::from_millis(request.timeout_ms.unsigned_abs().into());
         match request.session_id {
-            // A new session takes a quorum.
+            // A new session needs a quorum.
             0 if mode == Mode::Deposed => self.transport.peer.is_waiting = true,
             0 => self.open_session(asked),
             session => self.renew(session, &request.password, asked, mode),
@@ -213,8 +214,8 @@ impl Front<'_> {
     }
 
     fn open_session(&mut self, asked: Duration) {
-        // The client has left this connection: nobody would use the session, and a server would end
-        // it unused.
+        // The client has left this connection. Nobody would use the session, and a server would end it
+        // unused.
         if self.transport.is_late {
             return self.close();
         }
@@ -225,7 +226,7 @@ impl Front<'_> {
     fn renew(&mut self, session: i64, sent: &Password, asked: Duration, mode: Mode) {
         let view = self.view();
         if mode == Mode::Deposed {
-            // It may have learned neither of the session's beginning nor of its end.
+            // The client may not have learned of the session's beginning or its end.
             return match view.is_some_and(|view| view.has_session(session)) && *sent == password(session) {
                 true => self.accept(session),
                 false => self.close(),
@@ -261,8 +262,8 @@ impl Front<'_> {
 
     // ---- requests
 
-    /// Denies a write by itself, as servers with `enableEagerACLCheck` do, ahead of the replies that
-    /// it owes.
+    /// Denies a write without asking the leader, as servers with `enableEagerACLCheck` do. The reply comes
+    /// ahead of the replies that the server owes.
     fn deny_at_once(&mut self, frame: &[u8]) -> bool {
         let is_serving = matches!(self.transport.peer.stage, Stage::Serving(_));
         if !is_serving || !self.world.profile.denies_at_once {
@@ -332,7 +333,7 @@ impl Front<'_> {
         }
         self.touch();
         match control {
-            // Tokens come before.
+            // Tokens are handled earlier.
             Control::Auth { .. } | Control::Barrier { .. } | Control::Sasl { .. } => {}
             Control::SetWatches { relative_zxid, data, exist, child } => {
                 self.set_watches(connection, xid, *relative_zxid, [data, exist, child]);
@@ -350,7 +351,7 @@ impl Front<'_> {
                 ));
                 self.reply(xid, removed.map(|()| Reply::Done), Some(None));
             }
-            // A write like any other: the ensemble hears nothing of it.
+            // Closing is a write like any other: the ensemble learns nothing of it.
             Control::Close if self.mode() == Mode::Deposed => self.transport.peer.is_waiting = true,
             Control::Close => {
                 self.world.commit_all();
@@ -362,7 +363,8 @@ impl Front<'_> {
         }
     }
 
-    /// After the first such request, an answer to a ping is out of turn.
+    /// Decides whether a request gets no reply. After the first such request, answers to pings come out of
+    /// turn.
     fn is_left_without_a_reply(&mut self, request: &Request<'_>) -> bool {
         let (ends, is_ping) = match request {
             Request::Control(control) => (
@@ -380,7 +382,7 @@ impl Front<'_> {
         self.transport.peer.is_stuck
     }
 
-    /// Ahead of the replies that it owes.
+    /// Demands an authentication, ahead of the replies that the server owes.
     fn demand_authentication(&mut self, xid: i32) {
         self.world.note(format!("server {} refuses client {}", self.transport.server, self.client));
         let mut frame = Vec::new();
@@ -389,7 +391,7 @@ impl Front<'_> {
         self.close();
     }
 
-    /// The credentials come before anything else, and the watches before other requests.
+    /// Checks that the credentials come before anything else and the watches before other requests.
     fn check_beginning(&mut self) {
         let peer = &mut self.transport.peer;
         if std::mem::replace(&mut peer.has_begun, true) {
@@ -444,13 +446,14 @@ impl Front<'_> {
         if self.mode() == Mode::Deposed {
             return;
         }
-        // The leader takes nothing more for a session that was closed.
+        // The leader accepts nothing more for a session that was closed.
         if !self.world.zookeeper.sessions().contains(&self.transport.peer.session) {
             return self.close();
         }
         let mut state = self.world.state();
-        // The leader does not distinguish the session's connections to one server. So it takes what the
-        // server has left unread on a former one, if the session has come back to it meanwhile.
+        // The leader does not distinguish between the session's connections to one server. So it accepts what
+        // the server has left unread on an earlier connection if the session has come back to the server
+        // meanwhile.
         let wired = state.clients[self.client].wired();
         if wired.owner.is_none() || wired.owned_by != self.transport.server {
             drop(state);
@@ -466,8 +469,8 @@ impl Front<'_> {
         });
     }
 
-    /// The proposal of this connection was committed, with this result.
-    pub(super) fn committed(&mut self, xid: i32, result: ZkResult<Reply>) {
+    /// Handles the commit of this connection's proposal, with its result.
+    pub(super) fn handle_commit(&mut self, xid: i32, result: ZkResult<Reply>) {
         let mode = self.mode();
         if matches!(mode, Mode::Deposed | Mode::Down) || self.transport.peer.connection().is_none() {
             return;
@@ -481,14 +484,14 @@ impl Front<'_> {
         self.process();
     }
 
-    /// The server has heard from the session.
+    /// Records that the server has heard from the session.
     fn touch(&mut self) {
         let is_deposed = self.mode() == Mode::Deposed;
         self.world.touch(self.client, self.transport.server, is_deposed);
     }
 
-    /// Returns whether the server currently refuses this. It says of a znode that does not exist that it does
-    /// not.
+    /// Returns whether the server currently refuses this request. For a znode that does not exist, it reports
+    /// just that.
     fn is_denied(&self, path: Option<&str>) -> bool {
         let path = path.unwrap_or_default();
         let exists = match self.view() {
@@ -519,7 +522,7 @@ impl Front<'_> {
         self.send(&frame, Some(Meaning::Event { zxid, fired }));
     }
 
-    /// Sends a reply. That of an ordinary request has `Some`, with the watch that it sets.
+    /// Sends a reply. For an ordinary request, `ordinary` is `Some`, with the watch that the request sets.
     fn reply(&mut self, xid: i32, result: ZkResult<Reply>, ordinary: Option<Option<(Table, String)>>) {
         self.send_events();
         let zxid = self.zxid();
@@ -532,7 +535,7 @@ impl Front<'_> {
         self.send(&frame, meaning);
     }
 
-    /// Announces a frame that is within the bounds, and whose bytes come slowly.
+    /// Announces a frame of permitted length whose bytes arrive slowly.
     pub(super) fn send_endless(&mut self) {
         const LENGTH: usize = 1 << 16;
         self.world.note(format!("server {} trickles to client {}", self.transport.server, self.client));
@@ -543,20 +546,21 @@ impl Front<'_> {
         self.transport.trickles_at = Some(self.world.now());
     }
 
-    /// Sends what no server may send here.
+    /// Sends something that no server may send here.
     pub(super) fn send_garbage(&mut self) {
         let kind = self.world.state().random.below(4);
         let mut frame = Vec::new();
         match kind {
             0 => frame.extend((-2_i32).to_be_bytes()),
             1 => frame.extend(i32::MAX.to_be_bytes()),
-            // A reply to no request.
+            // A reply without a request.
             2 => ReplyHeader { xid: 0x7fff_0000, zxid: 1 << 40, error: -101 }.encode(&mut frame),
             _ => {
                 WatchEvent { kind: EventKind::Deleted, path: "/locks/a" }.encode(-1, &mut frame);
                 let end = frame.len() - 3;
                 frame.truncate(end);
-                frame[..4].copy_from_slice(&i32::try_from(end - 4).expect("it is short").to_be_bytes());
+                frame[..4]
+                    .copy_from_slice(&i32::try_from(end - 4).expect("the frame is short").to_be_bytes());
             }
         }
         self.world.note(format!("server {} sends garbage to client {}", self.transport.server, self.client));
@@ -577,7 +581,7 @@ fn watch_of(call: &Call, result: &ZkResult<Reply>, is_denied: bool) -> Option<(T
     Some((table, path.to_string()))
 }
 
-/// The password of a session.
+/// Returns the password of a session.
 fn password(session: i64) -> Password {
     Password::new([session.to_be_bytes(), session.reverse_bits().to_be_bytes()].concat())
 }

@@ -1,4 +1,4 @@
-//! [`Wired`]: a client on the wire, with what the ensemble knows of its session.
+//! [`Wired`]: a client on the wire, and what the ensemble knows of its session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,23 +17,23 @@ use zookeeper_connection::exchange::Continuation;
 
 /// See the [module](self).
 pub(in crate::tests::simulation) struct Wired {
-    /// Taken out while one of its steps is taken.
+    /// The client's end; `None` while one of its steps is in progress.
     pub(super) endpoint: Option<Box<Endpoint>>,
-    /// Whether it gets tickets, if it authenticates by SASL.
+    /// Whether the client gets tickets, if it authenticates by SASL.
     pub(super) tickets: Option<Tickets>,
-    /// Whether it presents credentials.
+    /// Whether the client presents credentials.
     pub(super) authenticates: bool,
     was_opened: bool,
-    /// The connection that the session has, and its server: all that the leader knows.
+    /// The connection that has the session, and its server. This is all that the leader knows.
     pub(super) owner: Option<i64>,
     pub(super) owned_by: usize,
-    /// The server that last heard from it, and when.
+    /// The server that last heard from the session, and when.
     pub(super) heard_by: usize,
     last_touch: Moment,
-    /// Since when nothing but the servers keeps it from one.
+    /// Since when nothing but servers prevents the client from being served.
     pub(super) clear_since: Moment,
-    /// When the time of its calls began anew: held back bytes have arrived, or the process has run
-    /// on.
+    /// When the time limits of its calls last restarted, because held-back bytes arrived or the process
+    /// resumed.
     pub(super) disturbed_at: Moment,
     requested: Duration,
     calls: Vec<Call>,
@@ -50,7 +50,7 @@ const UNDER_WAY: u8 = 0;
 const ANSWERED: u8 = 1;
 const DROPPED: u8 = 2;
 
-/// Owned by the continuation of a call.
+/// Owned by the continuation of a call; records how the continuation ends.
 pub(super) struct Ticket(Arc<AtomicU8>);
 
 impl Ticket {
@@ -59,7 +59,7 @@ impl Ticket {
     }
 }
 
-/// A continuation whose end is noted.
+/// A continuation whose end is recorded.
 pub(super) struct Ticketed {
     pub(super) ticket: Ticket,
     pub(super) continuation: Continuation,
@@ -108,14 +108,14 @@ impl Wired {
         Ticket(progress)
     }
 
-    /// Nothing counts that was before this moment: the client could not act.
+    /// Restarts time limits at this moment, because the client could not act before.
     pub(in crate::tests::simulation) fn disturb(&mut self, until: Moment) {
         self.clear_since = self.clear_since.max(until);
         self.disturbed_at = self.disturbed_at.max(until);
     }
 
-    /// A connection is swallowed. The client finds out in time about the one that had its session, but
-    /// not about the next one as well.
+    /// Records that a connection is swallowed. The client notices in time if that connection had its session,
+    /// but not if the next connection is swallowed, too.
     pub(super) fn swallow(&mut self, connection: i64, now: Moment) {
         if self.owner != Some(connection) {
             self.clear_since = now;
@@ -135,8 +135,7 @@ impl Wired {
 }
 
 impl World {
-    /// A server opens the session of a client. An earlier one, of which the client has not learned,
-    /// is ended.
+    /// Opens the session of a client. An earlier session, of which the client has not learned, is ended.
     pub(super) fn open_session(&self, number: usize, transport: &Transport, asked: Duration) -> i64 {
         let now = self.now();
         {
@@ -166,13 +165,13 @@ impl World {
         session
     }
 
-    /// A server takes a session up again, by a message to the leader.
+    /// Takes a session up again, by a message to the leader.
     pub(super) fn take_up_session(&self, number: usize, transport: &Transport, asked: Duration) {
         let former = self.grant(&mut self.state(), number, asked);
         self.own_session(number, transport, former, self.now());
     }
 
-    /// Grants a session timeout. Returns the one granted before.
+    /// Grants a session timeout. Returns the timeout granted before.
     fn grant(&self, state: &mut State, number: usize, asked: Duration) -> Duration {
         let former = state.clients[number].session_timeout;
         if self.in_trouble() && self.profile.faults.regrants {
@@ -192,14 +191,14 @@ impl World {
         wired.last_touch = now;
     }
 
-    /// A server has received a request. It reports that to the leader even if the session has moved
-    /// to another connection meanwhile.
+    /// Records that a server has received a request. The server reports that to the leader even if the
+    /// session has moved to another connection meanwhile.
     pub(super) fn touch(&self, number: usize, server: usize, is_deposed: bool) {
         let now = self.now();
         let mut state = self.state();
         let wired = state.clients[number].wired_mut();
         if is_deposed {
-            // The client cannot know, and the ensemble hears nothing of it.
+            // The client cannot know, and the ensemble learns nothing of it.
             wired.clear_since = now;
         } else if wired.owner.is_some() {
             wired.heard_by = server;
@@ -210,7 +209,7 @@ impl World {
         }
     }
 
-    /// The ensemble ends a session that it has not heard from.
+    /// Ends a session that the ensemble has not heard from.
     pub(in crate::tests::simulation) fn expire_on_wire(&self, number: usize) {
         self.commit_all();
         self.check_expiry(number);
@@ -228,7 +227,7 @@ impl World {
         }
     }
 
-    /// A session does not expire while its client could reach some server all the time.
+    /// Checks that no session expires if its client could reach some server all the time.
     fn check_expiry(&self, number: usize) {
         let now = self.now();
         let mut state = self.state();
@@ -237,7 +236,7 @@ impl World {
         let (granted, known) = (client.session_timeout, client.known_timeout);
         let is_paused = client.paused_until > now;
         let is_hindered = is_stalled || is_paused || client.link.partitioned || client.link.slow_until > now;
-        // The simulation has made sessions that no server has opened yet.
+        // The simulation has created sessions that no server has opened yet.
         let Some(wired) = client.wire.as_ref().filter(|wired| wired.was_opened) else { return };
         let is_hindered = is_hindered || wired.tickets.is_some_and(|tickets| tickets != Tickets::AtHand);
         let (since, clear_since) = (wired.last_touch, wired.clear_since);
@@ -259,7 +258,7 @@ impl World {
         }
     }
 
-    /// No client gives up a session that lives, unless servers refuse it, or answer nothing.
+    /// Checks that no client gives up a live session unless servers refuse it or answer nothing.
     pub(super) fn check_losses(&self, number: usize) {
         let now = self.now();
         let session = {
@@ -278,7 +277,7 @@ impl World {
         }
     }
 
-    /// No call takes too long. Returns the description of one that does.
+    /// Checks that no call takes too long. Returns a description of one that does.
     pub(in crate::tests::simulation) fn check_calls(&self) -> Option<String> {
         let now = self.now();
         let mut state = self.state();
@@ -290,7 +289,7 @@ impl World {
             let Some(wired) = &mut client.wire else { continue };
             let transport = wired.endpoint.as_ref().and_then(|endpoint| endpoint.transport.as_ref());
             if transport.is_some_and(|transport| transport.trickles_at.is_some()) {
-                // Answers come, but byte by byte, one behind the other.
+                // Answers arrive, but byte by byte and one after the other.
                 wired.disturb(now);
             }
             if let Some(what) = wired.overdue_call(granted, now) {

@@ -1,15 +1,15 @@
-//! [`Transport`]: one connection between a client and a server: two streams of bytes, and what has
-//! happened to them.
+//! [`Transport`]: one connection between a client and a server: two streams of bytes, and what has happened
+//! to them.
 
 use super::server::Peer;
 use crate::tests::simulation::random::Random;
 use crate::time::Moment;
 
-/// The bytes under way in one direction.
+/// The bytes in transit in one direction.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     bytes: Vec<u8>,
-    /// The sender has ended the stream.
+    /// Whether the sender has ended the stream.
     pub(super) has_ended: bool,
 }
 
@@ -24,14 +24,14 @@ impl Stream {
         self.bytes.is_empty()
     }
 
-    /// Takes the next segment, of any length up to this one.
+    /// Takes the next segment, which may be of any length up to `longest`.
     pub(super) fn take(&mut self, random: &mut Random, splits: bool, longest: usize) -> Vec<u8> {
         let length = self.bytes.len().min(longest);
         let length = if splits && random.one_in(3) { 1 + random.index(length) } else { length };
         self.bytes.drain(..length.min(self.bytes.len())).collect()
     }
 
-    /// Loses all after some byte.
+    /// Loses everything after some byte.
     pub(super) fn cut(&mut self, random: &mut Random) {
         let kept = if random.one_in(2) { self.bytes.len() } else { random.index(self.bytes.len() + 1) };
         self.bytes.truncate(kept);
@@ -48,19 +48,19 @@ impl Stream {
 
 pub(super) struct Transport {
     pub(super) server: usize,
-    /// `false` while it is being opened.
+    /// Whether it is open; `false` while it is being opened.
     pub(super) is_open: bool,
     pub(super) up: Stream,
     pub(super) down: Stream,
-    /// The bytes that the client has received.
+    /// The number of bytes that the client has received.
     pub(super) received: u64,
-    /// The network swallows both streams, and neither side knows.
+    /// Whether the network swallows both streams without either side knowing.
     pub(super) is_swallowed: bool,
-    /// The client has left it.
+    /// Whether the client has left it.
     pub(super) is_late: bool,
-    /// What the server has sent arrives slowly: the next byte not before this moment.
+    /// When the next byte from the server may arrive, if its bytes arrive slowly.
     pub(super) trickles_at: Option<Moment>,
-    /// The link is narrow, and transmits to the server until this moment.
+    /// The moment until which a narrow link is transmitting to the server.
     pub(super) transmits_until: Option<Moment>,
     pub(super) peer: Peer,
 }
@@ -89,7 +89,7 @@ impl Transport {
         self.end_down();
     }
 
-    /// The server is gone. Returns whether the client notices: perhaps nobody is left to answer it.
+    /// Loses the server. Returns whether the client notices: perhaps nobody is left to answer it.
     pub(super) fn lose_server(&mut self, random: &mut Random) -> bool {
         self.up.clear();
         self.up.has_ended = true;
@@ -103,13 +103,13 @@ impl Transport {
         is_noticed
     }
 
-    /// The server ends the connection after what it has sent.
+    /// Makes the server end the connection after everything that it has sent.
     pub(super) fn end_down(&mut self) {
         self.down.has_ended = true;
         self.peer.is_mute = true;
     }
 
-    /// Returns whether something for the server is next.
+    /// Returns whether the next segment to the server may be sent.
     pub(super) fn may_send(&self, now: Moment) -> bool {
         !self.up.is_empty() && self.transmits_until.is_none_or(|until| until <= now)
     }

@@ -50,7 +50,7 @@ impl Fixture {
         self.connection.create(path, b"data", &acl, CreateMode::Ephemeral).unwrap();
     }
 
-    /// Takes all steps until the connection has nothing to do but to wait for its next ping.
+    /// Takes all steps until only the connection's next ping is left to do.
     fn run(&self) {
         for _ in 0..20 {
             self.world.run_wire(self.number);
