@@ -88,7 +88,7 @@ impl Pacing {
         self.with_more_time(self.session_timeout / GREETING_DIVISOR)
     }
 
-    /// Doubles the time for each lap over all servers in which it was too short: they may all be slow. A
+    /// Doubles the time for each round over all servers in which it was too short: they may all be slow. A
     /// server that refuses is not. One that starts refuses a few times, and then it may leave a connection
     /// without an answer for good, on which nobody should wait for long.
     fn with_more_time(&self, time: Duration) -> Duration {

@@ -67,9 +67,9 @@ fn error_has_the_outcome_of_every_server() {
     let (_silent, silent) = silent_server();
     let unused = unused_address();
     let servers = [
-        (closing.address(), "the server closed the connection, it may not be serving, expect TLS, or have"),
-        (garbage.address(), "it refused the connection, or is no ZooKeeper server"),
-        (refusing.address(), "it refused the connection, or is no ZooKeeper server"),
+        (closing.address(), "the server closed the connection; it may not be serving, expect TLS, or have"),
+        (garbage.address(), "it refused the connection, or is not a ZooKeeper server"),
+        (refusing.address(), "it refused the connection, or is not a ZooKeeper server"),
         (half.address(), "no answer"),
         (silent, "no answer"),
         (unused, "Connection refused"),

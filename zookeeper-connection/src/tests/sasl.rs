@@ -147,12 +147,12 @@ fn ticket_that_never_comes_holds_up_no_other_server_and_one_thread() {
     drop(hold);
 }
 
-/// Without that, each lap would wait for it, and longer from lap to lap.
+/// Without that, each round would wait for it, and longer from round to round.
 #[test]
 fn only_the_first_lap_waits_for_a_ticket_that_never_comes() {
     let (hold, held) = bounded::<()>(0);
-    let laps = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&laps);
+    let rounds = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&rounds);
     let options = with_mechanism(scaled(Duration::from_secs(4)), move |host| {
         if host == "127.0.0.1" {
             let _ = held.recv();
@@ -163,7 +163,7 @@ fn only_the_first_lap_waits_for_a_ticket_that_never_comes() {
     let error = authenticate("127.0.0.1:1,127.0.0.2:1", &options).unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1 (no ticket for the server in time"), "{error}");
     assert!(error.contains("127.0.0.2:1 (no ticket, on purpose)"), "{error}");
-    assert!(laps.load(Ordering::SeqCst) >= 12, "{laps:?}");
+    assert!(rounds.load(Ordering::SeqCst) >= 12, "{rounds:?}");
     drop(hold);
 }
 

@@ -224,7 +224,7 @@ fn attempts_go_on_while_no_server_answers_and_are_limited_in_time() {
         attempts += scripted.actions().iter().filter(|action| matches!(action, Action::Open)).count();
         scripted.run_to_deadline();
     }
-    // The first lap takes an eighth of a second each (at most 1 s), the second twice as long.
+    // The first round takes an eighth of a second each (at most 1 s), the second twice as long.
     assert!((4..=12).contains(&attempts), "{attempts}");
 }
 
@@ -457,7 +457,7 @@ fn lost_for(actions: &[Action<u32>], loss: SessionLoss) -> bool {
         && matches!(actions.last(), Some(Action::Ended))
 }
 
-/// The first attempt may be in the midst of a lap, so the last ones are a lap only together with those before.
+/// The first attempt may be in the midst of a round, so the last ones are a round only together with those before.
 #[test]
 fn session_is_lost_when_each_server_was_asked_and_all_demand_an_authentication() {
     let mut scripted = Scripted::new(config());
