@@ -310,7 +310,7 @@ impl IoThread {
             (io.is_preparing(server), io.link_number)
         };
         if is_next {
-            // Another address of the same server needs a token of its own.
+            // Another address of the same server needs its own token.
             self.prepare(server, number);
         }
     }

@@ -251,7 +251,7 @@ struct Files {
 
 impl TlsClient {
     /// Returns the encryption of a stream to this host. Does not read the files, but has another thread check whether they
-    /// have changed. That counts from a later attempt on.
+    /// have changed. Changes take effect at a later attempt.
     ///
     /// # Errors
     /// [`InvalidTls`](ConnectError::InvalidTls) if a certificate cannot have this name.
