@@ -86,7 +86,7 @@ impl<C> Machine<C> {
 
     /// Begins to serve: reports the connection, sets the watches again, and sends the calls that have waited.
     pub(super) fn serve(&mut self, granted: Granted, now: Moment) {
-        // If no request has been answered yet, or none on the last connection, ping at once.
+        // Where the last connection has shown nothing, this one is to do so soon.
         let is_served = self.is_admitted && self.unserved.is_none();
         let next_ping = if is_served { now.after(self.pacing.ping_interval()) } else { now };
         self.phase = Phase::Serving(Serving {
@@ -144,7 +144,7 @@ impl<C> Machine<C> {
             }
         }
         if let Some(loss) = self.count_unserved(now, is_renewed) {
-            // A session that is being closed already has a deadline.
+            // A close has a deadline already.
             if self.closing_until.is_none() {
                 return self.lose_session(loss);
             }
