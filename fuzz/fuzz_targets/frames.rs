@@ -1,5 +1,5 @@
-//! The bytes of a connection: the frames are the same wherever the bytes are split, and a frame that can be decoded stays
-//! the same when it is encoded and decoded again.
+//! The bytes of a connection: the frames are the same wherever the bytes are split, and a frame that can be decoded
+//! stays the same when it is encoded and decoded again.
 
 #![no_main]
 

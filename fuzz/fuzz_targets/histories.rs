@@ -1,5 +1,5 @@
-//! A queue near the end of its counter, with one step for each byte: no two owners exclude each other, there are no more
-//! owners than permits, and no request waits forever.
+//! A queue near the end of its counter, with one step for each byte: no two owners exclude each other, there are no
+//! more owners than permits, and no request waits forever.
 
 #![no_main]
 

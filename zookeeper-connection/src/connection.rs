@@ -4,8 +4,8 @@
 //! 1. [`Connection`] is the handle. It splits a call that takes two requests ([`exchange`](exchange())), and locks the
 //!    [shared state](shared).
 //! 2. It submits the requests to the [state machine](machine), which appends their bytes ([`codec`]) to a buffer.
-//! 3. The calling thread itself writes to the socket ([`transport`], encrypted by `tls`) as much as the socket takes. Then
-//!    it continues, or waits for the reply.
+//! 3. The calling thread itself writes to the socket ([`transport`], encrypted by `tls`) as much as the socket takes.
+//!    Then it continues, or waits for the reply.
 //! 4. The I/O thread ([`driver`]) sleeps until the socket is ready, and passes what it reads to the machine.
 //! 5. The I/O thread carries out the machine's actions: it runs the continuation of each reply and reports events. A
 //!    watch event takes the same path to the event sink.
@@ -17,8 +17,8 @@
 //! out the server's tick, which shortens the report delay.
 //!
 //! # Fork
-//! A forked child has a copy of the socket, but no I/O thread. There every call fails with `SessionExpired`, and closing
-//! or dropping the handle does nothing: the session still belongs to the parent.
+//! A forked child has a copy of the socket, but no I/O thread. There every call fails with `SessionExpired`, and
+//! closing or dropping the handle does nothing: the session still belongs to the parent.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -158,8 +158,8 @@ impl fmt::Debug for ConnectionOptions {
 /// # Threads
 /// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread. If
 /// the outcome is known at once, they run on the calling thread. They must not block: a call of [`Verbs`] in one of
-/// them would wait forever. In a forked child every call fails with [`SessionExpired`](ZkError::SessionExpired), and the
-/// session still belongs to the parent.
+/// them would wait forever. In a forked child every call fails with [`SessionExpired`](ZkError::SessionExpired), and
+/// the session still belongs to the parent.
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     chroot: Chroot,
@@ -341,7 +341,8 @@ impl Connection {
     /// Makes a call without waiting for its reply.
     ///
     /// `done` receives the outcome on the connection's thread, or on this thread if the call fails without a server.
-    /// While no server is connected, the call waits for the next connection, for at most a tenth of the session timeout.
+    /// While no server is connected, the call waits for the next connection, for at most a tenth of the session
+    /// timeout.
     pub fn submit(&self, call: Call, done: Done) {
         self.send(call, &self.chroot, done);
     }

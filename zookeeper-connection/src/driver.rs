@@ -37,7 +37,8 @@ const PROBE: Token = Token(2);
 /// New connections are logged at most this often at the level `info`.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After a reconnect, a probe is delayed by up to this fraction of the session timeout, and by no more than the maximum.
+/// After a reconnect, a probe is delayed by up to this fraction of the session timeout, and by no more than the
+/// maximum.
 const PROBE_DELAY_DIVISOR: u32 = 8;
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 
@@ -47,8 +48,8 @@ const MAX_PROBE_DOUBLINGS: u32 = 8;
 /// The number of unanswered probes in a row after which the log has a warning.
 const PROBES_BEFORE_WARNING: u32 = 2;
 
-/// A round trip longer than this fraction of the session timeout is too long. The log has a warning after this many in a
-/// row, because a single one may only show a pause.
+/// A round trip longer than this fraction of the session timeout is too long. The log has a warning after this many
+/// in a row, because a single one may only show a pause.
 const MAX_ROUND_TRIP_DIVISOR: u32 = 6;
 const SLOW_PINGS_BEFORE_WARNING: u32 = 3;
 
@@ -79,9 +80,9 @@ pub(super) struct IoThread {
     pub(super) max_tick: Option<Duration>,
     pub(super) mentions_first_outage: bool,
     pub(super) log_target: &'static str,
-    /// Receives `Ok` when a server has answered the first ping, or why none will. Being accepted is not enough: a server
-    /// that requires authentication accepts the session and refuses its requests. Dropped if the thread fails before
-    /// that.
+    /// Receives `Ok` when a server has answered the first ping, or why none will. Being accepted is not enough: a
+    /// server that requires authentication accepts the session and refuses its requests. Dropped if the thread fails
+    /// before that.
     pub(super) first_contact: Option<Sender<Result<(), SessionLoss>>>,
     /// Disconnects its receivers when the thread ends.
     pub(super) ended: Sender<Infallible>,
@@ -113,8 +114,8 @@ pub(super) struct ServerNotes {
 }
 
 impl ServerNotes {
-    /// Returns whether the tick of the server with this grant is known. If the server grants a different session timeout
-    /// than at the time of the probe, its configuration has changed.
+    /// Returns whether the tick of the server with this grant is known. If the server grants a different session
+    /// timeout than at the time of the probe, its configuration has changed.
     fn knows(&self, target: Destination, fresh: Granted) -> bool {
         self.probed.get(&target.address) == Some(&fresh)
     }
@@ -557,8 +558,8 @@ impl IoThread {
         }
     }
 
-    /// Notes that the server has refused a second connection, or does not answer there. Until it does, the tick that the
-    /// application has stated counts.
+    /// Notes that the server has refused a second connection, or does not answer there. Until it does, the tick that
+    /// the application has stated counts.
     fn note_unanswered(&mut self) {
         let stated =
             self.max_tick.map(|stated| self.notes.longest_tick.map_or(stated, |known| known.max(stated)));

@@ -9,8 +9,8 @@ pub type ZkResult<T> = std::result::Result<T, ZkError>;
 /// - `ConnectionLoss`, `OperationTimeout`, `SessionMoved`: The call may have taken effect. It may succeed if it is
 ///   repeated on this session.
 /// - `QuotaExceeded`, `Throttled`: The call had no effect. It may succeed if it is repeated on this session.
-/// - `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty`, `NoChildrenForEphemerals`: The call had no effect, and fails again
-///   unless others change the tree. If it was a write, the leader has answered it.
+/// - `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty`, `NoChildrenForEphemerals`: The call had no effect, and fails
+///   again unless others change the tree. If it was a write, the leader has answered it.
 /// - `NoAuth`, `InvalidAcl`: The same, but a server may have answered a write without the leader.
 /// - All others: The call had no effect, and would fail again on this session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]

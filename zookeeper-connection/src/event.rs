@@ -33,7 +33,8 @@ pub enum ClientEvent {
     },
     /// The server has answered a ping on the current connection.
     ///
-    /// The ping was sent at this moment or later. A [`Connection`](crate::Connection) sends six in each session timeout.
+    /// The ping was sent at this moment or later. A [`Connection`](crate::Connection) sends six in each session
+    /// timeout.
     PingAnswered {
         /// The time on the clock before the ping was sent.
         sent: Moment,
@@ -45,9 +46,9 @@ pub enum ClientEvent {
     Disconnected,
     /// The session has ended for good.
     ///
-    /// A server says so, or the servers refuse the client, or they resume the session but answer nothing for a session
-    /// timeout. Every later call fails with [`SessionExpired`](crate::ZkError::SessionExpired). Open another connection,
-    /// and set the watches there.
+    /// A server says so, or the servers refuse the client, or they resume the session but answer nothing for a
+    /// session timeout. Every later call fails with [`SessionExpired`](crate::ZkError::SessionExpired). Open another
+    /// connection, and set the watches there.
     ///
     /// During an outage, however long, no server says anything. A program that must know when the session may have
     /// ended must count the session timeout from the last answer.

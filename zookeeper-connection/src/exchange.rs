@@ -40,7 +40,8 @@ pub fn exchange(call: Call, done: Done) -> Exchange {
 }
 
 impl Continuation {
-    /// Handles the outcome. Must not block: it runs on the I/O thread, or on the caller's thread if the call is refused.
+    /// Handles the outcome. Must not block: it runs on the I/O thread, or on the caller's thread if the call is
+    /// refused.
     pub fn answered(self, outcome: ZkResult<Reply>) {
         match self {
             Continuation::Reply(done) => done.finish(outcome),

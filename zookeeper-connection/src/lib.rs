@@ -27,11 +27,11 @@
 //!   earlier. Each call is sent once and never repeated.
 //! - *Watches*: The client sets its watches again after a reconnect, and no change in between goes unnoticed.
 //!   [`Connection::subscribe`] reports fired watches as [`ClientEvent::NodeChanged`], in order among the replies.
-//! - *Reconnects*: If a connection is lost, the client goes on to the next server of the list. It accepts no server that
-//!   is behind what the session has seen in replies and events. A server that falls silent is left while there is still
-//!   time to reach another one.
-//! - *State machine*: [`machine`] makes all decisions. It has no I/O, no clock and no thread, so everything that it does
-//!   under faults can be replayed.
+//! - *Reconnects*: If a connection is lost, the client goes on to the next server of the list. It accepts no server
+//!   that is behind what the session has seen in replies and events. A server that falls silent is left while there
+//!   is still time to reach another one.
+//! - *State machine*: [`machine`] makes all decisions. It has no I/O, no clock and no thread, so everything that it
+//!   does under faults can be replayed.
 //!
 //! # Watches
 //! ```no_run
@@ -63,8 +63,9 @@
 //! A call waits at most a tenth of the session timeout for a connection, and two fifths of it for an answer.
 //!
 //! # What it does not do
-//! It repeats no call, does not replace a lost session, and has no recipes: the package `zookeeper-recipes-lock` builds
-//! locks and elections on it. It neither reads nor sets the ACLs of existing znodes, and does not reconfigure ensembles.
+//! It repeats no call, does not replace a lost session, and has no recipes: the package `zookeeper-recipes-lock`
+//! builds locks and elections on it. It neither reads nor sets the ACLs of existing znodes, and does not reconfigure
+//! ensembles.
 //!
 //! # What servers see
 //! Besides the session, the client opens one short second connection to each server. There it learns the server's
@@ -80,8 +81,8 @@
 //! # Features
 //! - `tls`: encrypted connections, by rustls with the `CryptoProvider` of the process, or `ring` if there is none.
 //! - `sasl`: authentication by SASL with DIGEST-MD5: [`ConnectionOptions::sasl_digest`].
-//! - `kerberos`: enables `sasl`, and adds Kerberos through the system's library: [`ConnectionOptions::kerberos`]. A build
-//!   needs the library's headers and libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel
+//! - `kerberos`: enables `sasl`, and adds Kerberos through the system's library: [`ConnectionOptions::kerberos`]. A
+//!   build needs the library's headers and libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel
 //!   clang-devel`). A program needs the library (`libgssapi-krb5-2`; `krb5-libs`).
 //! - `test-util`: the server's side of the protocol, for tests.
 

@@ -109,8 +109,8 @@ impl Servers {
         }
     }
 
-    /// Returns what to do next. Begins a new round if the last one is over. If no name had an address in the last round,
-    /// first returns `Nothing`, a failed attempt, so the names are not looked up in a busy loop.
+    /// Returns what to do next. Begins a new round if the last one is over. If no name had an address in the last
+    /// round, first returns `Nothing`, a failed attempt, so the names are not looked up in a busy loop.
     pub(super) fn next(&mut self, now: Moment) -> NextServer {
         if let Some(round) = self.round.take() {
             let was_gathering = round.is_gathering;
@@ -172,8 +172,8 @@ impl Servers {
         Some(Lookup { server, host: host.host.clone(), port: host.port })
     }
 
-    /// Handles the answer of the name service. After an error, the former addresses remain. Returns whether the addresses
-    /// have changed.
+    /// Handles the answer of the name service. After an error, the former addresses remain. Returns whether the
+    /// addresses have changed.
     pub(super) fn handle_resolved(&mut self, server: usize, answer: io::Result<Vec<SocketAddr>>) -> bool {
         let Some(host) = self.hosts.get_mut(server) else { return false };
         host.lookup = Resolving::Later;

@@ -1,8 +1,8 @@
 //! [`Shared`]: the machine and its transport, shared by the callers and the I/O thread.
 //!
-//! One mutex guards all of it. The caller's thread writes the request to the socket itself, as far as the socket takes
-//! it. Everything else that follows from a call (actions, socket errors, an earlier deadline) is left to the I/O thread,
-//! which is woken if it sleeps.
+//! One mutex guards all of it. The caller's thread writes the request to the socket itself, as far as the socket
+//! takes it. Everything else that follows from a call (actions, socket errors, an earlier deadline) is left to the
+//! I/O thread, which is woken if it sleeps.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -397,7 +397,8 @@ impl Io {
         self.opens_another = self.servers.has_more().then(|| SystemClock.now().after(pause));
     }
 
-    /// Records that an address could not be reached. Reports a failure to the machine if no other address is being tried.
+    /// Records that an address could not be reached. Reports a failure to the machine if no other address is being
+    /// tried.
     pub(super) fn opening_failed(&mut self, target: Destination, why: String) {
         self.servers.record_failure(target, why);
         match self.is_opening() {
@@ -542,8 +543,8 @@ impl Io {
         }
     }
 
-    /// Moves the machine's actions to the queue of the I/O thread. A transport that the machine gives up is closed at once,
-    /// so nothing more is written to it. `why` is recorded as the reason.
+    /// Moves the machine's actions to the queue of the I/O thread. A transport that the machine gives up is closed at
+    /// once, so nothing more is written to it. `why` is recorded as the reason.
     fn collect(&mut self, why: &str) {
         while let Some(action) = self.machine.as_mut().and_then(Machine::next_action) {
             match action {

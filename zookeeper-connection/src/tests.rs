@@ -42,7 +42,8 @@ type Result<T> = std::result::Result<T, ConnectError>;
 /// So long that no timeout expires within a test.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Starts to watch for hangs and background panics, which end the test run. Must be called before a connection is opened.
+/// Starts to watch for hangs and background panics, which end the test run. Must be called before a connection is
+/// opened.
 fn begin() {
     panics::watch();
     watchdog::watch_this_test(4 * deadline());

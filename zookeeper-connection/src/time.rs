@@ -1,5 +1,5 @@
-//! The clock that measures the life of a session: it is monotonic, and keeps running while the process is stopped or the
-//! machine is suspended.
+//! The clock that measures the life of a session: it is monotonic, and keeps running while the process is stopped or
+//! the machine is suspended.
 //!
 //! On Linux, [`std::time::Instant`] reads `CLOCK_MONOTONIC`, which stands still while the machine is suspended. By that
 //! clock a session would still be alive long after the server has ended it. `CLOCK_BOOTTIME` counts suspended time.
@@ -7,9 +7,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The longest time for which a thread sleeps before it reads this clock again. A sleep does not count suspended time, so
-/// a deadline that passes while the machine is suspended is noticed up to this late. Waking up once a second costs next
-/// to nothing.
+/// The longest time for which a thread sleeps before it reads this clock again. A sleep does not count suspended
+/// time, so a deadline that passes while the machine is suspended is noticed up to this late. Waking up once a second
+/// costs next to nothing.
 pub const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// A point in time on the clock that measures the life of a session.

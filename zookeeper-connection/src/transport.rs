@@ -139,8 +139,8 @@ fn is_connected(socket: &TcpStream) -> io::Result<bool> {
         return Err(error);
     }
     match socket.peer_addr() {
-        // If nobody listens on a port of this machine, the system may choose that port for the socket itself. The socket
-        // is then connected to itself, and would keep the server from starting.
+        // If nobody listens on a port of this machine, the system may choose that port for the socket itself. The
+        // socket is then connected to itself, and would keep the server from starting.
         Ok(peer) if socket.local_addr().is_ok_and(|local| local == peer) => {
             Err(io::ErrorKind::ConnectionRefused.into())
         }

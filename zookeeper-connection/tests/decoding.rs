@@ -58,8 +58,8 @@ fn hostile_frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// A decoder: its name, the number of bytes that it may allocate for each byte of the frame, and a function that decodes a
-/// frame and drops the result.
+/// A decoder: its name, the number of bytes that it may allocate for each byte of the frame, and a function that
+/// decodes a frame and drops the result.
 type Decoder = (String, usize, Box<dyn Fn(&[u8])>);
 
 /// Returns the decoders for the bytes of servers and of clients.

@@ -97,8 +97,8 @@ pub enum ConnectAnswer {
 
 /// Decodes the first frame of a server.
 ///
-/// Servers before 3.4 do not send whether they are read-only, because they never are. ClickHouse Keeper does not send it
-/// either. It is recognized by a password of zeros; ZooKeeper derives the password from the session id.
+/// Servers before 3.4 do not send whether they are read-only, because they never are. ClickHouse Keeper does not send
+/// it either. It is recognized by a password of zeros; ZooKeeper derives the password from the session id.
 ///
 /// # Errors
 /// - `ConnectError` if the server answers with an error other than that it is read-only.

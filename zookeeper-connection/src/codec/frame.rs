@@ -55,8 +55,8 @@ impl Frames {
     /// Returns the next frame without its length, or `None` until all of it has arrived.
     ///
     /// # Errors
-    /// `NegativeLength` or `TooLong`, as soon as the length has arrived. Every later call returns the same error, because
-    /// the stream cannot be read any further.
+    /// `NegativeLength` or `TooLong`, as soon as the length has arrived. Every later call returns the same error,
+    /// because the stream cannot be read any further.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, DecodeError> {
         // In bounds: `start` only passes frames that have arrived.
         let Some((prefix, rest)) = self.buffer[self.start..].split_first_chunk::<PREFIX>() else {

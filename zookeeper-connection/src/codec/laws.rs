@@ -62,8 +62,8 @@ fn read_frames<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>,
     (read, None)
 }
 
-/// Checks that a frame that can be decoded stays the same when it is encoded and decoded again, and that no proper prefix of
-/// it can be decoded.
+/// Checks that a frame that can be decoded stays the same when it is encoded and decoded again, and that no proper
+/// prefix of it can be decoded.
 pub fn check_frame(frame: &[u8]) {
     check_handshake(frame);
     check_request(frame);

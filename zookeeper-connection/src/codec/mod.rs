@@ -36,8 +36,8 @@ pub use request::Control;
 #[cfg(any(test, feature = "test-util"))]
 pub use server::{Request, encode_sasl_token};
 
-/// The default limit for the frames of a server, enough for a listing of about a million locks. Servers have no limit. A
-/// client with a lower limit could not read a longer listing on any connection.
+/// The default limit for the frames of a server, enough for a listing of about a million locks. Servers have no
+/// limit. A client with a lower limit could not read a longer listing on any connection.
 pub const DEFAULT_MAX_FRAME: usize = 64 << 20;
 
 /// The limit for a request: the default of a server's `jute.maxbuffer`. If a frame is longer, the server closes the

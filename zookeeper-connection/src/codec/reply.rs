@@ -42,9 +42,9 @@ impl Reply {
     /// Decodes the reply to a request with this operation, and removes the chroot from its paths. `steps` are the
     /// operations of a multi. The reply to a [`Control`](super::Control) is `Done`.
     ///
-    /// The outer error means that the frame cannot be read. The inner result is the outcome of the request: it fails with
-    /// the error that the server reports, or with `MarshallingError` if the results do not fit the steps or a path is
-    /// outside the chroot.
+    /// The outer error means that the frame cannot be read. The inner result is the outcome of the request: it fails
+    /// with the error that the server reports, or with `MarshallingError` if the results do not fit the steps or a
+    /// path is outside the chroot.
     pub fn decode(
         operation: OpCode,
         steps: &[Op],
@@ -82,8 +82,8 @@ impl Reply {
     }
 }
 
-/// Decodes the path of a new znode, and its metadata. Servers before 3.5 do not send the metadata; within a multi, servers
-/// send it only for a container.
+/// Decodes the path of a new znode, and its metadata. Servers before 3.5 do not send the metadata; within a multi,
+/// servers send it only for a container.
 fn decode_created(
     operation: OpCode,
     chroot: &Chroot,

@@ -38,7 +38,8 @@ pub enum Control<'a> {
     Sasl {
         token: Cow<'a, [u8]>,
     },
-    /// Sets watches again on a new connection. The server reports changes after the transaction `relative_zxid` at once.
+    /// Sets watches again on a new connection. The server reports changes after the transaction `relative_zxid` at
+    /// once.
     SetWatches {
         relative_zxid: i64,
         data: Vec<Cow<'a, str>>,
@@ -102,11 +103,12 @@ impl fmt::Debug for Control<'_> {
 }
 
 impl Call {
-    /// Appends the frame of the call, whose paths are relative to the chroot. For a `CreateAndList`, this is the create;
-    /// the listing is another call. The caller must check that the frame is no longer than
+    /// Appends the frame of the call, whose paths are relative to the chroot. For a `CreateAndList`, this is the
+    /// create; the listing is another call. The caller must check that the frame is no longer than
     /// [`MAX_REQUEST`](super::MAX_REQUEST), not counting the four bytes of the length.
     ///
-    /// `operation` is that [of the call](OpCode::of_call), or `Create` in place of `Create2`, which has the same record.
+    /// `operation` is that [of the call](OpCode::of_call), or `Create` in place of `Create2`, which has the same
+    /// record.
     pub fn encode(&self, operation: OpCode, chroot: &Chroot, xid: i32, frame: &mut Vec<u8>) {
         Writer::request(frame, xid, operation, |writer| match self {
             Call::Create { path, data, acl, mode } => {

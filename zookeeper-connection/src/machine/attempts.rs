@@ -20,8 +20,8 @@ impl<C> Machine<C> {
         self.actions.push_back(Action::Open);
     }
 
-    /// Sends the connect request, and nothing else. If a server closed the connection with unread bytes pending, it might
-    /// reset the connection, and the server's answer would be lost.
+    /// Sends the connect request, and nothing else. If a server closed the connection with unread bytes pending, it
+    /// might reset the connection, and the server's answer would be lost.
     ///
     /// From now on the server may go by a shorter session timeout than before. The client does not know that until the
     /// answer arrives.

@@ -1,5 +1,5 @@
-//! Authentication on a new connection: a SASL exchange, followed by the credentials. No other request is sent before it is
-//! complete, because the server would handle it without the client's identity, or close the connection.
+//! Authentication on a new connection: a SASL exchange, followed by the credentials. No other request is sent before
+//! it is complete, because the server would handle it without the client's identity, or close the connection.
 
 use std::fmt;
 

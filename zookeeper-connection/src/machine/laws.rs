@@ -1,7 +1,7 @@
 //! Laws of the machine that hold for any order of requests, bytes of a server, failures and moments.
 //!
-//! [`check_history`] takes a history as bytes, and panics if the machine violates a law. The tests call it with generated
-//! histories, and the target in `fuzz/` calls it with mutated ones.
+//! [`check_history`] takes a history as bytes, and panics if the machine violates a law. The tests call it with
+//! generated histories, and the target in `fuzz/` calls it with mutated ones.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -51,8 +51,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Checks a history. Its first byte determines the number of credentials, whether SASL is used, and the size of the pieces
-/// in which bytes arrive. Each step takes a byte for its kind, and a few for its arguments.
+/// Checks a history. Its first byte determines the number of credentials, whether SASL is used, and the size of the
+/// pieces in which bytes arrive. Each step takes a byte for its kind, and a few for its arguments.
 ///
 /// The laws:
 /// - Every request has exactly one outcome.

@@ -1,8 +1,8 @@
 //! One session and its connections, as a state machine without I/O.
 //!
-//! The primary type in this module is [`Machine`]. Bytes, time and requests go in. Bytes, [actions](Action) and the next
-//! [deadline] come out. There is no I/O, no clock, no thread, and no randomness except a seed, so everything that the
-//! machine does under faults can be replayed in a test.
+//! The primary type in this module is [`Machine`]. Bytes, time and requests go in. Bytes, [actions](Action) and the
+//! next [deadline] come out. There is no I/O, no clock, no thread, and no randomness except a seed, so everything
+//! that the machine does under faults can be replayed in a test.
 //!
 //! # States
 //! | phase | transport | waits for | ends with |
@@ -17,35 +17,36 @@
 //! After a failed attempt or a lost connection, the next attempt (`Opening`) follows at once or after a pause.
 //!
 //! # Rules
-//! - A request is sent once. If its connection ends before the reply, the request fails with `ConnectionLoss`. A request
-//!   that is made without a connection waits for the next one, for at most a tenth of the session timeout.
-//! - Replies come in the order of the requests, including pings. An unexpected reply ends the connection, unless it denies
-//!   a write: a server may do that at once.
-//! - The machine leaves a connection on which nothing is answered for two fifths of the session timeout. A part of a frame
-//!   counts as an answer only if it is as long as 16 KiB.
+//! - A request is sent once. If its connection ends before the reply, the request fails with `ConnectionLoss`. A
+//!   request that is made without a connection waits for the next one, for at most a tenth of the session timeout.
+//! - Replies come in the order of the requests, including pings. An unexpected reply ends the connection, unless it
+//!   denies a write: a server may do that at once.
+//! - The machine leaves a connection on which nothing is answered for two fifths of the session timeout. A part of a
+//!   frame counts as an answer only if it is as long as 16 KiB.
 //! - A server before version 3.5 does not know `create2`, and closes the connection. From the next connection on, the
 //!   session uses `create` instead.
 //! - A session whose credentials are refused is lost, and closed on the next connection.
-//! - With SASL, only tokens are sent before the exchange is complete. If a server ends the exchange without authenticating
-//!   itself, the machine leaves it: a session is never used without its identity. If the exchange of a session that is
-//!   being closed is not completed, the machine ends, because another attempt would renew the session.
+//! - With SASL, only tokens are sent before the exchange is complete. If a server ends the exchange without
+//!   authenticating itself, the machine leaves it: a session is never used without its identity. If the exchange of a
+//!   session that is being closed is not completed, the machine ends, because another attempt would renew the
+//!   session.
 //! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
 //!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
 //!   attempt has ended so.
 //! - Each connect request renews the session, and its znodes block others. So a session is lost, too, when servers have
 //!   taken it up or refused it for a session timeout, all were asked, and none has answered a request. A lost session is not
 //!   presented again.
-//! - If servers have closed three connections in a row at the same kind of write, and no server has answered one as long,
-//!   the write is not sent any more: it may be too long for the server, or unknown to it.
-//! - The first request of a session is a ping, because only its answer shows that the server admits the client. The same
-//!   is true after a connection on which nothing was answered.
+//! - If servers have closed three connections in a row at the same kind of write, and no server has answered one as
+//!   long, the write is not sent any more: it may be too long for the server, or unknown to it.
+//! - The first request of a session is a ping, because only its answer shows that the server admits the client. The
+//!   same is true after a connection on which nothing was answered.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next attempt.
 //!   [`Event::Connected`] comes before the replies of its connection.
-//! - A server that is behind what the session has seen, in replies or events, must not serve the session. If events have
-//!   no transaction numbers, the machine sends a write before the requests of the next connection: the server answers
-//!   those only after it has applied everything before the write.
-//! - A server's grant counts from the moment at which the server resumes the session. It is reported before anything that
-//!   may fail on that connection.
+//! - A server that is behind what the session has seen, in replies or events, must not serve the session. If events
+//!   have no transaction numbers, the machine sends a write before the requests of the next connection: the server
+//!   answers those only after it has applied everything before the write.
+//! - A server's grant counts from the moment at which the server resumes the session. It is reported before anything
+//!   that may fail on that connection.
 //!
 //! [deadline]: Machine::deadline
 
@@ -244,8 +245,9 @@ struct Serving {
     next_ping: Moment,
 }
 
-/// While a server sends a long answer, it makes progress whenever this many bytes arrive before it would count as silent. A
-/// slower link could not deliver a listing in time anyway, and an answer that trickles forever must not block a session.
+/// While a server sends a long answer, it makes progress whenever this many bytes arrive before it would count as
+/// silent. A slower link could not deliver a listing in time anyway, and an answer that trickles forever must not
+/// block a session.
 const MIN_PROGRESS: usize = 16 << 10;
 
 /// The identity of the session to a server.
@@ -254,14 +256,14 @@ struct Identity {
     /// Zero until a server has opened the session.
     id: i64,
     password: Password,
-    /// The last transaction that a reply has named. Watches are set again from that transaction on. An event's transaction
-    /// would not do, because further events of the same transaction may be missing.
+    /// The last transaction that a reply has named. Watches are set again from that transaction on. An event's
+    /// transaction would not do, because further events of the same transaction may be missing.
     replied_zxid: i64,
     /// The last transaction that a reply or an event has named. A server that is behind it must not serve the session,
     /// because the application has seen the effects.
     seen_zxid: i64,
-    /// Whether an event without a transaction number has come after the last reply. Servers before version 3.9 do not number
-    /// events.
+    /// Whether an event without a transaction number has come after the last reply. Servers before version 3.9 do not
+    /// number events.
     has_seen_more: bool,
 }
 
@@ -296,7 +298,7 @@ pub struct Machine<C> {
     misses_addresses: bool,
     /// The present attempt leads to one of the addresses, as far as is known.
     is_to_known_address: bool,
-    /// The first token of the SASL exchange on the transport that opens next.
+    /// The first token of the exchange by SASL on the transport that is open next.
     first_token: Option<Vec<u8>>,
     /// The reason why the last connection was left.
     failure: Option<String>,
@@ -522,8 +524,8 @@ impl<C> Machine<C> {
         self.fail_unsent(ZkError::SessionExpired);
     }
 
-    /// Handles refused credentials. The session is lost, but the server keeps it, with its locks, and handles no more requests
-    /// on this connection. So the session is closed on the next one, without presenting the credentials.
+    /// Handles refused credentials. The session is lost, but the server keeps it, with its locks, and handles no more
+    /// requests on this connection. So the session is closed on the next one, without presenting the credentials.
     fn credentials_refused(&mut self, now: Moment) {
         self.config.credentials.clear();
         if self.closing_until.is_none() {

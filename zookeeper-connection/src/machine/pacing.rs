@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::time::Moment;
 
-/// A ping is sent once in this fraction of the session timeout, whatever other traffic there is. Two pings prove that the
-/// session is alive, and they are so frequent that silence means trouble.
+/// A ping is sent once in this fraction of the session timeout, whatever other traffic there is. Two pings prove that
+/// the session is alive, and they are so frequent that silence means trouble.
 const PING_DIVISOR: u32 = 6;
 
-/// A server that is silent for two fifths of the session timeout is left. By then, a ping has been unanswered for half of
-/// that time, and more than half of the session timeout remains to find another server.
+/// A server that is silent for two fifths of the session timeout is left. By then, a ping has been unanswered for
+/// half of that time, and more than half of the session timeout remains to find another server.
 const SILENCE: (u32, u32) = (2, 5);
 
 /// A request waits for a connection for this fraction of the session timeout. That is long enough to move to another
@@ -88,16 +88,16 @@ impl Pacing {
         self.with_more_time(self.session_timeout / GREETING_DIVISOR)
     }
 
-    /// Doubles the time for each round over all servers in which the time was too short, because all servers may be slow.
-    /// A server that refuses connections is not slow, so refusals do not count. Such a server may be starting. It may then
-    /// leave one connection unanswered for good, and the client should not wait for that for long.
+    /// Doubles the time for each round over all servers in which the time was too short, because all servers may be
+    /// slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be starting.
+    /// It may then leave one connection unanswered for good, and the client should not wait for that for long.
     fn with_more_time(&self, time: Duration) -> Duration {
         let factor = 1 << (self.timeouts / self.addresses).min(4);
         (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
     }
 
-    /// Notes that an attempt has used up its time. Either it [has failed](Self::attempt_failed), or another attempt begins
-    /// in parallel.
+    /// Notes that an attempt has used up its time. Either it [has failed](Self::attempt_failed), or another attempt
+    /// begins in parallel.
     pub(super) fn time_was_short(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);
     }
@@ -108,8 +108,8 @@ impl Pacing {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Notes that an attempt has failed. Returns the time of the next attempt: now, or after a pause if all servers were
-    /// tried.
+    /// Notes that an attempt has failed. Returns the time of the next attempt: now, or after a pause if all servers
+    /// were tried.
     pub(super) fn attempt_failed(&mut self, now: Moment) -> Moment {
         self.failures = self.failures.saturating_add(1);
         if self.failures % self.addresses != 0 {
@@ -121,8 +121,8 @@ impl Pacing {
         now.after(half + half.mul_f64(self.random.f64()))
     }
 
-    /// Notes the end of a connection on which a server served for this long. Returns the time of the next attempt. If the
-    /// server served for a while, the servers are well, and the next attempt comes at once.
+    /// Notes the end of a connection on which a server served for this long. Returns the time of the next attempt. If
+    /// the server served for a while, the servers are well, and the next attempt comes at once.
     pub(super) fn connection_lost(&mut self, served: Duration, now: Moment) -> Moment {
         if served >= self.ping_interval() {
             (self.failures, self.timeouts) = (0, 0);

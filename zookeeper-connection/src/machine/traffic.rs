@@ -153,8 +153,8 @@ impl<C> Traffic<C> {
         (frame.len() >= least).then_some(ZkError::EndsConnection { bytes: frame.len() })
     }
 
-    /// Notes that the server has closed the connection. The reason may be the first unanswered request that is suspicious,
-    /// if the next connections end at the same request.
+    /// Notes that the server has closed the connection. The reason may be the first unanswered request that is
+    /// suspicious, if the next connections end at the same request.
     pub(super) fn connection_closed(&mut self) {
         let suspect = self.sent.iter().find(|sent| self.may_end_connections(sent));
         let suspect = suspect.map(|sent| (sent.operation, sent.bytes));
@@ -172,10 +172,10 @@ impl<C> Traffic<C> {
         self.suspect = None;
     }
 
-    /// Returns whether a request may be the reason why the server closed the connection. It may, if the server may not know
-    /// the operation or accept the length, and if no request of the operation was answered that is at least as long. All
-    /// other requests must always be sent: deletions release locks, and a proof that the session is alive is the first
-    /// call on each connection, whatever ends it.
+    /// Returns whether a request may be the reason why the server closed the connection. It may, if the server may
+    /// not know the operation or accept the length, and if no request of the operation was answered that is at least
+    /// as long. All other requests must always be sent: deletions release locks, and a proof that the session is
+    /// alive is the first call on each connection, whatever ends it.
     fn may_end_connections(&self, sent: &Sent<C>) -> bool {
         let Sent { operation, bytes, .. } = sent;
         let is_suspicious = match operation {
@@ -234,9 +234,9 @@ impl<C> Traffic<C> {
         }
     }
 
-    /// Returns the position and the error of a write that the server of the connection has denied without asking the leader
-    /// (`enableEagerACLCheck`). Such a reply comes at once, ahead of the replies to older requests, and names no
-    /// transaction.
+    /// Returns the position and the error of a write that the server of the connection has denied without asking the
+    /// leader (`enableEagerACLCheck`). Such a reply comes at once, ahead of the replies to older requests, and names
+    /// no transaction.
     fn denied_at_once(&self, header: ReplyHeader) -> Option<(usize, ZkError)> {
         let error = ZkError::from_code(header.error);
         if header.zxid != 0 || !matches!(error, ZkError::NoAuth | ZkError::InvalidAcl) {
@@ -441,8 +441,8 @@ impl<C> Machine<C> {
                 serving.progressed(now);
             }
         }
-        // Until all watches are set again, earlier events may be missing, so the replies to `SetWatches` and pings do not
-        // count. A barrier counts if its write has passed through the leader.
+        // Until all watches are set again, earlier events may be missing, so the replies to `SetWatches` and pings do
+        // not count. A barrier counts if its write has passed through the leader.
         match purpose {
             SentFor::SetWatches | SentFor::Ping(_) => {}
             SentFor::Barrier if !is_leaders_answer(header) => {
@@ -494,8 +494,8 @@ impl<C> Machine<C> {
     }
 }
 
-/// Returns whether the leader has handled the write that this reply answers. If so, the server has applied everything up
-/// to the write. A server that denies or throttles a write without asking the leader may lag behind.
+/// Returns whether the leader has handled the write that this reply answers. If so, the server has applied everything
+/// up to the write. A server that denies or throttles a write without asking the leader may lag behind.
 fn is_leaders_answer(header: ReplyHeader) -> bool {
     match header.result() {
         Ok(()) | Err(ZkError::SessionExpired) => true,

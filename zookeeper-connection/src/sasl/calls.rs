@@ -1,8 +1,9 @@
 //! [`Calls`]: prepares exchanges on other threads, because a call may wait for a ticket, and limits their number.
 //!
-//! The system's library waits a minute for a silent KDC, and its calls cannot be interrupted. The connections of a process
-//! with the same configuration therefore share one thread for each host, and one thread that fetches tickets ahead. Each
-//! thread has a queue of calls. It ends when its queue is empty, perhaps long after the connection has ended.
+//! The system's library waits a minute for a silent KDC, and its calls cannot be interrupted. The connections of a
+//! process with the same configuration therefore share one thread for each host, and one thread that fetches tickets
+//! ahead. Each thread has a queue of calls. It ends when its queue is empty, perhaps long after the connection has
+//! ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};

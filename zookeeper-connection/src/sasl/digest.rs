@@ -1,5 +1,5 @@
-//! [`DigestMd5`]: the client's side of DIGEST-MD5 ([RFC 2831](https://www.rfc-editor.org/rfc/rfc2831)), as far as ZooKeeper
-//! servers use it: only for authentication, without protection of the data that follows.
+//! [`DigestMd5`]: the client's side of DIGEST-MD5 ([RFC 2831](https://www.rfc-editor.org/rfc/rfc2831)), as far as
+//! ZooKeeper servers use it: only for authentication, without protection of the data that follows.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ const ANOTHER_MECHANISM: &str = "the server does not use DIGEST-MD5";
 
 /// A user and a password for SASL with DIGEST-MD5.
 ///
-/// The server's JAAS configuration has a line `user_NAME="PASSWORD"` for each user. With DIGEST-MD5, both sides prove to
-/// each other that they know the password, without sending it. But the mechanism is weak by today's standards: use it
-/// with TLS.
+/// The server's JAAS configuration has a line `user_NAME="PASSWORD"` for each user. With DIGEST-MD5, both sides prove
+/// to each other that they know the password, without sending it. But the mechanism is weak by today's standards: use
+/// it with TLS.
 #[derive(Clone)]
 pub struct SaslDigest {
     /// The user, which is also the id in an ACL with the scheme `sasl`.

@@ -5,8 +5,8 @@
 pub(super) struct Directives(Vec<(String, String)>);
 
 impl Directives {
-    /// Parses a text. Returns `None` if it has another form. In a quoted value, a backslash quotes the next character. List
-    /// elements may be empty.
+    /// Parses a text. Returns `None` if it has another form. In a quoted value, a backslash quotes the next
+    /// character. List elements may be empty.
     pub(super) fn parse(text: &str) -> Option<Directives> {
         let mut directives = Vec::new();
         let mut rest = text.trim_start_matches(|c| c == ',' || is_space(c));

@@ -1,5 +1,5 @@
-//! [`Handshake`]: the client's side of GSSAPI with Kerberos (RFC 4752), through the system's library. Only this module uses
-//! that library.
+//! [`Handshake`]: the client's side of GSSAPI with Kerberos (RFC 4752), through the system's library. Only this
+//! module uses that library.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use super::Exchange;
 use super::kerberos::{KerberosConfig, KerberosTicket, ServerName};
 use crate::machine::SaslStep;
 
-/// The bit for "no security layer" in a server's offer, and the client's choice of it, with a maximum message size of zero.
+/// The bit for "no security layer" in a server's offer, and the client's choice of it, with a maximum message size of
+/// zero.
 const NO_LAYER: u8 = 1;
 const CHOICE: [u8; 4] = [NO_LAYER, 0, 0, 0];
 
@@ -112,7 +113,8 @@ fn describe(error: &Error) -> String {
     in_one_line(&error.to_string())
 }
 
-/// A message may contain text from a KDC, so characters that could deceive the reader of a log or a terminal are escaped.
+/// A message may contain text from a KDC, so characters that could deceive the reader of a log or a terminal are
+/// escaped.
 fn in_one_line(text: &str) -> String {
     let text = text.replace("Unspecified GSS failure.  Minor code may provide more information", "");
     let text = text.replace("(Success)", "");

@@ -1,8 +1,8 @@
 //! SASL: a client authenticates on each connection before it sends anything else.
 //!
 //! A ZooKeeper server is configured with one mechanism, and never names it: GSSAPI, which means Kerberos (`gss`), or
-//! DIGEST-MD5 (`digest`). The [machine](crate::machine) carries tokens in both directions, and limits their number, their
-//! length and the time of the exchange. This module creates and interprets the tokens.
+//! DIGEST-MD5 (`digest`). The [machine](crate::machine) carries tokens in both directions, and limits their number,
+//! their length and the time of the exchange. This module creates and interprets the tokens.
 //!
 //! The first token of a connection is made before its transport is opened. A client that cannot authenticate must not
 //! send a connect request, because that would renew a session whose locks the client may no longer own.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::support::Repetition;
 use crate::time::Moment;
 
-/// After each connect, the tickets for all servers are fetched with a delay of up to this fraction of the session timeout,
-/// and then at this interval. For each server, a missing ticket is logged at most once in the warning interval.
+/// After each connect, the tickets for all servers are fetched with a delay of up to this fraction of the session
+/// timeout, and then at this interval. For each server, a missing ticket is logged at most once in the warning
+/// interval.
 const DELAY_DIVISOR: u32 = 8;
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
 const MIN_WARNING_INTERVAL: Duration = Duration::from_secs(60 * 60);

@@ -1,8 +1,9 @@
 //! The order in which internal mutexes may be taken; debug builds check it.
 //!
-//! A thread that holds a mutex takes only mutexes of a higher rank, so two threads cannot wait for each other's mutex. The
-//! rank of a [`Mutex`] is part of its type. In a debug build, each thread records the ranks that it holds, and panics if
-//! it takes a mutex whose rank is not higher. In a release build, a [`Mutex`] costs no more than parking_lot's.
+//! A thread that holds a mutex takes only mutexes of a higher rank, so two threads cannot wait for each other's
+//! mutex. The rank of a [`Mutex`] is part of its type. In a debug build, each thread records the ranks that it holds,
+//! and panics if it takes a mutex whose rank is not higher. In a release build, a [`Mutex`] costs no more than
+//! parking_lot's.
 //!
 //! No mutex is held while external code runs (continuations, event sinks, the logger), because that code may call back
 //! into the crate, and may block. [`assert_none_held`] checks this before such calls.

@@ -1,5 +1,5 @@
-//! Containment of panics. External code (the client, listeners, closures, the logger) may panic, but the thread that calls
-//! it must continue.
+//! Containment of panics. External code (the client, listeners, closures, the logger) may panic, but the thread that
+//! calls it must continue.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -37,7 +37,8 @@ impl Files {
     }
 }
 
-/// Starts a server with this identity. If there is an authority, the server asks clients for a certificate issued by it.
+/// Starts a server with this identity. If there is an authority, the server asks clients for a certificate issued by
+/// it.
 fn serve(identity: &Identity, clients: Option<&Authority>) -> Server {
     let provider = Arc::new(ring::default_provider());
     let config = ServerConfig::builder_with_provider(Arc::clone(&provider));

@@ -34,10 +34,10 @@ type Result<T> = std::result::Result<T, ConnectError>;
 /// application has installed one before the session connects, for example aws-lc-rs in FIPS mode. Otherwise it is
 /// `ring`.
 ///
-/// All files are in PEM format. They are read when a session connects, so a slow file system delays that. If the files
-/// have changed by the time of a reconnect, another thread reads them again, and they take effect at the next attempt. A
-/// renewed certificate therefore needs no new session. If the new contents cannot be read or used, the former contents
-/// stay in use, and the log names the file at `warn`.
+/// All files are in PEM format. They are read when a session connects, so a slow file system delays that. If the
+/// files have changed by the time of a reconnect, another thread reads them again, and they take effect at the next
+/// attempt. A renewed certificate therefore needs no new session. If the new contents cannot be read or used, the
+/// former contents stay in use, and the log names the file at `warn`.
 ///
 /// ```
 /// # use zookeeper_connection::TlsConfig;
@@ -111,8 +111,8 @@ impl TlsConfig {
 
     /// Sets the name for which the certificate of every server must be valid.
     ///
-    /// The name may be an IP address. It replaces the server's name in the connect string, and is also sent to the server
-    /// (SNI).
+    /// The name may be an IP address. It replaces the server's name in the connect string, and is also sent to the
+    /// server (SNI).
     pub fn server_name(mut self, name: impl Into<String>) -> TlsConfig {
         self.name = NameCheck::Fixed(name.into());
         self
@@ -120,7 +120,8 @@ impl TlsConfig {
 
     /// Accepts certificates that were issued for other names.
     ///
-    /// A trusted authority must still have issued the certificate. Anybody with such a certificate can pose as a server.
+    /// A trusted authority must still have issued the certificate. Anybody with such a certificate can pose as a
+    /// server.
     pub fn danger_accept_any_server_name(mut self) -> TlsConfig {
         self.name = NameCheck::Off;
         self
@@ -250,8 +251,8 @@ struct Files {
 }
 
 impl TlsClient {
-    /// Returns the encryption of a stream to this host. Does not read the files, but has another thread check whether they
-    /// have changed. Changes take effect at a later attempt.
+    /// Returns the encryption of a stream to this host. Does not read the files, but has another thread check whether
+    /// they have changed. Changes take effect at a later attempt.
     ///
     /// # Errors
     /// [`InvalidTls`](ConnectError::InvalidTls) if a certificate cannot have this name.

@@ -135,8 +135,8 @@ fn other_format(bytes: &[u8], wanted: Wanted) -> Option<&'static str> {
     )
 }
 
-/// Returns whether the first element is version 3, that of PKCS #12. Certificates and keys in DER format have no version
-/// there, or a lower one.
+/// Returns whether the first element is version 3, that of PKCS #12. Certificates and keys in DER format have no
+/// version there, or a lower one.
 fn is_pkcs12(bytes: &[u8]) -> bool {
     let [0x30, length, rest @ ..] = bytes else { return false };
     // In the long form, this byte has the number of length bytes that follow.

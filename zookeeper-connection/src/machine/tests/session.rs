@@ -224,7 +224,8 @@ fn attempts_go_on_while_no_server_answers_and_are_limited_in_time() {
         attempts += scripted.actions().iter().filter(|action| matches!(action, Action::Open)).count();
         scripted.run_to_deadline();
     }
-    // In the first round, each attempt takes an eighth of the session timeout (at most 1 s), in the second twice as long.
+    // In the first round, each attempt takes an eighth of the session timeout (at most 1 s), in the second twice as
+    // long.
     assert!((4..=12).contains(&attempts), "{attempts}");
 }
 
@@ -239,8 +240,8 @@ fn handshake_that_is_not_answered_ends_the_attempt() {
     assert!(scripted.machine.outgoing().is_empty());
 }
 
-/// A server that is starting refuses connections. Then it may accept one and never answer: it fails to close a connection
-/// whose request came before it was ready.
+/// A server that is starting refuses connections. Then it may accept one and never answer: it fails to close a
+/// connection whose request came before it was ready.
 #[test]
 fn handshake_that_is_not_answered_after_many_refusals_leaves_time_for_others() {
     let mut scripted = Scripted::serving();

@@ -11,8 +11,8 @@ use parking_lot::Condvar;
 use crate::support::lock_order::{Mutex, rank::LOG};
 use crate::support::process::Process;
 
-/// While the logger blocks, further lines are dropped. An outage causes one line for each lock that is held, and a session
-/// may hold 17,000 locks.
+/// While the logger blocks, further lines are dropped. An outage causes one line for each lock that is held, and a
+/// session may hold 17,000 locks.
 const MAX_LINES: usize = 40_000;
 
 /// How long the thread waits for further lines before it ends.
@@ -38,7 +38,8 @@ impl Deferred {
         Deferred { lines: VecDeque::new(), dropped: 0, dropped_target: "", is_running: false, process }
     }
 
-    /// Starts with an empty queue in a forked child, which has a copy of its parent's lines but no thread to write them.
+    /// Starts with an empty queue in a forked child, which has a copy of its parent's lines but no thread to write
+    /// them.
     fn move_to(&mut self, process: Process) {
         if self.process != Some(process) {
             *self = Deferred::of_process(Some(process));
