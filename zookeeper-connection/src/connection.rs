@@ -130,7 +130,8 @@ impl ConnectionOptions {
         #[cfg(feature = "kerberos")]
         if let Some(kerberos) = &self.kerberos {
             if self.sasl_digest.is_some() {
-                let rule = "both DIGEST-MD5 and Kerberos are set, but a server uses only one mechanism".to_owned();
+                let rule =
+                    "both DIGEST-MD5 and Kerberos are set, but a server uses only one mechanism".to_owned();
                 return Err(ConnectError::InvalidSasl { rule });
             }
             return Ok(Some(Mechanism::kerberos(kerberos.clone())));

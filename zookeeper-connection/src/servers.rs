@@ -482,7 +482,10 @@ mod tests {
         assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
         let second = tried(servers.next(at(0)));
         lookups(&mut servers);
-        assert!(servers.handle_resolved(0, Ok(vec![second, address(3)])), "equally many, but different addresses");
+        assert!(
+            servers.handle_resolved(0, Ok(vec![second, address(3)])),
+            "equally many, but different addresses"
+        );
         assert_eq!(tried(servers.next(at(0))), address(3));
         assert_eq!(servers.address_count(), 2);
     }

@@ -20,7 +20,9 @@ pub fn check_tokens(challenge: &[u8], proof: &[u8]) {
         SaslStep::Token(response) => {
             let parse = |token: &[u8]| Directives::parse(std::str::from_utf8(token).ok()?);
             let (asked, answered) = (parse(challenge), parse(&response));
-            let (Some(asked), Some(answered)) = (asked, answered) else { panic!("both tokens can be parsed") };
+            let (Some(asked), Some(answered)) = (asked, answered) else {
+                panic!("both tokens can be parsed")
+            };
             assert_eq!(asked.only("nonce"), answered.only("nonce"));
             assert_eq!(
                 asked.all("realm").next().unwrap_or_default(),

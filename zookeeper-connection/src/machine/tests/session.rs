@@ -65,7 +65,11 @@ fn grant_at_the_creation_counts_although_its_connection_never_serves() {
     scripted.authenticated();
     let granted = Granted::new(TIMEOUT).at_most(TIMEOUT / 2);
     assert!(scripted.events().contains(&Event::Connected { granted, session_id: ID }));
-    assert_eq!(granted.report_delay, Granted::new(TIMEOUT).report_delay, "the ticks of the server may be this long");
+    assert_eq!(
+        granted.report_delay,
+        Granted::new(TIMEOUT).report_delay,
+        "the ticks of the server may be this long"
+    );
 }
 
 #[test]
@@ -270,7 +274,10 @@ fn credentials_are_presented_on_every_connection_before_anything_else() {
         let sent = scripted.sent();
         assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Auth; 2]);
         let is_connected = |event: &Event| matches!(event, Event::Connected { .. });
-        assert!(!scripted.events().iter().any(is_connected), "not connected before the credentials are answered");
+        assert!(
+            !scripted.events().iter().any(is_connected),
+            "not connected before the credentials are answered"
+        );
         scripted.authenticated();
         assert!(scripted.actions().is_empty());
         scripted.authenticated();
