@@ -1,4 +1,4 @@
-//! Tests the connection against small servers on the loopback interface.
+//! Tests of the connection against small servers on the loopback interface.
 
 mod calls;
 #[cfg(feature = "tls")]
