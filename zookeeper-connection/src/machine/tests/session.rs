@@ -514,7 +514,7 @@ fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_time
 
 /// Such servers may be cut off from the others. Each connect request renews the session.
 #[test]
-fn session_that_is_resumed_but_never_answered_is_lost_when_all_servers_were_asked() {
+fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_asked() {
     for (addresses, attempts) in [(1, 3), (3, 5)] {
         let mut scripted = Scripted::serving();
         scripted.machine.set_addresses(addresses, true);

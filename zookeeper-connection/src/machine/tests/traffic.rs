@@ -330,7 +330,7 @@ fn time_of_a_frame_in_parts(part: usize) -> Duration {
 }
 
 #[test]
-fn frame_that_trickles_does_not_count_as_an_answer() {
+fn frame_that_trickles_is_no_answer() {
     assert_eq!(time_of_a_frame_in_parts(1), TIMEOUT / 2);
     assert_eq!(time_of_a_frame_in_parts(MIN_PROGRESS / 2 - 4), TIMEOUT / 2);
 }
