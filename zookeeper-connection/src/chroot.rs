@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A prefix that is added to each path sent to a server, and removed from each path received.
+/// A prefix of every path on the servers, which the application does not see.
+///
+/// It is added to each path sent to a server, and removed from each path received.
 #[derive(Clone, Debug, Default)]
 pub struct Chroot {
     /// An absolute path without a trailing slash; `None` without a chroot.

@@ -195,7 +195,9 @@ impl Connection {
         Connection::connect_unless(servers, options, deadline, &never())
     }
 
-    /// Like [`connect`](Connection::connect), but also ends when the channel is disconnected.
+    /// Like [`connect`](Connection::connect), but can be cancelled.
+    ///
+    /// Disconnecting the channel ends the wait.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -321,7 +323,9 @@ impl Connection {
         self.call_at_root_unless(call, deadline, &never())
     }
 
-    /// Like [`call_at_root`](Connection::call_at_root), but also ends when the channel is disconnected.
+    /// Like [`call_at_root`](Connection::call_at_root), but can be cancelled.
+    ///
+    /// Disconnecting the channel ends the wait.
     ///
     /// # Errors
     /// Those of `call_at_root`, and `ConnectionLoss` when the channel is disconnected.

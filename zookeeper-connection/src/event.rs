@@ -75,7 +75,7 @@ pub enum ClientEvent {
 pub struct Granted {
     /// How long the server keeps the session without contact, at least.
     pub session_timeout: Duration,
-    /// How long it takes, at most, until the leader knows that the session of a request is active.
+    /// How long the leader takes, at most, to learn of the session of a request.
     ///
     /// A follower reports its active clients to the leader every half tick (a tick is 2 s by default). An observer may
     /// report to a follower, equally often. A full tick covers both.

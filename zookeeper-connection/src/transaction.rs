@@ -43,7 +43,9 @@ pub enum Op {
 }
 
 impl Op {
-    /// Returns the path of the znode, without the sequence number if the operation creates one.
+    /// Returns the path of the znode.
+    ///
+    /// If the operation creates a sequential znode, the path lacks the sequence number.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {

@@ -64,7 +64,7 @@ impl fmt::Debug for SaslStep {
 }
 
 impl<C> Machine<C> {
-    /// Sets the first token of the SASL exchange on the transport that is about to be reported as open.
+    /// Sets the first token of the SASL exchange on the next open transport.
     ///
     /// With SASL, call this before each call of [`opened`](Machine::opened).
     pub fn set_first_token(&mut self, token: Vec<u8>) {

@@ -33,9 +33,9 @@
 //! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
 //!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
 //!   attempt has ended so.
-//! - Each connect request renews the session, and its znodes block others. So a session is lost, too, when servers have
-//!   taken it up or refused it for a session timeout, all were asked, and none has answered a request. A lost session is not
-//!   presented again.
+//! - Each connect request renews the session, and its znodes block others. So a session is lost, too, when servers
+//!   have taken it up or refused it for a session timeout, all were asked, and none has answered a request. A lost
+//!   session is not presented again.
 //! - If servers have closed three connections in a row at the same kind of write, and no server has answered one as
 //!   long, the write is not sent any more: it may be too long for the server, or unknown to it.
 //! - The first request of a session is a ping, because only its answer shows that the server admits the client. The
@@ -396,7 +396,7 @@ impl<C> Machine<C> {
         self.count_refusals_anew();
     }
 
-    /// Notes that a transport to another address is being opened, in parallel with earlier ones.
+    /// Notes that a transport to another address is being opened in parallel.
     ///
     /// The earlier attempts count as failed, although one of them may still be the first to open.
     pub fn opening_another(&mut self, now: Moment) {
@@ -407,7 +407,9 @@ impl<C> Machine<C> {
         }
     }
 
-    /// Returns how the session would end, if a server has refused it and none has served it since.
+    /// Returns how the session would end if it is refused.
+    ///
+    /// `None` unless a server has refused it and none has served it since.
     pub fn refusal(&self) -> Option<SessionLoss> {
         self.unserved.as_ref().map(|unserved| unserved.loss).filter(|loss| *loss != SessionLoss::Unserved)
     }
