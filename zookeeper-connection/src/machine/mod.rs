@@ -33,9 +33,9 @@
 //! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
 //!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
 //!   attempt has ended so.
-//! - Each connect request renews the session, and its znodes block others. So a session is lost, too, when servers
-//!   have taken it up or refused it for a session timeout, all were asked, and none has answered a request. A lost
-//!   session is not presented again.
+//! - Each connect request renews the session, and its znodes block others. So a session is lost, too, when servers have
+//!   taken it up or refused it for a session timeout, all were asked, and none has answered a request. A lost session is not
+//!   presented again.
 //! - If servers have closed three connections in a row at the same kind of write, and no server has answered one as
 //!   long, the write is not sent any more: it may be too long for the server, or unknown to it.
 //! - The first request of a session is a ping, because only its answer shows that the server admits the client. The

@@ -66,8 +66,8 @@ impl KerberosConfig {
 
     /// Sets the principal of all servers, whatever their hosts.
     ///
-    /// An example is `zookeeper/zk@EXAMPLE.COM`.     /// Java's client calls it `zookeeper.server.principal`. The
-    /// default realm is the client's.
+    /// An example is `zookeeper/zk@EXAMPLE.COM`. Java's client calls it `zookeeper.server.principal`. The default realm is
+    /// the client's.
     #[must_use]
     pub fn server_principal(self, principal: impl Into<String>) -> KerberosConfig {
         KerberosConfig { server_principal: Some(principal.into()), ..self }
