@@ -1,5 +1,5 @@
-//! The bytes of a connection, split anywhere: the frames are the same, and what can be decoded
-//! survives a copy.
+//! The bytes of a connection: the frames are the same wherever the bytes are split, and a frame that can be decoded
+//! stays the same when it is encoded and decoded again.
 
 #![no_main]
 
@@ -9,6 +9,6 @@ use zookeeper_connection::codec::laws;
 fuzz_target!(|input: (u64, &[u8])| {
     let (cuts, bytes) = input;
     laws::check_stream(cuts, bytes);
-    // As one frame too: mutation seldom keeps the length of a frame right.
+    // Also check the bytes as a single frame, because mutation seldom keeps the length of a frame right.
     laws::check_frame(bytes);
 });

@@ -1,5 +1,5 @@
-//! A queue while its counter comes to its end, one step a byte: two owners never exclude each
-//! other, no more own than there are permits, and no request waits for ever.
+//! A queue near the end of its counter, with one step for each byte: no two owners exclude each other, there are no
+//! more owners than permits, and no request waits forever.
 
 #![no_main]
 

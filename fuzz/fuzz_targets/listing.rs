@@ -1,4 +1,4 @@
-//! The children of a lock directory, one a line: the decisions about them fit together.
+//! The children of a lock directory, one per line: the decisions about them are consistent.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use libfuzzer_sys::fuzz_target;
 use zookeeper_recipes_lock::laws;
 
-/// The check grows with the third power.
+/// The cost of the check grows with the third power of this.
 const MOST_CHILDREN: usize = 16;
 
 fuzz_target!(|text: &str| {

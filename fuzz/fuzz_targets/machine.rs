@@ -1,4 +1,4 @@
-//! The state machine of a connection, in any history of requests, bytes, failures and moments.
+//! The state machine of a connection, with any history of requests, bytes, failures and moments.
 
 #![no_main]
 

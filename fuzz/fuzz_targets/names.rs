@@ -1,11 +1,12 @@
-//! Names, one a line: each splits, and they have an order. A number in front becomes part of a name as ZooKeeper prints it.
+//! Names, one per line: each can be split, and they are ordered. The number in front is the sequence number that is
+//! appended to each name as ZooKeeper prints it.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use zookeeper_recipes_lock::laws;
 
-/// The check of the order grows with the third power.
+/// The cost of checking the order grows with the third power of this.
 const MOST_NAMES: usize = 10;
 
 fuzz_target!(|input: (i32, &str)| {

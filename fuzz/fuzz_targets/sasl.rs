@@ -1,5 +1,5 @@
-//! Two tokens of a server that authenticates a client by DIGEST-MD5, with a line break in between: the responses fit
-//! them, and no exchange is complete without a proof.
+//! Two tokens of a server in a DIGEST-MD5 exchange, separated by a line break: the client's responses fit them, and no
+//! exchange completes without a proof.
 
 #![no_main]
 

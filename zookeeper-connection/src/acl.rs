@@ -1,4 +1,4 @@
-//! [`Acl`] and [`Permissions`]: access control of znodes.
+//! Access control of znodes: [`Acl`] and [`Permissions`].
 
 use std::fmt;
 use std::ops::BitOr;
@@ -15,22 +15,22 @@ use std::ops::BitOr;
 pub struct Permissions(u8);
 
 impl Permissions {
-    /// Nothing.
+    /// No permission.
     pub const NONE: Permissions = Permissions(0);
-    /// To read the data and list the children.
+    /// Permission to read the data and list the children.
     pub const READ: Permissions = Permissions(1);
-    /// To write the data.
+    /// Permission to write the data.
     pub const WRITE: Permissions = Permissions(1 << 1);
-    /// To create children.
+    /// Permission to create children.
     pub const CREATE: Permissions = Permissions(1 << 2);
-    /// To delete children.
+    /// Permission to delete children.
     pub const DELETE: Permissions = Permissions(1 << 3);
-    /// To change the ACL.
+    /// Permission to change the ACL.
     pub const ADMIN: Permissions = Permissions(1 << 4);
-    /// To do anything.
+    /// All permissions.
     pub const ALL: Permissions = Permissions(0b1_1111);
 
-    /// The single permissions, with their names.
+    /// Each single permission, with its name.
     pub const EACH: [(Permissions, &str); 5] = [
         (Permissions::READ, "READ"),
         (Permissions::WRITE, "WRITE"),
@@ -45,13 +45,13 @@ impl Permissions {
         self.0
     }
 
-    /// Returns the permissions with this number; `None` if it has bits that stand for none.
+    /// Returns the permissions with this number, or `None` if it has other bits.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Permissions> {
         if bits & !Permissions::ALL.0 == 0 { Some(Permissions(bits)) } else { None }
     }
 
-    /// Returns whether these permissions include all the others.
+    /// Returns whether these permissions include all of `others`.
     #[must_use]
     pub const fn contains(self, others: Permissions) -> bool {
         self.0 & others.0 == others.0
@@ -67,7 +67,7 @@ impl BitOr for Permissions {
 }
 
 impl fmt::Debug for Permissions {
-    /// `READ|CREATE`, or `NONE`.
+    /// Writes `READ|CREATE`, for example, or `NONE`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let granted = Permissions::EACH.into_iter().filter(|(permission, _)| self.contains(*permission));
         let names: Vec<_> = granted.map(|(_, name)| name).collect();
@@ -77,7 +77,7 @@ impl fmt::Debug for Permissions {
 
 /// One entry of an access control list: permissions for one identity.
 ///
-/// The ACL of a znode does not extend to its children.
+/// Children do not inherit the ACL of a znode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acl {
     /// The granted permissions.
@@ -100,8 +100,9 @@ impl Acl {
         vec![Acl::new(Permissions::ALL, "world", "anyone")]
     }
 
-    /// Returns the ACL that grants everything to the identities of the session that creates the
-    /// znode: ZooKeeper's `CREATOR_ALL_ACL`.
+    /// Returns the ACL that grants everything to the creator of the znode.
+    ///
+    /// This is ZooKeeper's `CREATOR_ALL_ACL`. The creator is every identity of the session that creates the znode.
     #[must_use]
     pub fn creator_all() -> Vec<Acl> {
         vec![Acl::new(Permissions::ALL, "auth", "")]
@@ -109,7 +110,7 @@ impl Acl {
 }
 
 impl fmt::Display for Acl {
-    /// `world:anyone:READ|CREATE`.
+    /// Writes `world:anyone:READ|CREATE`, for example.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{:?}", self.scheme, self.id, self.permissions)
     }

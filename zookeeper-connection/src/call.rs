@@ -1,4 +1,4 @@
-//! What a client is asked: [`Call`], [`Reply`], and [`Done`], which takes the outcome.
+//! The calls of a client: [`Call`], its [`Reply`], and [`Done`], which receives the outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,15 +6,18 @@ use std::sync::Arc;
 use crate::error::{ZkError, ZkResult};
 use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 
-/// A call that a client is asked to make. Paths are as the session spells them, without a chroot.
+/// A call of a client.
 ///
-/// Each call names the errors by which a server refuses it; any may also fail with
-/// `ConnectionLoss`, `SessionExpired`, and `BadArguments` for a request that is too long.
+/// Paths are spelled as the application does, without the chroot.
+///
+/// Each variant lists the errors with which a server refuses it. Any call may also fail with `ConnectionLoss`,
+/// with `SessionExpired`, or with `BadArguments` if its request is too long.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Call {
-    /// Creates a znode, and is answered by [`Reply::Created`]. Fails with `NoNode` if the parent is
-    /// missing, `NodeExists`, `NoAuth`, `InvalidAcl`, and `Unimplemented` for a container on an old
-    /// server.
+    /// Creates a znode. The answer is [`Reply::Created`].
+    ///
+    /// Fails with `NoNode` if the parent is missing, with `NodeExists`, `NoAuth` or `InvalidAcl`, and with
+    /// `Unimplemented` if an old server does not know containers.
     Create {
         /// The full path, without the sequence number if `mode` is sequential.
         path: Arc<str>,
@@ -25,9 +28,10 @@ pub enum Call {
         /// The kind of the znode.
         mode: CreateMode,
     },
-    /// Creates an ephemeral sequential znode `<dir>/<prefix><sequence>`, then lists `dir`, and is
-    /// answered by [`Reply::Enqueued`]. Fails as the create does; then nothing was listed. A
-    /// connection that is lost between the two replies is an error of the listing.
+    /// Creates an ephemeral sequential znode, then lists its directory. The answer is [`Reply::Enqueued`].
+    ///
+    /// The path of the znode is `<dir>/<prefix><sequence>`. If the create fails, the call fails with its error. If
+    /// the connection is lost between the two replies, only the listing fails.
     CreateAndList {
         /// The full path of the directory.
         dir: Arc<str>,
@@ -38,51 +42,57 @@ pub enum Call {
         /// The ACL of the znode.
         acl: Arc<[Acl]>,
     },
-    /// Deletes a znode, and is answered by [`Reply::Done`]. Fails with `NoNode`, `BadVersion`,
-    /// `NotEmpty`, `NoAuth`.
+    /// Deletes a znode. The answer is [`Reply::Done`].
+    ///
+    /// Fails with `NoNode`, `BadVersion`, `NotEmpty` or `NoAuth`.
     Delete {
         /// The full path.
         path: Arc<str>,
-        /// Only at this version of the data.
+        /// The version that the data must have; `None` for any.
         version: Option<i32>,
     },
-    /// Asks for the metadata, and is answered by [`Reply::Found`]. The watch of a znode that does
-    /// not exist waits for its creation.
+    /// Reads the metadata. The answer is [`Reply::Found`].
+    ///
+    /// A watch on a znode that does not exist fires when the znode is created.
     Exists {
         /// The full path.
         path: Arc<str>,
-        /// `true` to set a watch.
+        /// Whether to set a watch.
         watch: bool,
     },
-    /// Asks for the data and the metadata, and is answered by [`Reply::Data`]. Fails with `NoNode`
-    /// (then no watch is set), `NoAuth`.
+    /// Reads the data and the metadata. The answer is [`Reply::Data`].
+    ///
+    /// Fails with `NoNode` or `NoAuth`, and then sets no watch.
     GetData {
         /// The full path.
         path: Arc<str>,
-        /// `true` to set a watch.
+        /// Whether to set a watch.
         watch: bool,
     },
-    /// Asks for the names of the children, and is answered by [`Reply::Children`]. Fails with
-    /// `NoNode` (then no watch is set), `NoAuth`.
+    /// Lists the names of the children. The answer is [`Reply::Children`].
+    ///
+    /// Fails with `NoNode` or `NoAuth`, and then sets no watch.
     GetChildren {
         /// The full path.
         path: Arc<str>,
-        /// `true` to set a watch.
+        /// Whether to set a watch.
         watch: bool,
     },
-    /// Replaces the data, and is answered by [`Reply::Stat`]. Fails with `NoNode`, `BadVersion`,
-    /// `NoAuth`.
+    /// Replaces the data. The answer is [`Reply::Stat`].
+    ///
+    /// Fails with `NoNode`, `BadVersion` or `NoAuth`.
     SetData {
         /// The full path.
         path: Arc<str>,
         /// The new data.
         data: Arc<[u8]>,
-        /// Only at this version of the data.
+        /// The version that the data must have; `None` for any.
         version: Option<i32>,
     },
-    /// Executes operations in order, as one transaction: all take effect, or none. Is answered by
-    /// [`Reply::Multi`]. A failed operation is no error but [`Transacted::Failed`]. A client without
-    /// transactions refuses with `Unimplemented`.
+    /// Executes operations in order as one transaction. The answer is [`Reply::Multi`].
+    ///
+    /// Either all operations take effect or none. If an operation fails, the answer is [`Transacted::Failed`], not an
+    /// error. A client without transactions fails with `Unimplemented`.
     Multi(Arc<[Op]>),
 }
 
@@ -93,10 +103,10 @@ pub enum Reply {
     Created {
         /// Its path, with the sequence number if it has one.
         path: String,
-        /// Its metadata, if the server has returned them.
+        /// Its metadata, if the server returned it.
         stat: Option<Stat>,
     },
-    /// The znode was created, and the directory was listed, or not.
+    /// The znode was created. The listing of the directory may have failed.
     Enqueued(Enqueued),
     /// The znode was deleted.
     Done,
@@ -104,7 +114,9 @@ pub enum Reply {
     Found(Option<Stat>),
     /// The data and the metadata.
     Data(Vec<u8>, Stat),
-    /// The names of the children, in no particular order. A `Vec<String>` converts into [`Names`].
+    /// The names of the children, in no particular order.
+    ///
+    /// A `Vec<String>` converts into [`Names`].
     Children(Names),
     /// The metadata after the change of the data.
     Stat(Stat),
@@ -117,9 +129,9 @@ pub enum Reply {
 pub struct Enqueued {
     /// The full path of the new znode.
     pub path: String,
-    /// The new znode's metadata, if the server has returned it.
+    /// The new znode's metadata, if the server returned it.
     pub stat: Option<Stat>,
-    /// The names in the directory, which contain that of the new znode.
+    /// The names in the directory, including the new znode's.
     pub children: ZkResult<Names>,
 }
 
@@ -137,24 +149,24 @@ impl Enqueued {
     }
 }
 
-/// A call, and how its reply is read: one of another kind cannot be.
+/// A call together with the function that reads its reply.
 #[derive(Clone, Debug)]
 pub struct Ask<T> {
     /// The call.
     pub call: Call,
-    /// Reads its reply. Fails with `MarshallingError` for a reply of another kind.
+    /// Reads the reply. Fails with `MarshallingError` if the reply does not answer the call.
     pub read: fn(Reply) -> ZkResult<T>,
 }
 
-/// Makes a method for each kind of reply, which refuses any other.
+/// Defines a method for each kind of reply. The method refuses other kinds.
 macro_rules! readers {
     ($($name:ident: $pattern:pat => $value:expr, $type:ty;)*) => {
         impl Reply {
             $(
-            #[doc = concat!("Takes a reply of the kind `", stringify!($pattern), "`.")]
+            #[doc = concat!("Returns the contents of `", stringify!($pattern), "`.")]
             ///
             /// # Errors
-            /// `MarshallingError` for any other.
+            /// `MarshallingError` for any other reply.
             pub fn $name(self) -> ZkResult<$type> {
                 match self {
                     $pattern => Ok($value),
@@ -189,7 +201,7 @@ impl Reply {
 }
 
 impl Call {
-    /// [`Call::Create`], for the path and the metadata of the new znode.
+    /// Makes a [`Call::Create`]. Its reply is read as the path and the metadata of the new znode.
     pub fn create(
         path: impl Into<Arc<str>>,
         data: impl Into<Arc<[u8]>>,
@@ -200,7 +212,7 @@ impl Call {
         Ask { call, read: Reply::created }
     }
 
-    /// [`Call::CreateAndList`].
+    /// Makes a [`Call::CreateAndList`].
     pub fn create_and_list(
         dir: impl Into<Arc<str>>,
         prefix: impl Into<Arc<str>>,
@@ -212,29 +224,29 @@ impl Call {
         Ask { call, read: Reply::enqueued }
     }
 
-    /// [`Call::Delete`].
+    /// Makes a [`Call::Delete`].
     pub fn delete(path: impl Into<Arc<str>>, version: Option<i32>) -> Ask<()> {
         Ask { call: Call::Delete { path: path.into(), version }, read: Reply::done }
     }
 
-    /// [`Call::Exists`], for the metadata; `None` if there is no such znode.
+    /// Makes a [`Call::Exists`]. Its reply is read as the metadata, or `None` if there is no such znode.
     pub fn exists(path: impl Into<Arc<str>>, watch: bool) -> Ask<Option<Stat>> {
         Ask { call: Call::Exists { path: path.into(), watch }, read: Reply::found }
     }
 
-    /// [`Call::GetData`].
+    /// Makes a [`Call::GetData`].
     pub fn get_data(path: impl Into<Arc<str>>, watch: bool) -> Ask<(Vec<u8>, Stat)> {
         let call = Call::GetData { path: path.into(), watch };
         Ask { call, read: Reply::data }
     }
 
-    /// [`Call::GetChildren`].
+    /// Makes a [`Call::GetChildren`].
     pub fn get_children(path: impl Into<Arc<str>>, watch: bool) -> Ask<Names> {
         let call = Call::GetChildren { path: path.into(), watch };
         Ask { call, read: Reply::children }
     }
 
-    /// [`Call::SetData`].
+    /// Makes a [`Call::SetData`].
     pub fn set_data(
         path: impl Into<Arc<str>>,
         data: impl Into<Arc<[u8]>>,
@@ -244,12 +256,12 @@ impl Call {
         Ask { call, read: Reply::stat }
     }
 
-    /// [`Call::Multi`].
+    /// Makes a [`Call::Multi`].
     pub fn multi(operations: impl Into<Arc<[Op]>>) -> Ask<Transacted> {
         Ask { call: Call::Multi(operations.into()), read: Reply::multi }
     }
 
-    /// Returns the path of the only znode that the call names, or that of the directory.
+    /// Returns the path of the znode or of the directory; `None` for a transaction.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {
@@ -264,8 +276,9 @@ impl Call {
         }
     }
 
-    /// Returns whether the call goes through the leader, whose answer proves the session alive. Any
-    /// server may answer a read.
+    /// Returns whether the call goes through the leader.
+    ///
+    /// The answer of the leader proves that the session is alive. A read may be answered by any server.
     #[must_use]
     pub fn is_write(&self) -> bool {
         match self {
@@ -293,7 +306,9 @@ impl Call {
         }
     }
 
-    /// Returns the bytes of its request, approximately: its paths and its data, and the rest of a short request.
+    /// Returns the approximate length of the request in bytes.
+    ///
+    /// This is the length of the paths and of the data, plus a constant. An ACL does not count.
     #[must_use]
     pub fn bytes(&self) -> usize {
         const REST: usize = 64;
@@ -308,7 +323,7 @@ impl Call {
         }
     }
 
-    /// Returns the directory that the call lists.
+    /// Returns the directory that the call lists, if it lists one.
     #[must_use]
     pub fn listed_dir(&self) -> Option<&Arc<str>> {
         match self {
@@ -318,7 +333,7 @@ impl Call {
         }
     }
 
-    /// Returns the path of the znode on which the call leaves a watch.
+    /// Returns the path on which the call sets a watch, if it sets one.
     #[must_use]
     pub fn watched_path(&self) -> Option<&Arc<str>> {
         match self {
@@ -331,7 +346,7 @@ impl Call {
 }
 
 impl fmt::Debug for Call {
-    /// The kind and the path: data may be long.
+    /// Writes the kind and the path, without the data, which may be long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Call::Create { .. } => "Create",
@@ -350,7 +365,7 @@ impl fmt::Debug for Call {
     }
 }
 
-/// Makes a call by others that are one request each: a [`Call::CreateAndList`] is two.
+/// Makes a call that may consist of several requests, one request at a time: a [`Call::CreateAndList`] has two.
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
 pub fn call_in_parts(call: &Call, mut make: impl FnMut(&Call) -> ZkResult<Reply>) -> ZkResult<Reply> {
@@ -364,9 +379,9 @@ pub fn call_in_parts(call: &Call, mut make: impl FnMut(&Call) -> ZkResult<Reply>
     Ok(Reply::Enqueued(Enqueued { path, stat, children }))
 }
 
-/// The continuation of a call, which takes the outcome.
+/// The continuation of a call. It receives the outcome.
 ///
-/// Dropping it unused passes on a [`ConnectionLoss`](ZkError): the outcome is unknown.
+/// If it is dropped unused, it receives [`ConnectionLoss`](ZkError::ConnectionLoss), because the outcome is unknown.
 pub struct Done {
     continuation: Option<OnOutcome>,
     urgency: u8,
@@ -377,7 +392,7 @@ type OnOutcome = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 impl Done {
     const LEAST_URGENT: u8 = 2;
 
-    /// Has the outcome passed to a continuation, which must not block.
+    /// Creates a continuation from a function, which must not block.
     pub fn new(continuation: impl FnOnce(ZkResult<Reply>) + Send + 'static) -> Done {
         Done { continuation: Some(Box::new(continuation)), urgency: Done::LEAST_URGENT }
     }
@@ -389,14 +404,18 @@ impl Done {
         self
     }
 
-    /// Returns how urgent the call is, for a client that has fewer threads than calls: 0 for what proves the
-    /// session, which waits for no other call; 1 for what others wait for; 2 for all others.
+    /// Returns how urgent the call is.
+    ///
+    /// A client with fewer threads than calls makes the most urgent calls first:
+    /// - 0: a call that proves the session alive, which must not wait for any other call
+    /// - 1: a call that others wait for
+    /// - 2: any other call
     #[must_use]
     pub fn urgency(&self) -> u8 {
         self.urgency
     }
 
-    /// Passes on the outcome.
+    /// Passes the outcome to the function.
     pub fn finish(mut self, outcome: ZkResult<Reply>) {
         if let Some(continuation) = self.continuation.take() {
             continuation(outcome);

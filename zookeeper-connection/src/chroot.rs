@@ -3,15 +3,19 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Put before paths on their way to a server, and removed on their way back.
+/// A prefix of every path on the servers, which the application does not see.
+///
+/// It is added to each path sent to a server, and removed from each path received.
 #[derive(Clone, Debug, Default)]
 pub struct Chroot {
-    /// A path that does not end with a slash, if there is a chroot.
+    /// An absolute path without a trailing slash; `None` without a chroot.
     prefix: Option<Arc<str>>,
 }
 
 impl Chroot {
-    /// Creates one from an absolute path without a slash at its end; empty for none.
+    /// Creates a chroot from an absolute path without a trailing slash.
+    ///
+    /// An empty path means that there is no chroot.
     #[must_use]
     pub fn new(prefix: &str) -> Chroot {
         Chroot { prefix: Some(prefix).filter(|prefix| !prefix.is_empty()).map(Arc::from) }
@@ -21,7 +25,7 @@ impl Chroot {
         self.prefix.as_deref()
     }
 
-    /// Returns the parts of a path as the servers see it.
+    /// Returns the two parts that make up a path as the servers see it.
     pub(super) fn add_to<'a>(&'a self, path: &'a str) -> [&'a str; 2] {
         match (self.prefix(), path) {
             (Some(prefix), "/") => [prefix, ""],
@@ -34,17 +38,17 @@ impl Chroot {
         if self.prefix.is_none() { path.into() } else { self.add_to(path).concat().into() }
     }
 
-    /// Removes the prefix. Returns `None` for a path outside.
+    /// Removes the prefix. Returns `None` for a path outside the chroot.
     pub(super) fn remove_from<'a>(&self, path: &'a str) -> Option<&'a str> {
         let Some(prefix) = self.prefix() else { return Some(path) };
-        // The prefix may also be the start of a longer name, as "/zoo" is of "/zookeeper".
+        // The prefix may also be the start of a longer name, as "/zoo" is the start of "/zookeeper".
         match path.strip_prefix(prefix)? {
             "" => Some("/"),
             rest => rest.starts_with('/').then_some(rest),
         }
     }
 
-    /// As [`remove_from`](Chroot::remove_from), without a copy if there is no chroot.
+    /// Like [`remove_from`](Chroot::remove_from), but takes the path, and copies it only if there is a chroot.
     pub(super) fn take_from(&self, path: String) -> Option<String> {
         match self.prefix() {
             Some(_) => self.remove_from(&path).map(str::to_owned),

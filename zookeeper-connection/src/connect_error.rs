@@ -1,4 +1,4 @@
-//! [`ConnectError`]: why there is no session.
+//! [`ConnectError`]: why no session could be opened.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ pub enum ConnectError {
     /// The connect string is malformed; nothing was sent.
     #[error("invalid connect string: {rule}")]
     InvalidConnectString {
-        /// The rule that it breaks.
+        /// The rule that the connect string breaks.
         rule: String,
     },
     /// The chroot of the connect string breaks a rule of ZooKeeper; nothing was sent.
@@ -17,28 +17,28 @@ pub enum ConnectError {
     InvalidChroot {
         /// The path, escaped and shortened for display.
         path: String,
-        /// The rule that it breaks.
+        /// The rule that the path breaks.
         rule: &'static str,
     },
-    /// A file of the TLS configuration is not usable; nothing was sent.
+    /// The TLS configuration, or one of its files, is not usable; nothing was sent.
     #[error("invalid TLS configuration: {rule}")]
     InvalidTls {
-        /// The rule that it breaks.
+        /// The rule that the configuration breaks.
         rule: String,
     },
-    /// The configuration of SASL contradicts itself; nothing was sent.
+    /// The SASL configuration contradicts itself; nothing was sent.
     #[error("invalid SASL configuration: {rule}")]
     InvalidSasl {
-        /// The rule that it breaks.
+        /// The rule that the configuration breaks.
         rule: String,
     },
     /// No server served before the deadline.
-    #[error("no ZooKeeper server could be reached, check the connect string and the servers; tried {tried}")]
+    #[error("no ZooKeeper server could be reached; check the connect string and the servers; tried {tried}")]
     Unreachable {
         /// Each server that was tried, with the outcome.
         tried: String,
     },
-    /// A server refused a credential, or demands one.
+    /// A server refuses the credentials of the client, or demands some.
     #[error("connect to {servers}: {reason}")]
     CredentialsRefused {
         /// The servers of the connect string.
@@ -46,7 +46,7 @@ pub enum ConnectError {
         /// What the server refuses or demands.
         reason: &'static str,
     },
-    /// The servers are none of ZooKeeper's, and end sessions too early.
+    /// The servers are not ZooKeeper servers, and end sessions too early.
     #[error("connect to {servers}: {reason}")]
     NotZooKeeper {
         /// The servers of the connect string.

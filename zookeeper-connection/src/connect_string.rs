@@ -1,4 +1,4 @@
-//! [`ConnectString`]: parsed before anything is sent, with precise errors.
+//! [`ConnectString`]: the servers and the chroot, parsed before anything is sent.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, ConnectError>;
 const DEFAULT_PORT: u16 = 2181;
 const FORM: &str = "write host:port,host:port/chroot";
 
-/// The servers in order, and the chroot that contains all paths of the session.
+/// A parsed connect string: the servers, in order, and the chroot of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectString {
     servers: Vec<String>,
@@ -18,11 +18,11 @@ pub struct ConnectString {
 }
 
 impl ConnectString {
-    /// Parses `host:port,host:port/chroot`. A port that is missing is 2181.
+    /// Parses `host:port,host:port/chroot`. The default port is 2181.
     ///
-    /// Refuses a chroot with a separator of lists in it, although a znode may have such a name: it
-    /// is more likely that each server was given a chroot, and then all but the first server would
-    /// silently be taken for a part of it.
+    /// A chroot with a comma, a semicolon or white space in it is refused, although a znode may have such a name. More
+    /// likely, the chroot was repeated after each server; then all servers but the first would silently become part of
+    /// the chroot.
     ///
     /// # Errors
     /// [`InvalidConnectString`](ConnectError::InvalidConnectString) and
@@ -40,12 +40,12 @@ impl ConnectString {
         if chroot.contains(|character: char| matches!(character, ',' | ';') || character.is_whitespace()) {
             let chroot = chroot.escape_debug();
             let rule = format!(
-                "'{}' has the chroot '{chroot}'; give the chroot once, behind the last server: {FORM}",
+                "'{}' has the chroot '{chroot}'; give the chroot once, after the last server: {FORM}",
                 text.escape_debug()
             );
             return Err(refused(rule));
         }
-        // As in Java's client: a generated list may end in a comma.
+        // Empty entries are ignored, as in Java's client: a generated list may end in a comma.
         let named = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
         let servers: Vec<String> = named.map(|server| parse_server(server, text)).collect::<Result<_>>()?;
         if servers.is_empty() {
@@ -58,13 +58,13 @@ impl ConnectString {
         Ok(ConnectString { servers, chroot })
     }
 
-    /// Each as `host:port`.
+    /// Returns the servers, each as `host:port`.
     #[must_use]
     pub fn servers(&self) -> &[String] {
         &self.servers
     }
 
-    /// The path that the servers put before all others, without a slash at its end.
+    /// Returns the chroot without a trailing slash, or `None` if there is none.
     #[must_use]
     pub fn chroot(&self) -> Option<&str> {
         self.chroot.as_deref()
@@ -85,7 +85,7 @@ fn checked(chroot: &str) -> Result<String> {
 fn parse_server(server: &str, whole: &str) -> Result<String> {
     let refuse =
         |rule: &str| Err(refused(format!("'{}': '{}' {rule}", whole.escape_debug(), server.escape_debug())));
-    // The colons inside the brackets of an IPv6 address separate nothing.
+    // Colons inside the brackets of an IPv6 address are not separators.
     let after_address = server.rfind(']').map_or(0, |bracket| bracket + 1);
     let (host, port) = match server[after_address..].rfind(':') {
         Some(colon) => (&server[..after_address + colon], Some(&server[after_address + colon + 1..])),
@@ -95,7 +95,7 @@ fn parse_server(server: &str, whole: &str) -> Result<String> {
         return refuse(&format!("names no host; {FORM}"));
     }
     if host.chars().any(|character| character.is_whitespace() || character.is_control()) {
-        return refuse("is no host name; separate servers by commas");
+        return refuse("is not a host name; separate servers by commas");
     }
     if host.contains([':', '[', ']']) && !(host.starts_with('[') && host.ends_with(']')) {
         return refuse("needs brackets around its IPv6 address");
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn chroot_behind_each_server_is_refused() {
         for text in ["h1:2181/app,h2:2181/app", "h1/app,h2/app", "h1:2181/app, h2:2181", "h1/app;h2/app"] {
-            assert_refused(text, "give the chroot once, behind the last server");
+            assert_refused(text, "give the chroot once, after the last server");
         }
         assert_refused("h1:2181/app h2:2181/app", "'/app h2:2181/app'");
     }

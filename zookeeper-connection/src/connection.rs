@@ -1,24 +1,24 @@
 //! [`Connection`]: one session, on one server of the list at a time.
 //!
 //! # From a call to its reply
-//! [`Connection`] is the handle. It takes apart a call that is two on the wire ([`exchange`](exchange())), locks the
-//! [shared state](shared), and submits the call to the [state machine](machine), which appends
-//! its bytes ([`codec`]) to a buffer. The caller itself writes them to the socket ([`transport`], encrypted by
-//! `tls`), as far as the socket takes them, and goes on, or waits. The I/O thread ([`driver`]) sleeps
-//! until the socket is ready, gives the machine what it reads, and carries out
-//! the machine's actions: it runs the continuation of each reply and reports events.
+//! 1. [`Connection`] is the handle. It splits a call that takes two requests ([`exchange`](exchange())), and locks the
+//!    [shared state](shared).
+//! 2. It submits the requests to the [state machine](machine), which appends their bytes ([`codec`]) to a buffer.
+//! 3. The calling thread itself writes to the socket ([`transport`], encrypted by `tls`) as much as the socket takes.
+//!    Then it continues, or waits for the reply.
+//! 4. The I/O thread ([`driver`]) sleeps until the socket is ready, and passes what it reads to the machine.
+//! 5. The I/O thread carries out the machine's actions: it runs the continuation of each reply and reports events. A
+//!    watch event takes the same path to the event sink.
 //!
 //! # From a lost connection to the next
-//! The machine decides when to try the next server (`machine/attempts.rs`), [`servers`] which one it is. What is submitted
-//! meanwhile waits in `machine/traffic.rs`. An event of a watch goes the way of a reply, to the sink. Names are resolved
-//! again in each lap over the servers, on threads that may block ([`resolver`]). On the first
-//! connection to each address a [`probe`] finds out the server's tick, which shortens the
-//! report delay.
+//! The machine decides when to try the next server (`machine/attempts.rs`), and [`servers`] decides which one. Calls
+//! that are submitted in the meantime wait in `machine/traffic.rs`. In each round over the servers, their names are
+//! resolved again, on threads that may block ([`resolver`]). On the first connection to each address, a [`probe`] finds
+//! out the server's tick, which shortens the report delay.
 //!
 //! # Fork
-//! A process that is forked has a copy of the socket, but no I/O thread. There every call fails with
-//! `SessionExpired`, and closing or dropping the handle does nothing: the session stays the
-//! parent's.
+//! A forked child has a copy of the socket, but no I/O thread. There every call fails with `SessionExpired`, and
+//! closing or dropping the handle does nothing: the session still belongs to the parent.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -54,42 +54,47 @@ use crate::{Call, ClientEvent, Done, EventSink, Granted, Reply, Verbs, ZkError, 
 
 type Result<T> = std::result::Result<T, ConnectError>;
 
-/// A lap over the servers waits for names this part of the session timeout, if it has other
-/// addresses.
+/// A round over the servers waits for names for this fraction of the session timeout, if other addresses are known.
 const NAMES_WAIT_DIVISOR: u32 = 16;
 const MAX_NAMES_WAIT: Duration = Duration::from_millis(250);
 
-/// The wait of [`Connection::close`] beyond the time in which the session ends by itself.
+/// How much longer [`Connection::close`] waits than the session can live without contact.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 
-/// The options of a connection. Set the fields that are not to have their defaults.
+/// The options of a connection.
+///
+/// Create them with [`new`](ConnectionOptions::new), then set the fields that should differ from their defaults.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ConnectionOptions {
-    /// The session timeout to ask for. The server limits it.
+    /// The session timeout to request. The server bounds it.
     pub session_timeout: Duration,
-    /// Presented on every connection before anything else.
+    /// The credentials to present on every connection before any call.
     pub credentials: Vec<Credential>,
-    /// The user of an authentication by SASL with DIGEST-MD5, before the credentials.
+    /// The user to authenticate as, by SASL with DIGEST-MD5, before the credentials.
     #[cfg(feature = "sasl")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
     pub sasl_digest: Option<SaslDigest>,
-    /// The authentication by SASL with Kerberos, before the credentials. Only one of the two may be set.
+    /// How to authenticate by SASL with Kerberos, before the credentials. Excludes `sasl_digest`.
     #[cfg(feature = "kerberos")]
     #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
     pub kerberos: Option<KerberosConfig>,
-    /// The encryption, if there is to be one.
+    /// The encryption. `None` by default: connections are not encrypted.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub tls: Option<TlsConfig>,
-    /// The longest frame that is accepted from a server, in bytes. 64 MiB by default.
+    /// The length of the longest frame to accept from a server, in bytes. 64 MiB by default.
     pub max_frame: usize,
-    /// The servers' longest tick, if it is known.
+    /// The longest tick of the servers, if it is known.
+    ///
+    /// The client never assumes a shorter tick, and assumes this tick where a server does not reveal its own.
     pub max_tick: Option<Duration>,
-    /// The log mentions how long the first server has been waited for, which is the default.
+    /// Whether to log how long the client has been waiting for its first server. `true` by default.
     pub mentions_first_outage: bool,
-    /// The path of a znode that does not exist, and one below it. Where a server does not number its events, a
-    /// write that changes nothing goes to it after a reconnect, and to the other one if an ACL denies it.
+    /// The path of a znode that does not exist, and a path below it.
+    ///
+    /// If a server does not number its events, the client writes to the first path after a reconnect, or to the second
+    /// one if an ACL denies the first. The write changes nothing.
     pub barrier_paths: [&'static str; 2],
     /// The target of the log lines. `zookeeper_connection` by default.
     pub log_target: &'static str,
@@ -120,12 +125,13 @@ impl ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// The mechanism of SASL, if the client is to authenticate.
+    /// Returns the SASL mechanism, if the client must authenticate.
     fn mechanism(&self) -> Result<Option<Mechanism>> {
         #[cfg(feature = "kerberos")]
         if let Some(kerberos) = &self.kerberos {
             if self.sasl_digest.is_some() {
-                let rule = "it has DIGEST-MD5 and Kerberos, but servers use one mechanism".to_owned();
+                let rule =
+                    "both DIGEST-MD5 and Kerberos are set, but a server uses only one mechanism".to_owned();
                 return Err(ConnectError::InvalidSasl { rule });
             }
             return Ok(Some(Mechanism::kerberos(kerberos.clone())));
@@ -146,24 +152,26 @@ impl fmt::Debug for ConnectionOptions {
     }
 }
 
-/// A connection to ZooKeeper, which has one session.
+/// A connection to ZooKeeper, with one session.
 ///
-/// Dropping it closes the session in the background, as [`close`](Connection::close) does in the foreground.
+/// Dropping it closes the session in the background; [`close`](Connection::close) waits until the session is closed.
 ///
 /// # Threads
-/// All methods may be called from any thread. Continuations and the sink of the events run on the connection's own
-/// thread, or on the caller's for what is known at once, and must not block: a call of [`Verbs`] in one of them would wait
-/// for ever. In a process that was forked every call fails with
-/// [`SessionExpired`](ZkError::SessionExpired), and the session stays the parent's.
+/// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread. If
+/// the outcome is known at once, they run on the calling thread. They must not block: a call of [`Verbs`] in one of
+/// them would wait forever. In a forked child every call fails with [`SessionExpired`](ZkError::SessionExpired), and
+/// the session still belongs to the parent.
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     chroot: Chroot,
-    /// The longest time for closing.
+    /// The longest time that closing may take before a server has granted a session timeout.
     max_close: Duration,
 }
 
 impl Connection {
-    /// Opens a session on the servers of a connect string, `host:port,host:port/chroot`, within the session timeout.
+    /// Opens a session on the servers of a connect string.
+    ///
+    /// The connect string has the form `host:port,host:port/chroot`. Blocks for at most the session timeout.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -173,7 +181,9 @@ impl Connection {
         Connection::connect(&servers, &ConnectionOptions::new(session_timeout), deadline)
     }
 
-    /// Opens a session. Blocks until it is open, or until the deadline if there is one.
+    /// Opens a session with these options.
+    ///
+    /// Blocks until the session is open, or until the deadline if there is one.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -185,7 +195,9 @@ impl Connection {
         Connection::connect_unless(servers, options, deadline, &never())
     }
 
-    /// As [`connect`](Connection::connect), and ends when the channel is disconnected.
+    /// Like [`connect`](Connection::connect), but can be cancelled.
+    ///
+    /// Disconnecting the channel ends the wait.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -199,7 +211,7 @@ impl Connection {
         Connection::connect_by(options.mechanism()?, servers, options, deadline, cancelled)
     }
 
-    /// Opens a session, and authenticates by this mechanism of SASL if there is one.
+    /// Opens a session, and authenticates with this SASL mechanism if there is one.
     pub(crate) fn connect_by(
         mechanism: Option<Mechanism>,
         servers: &ConnectString,
@@ -212,7 +224,7 @@ impl Connection {
         let named = || servers.to_string();
         let mut outcome = await_either(&contact, deadline, cancelled);
         if outcome.is_none() && !is_disconnected(cancelled) {
-            // It says more than that other servers cannot be reached.
+            // A refusal says more than that other servers cannot be reached.
             outcome = connection.shared.lock().refusal().map(Err);
         }
         let tried = match outcome {
@@ -286,9 +298,9 @@ impl Connection {
         Ok(Connection { shared, chroot, max_close: session_timeout })
     }
 
-    /// Submits a call, whose continuation runs on the I/O thread. The two requests of a `CreateAndList` leave
-    /// in one write. Once the session has ended, the call fails here with `SessionExpired`, and with
-    /// `BadArguments` if it is too long for a server.
+    /// Submits a call, whose continuation runs on the I/O thread. The two requests of a `CreateAndList` are sent in one
+    /// write. If the session has ended or the call is too long for a server, the continuation runs on this thread, with
+    /// `SessionExpired` or `BadArguments`.
     fn send(&self, call: Call, chroot: &Chroot, done: Done) {
         if is_too_long(&call, chroot) {
             return done.finish(Err(ZkError::BadArguments));
@@ -301,7 +313,9 @@ impl Connection {
 }
 
 impl Connection {
-    /// Makes a call whose paths begin at the root of the servers, not at the chroot, and waits for the reply.
+    /// Makes a call outside the chroot, and waits for the reply.
+    ///
+    /// The paths of the call begin at the root of the servers.
     ///
     /// # Errors
     /// Those of the call, and `ConnectionLoss` at the deadline.
@@ -309,10 +323,12 @@ impl Connection {
         self.call_at_root_unless(call, deadline, &never())
     }
 
-    /// As [`call_at_root`](Connection::call_at_root), and ends when the channel is disconnected.
+    /// Like [`call_at_root`](Connection::call_at_root), but can be cancelled.
+    ///
+    /// Disconnecting the channel ends the wait.
     ///
     /// # Errors
-    /// As there.
+    /// Those of `call_at_root`, and `ConnectionLoss` when the channel is disconnected.
     #[doc(hidden)]
     pub fn call_at_root_unless(
         &self,
@@ -327,23 +343,26 @@ impl Connection {
         await_either(&outcome, deadline, cancelled).unwrap_or(Err(ZkError::ConnectionLoss))
     }
 
-    /// Makes a call without a wait, whose outcome is passed to `done`: the reply of its kind, or an error. It is
-    /// passed on by the connection's thread, but for an error that is known without a server.
+    /// Makes a call without waiting for its reply.
     ///
-    /// A call that is made without contact waits for the next connection, for at most a tenth of the session
+    /// `done` receives the outcome on the connection's thread, or on this thread if the call fails without a server.
+    /// While no server is connected, the call waits for the next connection, for at most a tenth of the session
     /// timeout.
     pub fn submit(&self, call: Call, done: Done) {
         self.send(call, &self.chroot, done);
     }
 
-    /// Removes the watches that this client has set on `path` if it has any, without waiting for the
-    /// server. A call made later sets its watch after the removal.
+    /// Removes the watches that this client has set on `path`, if there are any.
+    ///
+    /// Does not wait for the server. A call made later sets its watch after the removal.
     pub fn remove_watches(&self, path: &str) {
         self.shared.remove_watches(&self.chroot.full(path));
     }
 
-    /// Sets the only sink of the events, in place of a former one, and returns whether there is contact now. The sink receives every change
-    /// after the returned state. If the session is lost already, the sink learns it at once.
+    /// Sets the event sink, and returns whether a server is connected.
+    ///
+    /// There is only one sink: this one replaces the former one. It receives every change after the returned state. If
+    /// the session is already lost, this call passes [`SessionLost`](ClientEvent::SessionLost) to the sink.
     pub fn subscribe(&self, sink: EventSink) -> bool {
         let (contact, former) = {
             let status = &mut self.shared.lock().status;
@@ -358,7 +377,9 @@ impl Connection {
         contact == ContactState::Connected
     }
 
-    /// Returns the number of the session, which the logs of ZooKeeper's servers write in hexadecimal.
+    /// Returns the id of the session.
+    ///
+    /// The logs of ZooKeeper servers show it in hexadecimal.
     #[must_use]
     pub fn session_id(&self) -> i64 {
         self.shared.lock().status.session_id
@@ -370,21 +391,24 @@ impl Connection {
         self.shared.lock().status.server.clone()
     }
 
-    /// Returns the path that is put before all others. `None` if there is none.
+    /// Returns the chroot of the connection, or `None` if there is none.
     #[must_use]
     pub fn chroot(&self) -> Option<&str> {
         self.chroot.prefix()
     }
 
-    /// Returns what the server has granted on the current connection, or the one before: the session timeout is
-    /// the shortest of all that were granted to the session.
+    /// Returns the grant on the current connection, or on the last one.
+    ///
+    /// Its session timeout is the shortest that was ever granted to the session.
     #[must_use]
     pub fn granted(&self) -> Granted {
         self.shared.lock().status.granted
     }
 
-    /// Closes the session, and waits until the server has confirmed it, for at most as long as the session lives
-    /// without contact. No event is reported afterwards. Idempotent.
+    /// Closes the session, and waits until the server has confirmed it.
+    ///
+    /// Waits no longer than the session can live without contact. No event is reported afterwards. Further calls do
+    /// nothing.
     pub fn close(&self) {
         lock_order::assert_none_held();
         self.shared.close();
@@ -422,7 +446,7 @@ impl fmt::Debug for Connection {
 /// The first contact, or why there will be none.
 type FirstContact = std::result::Result<(), SessionLoss>;
 
-/// Returns `None` if the wait ends before, or the sender is gone.
+/// Waits for a value. Returns `None` at the deadline, on cancellation, or if the sender is gone.
 fn await_either<T>(
     awaited: &Receiver<T>,
     deadline: Option<Instant>,
@@ -440,7 +464,7 @@ fn is_disconnected(channel: &Receiver<Infallible>) -> bool {
     channel.try_recv() == Err(TryRecvError::Disconnected)
 }
 
-/// Returns whether servers refuse the call for its length.
+/// Returns whether the call is longer than servers accept.
 fn is_too_long(call: &Call, chroot: &Chroot) -> bool {
     let estimate = match call {
         Call::Multi(_) => MAX_REQUEST,

@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-/// An identity that a connection presents to every server, by ZooKeeper's `addauth`.
+/// An identity that a connection presents to every server, as `addauth` does.
 #[derive(Clone)]
 pub struct Credential {
-    /// The scheme, `digest` for example.
+    /// The scheme, for example `digest`.
     pub scheme: String,
-    /// What is presented, `user:password` with `digest`.
+    /// The contents, for example `user:password` for `digest`.
     pub auth: Vec<u8>,
 }
 
 impl fmt::Debug for Credential {
-    /// Names the scheme only.
+    /// Writes only the scheme, because the contents are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential").field("scheme", &self.scheme).finish_non_exhaustive()
     }

@@ -1,10 +1,8 @@
-//! [`IoThread`]: the I/O thread of a connection. It gives the machine a socket, a clock, and names
-//! resolved to addresses.
+//! [`IoThread`]: the I/O thread of a connection. It provides the machine with sockets, a clock and resolved names.
 //!
-//! In a loop it sleeps until a socket is ready, a deadline has passed or a caller wakes it, then
-//! lets the machine react, then carries out the machine's actions in order. Events and
-//! continuations run here and only here, without the mutex. They must not block. Their panics are
-//! contained.
+//! The thread runs a loop. It sleeps until a socket is ready, a deadline has passed or a caller wakes it. Then it lets
+//! the machine react, and carries out the machine's actions in order. The event sink and the continuations of replies
+//! run on this thread, without the mutex. They must not block. Their panics are contained.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -39,24 +37,25 @@ const PROBE: Token = Token(2);
 /// New connections are logged at most this often at the level `info`.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A probe after a reconnect is delayed by up to this part of the session timeout, which is little, and by no more than the other constant.
+/// After a reconnect, a probe is delayed by up to this fraction of the session timeout, and by no more than the
+/// maximum.
 const PROBE_DELAY_DIVISOR: u32 = 8;
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 
-/// The pause after a probe without an answer is the session timeout, and doubles this often.
+/// The pause after an unanswered probe is the session timeout. It doubles at most this many times.
 const MAX_PROBE_DOUBLINGS: u32 = 8;
 
-/// So many probes in a row without an answer are logged.
+/// The number of unanswered probes in a row after which the log has a warning.
 const PROBES_BEFORE_WARNING: u32 = 2;
 
-/// A round trip longer than this part of the session timeout is too long. It is logged when so many in a row
-/// were: a single one may only show a pause.
+/// A round trip longer than this fraction of the session timeout is too long. The log has a warning after this many
+/// in a row, because a single one may only show a pause.
 const MAX_ROUND_TRIP_DIVISOR: u32 = 6;
 const SLOW_PINGS_BEFORE_WARNING: u32 = 3;
 
 const BUFFER: usize = 64 * 1024;
 
-/// The memory of a longer queue of actions is freed.
+/// A queue of actions shrinks to this capacity once it is empty.
 const MAX_KEPT_ACTIONS: usize = 64;
 
 thread_local! {
@@ -77,13 +76,13 @@ pub(super) struct IoThread {
     pub(super) chroot: Chroot,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsClient>,
-    /// The servers' longest tick, if the application has stated it.
+    /// The longest tick of the servers, if the application has stated it.
     pub(super) max_tick: Option<Duration>,
     pub(super) mentions_first_outage: bool,
     pub(super) log_target: &'static str,
-    /// Receives the first contact, or why there will be none. The first contact is the answer to the first
-    /// ping, because a server that demands an authentication accepts the session and refuses its requests.
-    /// Dropped if the thread fails before.
+    /// Receives `Ok` when a server has answered the first ping, or why none will. Being accepted is not enough: a
+    /// server that requires authentication accepts the session and refuses its requests. Dropped if the thread fails
+    /// before that.
     pub(super) first_contact: Option<Sender<Result<(), SessionLoss>>>,
     /// Disconnects its receivers when the thread ends.
     pub(super) ended: Sender<Infallible>,
@@ -91,37 +90,37 @@ pub(super) struct IoThread {
     pub(super) random: fastrand::Rng,
 }
 
-/// The I/O thread's notes about the servers.
+/// What the I/O thread remembers about the servers.
 #[derive(Default)]
 pub(super) struct ServerNotes {
     outage: Outage,
     probe: Option<Probe>,
-    /// The server to ask for its tick, and when.
+    /// The server to probe next, and when.
     to_probe: Option<(Moment, Destination)>,
-    /// The grant of the present connection, before the tick was known.
+    /// The grant of the current connection, regardless of the tick.
     fresh: Option<Granted>,
-    /// The log says that probes are not answered.
+    /// Whether the log has said that probes are not answered.
     has_warned: bool,
-    /// The pings in a row whose answers took too long, up to the one that is logged.
+    /// How many pings in a row were answered too late. Stops counting at the warning.
     slow_pings: u32,
-    /// The number of unanswered probes of the present connection's server.
+    /// The number of probes in a row that the current server has not answered.
     unanswered: u32,
-    /// The servers whose tick is known, with their grants at that time.
+    /// The servers whose tick is known, with their grants at the time of the probe.
     probed: HashMap<SocketAddr, Granted>,
-    /// The longest tick of the servers, as far as it is known.
+    /// The longest known tick of the servers.
     longest_tick: Option<Duration>,
     contact: Repetition,
     tickets: TicketSchedule,
 }
 
 impl ServerNotes {
-    /// Returns whether the tick is known of the server that has granted this. One that grants another session
-    /// timeout than before was configured anew.
+    /// Returns whether the tick of the server with this grant is known. If the server grants a different session
+    /// timeout than at the time of the probe, its configuration has changed.
     fn knows(&self, target: Destination, fresh: Granted) -> bool {
         self.probed.get(&target.address) == Some(&fresh)
     }
 
-    /// A server's grant on a new connection, with its tick if that is known.
+    /// Returns a server's grant on a new connection, adjusted to the tick if that is known.
     fn granted(&self, target: Destination, fresh: Granted) -> Granted {
         let known = self.longest_tick.filter(|_| self.knows(target, fresh));
         known.map_or(fresh, |tick| fresh.with_tick(tick))
@@ -142,7 +141,7 @@ impl IoThread {
         }
         self.drop_probe();
         self.first_contact = None;
-        // Not reported yet if the thread ends by an error.
+        // The end has not been reported yet if the thread ends because of an error.
         let is_reported =
             matches!(self.shared.lock().status.contact, ContactState::Lost | ContactState::Closed);
         if !is_reported {
@@ -197,7 +196,7 @@ impl IoThread {
         {
             let mut io = self.shared.lock();
             while let Some((server, answer)) = self.resolver.next_answer() {
-                io.resolved(server, answer);
+                io.handle_resolved(server, answer);
             }
             io.wake_up(link_is_ready, buffer);
         }
@@ -221,7 +220,7 @@ impl IoThread {
             while let Some((number, action)) = actions.pop_front() {
                 match action {
                     Action::Open => self.open(number),
-                    // Done when the action was taken.
+                    // Already done when the action was collected.
                     Action::Drop => {}
                     Action::Challenge(token) => self.respond(number, &token),
                     Action::Event(event) => self.on_event(event, number),
@@ -245,8 +244,8 @@ impl IoThread {
         }
     }
 
-    /// Opens a transport to the next server, beside those that are being opened, unless the machine has given
-    /// up this attempt or one of them is open.
+    /// Opens a transport to the next server, in parallel with those that are being opened. Does nothing if the machine
+    /// has given up this attempt, or if a transport is open.
     fn open(&mut self, number: u64) {
         let mut lookups = Vec::new();
         let target = {
@@ -286,7 +285,7 @@ impl IoThread {
         }
     }
 
-    /// Has the first token for a server made, for the addresses that wait for it in the attempt of this number.
+    /// Requests the first token for a server. Its addresses wait for it in the attempt with this number.
     fn prepare(&mut self, server: usize, number: u64) {
         let Some(authenticator) = &mut self.authenticator else { return };
         let host = self.shared.lock().servers.host(server).to_owned();
@@ -295,7 +294,7 @@ impl IoThread {
         }
     }
 
-    /// The first token for a server has been made, or cannot be.
+    /// Handles the first token for a server, or the reason why there is none.
     fn on_prepared(&mut self, server: usize, answer: Result<Prepared, String>) {
         let (target, number) = {
             let mut io = self.shared.lock();
@@ -312,13 +311,13 @@ impl IoThread {
             (io.is_preparing(server), io.link_number)
         };
         if is_next {
-            // Another address of the same server needs another token.
+            // Another address of the same server needs its own token.
             self.prepare(server, number);
         }
     }
 
-    /// Fetches tickets for all servers when the time has come, so that none is needed from a KDC when the connection is
-    /// lost. Their tokens are not used.
+    /// Fetches tickets for all servers if they are due, so the next reconnect does not depend on a KDC. The tokens that
+    /// come with the tickets are not used.
     fn fetch_tickets(&mut self) {
         let Some(authenticator) = &self.authenticator else { return };
         if !self.notes.tickets.take_due(SystemClock.now()) {
@@ -342,7 +341,7 @@ impl IoThread {
         );
     }
 
-    /// Responds to a server's token, without the mutex.
+    /// Responds to a server's token. The response is computed without the mutex.
     fn respond(&mut self, number: u64, token: &[u8]) {
         let sasl = self.shared.lock().take_exchange(number);
         if let Some(mut sasl) = sasl {
@@ -352,7 +351,7 @@ impl IoThread {
     }
 
     fn open_to(&mut self, target: Destination, sasl: Option<Prepared>, number: u64) {
-        // Without the mutex, as this may read files.
+        // Without the mutex, because this may read files.
         let opened = self.connect(target, LINK);
         let late = {
             let mut io = self.shared.lock();
@@ -426,7 +425,7 @@ impl IoThread {
         let mut granted = fresh;
         let (target, server) = {
             let mut io = self.shared.lock();
-            // Otherwise that transport is lost already.
+            // If the number differs, that transport has been lost since.
             let target = io.target().filter(|_| io.link_number == number);
             if let Some(target) = target {
                 io.status.server = io.servers.describe(target);
@@ -451,8 +450,8 @@ impl IoThread {
         }
     }
 
-    /// A session that has just begun asks at once. Those of a server that has gone come to the next
-    /// one together, and each question is two transactions.
+    /// Returns the delay of the next probe. A new session probes at once. After a reconnect the delay is random: if a
+    /// server has failed, all of its clients come to the others together, and each probe causes two transactions.
     fn probe_delay(&mut self, session_timeout: Duration) -> Duration {
         if self.notes.probed.is_empty() {
             return Duration::ZERO;
@@ -476,7 +475,7 @@ impl IoThread {
         );
     }
 
-    /// Warns once if the server is too far away for the session timeout.
+    /// Logs a warning, once, if the server is too far away for the session timeout.
     fn note_round_trip(&mut self, time: Duration) {
         let session_timeout = self.shared.lock().status.granted.session_timeout;
         if self.notes.slow_pings == SLOW_PINGS_BEFORE_WARNING {
@@ -500,7 +499,7 @@ impl IoThread {
         let (session_id, why) = (self.shared.lock().status.session_id, loss.reason());
         self.report(ContactState::Lost, ClientEvent::SessionLost);
         match self.first_contact.take() {
-            // The caller gets the reason as an error.
+            // The caller receives the reason as an error.
             Some(first_contact) => drop(first_contact.send(Err(loss))),
             None => {
                 logging::log!(self.log_target, Level::Warn, "ZooKeeper session {session_id:#x} lost: {why}")
@@ -543,8 +542,8 @@ impl IoThread {
         let mut progress = if is_ready { probe.advance() } else { Progress::Pending };
         if let Progress::Answered(shortest_timeout) = progress {
             progress = probe.advance();
-            // Two ticks, unless the server is configured otherwise. Perhaps to less: so a short time
-            // is not believed.
+            // The minimum is two ticks, unless the server is configured otherwise. It may be configured to less, so a
+            // short one is not trusted.
             let tick = (shortest_timeout / 2).max(self.max_tick.unwrap_or(DEFAULT_TICK));
             let longest = self.notes.longest_tick.map_or(tick, |longest| longest.max(tick));
             self.notes.longest_tick = Some(longest);
@@ -559,8 +558,8 @@ impl IoThread {
         }
     }
 
-    /// The server has refused a second connection, or does not answer there. What the application has stated
-    /// counts until it does.
+    /// Notes that the server has refused a second connection, or does not answer there. Until it does, the tick that
+    /// the application has stated counts.
     fn note_unanswered(&mut self) {
         let stated =
             self.max_tick.map(|stated| self.notes.longest_tick.map_or(stated, |known| known.max(stated)));
@@ -587,7 +586,7 @@ impl IoThread {
         }
     }
 
-    /// Has a probe without an answer repeated, less and less often.
+    /// Schedules another probe after an unanswered one, at growing intervals.
     fn probe_again(&mut self, now: Moment) {
         let doublings = self.notes.unanswered.min(MAX_PROBE_DOUBLINGS);
         if doublings == 0 {
@@ -612,7 +611,7 @@ impl IoThread {
         }
     }
 
-    /// The server of the present connection has answered the probe.
+    /// Notes that the server of the current connection has answered the probe.
     fn note_probed(&mut self) {
         let io = self.shared.lock();
         if let Some(target) = io.target().filter(|_| io.status.contact == ContactState::Connected) {
@@ -620,7 +619,7 @@ impl IoThread {
         }
     }
 
-    /// Reports the report delay that follows from a tick.
+    /// Reports the report delay of servers with this tick.
     fn report_tick(&mut self, tick: Duration) {
         let Some(fresh) = self.notes.fresh else { return };
         let (sink, granted) = {

@@ -5,15 +5,14 @@ pub type ZkResult<T> = std::result::Result<T, ZkError>;
 
 /// An error code of ZooKeeper.
 ///
-/// What it means for its call:
-///
-/// | errors | may have taken effect | may succeed if repeated on this session |
-/// |---|---|---|
-/// | `ConnectionLoss`, `OperationTimeout`, `SessionMoved` | yes | yes |
-/// | `QuotaExceeded`, `Throttled` | no | yes |
-/// | `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty`, `NoChildrenForEphemerals`: the leader has answered, if it was a write | no | not unless others change the tree |
-/// | `NoAuth`, `InvalidAcl`: as those, perhaps without the leader | no | not unless others change the tree |
-/// | all others | no | no |
+/// # What an error means for its call
+/// - `ConnectionLoss`, `OperationTimeout`, `SessionMoved`: The call may have taken effect. It may succeed if it is
+///   repeated on this session.
+/// - `QuotaExceeded`, `Throttled`: The call had no effect. It may succeed if it is repeated on this session.
+/// - `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty`, `NoChildrenForEphemerals`: The call had no effect, and fails
+///   again unless others change the tree. If it was a write, the leader has answered it.
+/// - `NoAuth`, `InvalidAcl`: The same, but a server may have answered a write without the leader.
+/// - All others: The call had no effect, and would fail again on this session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZkError {
@@ -44,7 +43,7 @@ pub enum ZkError {
     /// The znode has children.
     #[error("the znode has children")]
     NotEmpty,
-    /// The znode has another version.
+    /// The version of the znode is not the expected one.
     #[error("the znode has another version")]
     BadVersion,
     /// An ephemeral znode cannot have children.
@@ -53,7 +52,7 @@ pub enum ZkError {
     /// The server refuses the ACL.
     #[error("invalid ACL")]
     InvalidAcl,
-    /// The server refuses an argument, a path for example.
+    /// The server refuses an argument, for example a path.
     #[error("bad arguments")]
     BadArguments,
     /// The server is read-only because it has no contact with a quorum.
@@ -68,25 +67,31 @@ pub enum ZkError {
     /// The server has too many requests and refuses some.
     #[error("requests are throttled")]
     Throttled,
-    /// The server does not implement the operation. The crate `zookeeper` also reports every code
-    /// that it does not know as this, including an exceeded quota and throttling.
+    /// The server does not implement the operation.
+    ///
+    /// The crate `zookeeper` also reports every code that it does not know as this error, including an exceeded quota
+    /// and throttling.
     #[error("not implemented")]
     Unimplemented,
-    /// The call was not sent: the session has too many ephemeral znodes. Not made by a server nor by a
-    /// [`Connection`](crate::Connection), but by what counts them; the number is that of an exceeded quota.
-    #[error("the paths of the session's ephemeral znodes may have {limit} bytes together")]
+    /// The session has too many ephemeral znodes, so the call was not sent.
+    ///
+    /// This error comes from a layer that counts the znodes, not from a server or a
+    /// [`Connection`](crate::Connection). Its code is that of an exceeded quota.
+    #[error("the paths of the session's ephemeral znodes may have at most {limit} bytes together")]
     SessionFull {
         /// The bound, in bytes.
         limit: usize,
     },
-    /// The session is local (`localSessionsEnabled`), and the server does not make it a global one
-    /// (`localSessionsUpgradingEnabled`), so it cannot have an ephemeral znode.
+    /// A local session cannot have an ephemeral znode.
+    ///
+    /// The session is local (`localSessionsEnabled`), and the server does not upgrade it to a global one
+    /// (`localSessionsUpgradingEnabled`).
     #[error("a local session cannot have ephemeral znodes; set localSessionsUpgradingEnabled on the servers")]
     EphemeralOnLocalSession,
-    /// Such a request of this client has ended several connections in a row. This one was not sent.
+    /// Requests like this one ended several connections in a row, so it was not sent.
     #[error(
-        "the server closes the connection at this request of {bytes} bytes; it may allow no more (jute.maxbuffer), or \
-         not know the operation"
+        "the server closes the connection when it receives this request of {bytes} bytes: the request may be too long \
+         for it (jute.maxbuffer), or the operation unknown"
     )]
     EndsConnection {
         /// The length of the request.
@@ -97,30 +102,31 @@ pub enum ZkError {
     Other(i32),
 }
 
-/// The implications of an error for its call: the groups of the table at [`ZkError`], in its order.
+/// What an error means for its call: the groups of the list at [`ZkError`], in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// No reply arrived.
     Lost,
-    /// The server temporarily does not handle the request.
+    /// The server refuses the request for now.
     Declined,
     /// The server has handled the request, with this result.
     Answered,
-    /// As `Answered`, perhaps without the leader: with `enableEagerACLCheck`, the server of the
+    /// Like `Answered`, but perhaps without the leader: with `enableEagerACLCheck`, the server of the
     /// connection answers such a write itself.
     Denied,
+    /// The call cannot succeed on this session.
     Final,
 }
 
 impl ZkError {
-    /// Returns the error with this number, which is not zero.
+    /// Returns the error with this code, which must not be zero.
     #[must_use]
     pub fn from_code(code: i32) -> ZkError {
         match code {
             -4 => ZkError::ConnectionLoss,
             -5 => ZkError::MarshallingError,
             -6 => ZkError::Unimplemented,
-            // The second is that of Java's client for a single request.
+            // Java's client uses -122 for a single request that timed out.
             -7 | -122 => ZkError::OperationTimeout,
             -8 => ZkError::BadArguments,
             -101 => ZkError::NoNode,
@@ -129,10 +135,10 @@ impl ZkError {
             -108 => ZkError::NoChildrenForEphemerals,
             -110 => ZkError::NodeExists,
             -111 => ZkError::NotEmpty,
-            // The second is an unknown session.
+            // -12: the session is unknown.
             -112 | -12 => ZkError::SessionExpired,
             -114 => ZkError::InvalidAcl,
-            // The second is the refusal of a client that did not use SASL.
+            // -124: the client has not authenticated, for example by SASL.
             -115 | -124 => ZkError::AuthFailed,
             -118 => ZkError::SessionMoved,
             -119 => ZkError::NotReadOnly,
@@ -143,8 +149,10 @@ impl ZkError {
         }
     }
 
-    /// Returns the error's number; for [`EndsConnection`](ZkError::EndsConnection), which no server reports,
-    /// that of a request that the server cannot decode.
+    /// Returns the code of the error.
+    ///
+    /// No server reports [`EndsConnection`](ZkError::EndsConnection). Its code is that of a request that the server
+    /// cannot decode.
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
@@ -194,12 +202,12 @@ impl ZkError {
         }
     }
 
-    /// Returns whether no reply came, so that the call may have taken effect.
+    /// Returns whether no reply came, so the call may have taken effect.
     pub fn is_reply_lost(self) -> bool {
         self.class() == Class::Lost
     }
 
-    /// Returns whether the server does not handle the request for now.
+    /// Returns whether the server refuses the request for now.
     pub fn is_declined(self) -> bool {
         self.class() == Class::Declined
     }
@@ -209,12 +217,12 @@ impl ZkError {
         self.is_reply_lost() || self.is_declined()
     }
 
-    /// Returns whether the request was handled, by any server.
+    /// Returns whether a server has handled the request.
     pub fn is_answer(self) -> bool {
         matches!(self.class(), Class::Answered | Class::Denied)
     }
 
-    /// Returns whether the request was handled by the leader, if it was a write.
+    /// Returns whether the leader has handled the request, if it was a write.
     pub fn is_leaders_answer(self) -> bool {
         self.class() == Class::Answered
     }
@@ -225,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_those_of_the_protocol() {
+    fn codes_match_the_protocol() {
         let errors = [
             (-4, ZkError::ConnectionLoss),
             (-5, ZkError::MarshallingError),
@@ -265,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transient_error_is_a_lost_reply_or_declined_and_no_answer() {
+    fn a_transient_error_is_a_lost_reply_or_a_refusal_for_now_but_not_an_answer() {
         for error in [ZkError::ConnectionLoss, ZkError::OperationTimeout, ZkError::SessionMoved] {
             assert!(error.is_transient() && error.is_reply_lost() && !error.is_declined(), "{error:?}");
             assert!(!error.is_answer(), "{error:?}");

@@ -1,4 +1,4 @@
-//! Pairs what goes together: a [`Call::CreateAndList`] is a creation and a listing on the wire, and has
+//! Pairs the two requests of a [`Call::CreateAndList`], a create and a listing, and merges their replies into
 //! one [`Reply`].
 
 use std::sync::{Arc, OnceLock};
@@ -6,25 +6,27 @@ use std::sync::{Arc, OnceLock};
 use crate::error::{ZkError, ZkResult};
 use crate::{Call, Done, Enqueued, Reply};
 
-/// What a call is on the wire, in order, each with its continuation.
+/// The requests of a call, in order, each with its continuation.
 #[derive(Debug)]
 pub enum Exchange {
     One((Call, Continuation)),
     Two([(Call, Continuation); 2]),
 }
 
-/// What takes up the outcome of a call on the wire.
+/// Receives the outcome of one request.
 #[derive(Debug)]
 pub enum Continuation {
     Reply(Done),
-    /// The first of two outcomes, which is kept for the second.
+    /// Keeps the outcome of the create for the continuation of the listing.
     Created(Arc<OnceLock<ZkResult<Reply>>>),
+    /// Finishes the call with both outcomes.
     Listed {
         created: Arc<OnceLock<ZkResult<Reply>>>,
         done: Done,
     },
 }
 
+/// Splits a call into its requests.
 pub fn exchange(call: Call, done: Done) -> Exchange {
     let Call::CreateAndList { dir, .. } = &call else {
         return Exchange::One((call, Continuation::Reply(done)));
@@ -38,13 +40,14 @@ pub fn exchange(call: Call, done: Done) -> Exchange {
 }
 
 impl Continuation {
-    /// Takes up the outcome, on the I/O thread, or on the caller's if the call is refused: must not block.
+    /// Handles the outcome. Must not block: it runs on the I/O thread, or on the caller's thread if the call is
+    /// refused.
     pub fn answered(self, outcome: ZkResult<Reply>) {
         match self {
             Continuation::Reply(done) => done.finish(outcome),
             Continuation::Created(created) => drop(created.set(outcome)),
             Continuation::Listed { created, done } => {
-                // The outcomes come in this order, on one thread, so the first continuation is gone.
+                // The outcomes come in order, on one thread, so the first continuation is gone.
                 let created = Arc::into_inner(created).and_then(OnceLock::into_inner);
                 done.finish(enqueued(created.unwrap_or(Err(ZkError::ConnectionLoss)), outcome));
             }

@@ -1,8 +1,9 @@
-//! One session of [Apache ZooKeeper](https://zookeeper.apache.org), for programs that block.
+//! A blocking client for one session of [Apache ZooKeeper](https://zookeeper.apache.org).
 //!
-//! A [`Connection`] is one session, on one server of the list at a time. It makes calls, sets watches that
-//! survive reconnects, and reports honestly: a call whose reply was lost says so. It has one thread, and others for as long as
-//! names are resolved, Kerberos tickets are fetched or, with TLS, changed files are read.
+//! The primary type in this crate is [`Connection`]: one session, on one server of the list at a time. It makes calls
+//! and sets watches that survive reconnects. It reports failures honestly: if the reply to a call was lost, the error
+//! says so. A connection has one thread. It starts other threads only to resolve names, to fetch Kerberos tickets and,
+//! with TLS, to look for changed files.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -11,7 +12,7 @@
 //! let connection = Connection::open("zk1:2181,zk2:2181/app", Duration::from_secs(30))?;
 //! match connection.create("/config", b"v1", &Acl::open_unsafe(), CreateMode::Persistent) {
 //!     Ok(_) | Err(ZkError::NodeExists) => {}
-//!     // It may have been created: look.
+//!     // The znode may have been created: look.
 //!     Err(ZkError::ConnectionLoss) => println!("{:?}", connection.exists("/config", false)?),
 //!     Err(error) => return Err(error.into()),
 //! }
@@ -21,15 +22,16 @@
 //! ```
 //!
 //! # What it does
-//! - *Calls*: [`Verbs`] waits for each reply; [`Connection::submit`] does not, and takes a [`Done`]. Calls take
-//!   effect, and are answered, in the order in which they were submitted; only a refusal may come earlier. A call is
-//!   sent once, and never repeated.
-//! - *Watches* are set again after a reconnect, without a gap in what they notice. [`Connection::subscribe`]
-//!   reports them as [`ClientEvent::NodeChanged`], in order among the replies.
-//! - *Reconnects*: to the next server of the list, which must have taken up everything of which the session has
-//!   seen a reply or an event. A server that is silent is left in time for another one.
-//! - *The state machine* behind it, [`machine`], has no I/O, no clock and no thread, so that each of its
-//!   behaviors under faults can be replayed.
+//! - *Calls*: A method of [`Verbs`] waits for the reply. [`Connection::submit`] does not wait; it passes the outcome to
+//!   a [`Done`]. Calls take effect and are answered in the order in which they were submitted; only a refusal may come
+//!   earlier. Each call is sent once and never repeated.
+//! - *Watches*: The client sets its watches again after a reconnect, and no change in between goes unnoticed.
+//!   [`Connection::subscribe`] reports fired watches as [`ClientEvent::NodeChanged`], in order among the replies.
+//! - *Reconnects*: If a connection is lost, the client goes on to the next server of the list. It accepts no server
+//!   that is behind what the session has seen in replies and events. A server that falls silent is left while there
+//!   is still time to reach another one.
+//! - *State machine*: [`machine`] makes all decisions. It has no I/O, no clock and no thread, so everything that it
+//!   does under faults can be replayed.
 //!
 //! # Watches
 //! ```no_run
@@ -46,30 +48,31 @@
 //! loop {
 //!     let (data, _) = connection.get_data("/config", true)?; // sets a watch
 //!     println!("{data:?}");
-//!     changes.recv()?; // it has fired: look again
+//!     changes.recv()?; // the watch has fired: look again
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! A call with `watch: true` sets a watch, which fires once. That of [`exists`](Verbs::exists) and
-//! [`get_data`](Verbs::get_data) fires when the znode is created, changed or deleted; that of
-//! [`get_children`](Verbs::get_children) when a child comes or goes, or the znode is deleted. There is one sink; the sink must
-//! not wait for a call, as the replies come on its thread.
+//! A call with `watch: true` sets a watch, which fires once. A watch of [`exists`](Verbs::exists) or
+//! [`get_data`](Verbs::get_data) fires when the znode is created, changed or deleted. A watch of
+//! [`get_children`](Verbs::get_children) fires when a child is created or deleted, or when the znode itself is deleted.
+//! A connection has one event sink. The sink must not wait for a call, because replies arrive on the sink's thread.
 //!
 //! # Errors
-//! [`ZkError`] has a table of what each error means for its call. A missing chroot shows itself as `NoNode` of every call;
+//! [`ZkError`] says what each error means for its call. If the chroot does not exist, every call fails with `NoNode`;
 //! [`Connection::call_at_root`] can create it. A session that is lost stays lost: open another connection.
 //! A call waits at most a tenth of the session timeout for a connection, and two fifths of it for an answer.
 //!
 //! # What it does not do
-//! It repeats no call, opens no second session when one is lost, and has no recipe. The package
-//! `zookeeper-recipes-lock` has locks and elections on it. It reads and sets no ACLs of znodes
-//! that exist, and does not reconfigure ensembles.
+//! It repeats no call, does not replace a lost session, and has no recipes: the package `zookeeper-recipes-lock`
+//! builds locks and elections on it. It neither reads nor sets the ACLs of existing znodes, and does not reconfigure
+//! ensembles.
 //!
 //! # What servers see
-//! Beside the session, a second connection for a moment, once for each server: it learns the server's minimum session
-//! timeout, and from that its tick, which [`Granted::report_delay`] depends on. A client that uses SASL does not authenticate
-//! there, and leaves that session to end by itself. [`ConnectionOptions::max_tick`] is what counts
-//! until that is known. Log lines have the target of [`ConnectionOptions::log_target`], and are written by another thread.
+//! Besides the session, the client opens one short second connection to each server. There it learns the server's
+//! minimum session timeout and, from that, the server's tick, on which [`Granted::report_delay`] depends. If a server
+//! does not answer there, [`ConnectionOptions::max_tick`] counts. A client that uses SASL does not authenticate on that
+//! second connection, and lets its session expire. Log lines have the target [`ConnectionOptions::log_target`]; a
+//! separate thread writes them.
 //!
 //! # Stability
 //! This package is released with `zookeeper-recipes-lock` and has its version. **Its interface may change in any
@@ -78,13 +81,13 @@
 //! # Features
 //! - `tls`: encrypted connections, by rustls with the `CryptoProvider` of the process, or `ring` if there is none.
 //! - `sasl`: authentication by SASL with DIGEST-MD5: [`ConnectionOptions::sasl_digest`].
-//! - `kerberos`: `sasl`, and Kerberos by the system's library: [`ConnectionOptions::kerberos`]. A build needs its headers and
-//!   libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel clang-devel`), and a program the library
-//!   (`libgssapi-krb5-2`; `krb5-libs`).
-//! - `test-util`: the servers' side of the protocol, for tests.
+//! - `kerberos`: enables `sasl`, and adds Kerberos through the system's library: [`ConnectionOptions::kerberos`]. A
+//!   build needs the library's headers and libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel
+//!   clang-devel`). A program needs the library (`libgssapi-krb5-2`; `krb5-libs`).
+//! - `test-util`: the server's side of the protocol, for tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Without some feature, what it adds cannot be linked to. With all of them, each link is checked.
+// A link to an item of a disabled feature cannot be resolved. With all features, every link is checked.
 #![cfg_attr(
     not(all(feature = "tls", feature = "kerberos", feature = "test-util")),
     allow(rustdoc::broken_intra_doc_links)
@@ -170,7 +173,7 @@ pub use transaction::{Op, OpOutcome, Transacted};
 pub use verbs::Verbs;
 pub use znode::{CreateMode, Stat};
 
-/// The README's examples, compiled.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

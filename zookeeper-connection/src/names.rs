@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// The names of a znode's children.
 ///
-/// A lock directory may have thousands of children, and each hand-over between sessions lists them.
-/// All names share one buffer, so a listing costs three allocations, however long it is, and a clone none.
+/// All names share one buffer, so a listing costs three allocations, however long it is, and a clone costs none. That
+/// matters for a lock directory, which may have thousands of children and is listed at each hand-over between sessions.
 ///
 /// ```
 /// # use zookeeper_connection::Names;
@@ -24,16 +24,17 @@ pub struct Names(Arc<List>);
 #[derive(Default, PartialEq, Eq, Hash)]
 struct List {
     text: String,
-    /// The end of each name in the text. The next one begins there.
+    /// The end of each name in the text. The next name begins there.
     ends: Vec<usize>,
 }
 
 impl Names {
-    /// Takes the names without separators, and where each of them ends, in order. Returns `None`
-    /// unless all of them are UTF-8.
+    /// Creates a list from the concatenated names and the end of each name, in order.
+    ///
+    /// Returns `None` unless every name is UTF-8.
     pub fn from_utf8(text: Vec<u8>, ends: Vec<usize>) -> Option<Names> {
         let text = String::from_utf8(text).ok()?;
-        // A character may be split over two names.
+        // A character may be split between two names.
         ends.iter().all(|end| text.is_char_boundary(*end)).then(|| Names(Arc::new(List { text, ends })))
     }
 
@@ -58,13 +59,13 @@ impl Names {
         Some(&text[start..end])
     }
 
-    /// Returns whether this name is among them.
+    /// Returns whether the list contains this name.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.iter().any(|listed| listed == name)
     }
 
-    /// Returns the names, in the order of the listing.
+    /// Iterates over the names, in the order of the listing.
     pub fn iter(&self) -> NamesIter<'_> {
         NamesIter { text: &self.0.text, start: 0, ends: self.0.ends.iter() }
     }

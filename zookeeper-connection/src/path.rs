@@ -1,10 +1,10 @@
-//! The servers' rules for a path, checked before anything is sent.
+//! The servers' rules for paths, checked before anything is sent.
 
-/// The maximum length of a path. The server sets no limit itself, but drops a connection whose
-/// packet exceeds its buffer, a symptom that is hard to trace to a long path.
+/// The maximum length of a path. Servers have no such limit, but close a connection whose packet exceeds their
+/// buffer. It would be hard to trace that to a long path.
 const MAX_LENGTH: usize = 4096;
 
-/// Returns the rule of ZooKeeper's data model that a path breaks.
+/// Returns the rule of ZooKeeper's data model that a path breaks, if it breaks one.
 pub fn broken_rule(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("a path must not be empty");
@@ -31,7 +31,7 @@ pub fn broken_rule(path: &str) -> Option<&'static str> {
     })
 }
 
-/// The characters that the server refuses in a path.
+/// Returns whether servers refuse this character in a path.
 pub fn is_forbidden(character: char) -> bool {
     character.is_control()
         || ('\u{e000}'..='\u{f8ff}').contains(&character)
@@ -39,7 +39,7 @@ pub fn is_forbidden(character: char) -> bool {
         || character >= '\u{fff0}'
 }
 
-/// A refused path for an error message: escaped, and truncated if it is long.
+/// Returns a path for an error message: escaped, and truncated if it is long.
 pub fn printable(path: &str) -> String {
     const SHOWN: usize = 128;
     let mut shown: String = path.chars().take(SHOWN).flat_map(char::escape_debug).collect();

@@ -1,10 +1,10 @@
-//! [`Probe`]: a session that finds out a server's minimum session timeout, and ends at once.
+//! [`Probe`]: a short session that finds out a server's minimum session timeout.
 //!
-//! A server grants no less than its minimum, which is two of its ticks unless it is configured
-//! otherwise. The protocol has no request for either. Only the report delay depends on the
-//! answer: without one, the longest ticks that the server may have are assumed. A minimum below two
-//! ticks would make the report delay too short, so the application's statement
-//! ([`max_tick`](crate::ConnectionOptions::max_tick)) is a lower bound.
+//! The protocol has no request for a server's tick or its minimum session timeout. But a server never grants less than
+//! the minimum, which is two ticks unless it is configured otherwise. Only the report delay depends on the answer:
+//! without one, the client assumes the longest tick that the server may have. If the minimum were configured below two
+//! ticks, the report delay would be too short. Therefore [`max_tick`](crate::ConnectionOptions::max_tick), as stated by
+//! the application, is a lower bound for the tick.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::codec::{ConnectAnswer, ConnectRequest, Control, Frames, Password, dec
 use crate::time::Moment;
 use crate::transport::Transport;
 
-/// The length of an answer is less than this, with the reply to the close request.
+/// A server sends less than this in total, including the reply to the close request.
 const MAX_ANSWER: usize = 1024;
 
 pub(super) struct Probe {
@@ -23,19 +23,19 @@ pub(super) struct Probe {
     stage: ProbeStage,
     outgoing: Vec<u8>,
     frames: Frames,
-    /// The number of bytes that may still come.
+    /// The number of bytes that the server may still send.
     budget: usize,
     deadline: Moment,
-    /// The session is closed, rather than left to end by itself.
+    /// Whether to close the session, instead of letting it expire.
     closes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeStage {
     Opening,
-    /// The connect request was sent.
+    /// The connect request has been sent.
     Asked,
-    /// The answer has come, and the session is being closed.
+    /// The server has answered, and the session is being closed.
     Answered,
 }
 
@@ -43,15 +43,17 @@ enum ProbeStage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Pending,
-    /// The minimum session timeout. The probe still closes its session.
+    /// The server has this minimum session timeout. The probe has yet to close its session.
     Answered(Duration),
-    /// Nothing more comes.
+    /// The probe has ended.
     Over,
 }
 
 impl Probe {
-    /// Takes a transport that is being opened. Ends at `deadline`. Must not close its session where servers require an
-    /// authentication, as they would refuse that, and log an error.
+    /// Creates a probe on a transport that is being opened. The probe ends at `deadline`.
+    ///
+    /// `closes` must be `false` if the servers require authentication: they would refuse to close the session, and log
+    /// an error.
     pub(super) fn new(transport: Transport, deadline: Moment, closes: bool) -> Probe {
         let mut outgoing = Vec::new();
         let request = ConnectRequest {
@@ -78,12 +80,12 @@ impl Probe {
         self.deadline
     }
 
-    /// Continues after a change of the transport's readiness, until `Pending` or `Over`.
+    /// Continues after the transport has become ready. Call it again after `Answered`.
     pub(super) fn advance(&mut self) -> Progress {
         self.try_advance().unwrap_or(Progress::Over)
     }
 
-    /// Closes the transport. The server ends a session that was not closed after its minimum.
+    /// Closes the transport. A session that was not closed expires after the minimum session timeout.
     pub(super) fn close(self, registry: &Registry) {
         self.transport.close(registry);
     }
@@ -97,7 +99,7 @@ impl Probe {
         }
         self.transport.write(&mut self.outgoing)?;
         let mut buffer = [0; MAX_ANSWER];
-        // A server that never stops sending would keep the thread here.
+        // Without a bound, a server that never stops sending would keep the thread here.
         while self.budget > 0 {
             let count = match self.transport.read(&mut buffer) {
                 Ok(0) => return Ok(Progress::Over),
@@ -122,7 +124,7 @@ impl Probe {
                 } else {
                     self.budget = 0;
                 }
-                // Above zero, as the answer is valid.
+                // Above zero, because the answer is valid.
                 let millis = u64::try_from(accepted.timeout_ms).unwrap_or(u64::MAX);
                 return Ok(Progress::Answered(Duration::from_millis(millis)));
             }

@@ -1,8 +1,8 @@
-//! [`Resolver`]: resolves names on short-lived threads, as name resolution blocks.
+//! [`Resolver`]: resolves names on short-lived threads, because name resolution blocks.
 //!
-//! A name has at most one thread, because [`Servers`](crate::servers::Servers) does not ask for it
-//! again before it is answered. A thread that the name service keeps waiting stops nothing else, and
-//! ends with its answer, even after the connection.
+//! A name has at most one thread, because [`Servers`](crate::servers::Servers) does not ask for a name again before the
+//! last answer has come. If the name service keeps a thread waiting, nothing else waits. The thread ends with the
+//! answer, even if that comes after the end of the connection.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -15,15 +15,15 @@ use mio::Waker;
 use crate::servers::Lookup;
 use crate::support::panics;
 
-/// Resolves a host and a port to addresses. May block for any time.
+/// Resolves a host and a port to addresses. May block for any length of time.
 pub(super) type NameService = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
-/// The name service of the system.
+/// Returns the name service of the system.
 pub(super) fn system() -> NameService {
     Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
 }
 
-/// The answer for the server at this position.
+/// The position of a server in the list, and the answer for it.
 pub(super) type Answer = (usize, io::Result<Vec<SocketAddr>>);
 
 pub(super) struct Resolver {
@@ -34,7 +34,7 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// `waker` is woken at each answer.
+    /// Creates a resolver that wakes `waker` at each answer.
     pub(super) fn new(names: NameService, waker: Arc<Waker>) -> Resolver {
         let (answer, answers) = unbounded();
         Resolver { names, answer, answers, waker }

@@ -1,11 +1,10 @@
-//! [`Servers`]: which address is tried next, and the outcome of the attempts before.
+//! [`Servers`]: decides which address to try next, and keeps the outcomes of earlier attempts.
 //!
-//! The addresses of all names are tried in laps, in random order. Two have a place of their own: see
-//! `Servers::ordered`. A lap begins with the addresses
-//! known before, while the names are resolved again: an answer of the name service changes what is
-//! left of the lap. A lap waits for the names, for a short time, only while none has been resolved yet.
+//! The addresses of all names are tried in rounds, in random order with two exceptions: see `Servers::ordered`. A round
+//! begins with the addresses that are already known, while the names are resolved again. When the name service answers,
+//! the rest of the round changes accordingly. A round waits for names, briefly, only if no name has been resolved yet.
 //!
-//! No I/O and no clock: the I/O thread resolves the names and reports the outcomes.
+//! There is no I/O and no clock here: the I/O thread resolves the names and reports the outcomes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,14 +17,14 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub(super) struct Servers {
     hosts: Vec<Host>,
-    /// The present lap.
-    lap: Option<Lap>,
+    /// The current round.
+    round: Option<Round>,
     /// The address that served the session last.
     last: Option<Destination>,
-    /// The addresses whose connection was left because the server did not answer. Such a server may go on
-    /// to accept sessions that it does not serve.
+    /// The addresses whose last connection was left because the server fell silent. Such a server may go on accepting
+    /// sessions without serving them.
     silent: Vec<SocketAddr>,
-    /// The longest time for which a lap waits for names.
+    /// The longest time for which a round waits for names.
     max_wait: Duration,
     random: fastrand::Rng,
 }
@@ -38,7 +37,7 @@ pub(super) struct Destination {
     pub(super) address: SocketAddr,
 }
 
-/// A name to be resolved.
+/// A name to resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lookup {
     /// The position in the list.
@@ -51,57 +50,58 @@ pub(super) struct Lookup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextServer {
     Try(Destination),
-    /// Wait for a name to be resolved, up to this moment if there is one, then ask again.
+    /// Wait until a name is resolved, or until this moment if there is one. Then ask again.
     Wait(Option<Moment>),
     /// No address is known.
     Nothing,
 }
 
 #[derive(Debug)]
-struct Lap {
-    /// The addresses that have not been tried.
+struct Round {
+    /// The addresses that have not been tried yet.
     left: VecDeque<Destination>,
-    /// The lap waits for all names before its first attempt.
+    /// Whether the round still waits for all names before its first attempt.
     is_gathering: bool,
-    /// The time at which the lap stops waiting for names.
+    /// When the round stops waiting for names.
     wait_until: Moment,
 }
 
 #[derive(Debug)]
 struct Host {
-    /// As `host:port`.
+    /// The server as `host:port`.
     server: String,
-    /// Without the brackets of an IPv6 address.
+    /// The host, without the brackets of an IPv6 address.
     host: String,
     port: u16,
     lookup: Resolving,
-    /// As known at present.
+    /// The addresses known now.
     addresses: Vec<SocketAddr>,
-    /// An attempt was made since there was a session.
+    /// Whether an attempt was made since a server last served the session.
     is_tried: bool,
-    /// The last failure since then.
+    /// The last failure since a server last served the session.
     failure: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resolving {
-    /// The host is an address.
+    /// There is nothing to resolve: the host is an address.
     Never,
-    /// To be resolved again in the next lap.
+    /// The name is to be resolved again in the next round.
     Later,
-    /// To be resolved now.
+    /// The name is to be resolved now.
     Due,
+    /// The name is being resolved.
     Pending,
 }
 
 impl Servers {
-    /// `servers` are given as `host:port`. A lap waits for names no longer than `max_wait` if it
-    /// has other addresses.
+    /// `servers` are given as `host:port`. If other addresses are known, a round waits for names no longer than
+    /// `max_wait`.
     pub(super) fn new(servers: &[String], max_wait: Duration, seed: u64) -> Servers {
         let hosts = servers.iter().map(|server| Host::new(server)).collect();
         Servers {
             hosts,
-            lap: None,
+            round: None,
             last: None,
             silent: Vec::new(),
             max_wait,
@@ -109,61 +109,62 @@ impl Servers {
         }
     }
 
-    /// Returns what to do next. Begins a new lap if the last one is over; but if no name had an
-    /// address, that counts as a failed attempt first, so that names are not asked for in a loop.
+    /// Returns what to do next. Begins a new round if the last one is over. If no name had an address in the last
+    /// round, first returns `Nothing`, a failed attempt, so the names are not looked up in a busy loop.
     pub(super) fn next(&mut self, now: Moment) -> NextServer {
-        if let Some(lap) = self.lap.take() {
-            let was_gathering = lap.is_gathering;
-            let next = self.continue_lap(lap, now);
+        if let Some(round) = self.round.take() {
+            let was_gathering = round.is_gathering;
+            let next = self.continue_round(round, now);
             if next != NextServer::Nothing || was_gathering {
                 return next;
             }
         }
-        let lap = self.begin_lap(now);
-        self.continue_lap(lap, now)
+        let round = self.begin_round(now);
+        self.continue_round(round, now)
     }
 
-    /// Returns the next address of the present lap, to be tried beside one that has not answered yet.
+    /// Returns the next address of the current round, to be tried in parallel with one that has not answered yet.
     pub(super) fn next_beside(&mut self) -> Option<Destination> {
-        let target = self.lap.as_mut()?.left.pop_front()?;
-        self.hosts[target.server].is_tried = true; // the position is that of a host
+        let target = self.round.as_mut()?.left.pop_front()?;
+        self.hosts[target.server].is_tried = true; // in bounds: a target has the position of a host
         Some(target)
     }
 
-    /// Takes back an address whose attempt was given up for another one. The present lap ends with it.
+    /// Takes back an address whose attempt was given up in favor of another one. The address becomes the last of the
+    /// current round.
     pub(super) fn put_back(&mut self, target: Destination) {
         let is_known =
             self.hosts.get(target.server).is_some_and(|host| host.addresses.contains(&target.address));
-        if let Some(lap) = self.lap.as_mut().filter(|_| is_known) {
-            lap.left.push_back(target);
+        if let Some(round) = self.round.as_mut().filter(|_| is_known) {
+            round.left.push_back(target);
         }
     }
 
-    /// Returns whether the present lap has addresses that were not tried.
+    /// Returns whether the current round has addresses that have not been tried yet.
     pub(super) fn has_more(&self) -> bool {
-        self.lap.as_ref().is_some_and(|lap| !lap.left.is_empty())
+        self.round.as_ref().is_some_and(|round| !round.left.is_empty())
     }
 
-    fn continue_lap(&mut self, mut lap: Lap, now: Moment) -> NextServer {
+    fn continue_round(&mut self, mut round: Round, now: Moment) -> NextServer {
         let knows_any = self.address_count() > 0;
-        let may_wait = self.is_resolving() && (!knows_any || now < lap.wait_until);
-        if lap.is_gathering && !may_wait {
-            lap.is_gathering = false;
-            lap.left = self.ordered();
+        let may_wait = self.is_resolving() && (!knows_any || now < round.wait_until);
+        if round.is_gathering && !may_wait {
+            round.is_gathering = false;
+            round.left = self.ordered();
         }
-        let next = match lap.left.pop_front() {
+        let next = match round.left.pop_front() {
             Some(target) => NextServer::Try(target),
-            None if may_wait => NextServer::Wait(knows_any.then_some(lap.wait_until)),
+            None if may_wait => NextServer::Wait(knows_any.then_some(round.wait_until)),
             None => return NextServer::Nothing,
         };
-        self.lap = Some(lap);
+        self.round = Some(round);
         if let NextServer::Try(target) = next {
-            self.hosts[target.server].is_tried = true; // the position is that of a host
+            self.hosts[target.server].is_tried = true; // in bounds: a target has the position of a host
         }
         next
     }
 
-    /// Takes a name that is to be resolved now.
+    /// Returns the next name to resolve now.
     pub(super) fn next_lookup(&mut self) -> Option<Lookup> {
         let (server, host) =
             self.hosts.iter_mut().enumerate().find(|(_, host)| host.lookup == Resolving::Due)?;
@@ -171,9 +172,9 @@ impl Servers {
         Some(Lookup { server, host: host.host.clone(), port: host.port })
     }
 
-    /// Takes the answer of the name service. After an error the former addresses remain. Returns whether the
+    /// Handles the answer of the name service. After an error, the former addresses remain. Returns whether the
     /// addresses have changed.
-    pub(super) fn resolved(&mut self, server: usize, answer: io::Result<Vec<SocketAddr>>) -> bool {
+    pub(super) fn handle_resolved(&mut self, server: usize, answer: io::Result<Vec<SocketAddr>>) -> bool {
         let Some(host) = self.hosts.get_mut(server) else { return false };
         host.lookup = Resolving::Later;
         let mut addresses = match answer {
@@ -192,27 +193,27 @@ impl Servers {
         let former = std::mem::replace(&mut host.addresses, addresses);
         let has_changed = host.addresses != former;
         let added = host.addresses.iter().filter(|address| !former.contains(address));
-        let Some(lap) = self.lap.as_mut().filter(|lap| !lap.is_gathering) else { return has_changed };
-        lap.left.retain(|target| target.server != server || host.addresses.contains(&target.address));
+        let Some(round) = self.round.as_mut().filter(|round| !round.is_gathering) else { return has_changed };
+        round.left.retain(|target| target.server != server || host.addresses.contains(&target.address));
         for address in added {
-            let position = self.random.usize(..=lap.left.len());
-            lap.left.insert(position, Destination { server, address: *address });
+            let position = self.random.usize(..=round.left.len());
+            round.left.insert(position, Destination { server, address: *address });
         }
         has_changed
     }
 
     /// Records why an attempt failed, or why a connection was lost.
-    pub(super) fn failed(&mut self, target: Destination, why: String) {
+    pub(super) fn record_failure(&mut self, target: Destination, why: String) {
         if let Some(host) = self.hosts.get_mut(target.server) {
             host.fail(why);
         }
     }
 
-    /// Records the end of a connection that served the session: whether it was left because the server did
-    /// not answer. It ends the lap, unless the server has refused this client after all.
-    pub(super) fn ended(&mut self, target: Destination, was_silent: bool, was_refused: bool) {
+    /// Records the end of a connection that served the session, and whether it was left because the server fell silent.
+    /// The round ends too, unless the server has refused this client after all.
+    pub(super) fn record_end(&mut self, target: Destination, was_silent: bool, was_refused: bool) {
         if !was_refused {
-            self.lap = None;
+            self.round = None;
         }
         self.silent.retain(|silent| *silent != target.address);
         if was_silent {
@@ -220,8 +221,8 @@ impl Servers {
         }
     }
 
-    /// Records that a session was opened, or taken up again, at this address.
-    pub(super) fn succeeded(&mut self, target: Destination) {
+    /// Records that the server at this address serves the session.
+    pub(super) fn record_success(&mut self, target: Destination) {
         self.last = Some(target);
         for host in &mut self.hosts {
             host.is_tried = false;
@@ -229,7 +230,7 @@ impl Servers {
         }
     }
 
-    /// The number of addresses known at present.
+    /// Returns the number of addresses known now.
     pub(super) fn address_count(&self) -> usize {
         self.hosts.iter().map(|host| host.addresses.len()).sum()
     }
@@ -239,17 +240,17 @@ impl Servers {
         self.hosts.iter().any(|host| host.addresses.is_empty())
     }
 
-    /// The hosts of the list, in its order, without ports.
+    /// Returns the hosts in the order of the list, without ports.
     pub(super) fn hosts(&self) -> impl Iterator<Item = &str> {
         self.hosts.iter().map(|host| &*host.host)
     }
 
-    /// The host of the server at this position, without the port.
+    /// Returns the host of the server at this position, without the port.
     pub(super) fn host(&self, server: usize) -> &str {
         self.hosts.get(server).map_or("", |host| &host.host)
     }
 
-    /// Describes an address for the log: the server's name, and the address if that is another.
+    /// Describes an address for the log: the server, followed by the address if the server is given by name.
     pub(super) fn describe(&self, target: Destination) -> String {
         match self.hosts.get(target.server) {
             Some(host) if host.lookup != Resolving::Never => format!("{} ({})", host.server, target.address),
@@ -257,13 +258,13 @@ impl Servers {
         }
     }
 
-    /// Lists the servers with the outcome of the last attempt at each.
+    /// Lists the servers, each with the outcome of the last attempt to reach it.
     pub(super) fn outcomes(&self) -> String {
         let outcomes = self.hosts.iter().map(|host| format!("{} ({})", host.server, host.outcome()));
         outcomes.collect::<Vec<_>>().join(", ")
     }
 
-    fn begin_lap(&mut self, now: Moment) -> Lap {
+    fn begin_round(&mut self, now: Moment) -> Round {
         let mut names = self.hosts.iter().filter(|host| host.lookup != Resolving::Never).peekable();
         let is_gathering = names.peek().is_some() && names.all(|host| host.addresses.is_empty());
         for host in &mut self.hosts {
@@ -272,13 +273,13 @@ impl Servers {
             }
         }
         let left = if is_gathering { VecDeque::new() } else { self.ordered() };
-        Lap { left, is_gathering, wait_until: now.after(self.max_wait) }
+        Round { left, is_gathering, wait_until: now.after(self.max_wait) }
     }
 
     /// Returns all known addresses in random order, with two exceptions:
-    /// - The address that served the session last is the second. If its server is gone, another one is
-    ///   asked first. If only the connection was lost, no dead address should come before a healthy server.
-    /// - Those that were left for their silence come last.
+    /// - The address that served the session last is the second. If that server is gone, another one has been asked
+    ///   first. If only the connection was lost, at most one dead address comes before a healthy server.
+    /// - The servers that fell silent come last.
     fn ordered(&mut self) -> VecDeque<Destination> {
         let hosts = self.hosts.iter().enumerate();
         let mut targets: Vec<Destination> = hosts
@@ -308,7 +309,7 @@ impl Servers {
 
 impl Host {
     fn new(server: &str) -> Host {
-        // The connect string was parsed before, so the port exists and is valid.
+        // The connect string has been parsed, so the port exists and is valid.
         let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
         let port = port.parse().unwrap_or(0);
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -342,7 +343,7 @@ fn literal(host: &str, port: u16) -> Option<SocketAddr> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Some(SocketAddr::new(address, port));
     }
-    // With a number as its zone. The system resolves one with a name.
+    // A zone that is a number is part of the literal. The system resolves a zone that is a name.
     let (address, zone) = host.split_once('%')?;
     let (address, zone) = (address.parse::<Ipv6Addr>().ok()?, zone.parse().ok()?);
     Some(SocketAddrV6::new(address, port, 0, zone).into())
@@ -384,16 +385,16 @@ mod tests {
     }
 
     #[test]
-    fn lap_tries_every_address_once_in_an_order_that_the_seed_decides() {
+    fn round_tries_every_address_once_in_an_order_that_the_seed_decides() {
         let all: Vec<String> = (1..=5).map(|number| address(number).to_string()).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let mut orders = HashSet::new();
         for seed in 0..50 {
             let mut servers = servers(&all, seed);
             for _ in 0..3 {
-                let lap: Vec<_> = (0..5).map(|_| tried(servers.next(at(0)))).collect();
-                assert_eq!(lap.iter().collect::<HashSet<_>>().len(), 5, "{lap:?}");
-                orders.insert(lap);
+                let round: Vec<_> = (0..5).map(|_| tried(servers.next(at(0)))).collect();
+                assert_eq!(round.iter().collect::<HashSet<_>>().len(), 5, "{round:?}");
+                orders.insert(round);
             }
         }
         assert!(orders.len() > 50, "{}", orders.len());
@@ -403,8 +404,8 @@ mod tests {
     fn literals_are_not_resolved() {
         let expected = ["10.0.0.1:1", "[::1]:2", "[fe80::1%7]:3"];
         let mut literals = servers(&expected, 1);
-        let lap: HashSet<_> = (0..3).map(|_| tried(literals.next(at(0))).to_string()).collect();
-        assert_eq!(lap, expected.into_iter().map(str::to_owned).collect());
+        let round: HashSet<_> = (0..3).map(|_| tried(literals.next(at(0))).to_string()).collect();
+        assert_eq!(round, expected.into_iter().map(str::to_owned).collect());
         assert!(lookups(&mut literals).is_empty());
         let mut names = servers(&["[fe80::1%eth0]:4"], 1);
         assert_eq!(names.next(at(0)), NextServer::Wait(None));
@@ -412,16 +413,16 @@ mod tests {
     }
 
     #[test]
-    fn first_lap_waits_for_all_names_and_later_ones_do_not() {
+    fn first_round_waits_for_all_names_and_later_ones_do_not() {
         let mut servers = servers(&["zk1:2181", "zk2:2181"], 1);
         assert_eq!(servers.next(at(0)), NextServer::Wait(None));
         assert_eq!(lookups(&mut servers), ["zk1", "zk2"]);
-        servers.resolved(0, Ok(vec![address(1)]));
+        servers.handle_resolved(0, Ok(vec![address(1)]));
         assert_eq!(servers.next(at(1)), NextServer::Wait(Some(at(250))));
-        servers.resolved(1, Ok(vec![address(2)]));
+        servers.handle_resolved(1, Ok(vec![address(2)]));
         let first = [tried(servers.next(at(2))), tried(servers.next(at(2)))];
         assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
-        // The second lap.
+        // The second round.
         tried(servers.next(at(1000)));
         assert_eq!(lookups(&mut servers), ["zk1", "zk2"]);
     }
@@ -431,57 +432,60 @@ mod tests {
         let mut servers = servers(&["zk1:2181", "zk2:2181"], 1);
         servers.next(at(0));
         lookups(&mut servers);
-        servers.resolved(1, Ok(vec![address(2)]));
+        servers.handle_resolved(1, Ok(vec![address(2)]));
         assert_eq!(servers.next(at(249)), NextServer::Wait(Some(at(250))));
         assert_eq!(tried(servers.next(at(250))), address(2));
-        for lap in 1..5 {
-            assert_eq!(tried(servers.next(at(lap * 1000))), address(2));
-            assert_eq!(lookups(&mut servers), if lap == 1 { vec!["zk2"] } else { vec![] }, "one at a time");
+        for round in 1..5 {
+            assert_eq!(tried(servers.next(at(round * 1000))), address(2));
+            assert_eq!(lookups(&mut servers), if round == 1 { vec!["zk2"] } else { vec![] }, "one at a time");
         }
-        servers.resolved(0, Ok(vec![address(1)]));
-        assert_eq!(tried(servers.next(at(5000))), address(1), "it joins the lap");
+        servers.handle_resolved(0, Ok(vec![address(1)]));
+        assert_eq!(tried(servers.next(at(5000))), address(1), "the new address joins the round");
     }
 
     #[test]
-    fn name_that_cannot_be_resolved_spoils_no_other() {
+    fn name_that_cannot_be_resolved_does_not_affect_others() {
         let mut servers = servers(&["bad:2181", "zk2:2181"], 1);
         servers.next(at(0));
         lookups(&mut servers);
-        servers.resolved(0, Err(no_such_name()));
-        servers.resolved(1, Ok(vec![address(2)]));
+        servers.handle_resolved(0, Err(no_such_name()));
+        servers.handle_resolved(1, Ok(vec![address(2)]));
         assert_eq!(tried(servers.next(at(0))), address(2));
         assert_eq!(tried(servers.next(at(1))), address(2));
         assert_eq!(servers.outcomes(), "bad:2181 (no such name), zk2:2181 (no answer)");
     }
 
     #[test]
-    fn without_any_address_the_lap_ends_when_the_names_are_answered() {
+    fn without_any_address_the_round_ends_when_the_names_are_answered() {
         let mut servers = servers(&["zk1:2181"], 1);
         assert_eq!(servers.next(at(0)), NextServer::Wait(None));
         assert_eq!(servers.next(at(60_000)), NextServer::Wait(None), "nothing else can be tried");
         lookups(&mut servers);
-        servers.resolved(0, Ok(vec![]));
+        servers.handle_resolved(0, Ok(vec![]));
         assert_eq!(servers.outcomes(), "zk1:2181 (the name has no address)");
         assert_eq!(servers.next(at(60_000)), NextServer::Nothing, "a failed attempt");
-        assert_eq!(servers.next(at(60_000)), NextServer::Wait(None), "a new lap");
+        assert_eq!(servers.next(at(60_000)), NextServer::Wait(None), "a new round");
         assert_eq!(lookups(&mut servers), ["zk1"]);
     }
 
     #[test]
-    fn changed_addresses_take_the_place_of_the_former_ones_within_the_lap() {
+    fn changed_addresses_take_the_place_of_the_former_ones_within_the_round() {
         let mut servers = servers(&["zk:2181"], 1);
         servers.next(at(0));
         lookups(&mut servers);
         assert!(servers.misses_addresses());
-        assert!(servers.resolved(0, Ok(vec![address(1), address(2), address(1)])));
-        assert!(!servers.resolved(0, Ok(vec![address(2), address(1)])), "they are the same");
+        assert!(servers.handle_resolved(0, Ok(vec![address(1), address(2), address(1)])));
+        assert!(!servers.handle_resolved(0, Ok(vec![address(2), address(1)])), "the addresses are the same");
         assert!(!servers.misses_addresses());
         assert_eq!(servers.address_count(), 2);
         let first = [tried(servers.next(at(0))), tried(servers.next(at(0)))];
         assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
         let second = tried(servers.next(at(0)));
         lookups(&mut servers);
-        assert!(servers.resolved(0, Ok(vec![second, address(3)])), "as many, but others");
+        assert!(
+            servers.handle_resolved(0, Ok(vec![second, address(3)])),
+            "equally many, but different addresses"
+        );
         assert_eq!(tried(servers.next(at(0))), address(3));
         assert_eq!(servers.address_count(), 2);
     }
@@ -491,16 +495,16 @@ mod tests {
         let mut servers = servers(&["zk:2181"], 1);
         servers.next(at(0));
         lookups(&mut servers);
-        servers.resolved(0, Ok(vec![address(1)]));
-        for lap in 0..3 {
-            assert_eq!(tried(servers.next(at(lap * 1000))), address(1));
+        servers.handle_resolved(0, Ok(vec![address(1)]));
+        for round in 0..3 {
+            assert_eq!(tried(servers.next(at(round * 1000))), address(1));
             lookups(&mut servers);
-            servers.resolved(0, Err(no_such_name()));
+            servers.handle_resolved(0, Err(no_such_name()));
         }
     }
 
-    /// The addresses of a lap, in the order in which they are tried.
-    fn lap(servers: &mut Servers, count: usize) -> Vec<Destination> {
+    /// Returns the next addresses, in the order in which they are tried.
+    fn round(servers: &mut Servers, count: usize) -> Vec<Destination> {
         let target = |next| match next {
             NextServer::Try(target) => target,
             other => panic!("{other:?}"),
@@ -516,60 +520,60 @@ mod tests {
         for seed in 0..50 {
             let mut servers = servers(&THREE, seed);
             let NextServer::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
-            servers.succeeded(target);
-            servers.ended(target, false, false);
-            servers.failed(target, "gone".to_owned());
-            let lap = lap(&mut servers, 3);
-            assert_eq!(lap[1], target, "{lap:?}");
-            first.extend([lap[0].address, lap[2].address]);
+            servers.record_success(target);
+            servers.record_end(target, false, false);
+            servers.record_failure(target, "gone".to_owned());
+            let round = round(&mut servers, 3);
+            assert_eq!(round[1], target, "{round:?}");
+            first.extend([round[0].address, round[2].address]);
         }
         assert_eq!(first.len(), 3, "the order of the others is random");
         let mut alone = servers(&THREE[..1], 1);
-        let target = lap(&mut alone, 1)[0];
-        alone.succeeded(target);
-        alone.ended(target, false, false);
-        assert_eq!(lap(&mut alone, 1), [target]);
+        let target = round(&mut alone, 1)[0];
+        alone.record_success(target);
+        alone.record_end(target, false, false);
+        assert_eq!(round(&mut alone, 1), [target]);
     }
 
-    /// It had taken the session up before. No other address may be tried twice before all were tried.
+    /// The refusing servers had served the session before. No address may be tried twice before all were tried.
     #[test]
-    fn server_that_refuses_this_client_is_one_of_the_lap() {
+    fn server_that_refuses_this_client_does_not_end_the_round() {
         for seed in 0..50 {
             let mut servers = servers(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"], seed);
             let mut tried = HashSet::new();
             for position in 0..4 {
-                let target = lap(&mut servers, 1)[0];
+                let target = round(&mut servers, 1)[0];
                 tried.insert(target.address);
                 if position % 2 == 0 {
-                    servers.succeeded(target);
-                    servers.ended(target, true, true);
+                    servers.record_success(target);
+                    servers.record_end(target, true, true);
                 }
-                servers.failed(target, "refused".to_owned());
+                servers.record_failure(target, "refused".to_owned());
             }
             assert_eq!(tried.len(), 4);
         }
     }
 
     #[test]
-    fn server_that_was_left_for_its_silence_is_tried_last_until_a_connection_there_ends_otherwise() {
+    fn server_that_fell_silent_is_tried_last_until_a_connection_to_it_ends_otherwise() {
         for seed in 0..50 {
             let mut servers = servers(&THREE, seed);
-            let silent = lap(&mut servers, 3)[0];
-            servers.succeeded(silent);
-            servers.ended(silent, true, false);
+            let silent = round(&mut servers, 3)[0];
+            servers.record_success(silent);
+            servers.record_end(silent, true, false);
             for _ in 0..3 {
-                assert_eq!(lap(&mut servers, 3)[2], silent);
+                assert_eq!(round(&mut servers, 3)[2], silent);
             }
-            servers.succeeded(silent);
-            servers.ended(silent, false, false);
-            assert_eq!(lap(&mut servers, 3)[1], silent);
+            servers.record_success(silent);
+            servers.record_end(silent, false, false);
+            assert_eq!(round(&mut servers, 3)[1], silent);
         }
     }
 
     #[test]
-    fn address_beside_another_is_the_next_of_the_same_lap() {
+    fn address_tried_in_parallel_is_the_next_of_the_same_round() {
         let mut servers = servers(&THREE, 3);
-        let first = lap(&mut servers, 1)[0];
+        let first = round(&mut servers, 1)[0];
         let others: Vec<_> = std::iter::from_fn(|| servers.next_beside()).collect();
         assert_eq!(others.len(), 2);
         assert!(!others.contains(&first) && !servers.has_more());
@@ -583,9 +587,9 @@ mod tests {
         let mut servers = servers(&["zk:2181"], 1);
         servers.next(at(0));
         lookups(&mut servers);
-        servers.resolved(0, Ok(vec![address(1)]));
+        servers.handle_resolved(0, Ok(vec![address(1)]));
         let NextServer::Try(first) = servers.next(at(0)) else { panic!("an address is known") };
-        servers.resolved(0, Ok(vec![address(2)]));
+        servers.handle_resolved(0, Ok(vec![address(2)]));
         servers.put_back(first);
         assert_eq!(tried(servers.next(at(0))), address(2));
         assert!(!servers.has_more());
@@ -597,10 +601,10 @@ mod tests {
         assert_eq!(servers.outcomes(), "10.0.0.1:1 (not tried)");
         let NextServer::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
         assert_eq!(servers.outcomes(), "10.0.0.1:1 (no answer)");
-        servers.failed(target, "first".to_owned());
-        servers.failed(target, "second".to_owned());
+        servers.record_failure(target, "first".to_owned());
+        servers.record_failure(target, "second".to_owned());
         assert_eq!(servers.outcomes(), "10.0.0.1:1 (second)");
-        servers.succeeded(target);
+        servers.record_success(target);
         assert_eq!(servers.outcomes(), "10.0.0.1:1 (not tried)");
     }
 

@@ -1,8 +1,8 @@
-//! [`Shared`]: the machine and its transport, which the callers and the I/O thread share.
+//! [`Shared`]: the machine and its transport, shared by the callers and the I/O thread.
 //!
-//! One mutex guards all of it. A caller's request goes from the machine straight to the socket, as
-//! long as the socket takes it. Whatever else may follow from a call is left to the I/O thread,
-//! which is woken if it sleeps: actions, errors of the socket, an earlier deadline.
+//! One mutex guards all of it. The caller's thread writes the request to the socket itself, as far as the socket
+//! takes it. Everything else that follows from a call (actions, socket errors, an earlier deadline) is left to the
+//! I/O thread, which is woken if it sleeps.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,30 +25,29 @@ use crate::time::{Clock, Moment, SystemClock};
 use crate::transport::Transport;
 use crate::{Call, EventSink, Granted};
 
-/// The actions for the I/O thread, each with the number of the link at its time.
+/// The actions for the I/O thread, each with the link number when it was created.
 pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;
 
-/// The largest number of reads of a transport in sequence. Then the callers get the mutex.
+/// The largest number of reads from a transport in a row. After that, the mutex is released for the callers.
 const MAX_READS: usize = 16;
 
-/// The next address is tried beside one that does not answer after this part of the session timeout. The
-/// longest time is that of RFC 8305.
+/// If an address does not answer within this fraction of the session timeout, the next one is tried in parallel. The
+/// maximum is that of RFC 8305.
 const OVERLAP_DIVISOR: u32 = 40;
 const MAX_OVERLAP: Duration = Duration::from_millis(250);
 
-/// The likely reasons why a server has closed a connection: if it served before, and if none has served yet.
-const CLOSED: &str = "the server closed the connection, it may not be serving, or have too many connections from this \
+/// The likely reasons why a server has closed a connection: after a server has served the session, and before.
+const CLOSED: &str = "the server closed the connection; it may not be serving, or have too many connections from this \
      machine (maxClientCnxns)";
-const CLOSED_AT_FIRST: &str = "the server closed the connection, it may not be serving, expect TLS, or have too many \
+const CLOSED_AT_FIRST: &str = "the server closed the connection; it may not be serving, expect TLS, or have too many \
      connections from this machine (maxClientCnxns)";
 
-/// The outcome of an attempt that has ended before its first token was made.
-pub(super) const NO_TOKEN: &str = "no ticket for the server in time, the KDC may not answer";
+/// The outcome of an attempt that ended before its first token was made.
+pub(super) const NO_TOKEN: &str = "no ticket for the server in time; the KDC may not answer";
 
 pub(super) struct Shared {
     io: Mutex<CONNECTION, Io>,
-    /// The process that opened the connection. One that it forks has no I/O thread, and must not
-    /// use the socket.
+    /// The process that opened the connection. A forked child has no I/O thread, and must not use the socket.
     process: Process,
     /// Disconnected when the I/O thread has ended.
     pub(super) ended: Receiver<Infallible>,
@@ -60,28 +59,28 @@ pub(super) struct Io {
     pub(super) machine: Option<Machine<Continuation>>,
     pub(super) servers: Servers,
     link: Option<Link>,
-    /// The transports that are being opened beside each other. The first that is open becomes the link,
-    /// and the others are closed: only one server at a time is asked to serve the session.
+    /// The transports that are being opened in parallel. The first one to open becomes the link, and the others are
+    /// closed: only one server at a time is asked to serve the session.
     opening: Vec<Link>,
-    /// The addresses for which the first token of SASL is being made: their transports are opened then.
+    /// The addresses for which the first SASL token is being made. Their transports are opened after that.
     preparing: Vec<Destination>,
-    /// The time at which another address is tried beside those.
+    /// When to try another address in parallel.
     opens_another: Option<Moment>,
-    /// Counts the transports that the machine has asked for or given up.
+    /// Counts the times that the machine has asked for a transport or given one up.
     pub(super) link_number: u64,
     actions: Actions,
-    /// `None` once the I/O thread has ended: handles that are left must not keep its descriptors open.
+    /// `None` once the I/O thread has ended: the remaining handles must not keep its descriptors open.
     poll: Option<PollHandle>,
-    /// The transport may have more to read.
+    /// Whether the transport may have more to read.
     has_more: bool,
-    /// An attempt waits for a name to be resolved, until this moment if there is one.
+    /// `Some` while an attempt waits for a name to be resolved, until this moment if there is one.
     pub(super) waits_for_name: Option<Option<Moment>>,
-    /// The I/O thread sleeps until then.
+    /// The moment until which the I/O thread sleeps.
     asleep_until: Option<Moment>,
     pub(super) status: Status,
 }
 
-/// What a connection needs of the I/O thread's poll. Each has a descriptor.
+/// The parts of the I/O thread's poll that a connection needs. Each has a descriptor.
 pub(super) struct PollHandle {
     pub(super) registry: Registry,
     pub(super) waker: Arc<Waker>,
@@ -91,20 +90,20 @@ pub(super) struct PollHandle {
 struct Link {
     transport: Transport,
     target: Destination,
-    /// The exchange by SASL on it, if there is to be one.
+    /// The SASL exchange on it, if the client authenticates by SASL.
     sasl: Option<Prepared>,
-    /// The server serves the session on it.
+    /// Whether the server serves the session on it.
     is_serving: bool,
     write_error: Option<io::Error>,
 }
 
-/// The application's view of the connection. Follows the events that it receives.
+/// The application's view of the connection, which changes with the events that it receives.
 pub(super) struct Status {
     pub(super) sink: Option<EventSink>,
     pub(super) contact: ContactState,
     pub(super) granted: Granted,
     pub(super) session_id: i64,
-    /// The server of the last contact.
+    /// The server that was last connected.
     pub(super) server: String,
 }
 
@@ -114,7 +113,7 @@ pub(super) enum ContactState {
     Connected,
     /// The session cannot come back.
     Lost,
-    /// By this process.
+    /// This process has closed the session.
     Closed,
 }
 
@@ -127,10 +126,10 @@ impl Shared {
         self.io.lock()
     }
 
-    /// Submits calls, which leave in one write if the socket takes them. Their outcomes come in
-    /// the same order. Once the session has ended, they fail here with `SessionExpired`.
+    /// Submits calls. They are sent in one write if the socket takes them, and their outcomes come in the same order.
+    /// If the session has ended, their continuations run here, with `SessionExpired`.
     pub(super) fn submit<const N: usize>(&self, calls: [(Call, Continuation); N], chroot: &Chroot) {
-        // Called without the mutex: a continuation may do and own anything.
+        // Continuations run without the mutex, because they may do anything and own anything.
         let mut refused = Vec::new();
         if self.is_in_its_process() {
             self.call(|io| {
@@ -163,7 +162,7 @@ impl Shared {
         }
     }
 
-    /// Begins to close the session. No event is reported any more.
+    /// Begins to close the session. No event is reported afterwards.
     pub(super) fn close(&self) {
         if !self.is_in_its_process() {
             return;
@@ -175,7 +174,7 @@ impl Shared {
             }
             io.status.sink.take()
         });
-        // Without the mutex: it may be the last handle of anything.
+        // Dropped without the mutex, because the sink may own anything.
         drop(sink);
     }
 
@@ -183,7 +182,7 @@ impl Shared {
         self.process.is_current()
     }
 
-    /// Makes a caller's call, writes what it has left to write, and wakes the I/O thread if need be.
+    /// Runs a caller's code on the state, writes the resulting bytes, and wakes the I/O thread if necessary.
     fn call<T>(&self, code: impl FnOnce(&mut Io) -> T) -> T {
         let (result, waker) = {
             let mut io = self.lock();
@@ -193,7 +192,7 @@ impl Shared {
             (result, io.poll.as_ref().filter(|_| wakes).map(|poll| Arc::clone(&poll.waker)))
         };
         if let Some(waker) = waker {
-            // Fails only if the process has no memory for it. The I/O thread wakes every second.
+            // Waking fails only for lack of memory. The I/O thread wakes up every second anyway.
             let _ = waker.wake();
         }
         result
@@ -233,19 +232,19 @@ impl Io {
         io
     }
 
-    /// Returns whether a write has failed, which the next read reports.
+    /// Returns whether a write has failed. The next read handles the error.
     fn has_failed(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.write_error.is_some())
     }
 
     // ---- the callers
 
-    /// Returns whether an earlier write waits for the socket. Then the I/O thread continues it.
+    /// Returns whether an earlier write waits for the socket. The I/O thread will continue it.
     fn is_write_blocked(&mut self) -> bool {
         self.machine.as_mut().is_some_and(|machine| !machine.outgoing().is_empty())
     }
 
-    /// Writes what a call has left to write. Returns whether the I/O thread is to be woken.
+    /// Writes the bytes of a call. Returns whether the I/O thread must be woken.
     fn after_call(&mut self, was_blocked: bool) -> bool {
         if !was_blocked {
             self.flush();
@@ -263,25 +262,25 @@ impl Io {
 
     // ---- the I/O thread
 
-    /// The address of the present connection.
+    /// Returns the address of the current connection.
     pub(super) fn target(&self) -> Option<Destination> {
         self.link.as_ref().map(|link| link.target)
     }
 
-    /// Exchanges the actions to carry out for an empty queue, whose memory is used again.
+    /// Swaps the queue of pending actions with an empty one, whose memory is reused.
     pub(super) fn take_actions(&mut self, empty: &mut Actions) {
         self.collect("the connection was given up");
         std::mem::swap(&mut self.actions, empty);
     }
 
-    /// Takes what the end of the I/O thread leaves behind, to be dropped without the mutex: it owns
+    /// Takes what remains when the I/O thread ends. It must be dropped without the mutex, because it owns
     /// continuations.
     pub(super) fn take_rest(&mut self) -> impl Sized + use<> {
         self.drop_link("the connection has ended");
         (self.machine.take(), std::mem::take(&mut self.actions), self.poll.take())
     }
 
-    /// Prepares for sleep and returns when it ends, or `None` if there is work.
+    /// Prepares for sleep, and returns when to wake up, or `None` if there is work to do.
     pub(super) fn fall_asleep(&mut self, others: Option<Moment>) -> Option<Moment> {
         let machine = self.machine.as_ref()?;
         if self.has_more || self.has_failed() || machine.has_actions() || !self.actions.is_empty() {
@@ -293,7 +292,7 @@ impl Io {
         Some(until)
     }
 
-    /// Handles what has happened during the sleep.
+    /// Handles whatever happened during the sleep.
     pub(super) fn wake_up(&mut self, link_is_ready: bool, buffer: &mut [u8]) {
         self.asleep_until = None;
         if link_is_ready || self.has_more || self.has_failed() {
@@ -316,9 +315,9 @@ impl Io {
         }
     }
 
-    /// Takes the answer of the name service.
-    pub(super) fn resolved(&mut self, server: usize, answer: io::Result<Vec<std::net::SocketAddr>>) {
-        if self.servers.resolved(server, answer) {
+    /// Handles the answer of the name service.
+    pub(super) fn handle_resolved(&mut self, server: usize, answer: io::Result<Vec<std::net::SocketAddr>>) {
+        if self.servers.handle_resolved(server, answer) {
             self.count_addresses();
         }
         if self.waits_for_name.is_some() {
@@ -328,7 +327,8 @@ impl Io {
         }
     }
 
-    /// The machine makes a pause after as many attempts as there are addresses, and counts refusals anew.
+    /// Reports the number of addresses to the machine. The machine pauses after that many attempts, and starts to count
+    /// refusals again.
     fn count_addresses(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.set_addresses(self.servers.address_count(), !self.servers.misses_addresses());
@@ -340,7 +340,7 @@ impl Io {
         self.actions.push_back((self.link_number, Action::Open));
     }
 
-    /// Returns whether a transport is being opened, or prepared.
+    /// Returns whether a transport is being opened or prepared.
     pub(super) fn is_opening(&self) -> bool {
         !self.opening.is_empty() || !self.preparing.is_empty()
     }
@@ -350,17 +350,17 @@ impl Io {
         if !self.is_opening() {
             return self.servers.next(SystemClock.now());
         }
-        // A new lap would try the same addresses a second time.
+        // No new round: it would try the same addresses a second time.
         self.servers.next_beside().map_or(NextServer::Nothing, NextServer::Try)
     }
 
-    /// Takes an address for which a first token is being made.
+    /// Adds an address for which a first token is being made.
     pub(super) fn add_preparing(&mut self, target: Destination) {
         self.begin_attempt();
         self.preparing.push(target);
     }
 
-    /// Takes an address back whose first token has been made, or cannot be.
+    /// Removes an address of this server whose first token has been made, or cannot be made.
     pub(super) fn take_preparing(&mut self, server: usize) -> Option<Destination> {
         let position = self.preparing.iter().position(|target| target.server == server)?;
         Some(self.preparing.swap_remove(position))
@@ -371,16 +371,16 @@ impl Io {
         self.preparing.iter().any(|target| target.server == server)
     }
 
-    /// Takes a transport that is being opened, with what was prepared for it.
+    /// Adds a transport that is being opened, with the SASL exchange prepared for it.
     pub(super) fn add_opening(&mut self, transport: Transport, target: Destination, sasl: Option<Prepared>) {
-        // Otherwise the attempt has begun already.
+        // With SASL, the attempt began when the first token was requested.
         if sasl.is_none() {
             self.begin_attempt();
         }
         self.opening.push(Link { transport, target, sasl, is_serving: false, write_error: None });
     }
 
-    /// An attempt to reach an address begins, perhaps beside others.
+    /// Notes that an attempt to reach an address begins, perhaps in parallel with others.
     fn begin_attempt(&mut self) {
         let is_another = self.is_opening();
         if let Some(machine) = self.machine.as_mut().filter(|_| is_another) {
@@ -397,16 +397,17 @@ impl Io {
         self.opens_another = self.servers.has_more().then(|| SystemClock.now().after(pause));
     }
 
-    /// An address could not be reached. The machine learns of it when no other one is being tried.
+    /// Records that an address could not be reached. Reports a failure to the machine if no other address is being
+    /// tried.
     pub(super) fn opening_failed(&mut self, target: Destination, why: String) {
-        self.servers.failed(target, why);
+        self.servers.record_failure(target, why);
         match self.is_opening() {
             true => self.open_another_after(Duration::ZERO),
             false => self.fail(),
         }
     }
 
-    /// Opens the transports further. The first that is open becomes the link.
+    /// Continues to open the transports. The first one to open becomes the link.
     fn advance_opening(&mut self) {
         let mut position = 0;
         while let Some(link) = self.opening.get_mut(position) {
@@ -434,30 +435,30 @@ impl Io {
         }
     }
 
-    /// Closes the transports that are being opened: because of this failure, or for the first of them.
+    /// Closes the transports that are being opened: because of this failure, or because another one has opened.
     fn close_opening(&mut self, failure: Option<&str>) {
         self.opens_another = None;
         for target in self.preparing.drain(..) {
             match failure {
-                Some(_) => self.servers.failed(target, NO_TOKEN.to_owned()),
+                Some(_) => self.servers.record_failure(target, NO_TOKEN.to_owned()),
                 None => self.servers.put_back(target),
             }
         }
         for Link { transport, target, .. } in self.opening.drain(..) {
             close(transport, self.poll.as_ref());
             match failure {
-                Some(why) => self.servers.failed(target, why.to_owned()),
+                Some(why) => self.servers.record_failure(target, why.to_owned()),
                 None => self.servers.put_back(target),
             }
         }
     }
 
-    /// Takes the exchange by SASL on the link with this number.
+    /// Takes the SASL exchange on the link with this number.
     pub(super) fn take_exchange(&mut self, number: u64) -> Option<Prepared> {
         self.link.as_mut().filter(|_| self.link_number == number)?.sasl.take()
     }
 
-    /// Goes on with the exchange on that link, after this step.
+    /// Continues the SASL exchange on that link with this step.
     pub(super) fn respond(&mut self, number: u64, sasl: Prepared, step: SaslStep) {
         let Some(link) = self.link.as_mut().filter(|_| self.link_number == number) else { return };
         link.sasl = Some(sasl);
@@ -467,14 +468,14 @@ impl Io {
         self.flush();
     }
 
-    /// Reports to the machine that there is no transport, or no longer.
+    /// Reports to the machine that the transport has ended, or could not be opened.
     pub(super) fn fail(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.failed(SystemClock.now());
         }
     }
 
-    /// Opens the transport further, reads what has arrived and writes what waits.
+    /// Continues to open the transport, reads what has arrived and writes what is pending.
     fn transfer(&mut self, buffer: &mut [u8]) {
         self.has_more = false;
         if self.link.is_none() {
@@ -490,7 +491,7 @@ impl Io {
                 Ok(count) => {
                     machine.received(SystemClock.now(), &buffer[..count]);
                     self.flush();
-                    self.collect("it refused the connection, or is no ZooKeeper server");
+                    self.collect("it refused the connection, or is not a ZooKeeper server");
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if let Some(error) = link.write_error.take() {
@@ -504,8 +505,7 @@ impl Io {
         self.has_more = true;
     }
 
-    /// Writes what the socket takes now. An error is handled after the last reads, as they may
-    /// explain it.
+    /// Writes what the socket takes now. An error is handled after the last reads, because they may explain it.
     fn flush(&mut self) {
         let (Some(link), Some(machine)) = (&mut self.link, &mut self.machine) else { return };
         if link.write_error.is_none() {
@@ -513,7 +513,7 @@ impl Io {
         }
     }
 
-    /// The server has closed the connection, or the network has.
+    /// Handles a connection that the server or the network has closed.
     fn lose_link(&mut self, why: &str) {
         self.note_end(false);
         self.drop_link(why);
@@ -528,7 +528,7 @@ impl Io {
     fn note_end(&mut self, was_silent: bool) {
         if let Some(link) = self.link.as_ref().filter(|link| link.is_serving) {
             let was_refused = self.refusal().is_some();
-            self.servers.ended(link.target, was_silent, was_refused);
+            self.servers.record_end(link.target, was_silent, was_refused);
         }
     }
 
@@ -538,13 +538,13 @@ impl Io {
         self.has_more = false;
         self.close_opening(Some(why));
         if let Some(link) = self.link.take() {
-            self.servers.failed(link.target, why.to_owned());
+            self.servers.record_failure(link.target, why.to_owned());
             close(link.transport, self.poll.as_ref());
         }
     }
 
-    /// Takes the machine's actions for the I/O thread. Transports that it gives up are closed at
-    /// once, so that nothing more is written to them; `why` is logged.
+    /// Moves the machine's actions to the queue of the I/O thread. A transport that the machine gives up is closed at
+    /// once, so nothing more is written to it. `why` is recorded as the reason.
     fn collect(&mut self, why: &str) {
         while let Some(action) = self.machine.as_mut().and_then(Machine::next_action) {
             match action {
@@ -557,7 +557,7 @@ impl Io {
                 Action::Event(Event::Connected { .. }) => {
                     if let Some(link) = &mut self.link {
                         link.is_serving = true;
-                        self.servers.succeeded(link.target);
+                        self.servers.record_success(link.target);
                     }
                 }
                 Action::Challenge(_) | Action::Event(_) | Action::Reply(..) => {}
@@ -567,7 +567,7 @@ impl Io {
     }
 }
 
-/// Closes a transport. Without a poll, dropping it does so.
+/// Closes a transport. Without a poll, dropping the transport closes it.
 fn close(transport: Transport, poll: Option<&PollHandle>) {
     if let Some(poll) = poll {
         transport.close(&poll.registry);
@@ -603,9 +603,9 @@ mod tests {
         (poll, io)
     }
 
-    /// Two connect requests at once would be two sessions, or one session that two servers serve.
+    /// Two connect requests at once would open two sessions, or make two servers serve one session.
     #[test]
-    fn of_two_transports_that_open_one_is_greeted_and_the_other_closed() {
+    fn one_of_two_open_transports_is_greeted_and_the_other_closed() {
         let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
         let (poll, mut io) = io(&addresses, Duration::from_secs(30));
@@ -615,7 +615,7 @@ mod tests {
                 Transport::connect(target.address, Default::default(), poll.registry(), Token(1)).unwrap();
             io.add_opening(transport, target, None);
         }
-        assert_eq!(io.next_server(), NextServer::Nothing, "no second lap beside the first");
+        assert_eq!(io.next_server(), NextServer::Nothing, "no second round in parallel with the first");
         eventually("one is open", || {
             io.wake_up(true, &mut [0; 64]);
             io.target().is_some()
@@ -635,7 +635,7 @@ mod tests {
 
     /// A KDC that does not answer must not hold up the servers whose tickets are known.
     #[test]
-    fn next_address_is_tried_beside_one_whose_token_is_missing() {
+    fn next_address_is_tried_in_parallel_with_one_whose_token_is_missing() {
         let (_poll, mut io) =
             io(&["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()], Duration::from_secs(30));
         let NextServer::Try(first) = io.next_server() else { panic!("two addresses are known") };
@@ -661,6 +661,6 @@ mod tests {
         assert_eq!(io.asleep_until, Some(deadline));
         io.asleep_until = Some(deadline.after(Duration::from_millis(1)));
         assert!(io.after_call(false));
-        assert_eq!(io.asleep_until, None, "it is woken once");
+        assert_eq!(io.asleep_until, None, "the thread is woken once");
     }
 }

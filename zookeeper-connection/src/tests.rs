@@ -36,10 +36,11 @@ use crate::{ClientEvent, ConnectError, ConnectString};
 
 type Result<T> = std::result::Result<T, ConnectError>;
 
-/// Long enough for nothing to happen by itself within a test.
+/// So long that no timeout expires within a test.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Must be called before a connection is opened. Ends the run where a test cannot fail itself.
+/// Starts to watch for hangs and background panics, which end the test run. Must be called before a connection is
+/// opened.
 fn begin() {
     panics::watch();
     watchdog::watch_this_test(4 * deadline());
@@ -52,7 +53,7 @@ pub(crate) fn in_background<T: Send + 'static>(call: impl FnOnce() -> T + Send +
     returned
 }
 
-/// The next message on a channel, which must arrive before the deadline.
+/// Returns the next message on a channel, which must arrive before the deadline.
 #[track_caller]
 pub(crate) fn next<T>(channel: &Receiver<T>) -> T {
     match channel.recv_timeout(deadline()) {
@@ -71,18 +72,18 @@ fn connect(servers: &str) -> Arc<Connection> {
     connect_with(servers, &ConnectionOptions::new(LONG)).unwrap()
 }
 
-/// The message of the error of connecting within this time.
+/// Returns the error message of an attempt to connect within this time.
 fn connect_error(servers: &str, session_timeout: Duration) -> String {
     connect_with(servers, &ConnectionOptions::new(session_timeout)).unwrap_err().to_string()
 }
 
 fn events_of(connection: &Connection) -> Receiver<ClientEvent> {
     let (sender, events) = unbounded();
-    assert!(connection.subscribe(Arc::new(move |event| drop(sender.send(event)))), "there is contact");
+    assert!(connection.subscribe(Arc::new(move |event| drop(sender.send(event)))), "a server is connected");
     events
 }
 
-/// Returns whether it reports a connection, or what the probe has found out on it at any time later.
+/// Returns whether an event reports a connection, or a report delay that a probe found out later.
 fn is_connected(event: &ClientEvent) -> bool {
     matches!(event, ClientEvent::Connected(_) | ClientEvent::ReportDelay(_))
 }

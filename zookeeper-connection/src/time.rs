@@ -1,18 +1,18 @@
-//! The clock by which a session's life is measured: monotonic, and running on while the process is stopped or the
-//! machine sleeps.
+//! The clock that measures the life of a session: it is monotonic, and keeps running while the process is stopped or
+//! the machine is suspended.
 //!
-//! `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads on Linux, stands still while a machine is
-//! suspended: the server would have ended a session long before. `CLOCK_BOOTTIME` counts that time.
+//! On Linux, [`std::time::Instant`] reads `CLOCK_MONOTONIC`, which stands still while the machine is suspended. By that
+//! clock a session would still be alive long after the server has ended it. `CLOCK_BOOTTIME` counts suspended time.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The longest time that a thread sleeps before it reads this clock again. A sleep does not count
-/// the time in which the machine is suspended, so a deadline that passes meanwhile is noticed this
-/// late. Waking up once a second costs next to nothing.
+/// The longest time for which a thread sleeps before it reads this clock again. A sleep does not count suspended
+/// time, so a deadline that passes while the machine is suspended is noticed up to this late. Waking up once a second
+/// costs next to nothing.
 pub const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// A point in time on the clock by which a session's life is measured.
+/// A point in time on the clock that measures the life of a session.
 ///
 /// The clock is monotonic. On Linux and Android it counts the time during which the machine is
 /// suspended; elsewhere it may not. Moments of different processes cannot be compared.
@@ -29,13 +29,13 @@ impl Moment {
 
     /// Returns whether the clock counts the time during which the machine is suspended.
     ///
-    /// Where it does not, a machine that wakes up may believe for too long that it owns a lock.
+    /// If it does not, a program may believe for too long that it owns a lock after the machine has woken up.
     #[must_use]
     pub const fn counts_suspended_time() -> bool {
         cfg!(any(target_os = "linux", target_os = "android"))
     }
 
-    /// Creates a moment that is so many nanoseconds after the origin, for tests.
+    /// Creates a moment this many nanoseconds after the origin, for tests.
     #[must_use]
     #[inline]
     pub const fn from_nanos(nanos: u64) -> Moment {
@@ -49,7 +49,7 @@ impl Moment {
         self.0
     }
 
-    /// Returns the moment so much later, or the end of time.
+    /// Returns the moment this much later, or the end of time.
     #[must_use]
     #[inline]
     pub fn after(self, duration: Duration) -> Moment {
@@ -57,7 +57,7 @@ impl Moment {
         Moment(self.0.saturating_add(nanos))
     }
 
-    /// Returns the moment so much earlier, or the origin.
+    /// Returns the moment this much earlier, or the origin.
     #[must_use]
     #[inline]
     pub fn before(self, duration: Duration) -> Moment {
@@ -65,14 +65,14 @@ impl Moment {
         Moment(self.0.saturating_sub(nanos))
     }
 
-    /// Returns the last moment up to this one that is a multiple of the step.
+    /// Rounds this moment down to a multiple of the step.
     #[must_use]
     pub fn rounded_down(self, step: Duration) -> Moment {
         let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX);
         Moment(self.0 - self.0.checked_rem(step).unwrap_or(0))
     }
 
-    /// Returns how long after `earlier` this is; zero when it is not.
+    /// Returns how long after `earlier` this moment is; zero if it is not after it.
     #[must_use]
     #[inline]
     pub fn since(self, earlier: Moment) -> Duration {
@@ -80,7 +80,7 @@ impl Moment {
     }
 }
 
-/// The source of the time; tests have one that they set themselves.
+/// A source of the time. Tests use a clock that they set themselves.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Returns the present moment.
     fn now(&self) -> Moment;
@@ -105,7 +105,7 @@ impl Clock for SystemClock {
         use std::sync::OnceLock;
         use std::time::Instant;
         static ORIGIN: OnceLock<Instant> = OnceLock::new();
-        // One nanosecond in, so that the origin itself is not the "never" of a lease.
+        // One nanosecond after the origin, because the origin itself means "never" to a lease.
         Moment(1).after(ORIGIN.get_or_init(Instant::now).elapsed())
     }
 }

@@ -1,4 +1,4 @@
-//! Transactions: operations of which all take effect, or none.
+//! Transactions: operations that take effect either all together or not at all.
 
 use crate::error::ZkError;
 use crate::{Acl, CreateMode, Stat};
@@ -21,7 +21,7 @@ pub enum Op {
     Delete {
         /// Its full path.
         path: String,
-        /// Only at this version of its data.
+        /// The version that its data must have; `None` for any.
         version: Option<i32>,
     },
     /// Replaces the data of a znode.
@@ -30,20 +30,22 @@ pub enum Op {
         path: String,
         /// The new data.
         data: Vec<u8>,
-        /// Only at this version of its data.
+        /// The version that its data must have; `None` for any.
         version: Option<i32>,
     },
-    /// Changes nothing, and fails if the znode does not exist.
+    /// Checks that a znode exists. Changes nothing.
     Check {
         /// Its full path.
         path: String,
-        /// Fails at any other version of its data, too.
+        /// The version that its data must have; `None` for any.
         version: Option<i32>,
     },
 }
 
 impl Op {
-    /// Returns the path of the znode, without the sequence number if the operation creates one.
+    /// Returns the path of the znode.
+    ///
+    /// If the operation creates a sequential znode, the path lacks the sequence number.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -54,7 +56,7 @@ impl Op {
         }
     }
 
-    /// The bytes of the path and of the data.
+    /// Returns the length of the path and the data in bytes.
     pub fn bytes(&self) -> usize {
         let data = match self {
             Op::Create { data, .. } | Op::SetData { data, .. } => data.len(),
@@ -67,13 +69,13 @@ impl Op {
 /// The outcome of an operation of a successful transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OpOutcome {
-    /// The full path of the new znode.
+    /// The znode at this full path was created.
     Created(String),
-    /// The znode is deleted.
+    /// The znode was deleted.
     Deleted,
-    /// The znode's metadata after the change of its data.
+    /// The data was replaced. This is the znode's metadata after that.
     DataSet(Stat),
-    /// The check has passed.
+    /// The check passed.
     Checked,
 }
 
@@ -82,11 +84,11 @@ pub enum OpOutcome {
 pub enum Transacted {
     /// All operations took effect, with these outcomes in order.
     Committed(Vec<OpOutcome>),
-    /// None took effect, because of this one.
+    /// No operation took effect, because one failed.
     Failed {
-        /// Its position, from zero.
+        /// The position of the failed operation, counted from zero.
         position: usize,
-        /// Its error.
+        /// The error of the failed operation.
         error: ZkError,
     },
 }

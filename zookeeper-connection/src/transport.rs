@@ -9,8 +9,7 @@ use mio::{Interest, Registry, Token};
 #[cfg(feature = "tls")]
 use crate::tls::{TlsStream, TlsTarget};
 
-/// A stream to a server. Its registration reports each change of its readiness once, so it must be
-/// read until it would block.
+/// A stream to a server. Each change of its readiness is reported only once, so it must be read until it would block.
 pub(super) struct Transport {
     socket: TcpStream,
     stage: Stage,
@@ -35,7 +34,7 @@ pub(super) type Security = Option<TlsTarget>;
 pub(super) struct Security;
 
 impl Transport {
-    /// Begins to connect. [`Transport::progress`] completes it.
+    /// Begins to connect. [`Transport::progress`] continues until the transport is open.
     pub(super) fn connect(
         address: SocketAddr,
         #[cfg_attr(not(feature = "tls"), allow(unused_variables))] security: Security,
@@ -87,7 +86,7 @@ impl Transport {
         Ok(self.is_open())
     }
 
-    /// Reads what has arrived; zero at the end of the stream.
+    /// Reads what has arrived. Returns zero at the end of the stream.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         retry(|| {
             #[cfg(feature = "tls")]
@@ -98,8 +97,8 @@ impl Transport {
         })
     }
 
-    /// Writes what the stream takes now and removes it from `bytes`. The readiness to take more is
-    /// reported.
+    /// Writes as many bytes as the stream takes now, and removes them from `bytes`. When it can take more, it becomes
+    /// ready.
     pub(super) fn write(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let mut written = 0;
         let result = loop {
@@ -129,19 +128,19 @@ impl Transport {
             tls.close(&mut self.socket);
         }
         let _ = registry.deregister(&mut self.socket);
-        // A process that was forked has a copy of the socket, which dropping it would leave open.
+        // Dropping the socket would not close the connection if a forked child has a copy of it.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
-/// Returns whether a socket that began to connect is connected.
+/// Returns whether a socket that is connecting has connected.
 fn is_connected(socket: &TcpStream) -> io::Result<bool> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
     }
     match socket.peer_addr() {
-        // A port of this machine on which nobody listens can be chosen for the socket itself. Then
-        // it is connected to itself, and would keep the server from starting.
+        // If nobody listens on a port of this machine, the system may choose that port for the socket itself. The
+        // socket is then connected to itself, and would keep the server from starting.
         Ok(peer) if socket.local_addr().is_ok_and(|local| local == peer) => {
             Err(io::ErrorKind::ConnectionRefused.into())
         }
@@ -153,7 +152,7 @@ fn is_connected(socket: &TcpStream) -> io::Result<bool> {
     }
 }
 
-/// Repeats a call that a signal interrupts.
+/// Makes a system call, and repeats it if a signal interrupts it.
 fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

@@ -1,21 +1,23 @@
-//! [`Verbs`]: a method for each call, which waits for the reply.
+//! [`Verbs`]: a blocking method for each call.
 
 use crate::error::ZkResult;
 use crate::{Acl, Ask, Call, CreateMode, Enqueued, Names, Op, Reply, Stat, Transacted};
 
-/// A method for each [`Call`], which blocks until the reply has come.
+/// Blocking methods, one for each [`Call`].
+///
+/// Each method waits for the reply.
 ///
 /// # Errors
-/// Each fails as its call does. In particular, [`ConnectionLoss`](crate::ZkError::ConnectionLoss) leaves open
-/// whether the call has taken effect.
+/// Each method fails as its call does. In particular, after [`ConnectionLoss`](crate::ZkError::ConnectionLoss) it is
+/// not known whether the call has taken effect.
 pub trait Verbs {
-    /// Makes a call, and waits for the reply.
+    /// Makes a call and waits for the reply.
     ///
     /// # Errors
     /// See [`Verbs`].
     fn make(&self, call: Call) -> ZkResult<Reply>;
 
-    /// Makes a call, and reads its reply.
+    /// Makes a call, waits for the reply and reads it.
     ///
     /// # Errors
     /// See [`Verbs`].
@@ -23,7 +25,9 @@ pub trait Verbs {
         self.make(ask.call).and_then(ask.read)
     }
 
-    /// [`Call::Create`]. Returns the path of the znode, with its sequence number if it has one.
+    /// Makes a [`Call::Create`].
+    ///
+    /// Returns the path of the znode, with its sequence number if it has one.
     ///
     /// # Errors
     /// See [`Verbs`].
@@ -31,7 +35,7 @@ pub trait Verbs {
         self.ask(Call::create(path, data, acl, mode)).map(|(path, _)| path)
     }
 
-    /// [`Call::CreateAndList`].
+    /// Makes a [`Call::CreateAndList`].
     ///
     /// # Errors
     /// See [`Verbs`].
@@ -39,7 +43,7 @@ pub trait Verbs {
         self.ask(Call::create_and_list(dir, prefix, data, acl))
     }
 
-    /// [`Call::Delete`], at any version for `None`.
+    /// Makes a [`Call::Delete`], at any version if `version` is `None`.
     ///
     /// # Errors
     /// See [`Verbs`].
@@ -47,7 +51,9 @@ pub trait Verbs {
         self.ask(Call::delete(path, version))
     }
 
-    /// [`Call::Exists`]. Returns the metadata, or `None` if there is no such znode.
+    /// Makes a [`Call::Exists`].
+    ///
+    /// Returns the metadata, or `None` if there is no such znode.
     ///
     /// # Errors
     /// See [`Verbs`].
@@ -55,7 +61,7 @@ pub trait Verbs {
         self.ask(Call::exists(path, watch))
     }
 
-    /// [`Call::GetChildren`].
+    /// Makes a [`Call::GetChildren`].
     ///
     /// # Errors
     /// See [`Verbs`].
@@ -63,7 +69,7 @@ pub trait Verbs {
         self.ask(Call::get_children(path, watch))
     }
 
-    /// [`Call::GetData`].
+    /// Makes a [`Call::GetData`].
     ///
     /// # Errors
     /// See [`Verbs`].
@@ -71,7 +77,7 @@ pub trait Verbs {
         self.ask(Call::get_data(path, watch))
     }
 
-    /// [`Call::SetData`], at any version for `None`.
+    /// Makes a [`Call::SetData`], at any version if `version` is `None`.
     ///
     /// # Errors
     /// See [`Verbs`].
@@ -79,7 +85,7 @@ pub trait Verbs {
         self.ask(Call::set_data(path, data, version))
     }
 
-    /// [`Call::Multi`].
+    /// Makes a [`Call::Multi`].
     ///
     /// # Errors
     /// See [`Verbs`].

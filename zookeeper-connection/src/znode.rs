@@ -1,4 +1,4 @@
-//! [`CreateMode`] and [`Stat`]: how znodes are created, and their metadata.
+//! The kinds of znodes and their metadata: [`CreateMode`] and [`Stat`].
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ pub enum CreateMode {
     PersistentSequential,
     /// Ephemeral, with a sequence number appended to its name.
     EphemeralSequential,
-    /// Deleted by the server some time after its last child. Available since version 3.5.
+    /// Deleted by the server some time after its last child. Servers support it since version 3.5.
     Container,
 }
 
@@ -42,7 +42,7 @@ pub struct Stat {
     pub cversion: i32,
     /// The number of changes of the ACL.
     pub aversion: i32,
-    /// The session that created an ephemeral znode; zero for others.
+    /// The session that created an ephemeral znode; zero for other znodes.
     pub ephemeral_owner: i64,
     /// The length of the data in bytes.
     pub data_length: i32,
@@ -53,28 +53,32 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// The owner by which the server marks a container. It cannot be a session.
+    /// The owner with which the server marks a container. No session has this id.
     const CONTAINER: i64 = i64::MIN;
 
-    /// Returns the session of an ephemeral znode.
+    /// Returns the session of an ephemeral znode, or `None` for other znodes.
     #[must_use]
     pub fn session(&self) -> Option<i64> {
         Some(self.ephemeral_owner).filter(|owner| !matches!(*owner, 0 | Stat::CONTAINER))
     }
 
-    /// Returns whether the znode is a container. Most servers do not show it.
+    /// Returns whether the znode is a container. Most servers do not reveal it.
     #[must_use]
     pub fn is_container(&self) -> bool {
         self.ephemeral_owner == Stat::CONTAINER
     }
 
-    /// Returns when the znode was created, by the server's clock. Times out of range become 1970.
+    /// Returns when the znode was created, by the server's clock.
+    ///
+    /// A time that is out of range becomes 1970.
     #[must_use]
     pub fn created(&self) -> SystemTime {
         time(self.ctime)
     }
 
-    /// Returns when the data were last written. Otherwise as [`created`](Stat::created).
+    /// Returns when the data was last written, by the server's clock.
+    ///
+    /// A time that is out of range becomes 1970.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
         time(self.mtime)

@@ -1,5 +1,6 @@
-//! Decoding allocates no more than a small multiple of what has arrived. A separate binary with one
-//! test, as it counts what the whole process allocates.
+//! Checks that decoding allocates no more than a small multiple of the bytes that have arrived.
+//!
+//! This is a separate binary with one test, because the test counts the allocations of the whole process.
 
 use std::alloc::System;
 
@@ -13,13 +14,12 @@ use zookeeper_connection::{Chroot, Op, Reply};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Allocations that do not depend on the frame: the first ones of vectors, and those of the test
-/// harness.
+/// The bytes that are allocated whatever the frame, by new vectors and the test harness.
 const CONSTANT: usize = 8 << 10;
 
 const FRAME: usize = 1 << 20;
 
-/// Returns a frame of `start`, `count` and as many of `item` as fit.
+/// Returns a frame of `start`, `count`, and as many copies of `item` as fit.
 fn repeated(start: &[u8], count: Option<i32>, item: &[u8]) -> Vec<u8> {
     let mut frame = start.to_vec();
     frame.extend(count.map(i32::to_be_bytes).into_iter().flatten());
@@ -29,13 +29,12 @@ fn repeated(start: &[u8], count: Option<i32>, item: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Requests and replies with huge counts and lengths, and with as many of the smallest items as
-/// fit.
+/// Returns requests and replies with huge counts and lengths, and with as many of the smallest items as fit.
 fn hostile_frames() -> Vec<Vec<u8>> {
     let fitting = i32::try_from((FRAME - 4) / 4).unwrap_or(i32::MAX);
     let mut frames = Vec::new();
     for count in [i32::MAX, i32::MIN, -1, fitting, fitting + 1, fitting / 2, fitting / 3] {
-        // Of a reply's body, after a request's header, and within `SetWatches`.
+        // The count is at the start of a reply's body, after a request's header, or within `SetWatches`.
         for start in [0, 8, 16] {
             frames.push(repeated(&vec![0; start], Some(count), &[0; 4]));
             frames.push(repeated(&vec![0; start], Some(count), &[0, 0, 0, 1, b'/']));
@@ -59,11 +58,11 @@ fn hostile_frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// A decoder: its name, how many bytes it may allocate for each byte of the frame, and a function
-/// that decodes a frame and drops the outcome.
+/// A decoder: its name, the number of bytes that it may allocate for each byte of the frame, and a function that
+/// decodes a frame and drops the result.
 type Decoder = (String, usize, Box<dyn Fn(&[u8])>);
 
-/// Returns what decodes the bytes of a server, and of a client.
+/// Returns the decoders for the bytes of servers and of clients.
 fn decoders() -> Vec<Decoder> {
     let mut decoders: Vec<Decoder> = OpCode::ALL.into_iter().map(reply_decoder).collect();
     // A vector that grows is at most twice as long as its content.
@@ -76,9 +75,9 @@ fn decoders() -> Vec<Decoder> {
 
 fn reply_decoder(operation: OpCode) -> Decoder {
     let max_growth = match operation {
-        // A result of nine bytes is an enum of a hundred.
+        // A result of nine bytes becomes an enum of a hundred bytes.
         OpCode::Multi => 16,
-        // A string of four bytes is a struct of 24.
+        // A string of four bytes becomes a struct of 24 bytes.
         _ => 8,
     };
     let steps = match operation {

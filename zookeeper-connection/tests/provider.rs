@@ -1,5 +1,6 @@
-//! TLS uses the cryptography that the application has set for its process. A separate binary with one test, as
-//! a process can set it once.
+//! Checks that TLS uses the cryptography that the application has set for its process.
+//!
+//! This is a separate binary with one test, because a process can set it only once.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
@@ -18,13 +19,13 @@ use zookeeper_connection::{ConnectString, Connection, ConnectionOptions, TlsConf
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// None that `ring` would choose where it may.
+/// A cipher suite that is not the first choice of `ring`.
 const CHOSEN: CipherSuite = CipherSuite::TLS13_CHACHA20_POLY1305_SHA256;
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
 
-/// Returns the address of a server that closes each connection after the handshake, and the cipher suites of
-/// the handshakes.
+/// Starts a server that closes each connection after the handshake. Returns its address, and the cipher suites of the
+/// handshakes.
 fn serve(issuer: &Issuer) -> (String, Receiver<CipherSuite>) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
@@ -58,7 +59,7 @@ fn suite_of(mut stream: TcpStream, config: &Arc<ServerConfig>) -> Option<CipherS
     connection.negotiated_cipher_suite().map(|suite| suite.suite())
 }
 
-/// Returns the cipher suite that a client with this configuration proposes first.
+/// Returns the cipher suite that a client with this configuration negotiates.
 fn suite_with(tls: TlsConfig, issuer: &Issuer) -> CipherSuite {
     let (address, suites) = serve(issuer);
     let mut options = ConnectionOptions::new(Duration::from_secs(10));
@@ -66,7 +67,7 @@ fn suite_with(tls: TlsConfig, issuer: &Issuer) -> CipherSuite {
     let servers = ConnectString::parse(&address).unwrap();
     let begun = Instant::now();
     while begun.elapsed() < DEADLINE {
-        // It fails, as that server serves no session.
+        // Connecting fails, because the server serves no session.
         let deadline = Some(Instant::now() + Duration::from_millis(500));
         assert!(Connection::connect(&servers, &options, deadline).is_err());
         if let Some(suite) = suites.try_iter().last() {
@@ -88,7 +89,7 @@ fn provider_of_the_process_is_used_and_ring_without_one() {
 
     let by_ring = suite_with(tls.clone(), &issuer);
     assert_ne!(by_ring, CHOSEN);
-    assert!(CryptoProvider::get_default().is_none(), "the library sets none");
+    assert!(CryptoProvider::get_default().is_none(), "the library does not set a provider");
 
     let mut provider = ring::default_provider();
     provider.cipher_suites.retain(|suite| suite.suite() == CHOSEN);

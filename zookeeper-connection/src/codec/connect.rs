@@ -9,11 +9,10 @@ use super::writer::Writer;
 /// The code of a read-only server's answer.
 const NOT_READ_ONLY: i32 = -119;
 
-/// The length of a [`ReplyHeader`](super::ReplyHeader), which is too short for a
-/// [`ConnectResponse`].
+/// The length of a [`ReplyHeader`](super::ReplyHeader). A [`ConnectResponse`] is longer.
 const REPLY_HEADER: usize = 16;
 
-/// A longer password is not from a ZooKeeper server, whose passwords have 16 bytes.
+/// The maximum length of a password. The passwords of ZooKeeper servers have 16 bytes.
 const MAX_PASSWORD: usize = 256;
 
 /// The password in a request for a new session.
@@ -46,16 +45,16 @@ impl fmt::Debug for Password {
     }
 }
 
-/// The first frame of a client: asks for a new session, or for an earlier one.
+/// The first frame of a client. It requests a new session, or an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
-    /// The last transaction that the client has seen. A server that has not seen it refuses.
+    /// The last transaction that the client has seen. A server that has not applied it refuses the client.
     pub last_zxid: i64,
     pub timeout_ms: i32,
     /// Zero for a new session.
     pub session_id: i64,
     pub password: Password,
-    /// A read-only server is accepted.
+    /// Whether the client accepts a read-only server.
     pub read_only: bool,
 }
 
@@ -76,11 +75,11 @@ impl ConnectRequest {
 /// The grant of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectResponse {
-    /// Above zero.
+    /// The session timeout, greater than zero.
     pub timeout_ms: i32,
     pub session_id: i64,
     pub password: Password,
-    /// The server is read-only.
+    /// Whether the server is read-only.
     pub read_only: bool,
 }
 
@@ -88,10 +87,9 @@ pub struct ConnectResponse {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectAnswer {
     Accepted(ConnectResponse),
-    /// The session has expired, or the password is wrong. The timeout of such a response is zero.
+    /// The session has expired, or the password is wrong. The response has a timeout of zero.
     Refused,
-    /// The server is read-only and the client does not accept that. The answer is a reply header
-    /// with an error.
+    /// The server is read-only, and the client does not accept that. The answer is a reply header with an error.
     ReadOnlyServer,
     /// ClickHouse Keeper has opened a session.
     ClickHouseKeeper,
@@ -99,12 +97,13 @@ pub enum ConnectAnswer {
 
 /// Decodes the first frame of a server.
 ///
-/// Servers before 3.4 do not send whether they are read-only: they never are. ClickHouse Keeper does not
-/// send it either, and is known by a password of zeros: ZooKeeper derives that from the session's id.
+/// Servers before 3.4 do not send whether they are read-only, because they never are. ClickHouse Keeper does not send
+/// it either. It is recognized by a password of zeros; ZooKeeper derives the password from the session id.
 ///
 /// # Errors
-/// - `ConnectError` if the server answers with any other error than that it is read-only.
-/// - `UnknownValue` for another version of the protocol. Keeper answers so while it has no leader.
+/// - `ConnectError` if the server answers with an error other than that it is read-only.
+/// - `UnknownValue` for another version of the protocol. ClickHouse Keeper sends one while it has no leader.
+/// - Other errors if the frame is malformed.
 pub fn decode_connect_answer(frame: &[u8]) -> Result<ConnectAnswer, DecodeError> {
     let mut reader = Reader::new(frame);
     if frame.len() == REPLY_HEADER {
@@ -135,7 +134,7 @@ pub fn decode_connect_answer(frame: &[u8]) -> Result<ConnectAnswer, DecodeError>
             let password = Password::new(password);
             Ok(ConnectAnswer::Accepted(ConnectResponse { timeout_ms, session_id, password, read_only }))
         }
-        // Not a refusal, which would end the session.
+        // A negative timeout is malformed. It is not a refusal, which would end the session.
         ..0 => Err(DecodeError::UnknownValue(timeout_ms)),
     }
 }

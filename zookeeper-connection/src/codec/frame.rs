@@ -1,23 +1,23 @@
-//! [`Frames`]: splits the stream of a server into frames.
+//! [`Frames`]: splits a stream into frames.
 
 use std::fmt;
 
 use super::DecodeError;
 
-/// The length in front of a frame.
+/// The size of the length in front of a frame.
 const PREFIX: usize = 4;
 
-/// A larger buffer is given back once its frame was read.
+/// A larger buffer shrinks to this capacity once its frame has been read.
 const KEPT_CAPACITY: usize = 256 << 10;
 
-/// Splits a stream into frames. A frame is a length of four bytes and as many bytes.
+/// Splits a stream into frames. A frame is a length of four bytes, followed by that many bytes.
 ///
-/// Holds what has arrived and was not read. If [`next_frame`](Frames::next_frame) is called until it returns
-/// `None` after each [`push`](Frames::push), this is less than one frame.
+/// The buffer holds the bytes that have arrived but have not been read. If [`next_frame`](Frames::next_frame) is called
+/// after each [`push`](Frames::push) until it returns `None`, this is less than one frame.
 pub struct Frames {
     max: usize,
     buffer: Vec<u8>,
-    /// The start of the next frame. The bytes before it were read.
+    /// The start of the next frame. The bytes before it have been read.
     start: usize,
 }
 
@@ -29,12 +29,12 @@ impl fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// Frames of at most `max` bytes, without their length.
+    /// Accepts frames of at most `max` bytes, not counting the length.
     pub fn new(max: usize) -> Frames {
         Frames { max, buffer: Vec::new(), start: 0 }
     }
 
-    /// Sets the bound of the frames that are read from now on.
+    /// Sets the maximum for the frames that are read from now on.
     pub fn set_max(&mut self, max: usize) {
         self.max = max;
     }
@@ -42,7 +42,7 @@ impl Frames {
     /// Appends bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {
-            // Moves the start of one frame, so no byte is moved more than once.
+            // Only the start of one frame is moved, so no byte is moved more than once.
             self.buffer.drain(..self.start);
             self.start = 0;
             if self.buffer.capacity() > KEPT_CAPACITY {
@@ -55,8 +55,8 @@ impl Frames {
     /// Returns the next frame without its length, or `None` until all of it has arrived.
     ///
     /// # Errors
-    /// `NegativeLength` or `TooLong`, as soon as the length has arrived, and again on every later
-    /// call: the stream cannot be read any further.
+    /// `NegativeLength` or `TooLong`, as soon as the length has arrived. Every later call returns the same error,
+    /// because the stream cannot be read any further.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, DecodeError> {
         // In bounds: `start` only passes frames that have arrived.
         let Some((prefix, rest)) = self.buffer[self.start..].split_first_chunk::<PREFIX>() else {

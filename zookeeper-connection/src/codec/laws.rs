@@ -1,7 +1,7 @@
-//! The laws of the codec, for any bytes.
+//! Laws of the codec that hold for any bytes.
 //!
-//! Each function takes untrusted input and panics if it violates a law. The tests call them with
-//! generated input, the targets in `fuzz/` with mutated input.
+//! Each function takes untrusted input, and panics if the codec violates a law. The tests call the functions with
+//! generated input, and the targets in `fuzz/` call them with mutated input.
 
 use super::reader::Reader;
 use super::{
@@ -11,14 +11,15 @@ use crate::chroot::Chroot;
 use crate::error::ZkResult;
 use crate::{CreateMode, Op, Reply};
 
-/// The bound for the frames of a stream in these checks.
+/// The maximum length of a frame in these checks.
 const MAX_FRAME: usize = 1 << 12;
 
-/// The check of prefixes grows with the square of the length.
+/// Longer prefixes are not checked, because the cost grows with the square of the length.
 const MAX_CHECKED_PREFIX: usize = 512;
 
-/// A stream has the same frames wherever it is split, and each of them obeys
-/// [`check_frame`]. Bit `i % 64` of `cuts` is set if the stream is split after byte `i`.
+/// Checks that a stream has the same frames wherever it is split, and checks each frame with [`check_frame`].
+///
+/// The stream is split after byte `i` if bit `i % 64` of `cuts` is set.
 pub fn check_stream(cuts: u64, stream: &[u8]) {
     let (frames, error) = read_frames([stream]);
     let mut chunks = Vec::new();
@@ -61,8 +62,8 @@ fn read_frames<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>,
     (read, None)
 }
 
-/// Checks that a decodable frame survives being encoded and decoded again, and cannot be decoded
-/// without its end.
+/// Checks that a frame that can be decoded stays the same when it is encoded and decoded again, and that no proper
+/// prefix of it can be decoded.
 pub fn check_frame(frame: &[u8]) {
     check_handshake(frame);
     check_request(frame);
@@ -112,7 +113,7 @@ fn check_replies(body: &[u8]) {
                 let copy = encoded(|copy| reply.encode(0, 0, copy));
                 let (header, copy) = copy.split_at(16);
                 assert!(header.iter().all(|byte| *byte == 0));
-                // Some servers return more within a multi than is kept.
+                // Within a multi, some servers return more than the decoder keeps.
                 assert!(copy.len() == body.len() || operation == OpCode::Multi);
                 assert_eq!(decode_reply(operation, &steps, copy), Ok(Ok(reply)), "{operation:?}");
             }
@@ -127,7 +128,7 @@ fn decode_reply(operation: OpCode, steps: &[Op], body: &[u8]) -> Result<ZkResult
     Reply::decode(operation, steps, &Chroot::default(), header, body)
 }
 
-/// Returns the steps that a multi with this reply has had, as far as the reply can be read.
+/// Returns the steps of a multi with this reply, as far as the reply can be read.
 fn steps_of(body: &[u8]) -> Vec<Op> {
     let mut reader = Reader::new(body);
     let mut steps = Vec::new();
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Frames of both sides, with a few bytes changed, added or removed.
+    /// Generates frames of both sides, with a few bytes changed, added or removed.
     fn mutated_stream() -> impl Strategy<Value = Vec<u8>> {
         let frame = prop_oneof![generate::server_frame(), generate::client_frame()];
         let stream = prop::collection::vec(frame, 1..4).prop_map(|frames| frames.concat());

@@ -1,14 +1,16 @@
-//! ZooKeeper's wire format: bytes to records and back. No I/O, and no state but the frame buffer.
+//! ZooKeeper's wire format: encodes records as bytes, and decodes bytes into records.
 //!
-//! A connection is a stream of frames in each direction ([`Frames`]). The first frame is a
-//! [`ConnectRequest`], answered by what [`decode_connect_answer`] returns. Every other frame of a
-//! client is a [`Call`](crate::Call), or a [`Control`]. Every other frame of a server starts
-//! with a [`ReplyHeader`]: a [`Reply`](crate::Reply), or a [`WatchEvent`].
+//! There is no I/O here, and no state except the frame buffer.
 //!
-//! The paths of calls and replies get and lose the [`Chroot`](super::Chroot) here.
+//! A connection is a stream of frames in each direction ([`Frames`]). The client's first frame is a [`ConnectRequest`];
+//! [`decode_connect_answer`] decodes the server's first frame, the answer. Each further frame of a client is a
+//! [`Call`](crate::Call) or a [`Control`]. Each further frame of a server starts with a [`ReplyHeader`], and is a
+//! [`Reply`](crate::Reply) or a [`WatchEvent`].
 //!
-//! The bytes of a server are not trusted. No input panics, and nothing is reserved for a length or
-//! a count before as many bytes have arrived.
+//! This module adds the [`Chroot`](super::Chroot) to the paths of calls, and removes it from the paths of replies.
+//!
+//! The bytes of a server are not trusted. No input causes a panic, and no memory is reserved for a length or a count
+//! before that many bytes have arrived.
 //!
 //! Numbers are big-endian. A length or a count of -1 means null, which decodes as empty.
 
@@ -34,28 +36,28 @@ pub use request::Control;
 #[cfg(any(test, feature = "test-util"))]
 pub use server::{Request, encode_sasl_token};
 
-/// The default bound for the frames of a server: a listing of about a million locks. Servers have
-/// no bound, and a client with a lower one cannot read a larger listing on any connection.
+/// The default limit for the frames of a server, enough for a listing of about a million locks. Servers have no
+/// limit. A client with a lower limit could not read a longer listing on any connection.
 pub const DEFAULT_MAX_FRAME: usize = 64 << 20;
 
-/// The bound for a request, which is the default of a server's `jute.maxbuffer`. A server closes
-/// the connection without a reply if a frame is longer.
+/// The limit for a request: the default of a server's `jute.maxbuffer`. If a frame is longer, the server closes the
+/// connection without a reply.
 pub const MAX_REQUEST: usize = 0xf_ffff;
 
 /// The xid of a watch event.
 pub const XID_EVENT: i32 = -1;
 /// The xid of a ping and its reply.
 pub const XID_PING: i32 = -2;
-/// The xid of the credentials and their reply.
+/// The xid of credentials and their reply.
 pub const XID_AUTH: i32 = -4;
 /// The xid of a request that sets watches again. Servers may reply to it with another xid.
 pub const XID_SET_WATCHES: i32 = -8;
 
-/// The error of a server that demands an authentication, to every request of a client without one. It comes
-/// ahead of the replies that are owed, and the server closes the connection.
+/// The error with which a server that requires authentication answers every request of a client without it. It comes
+/// ahead of outstanding replies, and the server closes the connection.
 pub const AUTHENTICATION_REQUIRED: i32 = -124;
 
-/// The way in which bytes violate the protocol.
+/// How bytes violate the protocol.
 #[derive(thiserror::Error, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeError {
     #[error("the frame ends within a record")]
@@ -70,7 +72,7 @@ pub enum DecodeError {
     TrailingBytes,
     #[error("unknown operation {0}")]
     UnknownOperation(i32),
-    #[error("{0} is none of the numbers that are possible here")]
+    #[error("{0} is not a valid number here")]
     UnknownValue(i32),
     #[error("the server answers the handshake with error code {0}")]
     ConnectError(i32),

@@ -1,12 +1,12 @@
-//! [`OpCode`]: the operations and their numbers.
+//! [`OpCode`]: the operations of the protocol, and their numbers.
 
 use crate::{Call, CreateMode, Op};
 
-/// An operation of a client, with its number.
+/// An operation that a client requests, with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpCode {
-    /// For servers before 3.5, which do not know `Create2`. The reply has no `Stat`. Later servers
-    /// reply with it to `Create2` within a multi.
+    /// Replaces `Create2` for servers before 3.5, which do not know it. The reply has no `Stat`. Later servers use this
+    /// number in the reply to a `Create2` within a multi.
     Create = 1,
     Delete = 2,
     Exists = 3,
@@ -14,7 +14,7 @@ pub enum OpCode {
     SetData = 5,
     GetChildren = 8,
     Ping = 11,
-    /// Within a multi only.
+    /// Only within a multi.
     Check = 13,
     Multi = 14,
     Create2 = 15,
@@ -46,7 +46,7 @@ impl OpCode {
         OpCode::Close,
     ];
 
-    /// The operation of a call, for servers from 3.5 on. That of a `CreateAndList` is its creation.
+    /// Returns the operation of a call, for servers from 3.5 on. For a `CreateAndList`, that is its create.
     pub fn of_call(call: &Call) -> OpCode {
         match call {
             Call::Create { mode, .. } => OpCode::of_create(*mode),

@@ -1,4 +1,4 @@
-//! [`Reader`]: takes values from the start of a slice, and never reads past its end.
+//! [`Reader`]: reads values from the start of a slice, and never past its end.
 
 use super::DecodeError;
 use crate::Names;
@@ -21,12 +21,12 @@ impl<'a> Reader<'a> {
         self.0.len()
     }
 
-    /// Returns the bytes that are left.
+    /// Returns the remaining bytes.
     pub(super) fn rest(self) -> &'a [u8] {
         self.0
     }
 
-    /// Fails if bytes are left.
+    /// Fails if any bytes remain.
     pub(super) fn finish(self) -> Result<(), DecodeError> {
         if self.is_empty() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
     }
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         self.array().map(|[byte]: [u8; 1]| byte != 0)
     }
 
-    /// A length or a count.
+    /// Reads a length or a count.
     fn length(&mut self) -> Result<usize, DecodeError> {
         match self.i32()? {
             -1 => Ok(0),
@@ -68,15 +68,15 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.buffer()?).map_err(|_| DecodeError::NotUtf8)
     }
 
-    /// The count of items that take at least `min_size` bytes each, above zero. Fails if the bytes
-    /// that are left cannot hold them, so as many may be reserved.
+    /// Reads the count of items that take at least `min_size` bytes each, which is greater than zero. Fails if the
+    /// remaining bytes cannot hold them, so memory for that many items may be reserved.
     fn count(&mut self, min_size: usize) -> Result<usize, DecodeError> {
         let count = self.length()?;
         if count > self.0.len() / min_size.max(1) { Err(DecodeError::Truncated) } else { Ok(count) }
     }
 
     #[cfg(any(test, feature = "test-util"))]
-    /// Reads a vector whose items take at least `min_size` bytes each, above zero.
+    /// Reads a vector whose items take at least `min_size` bytes each, which is greater than zero.
     pub(super) fn vector<T>(
         &mut self,
         min_size: usize,

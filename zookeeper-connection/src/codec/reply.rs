@@ -1,4 +1,4 @@
-//! The frames of a server after the handshake: [`ReplyHeader`], then a [`Reply`] or a [`WatchEvent`].
+//! The frames of a server after the handshake: a [`ReplyHeader`], followed by a [`Reply`] or a [`WatchEvent`].
 
 use super::reader::Reader;
 use super::request::MULTI_END;
@@ -7,46 +7,44 @@ use crate::chroot::Chroot;
 use crate::error::{ZkError, ZkResult};
 use crate::{Op, OpOutcome, Reply, Stat, Transacted};
 
-/// The shortest result of a multi is a header.
+/// The length of the shortest result of a multi, which is a header.
 const MIN_RESULT: usize = 9;
 
-/// No multi has more requests: each takes at least 17 bytes, a header and an empty path with a
-/// version.
+/// The maximum number of requests in a multi. Each takes at least 17 bytes: a header, an empty path and a version.
 const MAX_RESULTS: usize = MAX_REQUEST / 17;
 
-/// The start of every frame of a server but the first.
+/// The start of every frame of a server except the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// That of the request, or [`XID_EVENT`](super::XID_EVENT).
+    /// The xid of the request, or [`XID_EVENT`](super::XID_EVENT).
     pub xid: i32,
-    /// The last transaction that the server had applied. Zero or -1 if the server does not report
-    /// any.
+    /// The last transaction that the server had applied. Zero or -1 if the server does not report it.
     pub zxid: i64,
-    /// Zero, or the code of an error. A reply with an error has no body.
+    /// Zero, or an error code. A reply with an error has no body.
     pub error: i32,
 }
 
 impl ReplyHeader {
-    /// Decodes the header and returns it with the body of the frame.
+    /// Decodes the header. Returns it with the body of the frame.
     pub fn decode(frame: &[u8]) -> Result<(ReplyHeader, &[u8]), DecodeError> {
         let mut reader = Reader::new(frame);
         let header = ReplyHeader { xid: reader.i32()?, zxid: reader.i64()?, error: reader.i32()? };
         Ok((header, reader.rest()))
     }
 
-    /// The error that the server reports, if it does.
+    /// Returns the error that the server reports, if any.
     pub fn result(self) -> ZkResult<()> {
         if self.error == 0 { Ok(()) } else { Err(ZkError::from_code(self.error)) }
     }
 }
 
 impl Reply {
-    /// Decodes the reply to a request with this operation, and takes the chroot off its paths. `steps` are
-    /// those of a multi. The reply to what only a connection says is `Done`.
+    /// Decodes the reply to a request with this operation, and removes the chroot from its paths. `steps` are the
+    /// operations of a multi. The reply to a [`Control`](super::Control) is `Done`.
     ///
-    /// The outer error is that of a frame that cannot be read. The inner one is the outcome: the error that
-    /// the server reports, or `MarshallingError` if the results do not fit the steps, or a path is outside
-    /// the chroot.
+    /// The outer error means that the frame cannot be read. The inner result is the outcome of the request: it fails
+    /// with the error that the server reports, or with `MarshallingError` if the results do not fit the steps or a
+    /// path is outside the chroot.
     pub fn decode(
         operation: OpCode,
         steps: &[Op],
@@ -84,8 +82,8 @@ impl Reply {
     }
 }
 
-/// The path of a new znode, and its metadata unless a server before 3.5 answers. Within a multi no server
-/// returns those but of a container.
+/// Decodes the path of a new znode, and its metadata. Servers before 3.5 do not send the metadata; within a multi,
+/// servers send it only for a container.
 fn decode_created(
     operation: OpCode,
     chroot: &Chroot,
@@ -96,7 +94,8 @@ fn decode_created(
     Ok((path, stat))
 }
 
-/// If an operation failed, the server reports those before it with code 0, and those after it with -2.
+/// Decodes the results of a multi. If an operation failed, the server reports the operations before it with code 0, and
+/// those after it with code -2.
 fn decode_multi(
     steps: &[Op],
     chroot: &Chroot,
@@ -132,7 +131,7 @@ fn decode_multi(
         count += 1;
     }
     Ok(match failure {
-        // No operation has failed, but the transaction.
+        // Not a single operation has failed, but the transaction as a whole.
         Some((_, error)) if error == ZkError::SessionExpired || error.is_reply_lost() => Err(error),
         Some((position, error)) => Ok(Transacted::Failed { position, error }),
         None if count != steps.len() => Err(ZkError::MarshallingError),
@@ -140,7 +139,7 @@ fn decode_multi(
     })
 }
 
-/// The result with this number, which fits the step or is an error.
+/// Decodes the result with this number. It is an error if it does not fit the step.
 fn decode_outcome(
     number: i32,
     step: Option<&Op>,
@@ -168,7 +167,7 @@ fn decode_outcome(
     })
 }
 
-/// Decodes the body of a server's answer to a token of an exchange by SASL: its next token, empty if it sends none.
+/// Decodes the body of a server's answer to a SASL token: the server's next token, which is empty if it sends none.
 pub fn decode_sasl_token(body: &[u8]) -> Result<&[u8], DecodeError> {
     let mut reader = Reader::new(body);
     let token = reader.buffer()?;
@@ -176,7 +175,7 @@ pub fn decode_sasl_token(body: &[u8]) -> Result<&[u8], DecodeError> {
     Ok(token)
 }
 
-/// A watch that fired. It is not set any more.
+/// A watch that has fired, and is therefore no longer set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchEvent<'a> {
     pub kind: EventKind,
@@ -190,7 +189,7 @@ pub enum EventKind {
     Deleted,
     DataChanged,
     ChildrenChanged,
-    /// A number that no server sends at present.
+    /// A number that no server sends today.
     Other(i32),
 }
 

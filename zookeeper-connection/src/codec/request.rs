@@ -1,4 +1,4 @@
-//! What a client sends after the handshake: each [`Call`], and what its connection says by itself.
+//! The frames of a client after the handshake: each [`Call`], and each [`Control`] of its connection.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,24 +8,24 @@ use super::writer::Writer;
 use crate::chroot::Chroot;
 use crate::{Acl, Call, CreateMode, Op};
 
-/// The number that ends a multi, instead of an operation's. A reply has it for an error too.
+/// The number that stands for the end of a multi, in place of an operation. In a reply it also stands for an error.
 pub(super) const MULTI_END: i32 = -1;
 
-/// The number of watches of any kind.
+/// The number that stands for watches of any kind.
 pub(super) const ANY_WATCH: i32 = 3;
 
-/// The version that stands for any.
+/// The version that stands for any version.
 pub(super) const ANY_VERSION: i32 = -1;
 
-/// What a connection says by itself, beside the calls. Its paths begin at the root of the servers.
+/// A request that the connection itself makes, besides the calls. Its paths begin at the root of the servers.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Control<'a> {
-    /// Removes the watches of all kinds.
+    /// Removes the watches of all kinds from a znode.
     RemoveWatches {
         path: Cow<'a, str>,
     },
     Ping,
-    /// Writes nothing to a znode that does not exist, or not at this version: changes nothing, but passes
+    /// Writes to a znode that does not exist, or at a version that it does not have. This changes nothing, but passes
     /// through the leader.
     Barrier {
         path: &'a str,
@@ -34,12 +34,12 @@ pub enum Control<'a> {
         scheme: Cow<'a, str>,
         auth: Cow<'a, [u8]>,
     },
-    /// A token of an exchange by SASL.
+    /// Sends a token of a SASL exchange.
     Sasl {
         token: Cow<'a, [u8]>,
     },
-    /// Sets watches again on a new connection. Changes after the transaction `relative_zxid` are
-    /// reported at once.
+    /// Sets watches again on a new connection. The server reports changes after the transaction `relative_zxid` at
+    /// once.
     SetWatches {
         relative_zxid: i64,
         data: Vec<Cow<'a, str>>,
@@ -92,7 +92,7 @@ impl Control<'_> {
 }
 
 impl fmt::Debug for Control<'_> {
-    /// The operation, and the path of a single znode: credentials are secret.
+    /// Writes the operation and the path, if there is a single one. Credentials are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.operation())?;
         match self {
@@ -103,12 +103,12 @@ impl fmt::Debug for Control<'_> {
 }
 
 impl Call {
-    /// Appends the frame of the call, whose paths are in the chroot. Of a `CreateAndList` it is the
-    /// creation: the listing is another call. The caller checks that the frame is no longer than
-    /// [`MAX_REQUEST`](super::MAX_REQUEST), before the four bytes of the length.
+    /// Appends the frame of the call, whose paths are relative to the chroot. For a `CreateAndList`, this is the
+    /// create; the listing is another call. The caller must check that the frame is no longer than
+    /// [`MAX_REQUEST`](super::MAX_REQUEST), not counting the four bytes of the length.
     ///
-    /// `operation` is that [of the call](OpCode::of_call), or `Create` instead of `Create2`, whose record is
-    /// the same.
+    /// `operation` is that [of the call](OpCode::of_call), or `Create` in place of `Create2`, which has the same
+    /// record.
     pub fn encode(&self, operation: OpCode, chroot: &Chroot, xid: i32, frame: &mut Vec<u8>) {
         Writer::request(frame, xid, operation, |writer| match self {
             Call::Create { path, data, acl, mode } => {

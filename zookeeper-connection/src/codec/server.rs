@@ -1,4 +1,4 @@
-//! The server's side, for tests: decodes what a client sends, and encodes what a server sends.
+//! The server's side of the protocol, for tests: decodes the frames of a client, and encodes the frames of a server.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::error::ZkError;
 use crate::{Acl, Call, CreateMode, Op, OpOutcome, Permissions, Reply, Stat, Transacted};
 
 impl ConnectRequest {
-    /// Decodes the first frame of a client. One before 3.4 does not send `read_only`.
+    /// Decodes the first frame of a client. A client before 3.4 does not send `read_only`.
     pub fn decode(frame: &[u8]) -> Result<ConnectRequest, DecodeError> {
         let mut reader = Reader::new(frame);
         let _version = reader.i32()?;
@@ -69,7 +69,7 @@ fn encode_response(
     });
 }
 
-/// What a client sends after the handshake.
+/// A request of a client after the handshake.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Request<'a> {
     Call(Call),
@@ -77,7 +77,7 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Decodes a frame of a client after the first, and returns the request with its xid.
+    /// Decodes a frame of a client after the first one. Returns the xid and the request.
     pub fn decode(frame: &'a [u8]) -> Result<(i32, Request<'a>), DecodeError> {
         let mut reader = Reader::new(frame);
         let xid = reader.i32()?;
@@ -116,7 +116,7 @@ impl fmt::Debug for Request<'_> {
     }
 }
 
-/// Returns `None` if the operation is that of a call.
+/// Decodes a control. Returns `None` if the operation is that of a call.
 fn decode_control<'a>(
     operation: OpCode,
     reader: &mut Reader<'a>,
@@ -152,7 +152,7 @@ fn decode_call(operation: OpCode, reader: &mut Reader<'_>) -> Result<Call, Decod
         OpCode::GetData => Call::GetData { path: reader.str()?.into(), watch: reader.bool()? },
         OpCode::GetChildren => Call::GetChildren { path: reader.str()?.into(), watch: reader.bool()? },
         OpCode::Multi => Call::Multi(decode_steps(reader)?.into()),
-        // Only within a multi: servers close the connection otherwise.
+        // Outside a multi, a server would close the connection.
         OpCode::Check => return Err(DecodeError::UnknownOperation(operation.number())),
         _ => match decode_step(operation, reader)? {
             Op::Create { path, data, acl, mode } => {
@@ -178,7 +178,7 @@ fn decode_steps(reader: &mut Reader<'_>) -> Result<Vec<Op>, DecodeError> {
             return Ok(steps);
         }
         match OpCode::from_number(number) {
-            // No client sends it within a multi, whose servers know `Create2`.
+            // Within a multi, the client uses `Create2`, never `Create`.
             None | Some(OpCode::Create) => return Err(DecodeError::UnknownOperation(number)),
             Some(operation) => steps.push(decode_step(operation, reader)?),
         }
@@ -229,15 +229,15 @@ fn decode_mode(operation: OpCode, flags: i32) -> Result<CreateMode, DecodeError>
 }
 
 impl ReplyHeader {
-    /// Appends the frame of a reply without a body: that of an error.
+    /// Appends the frame of a reply without a body, such as an error.
     pub fn encode(self, frame: &mut Vec<u8>) {
         Writer::frame(frame, |writer| writer.reply_header(self));
     }
 }
 
 impl Reply {
-    /// Appends the frame. A server sends no [`Enqueued`](Reply::Enqueued), but the two replies of which it
-    /// consists.
+    /// Appends the frame. A server never sends an [`Enqueued`](Reply::Enqueued), but the two replies that it consists
+    /// of.
     pub fn encode(&self, xid: i32, zxid: i64, frame: &mut Vec<u8>) {
         Writer::frame(frame, |writer| {
             let error = if matches!(self, Reply::Found(None)) { ZkError::NoNode.code() } else { 0 };
@@ -260,7 +260,7 @@ impl Reply {
     }
 }
 
-/// Appends the frame of an answer to a token of an exchange by SASL. `None` is null.
+/// Appends the frame of an answer to a SASL token. `None` encodes as null.
 pub fn encode_sasl_token(xid: i32, token: Option<&[u8]>, frame: &mut Vec<u8>) {
     Writer::frame(frame, |writer| {
         writer.reply_header(ReplyHeader { xid, zxid: 0, error: 0 });
@@ -296,8 +296,8 @@ impl Writer<'_> {
         self.i32(header.error);
     }
 
-    /// As Apache's servers write them, but for the metadata of a container, and for the -2 of each operation
-    /// after the one that failed.
+    /// Appends the results of a multi, as Apache's servers write them. But it leaves out the metadata of a container,
+    /// and the code -2 for each operation after the one that failed.
     fn results(&mut self, transacted: &Transacted) {
         match transacted {
             Transacted::Committed(outcomes) => outcomes.iter().for_each(|outcome| self.outcome(outcome)),

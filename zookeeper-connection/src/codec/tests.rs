@@ -1,4 +1,4 @@
-//! The codec against frames written by hand, and against itself.
+//! Tests the codec against frames written by hand, and against itself.
 
 mod expected_replies;
 mod expected_requests;
@@ -7,7 +7,7 @@ mod round_trips;
 
 use super::Frames;
 
-/// Returns the bytes that a text describes: words in hexadecimal, and words in quotes as they are.
+/// Returns the bytes that a text describes: words in quotes stand for themselves, and other words are hexadecimal.
 fn bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in text.split_whitespace() {
@@ -29,7 +29,7 @@ fn framed(contents: &str) -> Vec<u8> {
     [&u32::try_from(contents.len()).unwrap().to_be_bytes(), &contents[..]].concat()
 }
 
-/// Returns all frames of a stream, which ends with a frame.
+/// Returns all frames of a stream, which must end with a complete frame.
 fn split(stream: &[u8]) -> Vec<Vec<u8>> {
     let mut frames = Frames::new(1 << 20);
     frames.push(stream);

@@ -7,10 +7,10 @@ use crate::Acl;
 pub(super) struct Writer<'a>(&'a mut Vec<u8>);
 
 impl Writer<'_> {
-    /// Appends a frame: its length, and what `body` writes.
+    /// Appends a frame: its length, then whatever `body` writes.
     ///
-    /// Lengths above `i32::MAX` saturate. Such a frame is useless, but its caller finds it longer
-    /// than any frame may be.
+    /// Lengths above `i32::MAX` saturate. Such a frame is useless, but the caller will see that it is longer than any
+    /// frame may be.
     pub(super) fn frame(buffer: &mut Vec<u8>, body: impl FnOnce(&mut Writer<'_>)) {
         let start = buffer.len();
         buffer.extend([0; 4]);
@@ -33,7 +33,7 @@ impl Writer<'_> {
         self.0.push(u8::from(value));
     }
 
-    /// The length of a buffer, or the count of a vector.
+    /// Appends the length of a buffer, or the count of a vector.
     pub(super) fn length(&mut self, length: usize) {
         self.i32(saturate(length));
     }
@@ -47,7 +47,7 @@ impl Writer<'_> {
         self.concat(&[value]);
     }
 
-    /// A string that these parts make up.
+    /// Appends the string that these parts make up.
     pub(super) fn concat(&mut self, parts: &[&str]) {
         self.length(parts.iter().map(|part| part.len()).sum());
         parts.iter().for_each(|part| self.0.extend_from_slice(part.as_bytes()));
@@ -69,7 +69,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The header of one operation of a multi, or of one result.
+    /// Appends the header of one operation of a multi, or of one result.
     pub(super) fn multi_header(&mut self, number: i32, is_end: bool, error: i32) {
         self.i32(number);
         self.bool(is_end);

@@ -9,7 +9,7 @@ use crate::codec::{ConnectAnswer, ConnectRequest, ConnectResponse, Frames, decod
 use crate::error::ZkError;
 use crate::time::Moment;
 
-/// A server has sent something that the protocol does not allow here.
+/// The error for bytes of a server that the protocol does not allow at this point.
 pub(super) struct Malformed;
 
 impl<C> Machine<C> {
@@ -20,11 +20,11 @@ impl<C> Machine<C> {
         self.actions.push_back(Action::Open);
     }
 
-    /// Sends the connect request, alone: a server that closes the connection with unread bytes
-    /// before it may reset it, and its answer would be lost.
+    /// Sends the connect request, and nothing else. If a server closed the connection with unread bytes pending, it
+    /// might reset the connection, and the server's answer would be lost.
     ///
-    /// From now on the server may count on a shorter session timeout than before, which is not known until its
-    /// answer comes.
+    /// From now on the server may go by a shorter session timeout than before. The client does not know that until the
+    /// answer arrives.
     pub(super) fn greet(&mut self, now: Moment) {
         let Identity { id, password, seen_zxid, .. } = &self.identity;
         let request = ConnectRequest {
@@ -43,7 +43,7 @@ impl<C> Machine<C> {
         match decode_connect_answer(frame).map_err(|_| Malformed)? {
             ConnectAnswer::Accepted(ConnectResponse { read_only: true, .. })
             | ConnectAnswer::ReadOnlyServer => Err(Malformed),
-            // Zero asks for a new session: this one could never be taken up again. No server opens -1.
+            // A request for session 0 opens a new session, so a session 0 could never be resumed. No server opens -1.
             ConnectAnswer::Accepted(ConnectResponse { session_id: 0 | -1, .. }) => Err(Malformed),
             ConnectAnswer::ClickHouseKeeper => {
                 self.refused(now, SessionLoss::ClickHouseKeeper);
@@ -59,7 +59,7 @@ impl<C> Machine<C> {
     }
 
     fn accepted(&mut self, response: ConnectResponse, now: Moment) -> Result<(), Malformed> {
-        // A server that opens another session does not know the one that was asked for.
+        // A server that opens a different session does not know the requested one.
         if self.identity.id != 0 && response.session_id != self.identity.id {
             self.lose_session(SessionLoss::Expired);
             return Ok(());
@@ -69,7 +69,7 @@ impl<C> Machine<C> {
         let millis = u64::from(response.timeout_ms.unsigned_abs());
         let mut granted = Granted::new(Duration::from_millis(millis));
         if !is_new {
-            // A new leader goes by the grant of the creation, so a longer one never counts.
+            // A new leader goes by the grant at the creation of the session, so a longer one never counts.
             granted = granted.at_most(self.pacing.session_timeout);
         }
         self.pacing.session_timeout = granted.session_timeout;
@@ -84,7 +84,7 @@ impl<C> Machine<C> {
         self.authenticate(granted, now)
     }
 
-    /// Reports the connection, sets the watches again, and sends what has waited.
+    /// Begins to serve: reports the connection, sets the watches again, and sends the calls that have waited.
     pub(super) fn serve(&mut self, granted: Granted, now: Moment) {
         // Where the last connection has shown nothing, this one is to do so soon.
         let is_served = self.is_admitted && self.unserved.is_none();
@@ -118,7 +118,7 @@ impl<C> Machine<C> {
         }
     }
 
-    /// The transport has ended, by whatever cause.
+    /// Handles the end of the transport, whatever the cause.
     pub(super) fn transport_gone(&mut self, now: Moment) {
         let next = match &self.phase {
             Phase::Pausing { .. } | Phase::Ended => return,
@@ -149,7 +149,7 @@ impl<C> Machine<C> {
                 return self.lose_session(loss);
             }
         }
-        // The next attempt would renew a session that this one has not closed.
+        // Another attempt would only renew the session that this one could not close.
         if self.closing_until.is_some() && (was_in_sasl || self.identity.id == 0) {
             return self.end();
         }

@@ -1,5 +1,5 @@
-//! The authentication on a new connection: an exchange by SASL, then the credentials. Nothing else is sent before
-//! its end, because a server would handle it without the client's identity, or close the connection.
+//! Authentication on a new connection: a SASL exchange, followed by the credentials. No other request is sent before
+//! it is complete, because the server would handle it without the client's identity, or close the connection.
 
 use std::fmt;
 
@@ -10,48 +10,48 @@ use crate::codec::{AUTHENTICATION_REQUIRED, Control, ReplyHeader, XID_AUTH, deco
 use crate::error::ZkError;
 use crate::time::Moment;
 
-/// The most tokens that a client sends on one connection. DIGEST-MD5 has two, Kerberos three.
+/// The maximum number of tokens that a client sends on one connection. DIGEST-MD5 takes two, Kerberos three.
 const MAX_TOKENS: u32 = 8;
 
-/// The longest token in either direction. A ticket of Active Directory has up to 64 KiB.
+/// The maximum length of a token in either direction. A ticket of Active Directory has up to 64 KiB.
 const MAX_TOKEN: usize = 256 << 10;
 
-/// The longest frame of a server that does not serve the session yet: a token with what is around it.
+/// The maximum length of a frame before the server serves the session: a token and its envelope.
 pub(super) const MAX_EARLY_FRAME: usize = MAX_TOKEN + 64;
 
-const NO_SASL: &str = "the server does not use SASL, or lets clients in whose authentication fails";
-const REFUSED: &str = "the server refuses the authentication by SASL, its log says why";
-const TOO_LONG: &str = "a token of SASL is too long";
-const ENDLESS: &str = "the exchange by SASL does not come to an end";
+const NO_SASL: &str = "the server does not use SASL, or admits clients whose authentication fails";
+const REFUSED: &str = "the server refuses the authentication by SASL; its log says why";
+const TOO_LONG: &str = "a SASL token is too long";
+const ENDLESS: &str = "the SASL exchange does not end";
 
-/// What is missing before a server serves the session.
+/// What the client waits for before the server serves the session.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// The server's answer to the token in the request of this number.
+    /// The server's answer to the token in the request with this xid.
     Token { xid: i32, is_last: bool },
-    /// The answer to the server's token, by the owner of the machine.
+    /// The response to the server's token, which the owner of the machine provides.
     Response,
-    /// The server's answers to so many credentials.
+    /// The server's answers to this many credentials.
     Credentials(usize),
 }
 
-/// The client's step in an exchange by SASL, in response to a server's token.
+/// The client's step in a SASL exchange, in response to a server's token.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SaslStep {
-    /// Send this token. The server is to answer with another one.
+    /// Send this token. The server must answer with another one.
     Token(Vec<u8>),
-    /// Send this token. The exchange is complete when the server accepts it, and sends no other.
+    /// Send this token. The exchange is complete when the server accepts it. The server must not send another token.
     LastToken(Vec<u8>),
-    /// The exchange is complete: the server has proved itself.
+    /// The exchange is complete: the server has authenticated itself.
     Complete,
-    /// The server has not proved itself. Counts as a refusal.
+    /// The server has not authenticated itself. Counts as a refusal.
     Refused(String),
     /// The exchange cannot go on, for this reason.
     Failed(String),
 }
 
 impl fmt::Debug for SaslStep {
-    /// Without tokens, with which passwords could be tried.
+    /// Writes no tokens, because passwords could be guessed with their help.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SaslStep::Token(_) => f.write_str("Token"),
@@ -64,13 +64,14 @@ impl fmt::Debug for SaslStep {
 }
 
 impl<C> Machine<C> {
-    /// Sets the first token of the exchange by SASL on the transport that is open next. To be called before
-    /// [`opened`](Machine::opened), on each transport.
+    /// Sets the first token of the SASL exchange on the next open transport.
+    ///
+    /// With SASL, call this before each call of [`opened`](Machine::opened).
     pub fn set_first_token(&mut self, token: Vec<u8>) {
         self.first_token = Some(token);
     }
 
-    /// Takes the response to [`Action::Challenge`].
+    /// Continues the SASL exchange with the response to [`Action::Challenge`].
     pub fn respond(&mut self, now: Moment, step: SaslStep) {
         if !matches!(self.phase, Phase::Authenticating { stage: Stage::Response, .. }) {
             return;
@@ -90,12 +91,12 @@ impl<C> Machine<C> {
         }
     }
 
-    /// Takes the reason for which the machine has left the last connection, if it knows one.
+    /// Takes the reason why the machine has left the last connection, if there is one.
     pub fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
     }
 
-    /// The number of the request with a token that the server is to answer.
+    /// Returns the xid of the request whose token the server must answer.
     #[cfg(any(test, zk_laws))]
     pub(super) fn awaited_token(&self) -> Option<i32> {
         match self.phase {
@@ -104,7 +105,7 @@ impl<C> Machine<C> {
         }
     }
 
-    /// Begins, when a server has accepted the session and grants this.
+    /// Begins the authentication, after a server has accepted the session with this grant.
     pub(super) fn authenticate(&mut self, granted: Granted, now: Moment) -> Result<(), Malformed> {
         let give_up_at = now.after(self.pacing.greeting_time());
         self.phase = Phase::Authenticating { granted, stage: Stage::Response, tokens: 0, give_up_at };
@@ -112,7 +113,7 @@ impl<C> Machine<C> {
             self.present_credentials(now);
             return Ok(());
         }
-        // Without one it would be a session without an identity.
+        // Without a token, the session would have no identity.
         let token = self.first_token.take().ok_or(Malformed)?;
         self.send_token(&token, false)
     }
@@ -151,7 +152,7 @@ impl<C> Machine<C> {
         let Phase::Authenticating { stage, .. } = self.phase else { return Err(Malformed) };
         match stage {
             Stage::Token { xid, is_last } => self.read_token(now, header, body, xid, is_last),
-            // A server speaks only when it was asked.
+            // A server sends nothing unasked.
             Stage::Response => Err(Malformed),
             Stage::Credentials(unanswered) => self.read_credential(now, header, unanswered),
         }
@@ -187,7 +188,7 @@ impl<C> Machine<C> {
                 }
                 self.actions.push_back(Action::Challenge(challenge));
             }
-            // Never go on: what follows would be handled without the client's identity.
+            // Never go on: the server would handle further requests without the client's identity.
             (false, true) => return Err(self.attempt_fails(NO_SASL)),
             (true, false) => return Err(self.attempt_fails(ENDLESS)),
         }
@@ -211,7 +212,7 @@ impl<C> Machine<C> {
             if ZkError::from_code(header.error) == ZkError::AuthFailed {
                 self.credentials_refused(now);
             }
-            // After a refusal the server closes the connection, too.
+            // After refusing a credential, the server closes the connection anyway.
             return Err(Malformed);
         }
         let Phase::Authenticating { granted, stage, .. } = &mut self.phase else { return Err(Malformed) };
@@ -223,7 +224,7 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    /// A server refuses the client, or has not proved itself.
+    /// Notes that a server refuses the client, or has not authenticated itself.
     fn sasl_refused(&mut self, now: Moment, why: impl Into<String>) -> Malformed {
         self.refused(now, SessionLoss::SaslRefused);
         self.attempt_fails(why)

@@ -1,7 +1,7 @@
-//! The laws of the machine, for any order of requests, bytes of a server, failures and moments.
+//! Laws of the machine that hold for any order of requests, bytes of a server, failures and moments.
 //!
-//! [`check_history`] takes a history as bytes, and panics if it violates a law. The tests call it
-//! with generated histories, the target in `fuzz/` with mutated ones.
+//! [`check_history`] takes a history as bytes, and panics if the machine violates a law. The tests call it with
+//! generated histories, and the target in `fuzz/` calls it with mutated ones.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -23,18 +23,17 @@ const ID: i64 = 0x1234;
 const MAX_FRAME: usize = 1 << 12;
 const PATHS: [&str; 4] = ["/a", "/b", "/a/b", "/"];
 
-/// The length of a connect request, the credentials and a close request, with their headers, is less
-/// than this together.
+/// A connect request, the credentials and a close request, with their headers, take less than this together.
 const OWN_FRAMES: usize = 1 << 10;
 
-/// Errors of a server. The last one is no server's.
+/// Error codes of a server. No server sends the last one.
 const ERRORS: [i32; 9] = [-101, -6, -112, -115, -118, -102, -4, AUTHENTICATION_REQUIRED, 77];
 
 /// The rest of a history.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// The next byte, or zero at the end.
+    /// Returns the next byte, or zero at the end.
     fn next(&mut self) -> u8 {
         match self.0.split_first() {
             Some((first, rest)) => {
@@ -52,14 +51,15 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Checks a history. Its first byte is the number of credentials, whether SASL is used, and the size of the pieces in
-/// which bytes arrive. Each step is a byte for its kind, and a few for its arguments.
+/// Checks a history. Its first byte determines the number of credentials, whether SASL is used, and the size of the
+/// pieces in which bytes arrive. Each step takes a byte for its kind, and a few for its arguments.
 ///
-/// - Every request has one outcome.
-/// - The actions fit the state of the transport, of the contact and of the session.
-/// - What waits to be written is no more than what was requested.
-/// - With SASL, no connection is reported before the owner has taken the exchange for complete.
-/// - The deadline is in the future, or the timer was not called yet.
+/// The laws:
+/// - Every request has exactly one outcome.
+/// - The actions fit the state of the transport, the connection and the session.
+/// - No more bytes wait to be written than were requested.
+/// - With SASL, no connection is reported before the owner considers the exchange complete.
+/// - After a call of the timer, the deadline is in the future.
 /// - A close ends the machine.
 pub fn check_history(history: &[u8]) {
     let mut bytes = Bytes(history);
@@ -68,7 +68,7 @@ pub fn check_history(history: &[u8]) {
         run.step(&mut bytes);
     }
     run.close();
-    // The most frequent attempts are those after a grant of a millisecond.
+    // Enough even for the attempts after a grant of one millisecond, which are the most frequent.
     for _ in 0..10_000 {
         let Some(deadline) = run.machine.deadline() else { break };
         run.now = run.now.max(deadline);
@@ -85,7 +85,7 @@ struct Run {
     last_request: u32,
     /// Bytes arrive in pieces of this size.
     piece: usize,
-    /// The most that may wait to be written.
+    /// The maximum number of bytes that may wait to be written.
     max_outgoing: usize,
     uses_sasl: bool,
 }
@@ -98,9 +98,9 @@ struct Owner {
     has_ended: bool,
     is_closing: bool,
     is_lost: bool,
-    /// The owner of a machine that uses SASL has not taken the exchange on this transport for complete.
+    /// Whether the machine uses SASL, and the owner does not yet consider the exchange on this transport complete.
     needs_sasl: bool,
-    /// It owes a response.
+    /// Whether the owner owes a response to a challenge.
     has_challenge: bool,
     unanswered: HashSet<u32>,
 }
@@ -184,7 +184,7 @@ impl Run {
             _ => match bytes.next() {
                 0 => self.close(),
                 count => {
-                    // The transport takes a part.
+                    // The transport takes some of the bytes.
                     let outgoing = self.machine.outgoing();
                     let written = outgoing.len() * usize::from(count) / 255;
                     outgoing.drain(..written);
@@ -212,7 +212,7 @@ impl Run {
         match self.machine.submit(self.now, call, &root, self.last_request) {
             Ok(()) => {
                 self.owner.unanswered.insert(self.last_request);
-                // Once itself, and once among the watches to be set again.
+                // The request itself, and its path among the watches to be set again.
                 self.max_outgoing += length + path.len() + 4;
             }
             Err(continuation) => {
@@ -223,7 +223,7 @@ impl Run {
         self.carry_out(0);
     }
 
-    /// The answer to the connect request.
+    /// Delivers an answer to the connect request.
     fn answer(&mut self, kind: u8) {
         let accepted = |session_id, timeout: Duration| {
             ConnectAnswer::Accepted(ConnectResponse {
@@ -246,7 +246,7 @@ impl Run {
         self.deliver(&encoded(|frame| answer.encode(frame)));
     }
 
-    /// The server's answer to a token.
+    /// Delivers the server's answer to a token.
     fn token(&mut self, length: u8) {
         let Some(xid) = self.machine.awaited_token() else { return };
         let token = [2; 255];
@@ -271,7 +271,7 @@ impl Run {
         self.carry_out(0);
     }
 
-    /// The expected reply.
+    /// Delivers the expected reply.
     fn reply(&mut self) {
         let Some((xid, operation)) = self.machine.traffic.next_reply() else { return };
         let (stat, path) = (Stat::default(), "/a".to_owned());
@@ -303,7 +303,7 @@ impl Run {
         self.deliver(&encoded(|frame| WatchEvent { kind, path }.encode(-1, frame)));
     }
 
-    /// Bytes of the server arrive, in pieces, as long as the transport lasts.
+    /// Delivers bytes of the server in pieces, as long as the transport lasts.
     fn deliver(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(self.piece) {
             if !self.owner.has_transport {
@@ -315,10 +315,10 @@ impl Run {
     }
 
     fn timer(&mut self) {
-        // It sends a ping at most.
+        // The timer sends at most a ping.
         self.max_outgoing += 12;
         self.machine.timer(self.now);
-        // A deadline that stays in the past would keep a thread busy.
+        // A deadline that stayed in the past would keep a thread busy.
         let deadline = self.machine.deadline();
         assert!(deadline.is_none_or(|deadline| deadline > self.now), "{deadline:?} at {:?}", self.now);
         self.carry_out(0);
@@ -330,10 +330,10 @@ impl Run {
         self.carry_out(0);
     }
 
-    /// Carries out the actions that follow from an input of so many bytes.
+    /// Carries out the actions that follow from an input of this many bytes.
     fn carry_out(&mut self, received: usize) {
-        // One for each request, two for each frame, and those at the end of a connection or of the
-        // session. Bytes that arrived before may complete a frame.
+        // There is one action for each request, two for each frame, and a few at the end of a connection or of the
+        // session. The bytes may complete a frame that began earlier.
         let most = self.owner.unanswered.len() + 2 * (received / 20 + 1) + 8;
         let mut count = 0;
         while let Some(action) = self.machine.next_action() {

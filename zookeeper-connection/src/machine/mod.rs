@@ -1,51 +1,52 @@
-//! [`Machine`]: one session and its connections, as a pure state machine.
+//! One session and its connections, as a state machine without I/O.
 //!
-//! Bytes, time and requests go in. Bytes, [actions](Action) and the next [deadline] come out. No
-//! I/O, no clock, no thread, and no randomness but a seed: so every behavior under faults can be
-//! replayed in a test.
+//! The primary type in this module is [`Machine`]. Bytes, time and requests go in. Bytes, [actions](Action) and the
+//! next [deadline] come out. There is no I/O, no clock, no thread, and no randomness except a seed, so everything
+//! that the machine does under faults can be replayed in a test.
 //!
 //! # States
-//! | phase | transport | waits for | leaves it by |
+//! | phase | transport | waits for | ends with |
 //! |---|---|---|---|
 //! | `Pausing` | none | the time of the next attempt | `Opening` |
-//! | `Opening` | being opened | [`opened`](Machine::opened) | `Greeting`, or an attempt has failed |
-//! | `Greeting` | open | the answer to the connect request | `Authenticating`, the session is lost, or an attempt has failed |
-//! | `Authenticating` | open | the answers to the tokens of SASL, then to the credentials | `Serving`, the session is lost, or an attempt has failed |
-//! | `Serving` | open | frames, requests, the next ping | the connection is lost |
+//! | `Opening` | being opened | [`opened`](Machine::opened) | `Greeting`, or a failed attempt |
+//! | `Greeting` | open | the answer to the connect request | `Authenticating`, the loss of the session, or a failed attempt |
+//! | `Authenticating` | open | answers to SASL tokens, then to credentials | `Serving`, the loss of the session, or a failed attempt |
+//! | `Serving` | open | frames, requests, the next ping | the loss of the connection |
 //! | `Ended` | none | nothing | |
 //!
-//! After a failed attempt, or a lost connection, comes the next attempt (`Opening`), at once or
-//! after a pause. Rules for the whole:
-//! - A request is sent once. If its connection ends before the reply, it fails with
-//!   `ConnectionLoss`. A request made without a connection waits for the next one, for at most a
-//!   tenth of the session timeout.
-//! - Replies come in the order of the requests, pings among them. A reply that is not the one
-//!   expected next ends the connection, unless it denies a write: a server may do that at once.
-//! - A connection on which nothing is answered for two fifths of the session timeout is left. A
-//!   part of a frame counts as an answer only if it is long, 16 KiB.
-//! - A server before version 3.5 does not know `create2`, and closes the connection. Then the
-//!   session uses `create` from the next connection on.
+//! After a failed attempt or a lost connection, the next attempt (`Opening`) follows at once or after a pause.
+//!
+//! # Rules
+//! - A request is sent once. If its connection ends before the reply, the request fails with `ConnectionLoss`. A
+//!   request that is made without a connection waits for the next one, for at most a tenth of the session timeout.
+//! - Replies come in the order of the requests, including pings. An unexpected reply ends the connection, unless it
+//!   denies a write: a server may do that at once.
+//! - The machine leaves a connection on which nothing is answered for two fifths of the session timeout. A part of a
+//!   frame counts as an answer only if it is as long as 16 KiB.
+//! - A server before version 3.5 does not know `create2`, and closes the connection. From the next connection on, the
+//!   session uses `create` instead.
 //! - A session whose credentials are refused is lost, and closed on the next connection.
-//! - With SASL, nothing but its tokens is sent before the exchange is complete. A server that ends the exchange
-//!   without a proof is left: the session never goes on without its identity. A session that is being closed ends with an
-//!   exchange that is not completed, because another attempt would renew it.
+//! - With SASL, only tokens are sent before the exchange is complete. If a server ends the exchange without
+//!   authenticating itself, the machine leaves it: a session is never used without its identity. If the exchange of a
+//!   session that is being closed is not completed, the machine ends, because another attempt would renew the
+//!   session.
 //! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
 //!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
 //!   attempt has ended so.
 //! - Each connect request renews the session, and its znodes block others. So a session is lost, too, when servers have
 //!   taken it up or refused it for a session timeout, all were asked, and none has answered a request. A lost session is not
 //!   presented again.
-//! - A write at which the server has closed three connections in a row is not sent any more, if no server
-//!   has answered one as long: it may exceed the server's limit, or be unknown to the server.
-//! - The first request of a session is a ping, because only its answer shows that the server admits the client; so is the
-//!   first one after a connection on which nothing was answered.
-//! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next
-//!   attempt. [`Event::Connected`] comes before the replies of its connection.
-//! - No server serves the session that is behind what the session has seen, in replies or events.
-//!   Where events have no numbers, a write goes before the requests on the next connection: a server
-//!   answers those behind it when it has taken up everything before.
-//! - A server's grant counts from the moment at which it takes the session up. It is reported
-//!   before anything that may fail on that connection.
+//! - If servers have closed three connections in a row at the same kind of write, and no server has answered one as
+//!   long, the write is not sent any more: it may be too long for the server, or unknown to it.
+//! - The first request of a session is a ping, because only its answer shows that the server admits the client. The
+//!   same is true after a connection on which nothing was answered.
+//! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next attempt.
+//!   [`Event::Connected`] comes before the replies of its connection.
+//! - A server that is behind what the session has seen, in replies or events, must not serve the session. If events
+//!   have no transaction numbers, the machine sends a write before the requests of the next connection: the server
+//!   answers those only after it has applied everything before the write.
+//! - A server's grant counts from the moment at which the server resumes the session. It is reported before anything
+//!   that may fail on that connection.
 //!
 //! [deadline]: Machine::deadline
 
@@ -78,41 +79,44 @@ use crate::{Call, Granted, Reply};
 /// The configuration of a connection.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The session timeout to ask for. Once a server has opened the session, each is asked for the
-    /// shortest that was granted.
+    /// The session timeout to request.
+    ///
+    /// Once a server has opened the session, the machine requests the shortest timeout that was granted.
     pub session_timeout: Duration,
-    /// Presented on every connection before anything else.
+    /// The credentials to present on every connection before any call.
     pub credentials: Vec<Credential>,
-    /// An exchange by SASL comes before the credentials, on every connection. Its first token is that of
-    /// [`Machine::set_first_token`].
+    /// Whether a SASL exchange comes before the credentials on every connection.
+    ///
+    /// [`Machine::set_first_token`] sets the first token.
     pub sasl: bool,
-    /// The longest frame of a server.
+    /// The length of the longest frame to accept from a server, in bytes.
     pub max_frame: usize,
-    /// The path of a znode that does not exist, and one below it, for the write after a reconnect that changes
-    /// nothing.
+    /// The path of a znode that does not exist, and a path below it.
+    ///
+    /// After a reconnect, the machine may send a write to them that changes nothing.
     pub barrier_paths: [&'static str; 2],
-    /// Decides the lengths of the pauses between attempts.
+    /// The seed of the pauses between attempts.
     pub seed: u64,
 }
 
 /// An action for the owner of a [`Machine`].
 pub enum Action<C> {
-    /// Open a transport to the next server. None is open; others may be being opened.
+    /// Open a transport to the next server. No transport is open, but others may be in the process of opening.
     Open,
     /// Drop the transport, or the attempt to open one.
     Drop,
-    /// Hand the response to this token of a server to [`Machine::respond`].
+    /// Compute the response to this token of a server, and pass it to [`Machine::respond`].
     Challenge(Vec<u8>),
-    /// Report what has happened.
+    /// Report this event.
     Event(Event),
-    /// Hand the outcome of a call to its maker.
+    /// Pass the outcome of a call to the caller.
     Reply(C, ZkResult<Reply>),
-    /// Nothing comes after this.
+    /// The machine has ended. No action follows.
     Ended,
 }
 
 impl<C: fmt::Debug> fmt::Debug for Action<C> {
-    /// Without a server's token, with which passwords could be tried.
+    /// Writes no tokens, because passwords could be guessed with their help.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Action::Open => f.write_str("Open"),
@@ -125,37 +129,35 @@ impl<C: fmt::Debug> fmt::Debug for Action<C> {
     }
 }
 
-/// What has happened to the session.
+/// An event on the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A server has taken up the session again and grants this. It does not serve yet: the client
-    /// authenticates.
+    /// A server has resumed the session, but does not serve it yet: the client authenticates first.
     TakenUp {
         /// See [`Granted::session_timeout`].
         session_timeout: Duration,
     },
-    /// A server serves the session, and grants this. The session timeout is the shortest that was
-    /// granted since the creation.
+    /// A server serves the session.
     Connected {
-        /// What it grants.
+        /// The grant, with the shortest session timeout since the creation of the session.
         granted: Granted,
-        /// The number of the session.
+        /// The id of the session.
         session_id: i64,
     },
     /// The connection is lost; the session may live.
     Disconnected,
     /// The session cannot come back.
     SessionLost(SessionLoss),
-    /// A watch on this path fired.
+    /// A watch on this path has fired.
     NodeChanged {
-        /// The path, as the servers have it.
+        /// The path as the servers see it, with the chroot.
         path: String,
-        /// The znode was deleted.
+        /// Whether the znode was deleted.
         is_deleted: bool,
     },
-    /// The server has answered a ping sent at that moment or later.
+    /// The server has answered a ping.
     PingAnswered {
-        /// That moment.
+        /// The ping was sent at this moment or later.
         sent: Moment,
     },
 }
@@ -163,17 +165,17 @@ pub enum Event {
 /// Why a session cannot come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionLoss {
-    /// A server does not know it any more.
+    /// A server no longer knows the session.
     Expired,
     /// A server refuses a credential.
     CredentialsRefused,
     /// The servers refuse the authentication by SASL.
     SaslRefused,
-    /// The servers demand an authentication that this client has not presented.
+    /// The servers demand authentication that this client has not provided.
     AuthenticationRequired,
-    /// The servers are those of ClickHouse Keeper, which end sessions too early.
+    /// The servers are ClickHouse Keeper, which ends sessions too early.
     ClickHouseKeeper,
-    /// The servers take the session up, and none serves it.
+    /// The servers resume the session, but none serves it.
     Unserved,
 }
 
@@ -236,16 +238,16 @@ enum Phase {
 struct Serving {
     since: Moment,
     has_answered: bool,
-    /// The time of the last answer, or of the last [`MIN_PROGRESS`] bytes without one.
+    /// The time of the last answer, or of the last [`MIN_PROGRESS`] bytes of an unfinished one.
     last_progress: Moment,
-    /// The bytes that have come since.
+    /// The number of bytes received since then.
     unread: usize,
     next_ping: Moment,
 }
 
-/// A server makes progress with a long answer as long as this many bytes come in the time in which
-/// it would be left for its silence. A link too slow for that cannot carry a listing in time for
-/// its reader; and an answer that trickles for ever must not hold a session.
+/// While a server sends a long answer, it makes progress whenever this many bytes arrive before it would count as
+/// silent. A slower link could not deliver a listing in time anyway, and an answer that trickles forever must not
+/// block a session.
 const MIN_PROGRESS: usize = 16 << 10;
 
 /// The identity of the session to a server.
@@ -254,13 +256,14 @@ struct Identity {
     /// Zero until a server has opened the session.
     id: i64,
     password: Password,
-    /// The last transaction that a reply has named. Watches are set again from there on: of an event's
-    /// transaction further events may be missing.
+    /// The last transaction that a reply has named. Watches are set again from that transaction on. An event's
+    /// transaction would not do, because further events of the same transaction may be missing.
     replied_zxid: i64,
-    /// The last transaction that a reply or an event has named. No server that is behind it may serve
-    /// the session: its application has seen the effects.
+    /// The last transaction that a reply or an event has named. A server that is behind it must not serve the session,
+    /// because the application has seen the effects.
     seen_zxid: i64,
-    /// An event without a number has come after the last reply. Servers before version 3.9 number none.
+    /// Whether an event without a transaction number has come after the last reply. Servers before version 3.9 do not
+    /// number events.
     has_seen_more: bool,
 }
 
@@ -268,7 +271,7 @@ impl Identity {
     fn replied(&mut self, zxid: i64) {
         self.replied_zxid = self.replied_zxid.max(zxid);
         self.seen_zxid = self.seen_zxid.max(zxid);
-        // Some refusals overtake others, and have no number.
+        // Some refusals overtake other replies. They have no transaction number, so they do not count.
         self.has_seen_more &= zxid <= 0;
     }
 
@@ -278,15 +281,17 @@ impl Identity {
     }
 }
 
-/// See the [module](self). `C` is what a call's maker gets back with its outcome.
+/// The state machine of one session.
+///
+/// See the [module](self). `C` is the continuation that the caller gets back with the outcome of a call.
 pub struct Machine<C> {
     config: Config,
     pacing: Pacing,
     phase: Phase,
     identity: Identity,
-    /// Set by [`close`](Machine::close): the time by which the server has ended the session.
+    /// The time by which the server has ended the session; `Some` while the session is being closed.
     closing_until: Option<Moment>,
-    /// The time of the last sign of a server, on any connection.
+    /// When something was last received from a server, on any connection.
     last_heard: Moment,
     unserved: Option<Unserved>,
     /// Some servers have no known address.
@@ -295,7 +300,7 @@ pub struct Machine<C> {
     is_to_known_address: bool,
     /// The first token of the exchange by SASL on the transport that is open next.
     first_token: Option<Vec<u8>>,
-    /// The reason for which the last connection was left.
+    /// The reason why the last connection was left.
     failure: Option<String>,
     /// A server has answered a request of the session.
     is_admitted: bool,
@@ -307,14 +312,14 @@ pub struct Machine<C> {
 }
 
 impl<C> fmt::Debug for Machine<C> {
-    /// Without the bytes under way, which contain credentials and the session's password.
+    /// Writes no buffered bytes, because they contain credentials and the session's password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Machine").field("phase", &self.phase).finish_non_exhaustive()
     }
 }
 
 impl<C> Machine<C> {
-    /// Starts with an attempt to open a transport.
+    /// Creates a machine. Its first action is to open a transport.
     pub fn new(config: Config, now: Moment) -> Machine<C> {
         let pacing = Pacing::new(config.session_timeout, config.seed);
         let mut machine = Machine {
@@ -342,8 +347,9 @@ impl<C> Machine<C> {
 
     // ---- inputs
 
-    /// Sends a call, whose paths are in the chroot, on the next connection if there is none at present. Of a
-    /// `CreateAndList` it sends the creation.
+    /// Sends a call, or keeps it for the next connection.
+    ///
+    /// The paths of the call are relative to the chroot. For a `CreateAndList`, only the create is sent.
     ///
     /// # Errors
     /// Returns the continuation if the session has ended, or is being closed.
@@ -367,12 +373,14 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    /// Removes the watches on a path, which begins at the root of the servers, if there are any.
+    /// Removes the watches on a path, if there are any.
+    ///
+    /// The path begins at the root of the servers, not at the chroot.
     pub fn remove_watches(&mut self, path: &str) {
         if self.closing_until.is_some() || !self.watches.remove(path) {
             return;
         }
-        // Those of a lost connection are gone.
+        // Without a connection, the server has no watches of this session.
         if matches!(self.phase, Phase::Serving(_)) {
             self.traffic.send_removal(path, &mut self.outgoing);
         }
@@ -388,8 +396,9 @@ impl<C> Machine<C> {
         self.count_refusals_anew();
     }
 
-    /// The transport to another address is being opened beside those that [`Action::Open`] has led to so
-    /// far. They count as failed attempts, although one of them may still be the first to open.
+    /// Notes that a transport to another address is being opened in parallel.
+    ///
+    /// The earlier attempts count as failed, although one of them may still be the first to open.
     pub fn opening_another(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Opening { .. }) {
             self.pacing.another_attempt();
@@ -398,19 +407,21 @@ impl<C> Machine<C> {
         }
     }
 
-    /// Returns the end of the session, if a server has refused it and none has served it since.
+    /// Returns how the session would end if it is refused.
+    ///
+    /// `None` unless a server has refused it and none has served it since.
     pub fn refusal(&self) -> Option<SessionLoss> {
         self.unserved.as_ref().map(|unserved| unserved.loss).filter(|loss| *loss != SessionLoss::Unserved)
     }
 
-    /// The transport that [`Action::Open`] asked for is open.
+    /// Handles the opening of the transport that [`Action::Open`] requested.
     pub fn opened(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Opening { .. }) {
             self.greet(now);
         }
     }
 
-    /// The transport could not be opened, or has ended.
+    /// Handles the end of the transport, or the failure to open it.
     pub fn failed(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Serving(_)) {
             self.traffic.connection_closed();
@@ -418,7 +429,7 @@ impl<C> Machine<C> {
         self.transport_gone(now);
     }
 
-    /// Takes the next bytes of the transport.
+    /// Handles the next bytes from the transport.
     pub fn received(&mut self, now: Moment, bytes: &[u8]) {
         if !self.has_transport() {
             return;
@@ -430,7 +441,7 @@ impl<C> Machine<C> {
         self.read_frames(now);
     }
 
-    /// To be called when the [deadline](Machine::deadline) has passed.
+    /// Handles whatever is due. Call this when the [deadline](Machine::deadline) has passed.
     pub fn timer(&mut self, now: Moment) {
         if self.closing_until.is_some_and(|until| until <= now) {
             return self.end();
@@ -452,8 +463,7 @@ impl<C> Machine<C> {
         }
     }
 
-    /// Closes the session at the server, if one is reached before it has ended the session by
-    /// itself. No event comes any more.
+    /// Closes the session, if a server can be reached before the session expires. No event follows.
     pub fn close(&mut self, now: Moment) {
         if self.closing_until.is_some() || matches!(self.phase, Phase::Ended) {
             return;
@@ -469,7 +479,7 @@ impl<C> Machine<C> {
 
     // ---- outputs
 
-    /// Takes the next action.
+    /// Takes the next action, if there is one.
     pub fn next_action(&mut self) -> Option<Action<C>> {
         self.actions.pop_front()
     }
@@ -480,12 +490,12 @@ impl<C> Machine<C> {
         !self.actions.is_empty()
     }
 
-    /// The bytes for the transport. Its owner removes those that it has written.
+    /// Returns the bytes for the transport. The caller removes the bytes that it has written.
     pub fn outgoing(&mut self) -> &mut Vec<u8> {
         &mut self.outgoing
     }
 
-    /// Returns when [`timer`](Machine::timer) is to be called.
+    /// Returns when [`timer`](Machine::timer) must be called. `None` once the machine has ended.
     pub fn deadline(&self) -> Option<Moment> {
         let of_phase = match &self.phase {
             Phase::Pausing { until } => Some(*until),
@@ -516,8 +526,8 @@ impl<C> Machine<C> {
         self.fail_unsent(ZkError::SessionExpired);
     }
 
-    /// The session is lost, but the server keeps it, and with it its locks. The connection takes no
-    /// more requests. So the session is closed on the next one, without the credentials.
+    /// Handles refused credentials. The session is lost, but the server keeps it, with its locks, and handles no more
+    /// requests on this connection. So the session is closed on the next one, without presenting the credentials.
     fn credentials_refused(&mut self, now: Moment) {
         self.config.credentials.clear();
         if self.closing_until.is_none() {
@@ -526,10 +536,11 @@ impl<C> Machine<C> {
         }
     }
 
-    /// The server and this client do not fit together. Another server may be configured otherwise.
+    /// Notes that the server refuses this client, or the client refuses the server. Another server may be configured
+    /// differently.
     fn refused(&mut self, now: Moment, loss: SessionLoss) {
         if self.closing_until.is_some() {
-            // It refuses to close the session, too, and each attempt would renew it.
+            // The server refuses to close the session, too, and each further attempt would renew it.
             return self.end();
         }
         self.is_admitted = false;
@@ -609,7 +620,7 @@ impl<C> Machine<C> {
         self.actions.push_back(Action::Ended);
     }
 
-    /// Requests wait for a connection for a limited time.
+    /// Fails the calls that have waited too long for a connection.
     fn fail_stale(&mut self, now: Moment) {
         let wait = self.pacing.max_wait();
         while let Some(Unsent { submitted, .. }) = self.traffic.take_stale(wait, now) {
@@ -633,7 +644,7 @@ impl Serving {
         }
     }
 
-    /// The server has answered what was owed longest, or goes on with a long answer.
+    /// Notes that the server has answered the oldest request, or makes progress with a long answer.
     fn progressed(&mut self, now: Moment) {
         (self.last_progress, self.unread) = (now, 0);
     }

@@ -4,44 +4,44 @@ use std::time::Duration;
 
 use crate::time::Moment;
 
-/// Pings are sent at this part of the session timeout, whatever other traffic exists: two of them
-/// prove that the session lives, and they are frequent enough that silence means trouble.
+/// A ping is sent once in this fraction of the session timeout, whatever other traffic there is. Two pings prove that
+/// the session is alive, and they are so frequent that silence means trouble.
 const PING_DIVISOR: u32 = 6;
 
-/// A server that is silent for two fifths of the session timeout is left. A ping has been under way
-/// for half of that time, and more than half of the session timeout remains to find another server.
+/// A server that is silent for two fifths of the session timeout is left. By then, a ping has been unanswered for
+/// half of that time, and more than half of the session timeout remains to find another server.
 const SILENCE: (u32, u32) = (2, 5);
 
-/// A request waits for a connection for this part of the session timeout: long enough for the way
-/// to another server, and short enough that its maker learns of an outage.
+/// A request waits for a connection for this fraction of the session timeout. That is long enough to move to another
+/// server, and short enough for the caller to notice an outage.
 const WAIT_DIVISOR: u32 = 10;
 
-/// The time for opening a transport: short, because an attempt to reach a server whose packets are
-/// lost blocks those that follow.
+/// The time for opening a transport. It is short, because an attempt to reach a server whose packets are lost holds up
+/// the attempts that follow.
 const OPENING_DIVISOR: u32 = 8;
 const MAX_OPENING: Duration = Duration::from_secs(1);
 
-/// The time for a server's answer to a connect request, for which it may have to ask the leader.
+/// The time for a server's answer to a connect request. The server may have to ask the leader first.
 const GREETING_DIVISOR: u32 = 6;
 
-/// The longest time for either, as a part of the session timeout, when servers are slow.
+/// The maximum of both times when servers are slow, as a fraction of the session timeout.
 const MAX_ATTEMPT_DIVISOR: u32 = 2;
 
-/// The pause after the first attempts at all servers have failed; it doubles each time.
+/// The pause after the first round of attempts has failed. It doubles with each round.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause as a part of the session timeout.
+/// The longest pause as a fraction of the session timeout.
 const MAX_PAUSE_DIVISOR: u32 = 20;
 
-/// The times of one connection, and how many attempts to find a server have failed.
+/// The times of one connection, and the number of failed attempts to find a server.
 #[derive(Debug)]
 pub(super) struct Pacing {
-    /// The session timeout to ask for; then the shortest that a server has granted since the creation.
+    /// The session timeout to request. Once a server has granted one, the shortest granted so far.
     pub(super) session_timeout: Duration,
     addresses: u32,
-    /// The attempts since a server last served for a while.
+    /// The number of failed attempts since a server last served the session for a while.
     failures: u32,
-    /// Those among them that took all the time that they had.
+    /// How many of them used up their time.
     timeouts: u32,
     random: fastrand::Rng,
 }
@@ -69,7 +69,7 @@ impl Pacing {
         self.session_timeout / PING_DIVISOR
     }
 
-    /// Returns how long nothing may be heard of a server.
+    /// Returns how long a server may be silent.
     pub(super) fn max_silence(&self) -> Duration {
         let (part, whole) = SILENCE;
         self.session_timeout * part / whole
@@ -88,27 +88,27 @@ impl Pacing {
         self.with_more_time(self.session_timeout / GREETING_DIVISOR)
     }
 
-    /// Doubles the time for each lap over all servers in which it was too short: they may all be slow. A
-    /// server that refuses is not. One that starts refuses a few times, and then it may leave a connection
-    /// without an answer for good, on which nobody should wait for long.
+    /// Doubles the time for each round over all servers in which the time was too short, because all servers may be
+    /// slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be starting.
+    /// It may then leave one connection unanswered for good, and the client should not wait for that for long.
     fn with_more_time(&self, time: Duration) -> Duration {
         let factor = 1 << (self.timeouts / self.addresses).min(4);
         (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
     }
 
-    /// An attempt has taken all its time. Either it [has failed](Self::attempt_failed), or another one begins
-    /// beside it.
+    /// Notes that an attempt has used up its time. Either it [has failed](Self::attempt_failed), or another attempt
+    /// begins in parallel.
     pub(super) fn time_was_short(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);
     }
 
-    /// Another attempt begins before the last one has failed.
+    /// Notes that another attempt begins before the last one has failed.
     pub(super) fn another_attempt(&mut self) {
         self.time_was_short();
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// An attempt has failed. Returns the time of the next: now, or after a pause if all servers
+    /// Notes that an attempt has failed. Returns the time of the next attempt: now, or after a pause if all servers
     /// were tried.
     pub(super) fn attempt_failed(&mut self, now: Moment) -> Moment {
         self.failures = self.failures.saturating_add(1);
@@ -121,8 +121,8 @@ impl Pacing {
         now.after(half + half.mul_f64(self.random.f64()))
     }
 
-    /// A connection has ended that served for this long. One that served for a while shows that the
-    /// servers are well, and the next attempt comes at once.
+    /// Notes the end of a connection on which a server served for this long. Returns the time of the next attempt. If
+    /// the server served for a while, the servers are well, and the next attempt comes at once.
     pub(super) fn connection_lost(&mut self, served: Duration, now: Moment) -> Moment {
         if served >= self.ping_interval() {
             (self.failures, self.timeouts) = (0, 0);

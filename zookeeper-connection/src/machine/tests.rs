@@ -1,4 +1,4 @@
-//! The machine against a scripted server.
+//! Tests the machine against a scripted server.
 
 mod laws;
 mod sasl;

@@ -1,4 +1,4 @@
-//! [`Traffic`]: the requests of a connection, and what its frames mean.
+//! [`Traffic`]: the requests of a connection, and the handling of its frames.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,33 +16,33 @@ use crate::error::{ZkError, ZkResult};
 use crate::time::Moment;
 use crate::{Call, Reply};
 
-/// A request that ends so many connections in a row is not sent any more.
+/// If a request ends this many connections in a row, requests like it are not sent any more.
 const MAX_ENDED_CONNECTIONS: u32 = 3;
 
-/// Every server takes requests of this length. That of a proof of life is far less.
+/// Every server accepts requests of this length. A request that proves the session alive is far shorter.
 const ALWAYS_TAKEN: usize = 4 << 10;
 
-/// The requests that are under way, and those that wait for a connection.
+/// The requests in flight, and the calls that wait for a connection.
 pub(super) struct Traffic<C> {
     pub(super) last_xid: i32,
-    /// In the order in which their replies come.
+    /// The requests in flight, in the order in which their replies come.
     sent: VecDeque<Sent<C>>,
     pub(super) unsent: VecDeque<Unsent<C>>,
-    /// A server, of a version before 3.5, knows neither `Create2` nor `RemoveWatches`.
+    /// Whether a server has turned out to be older than 3.5, and to know neither `Create2` nor `RemoveWatches`.
     is_before_3_5: bool,
-    /// A server, of a version before 3.5.3, does not know `CreateContainer`.
+    /// Whether a server has turned out to be older than 3.5.3, and not to know `CreateContainer`.
     lacks_containers: bool,
-    /// The server of a connection has denied the barrier by itself: the znode exists.
+    /// Whether a server has denied the barrier without asking the leader. Then the znode exists.
     is_barrier_denied: bool,
     /// The length of the longest request of each operation that a server has answered.
     answered: Vec<(OpCode, usize)>,
-    /// The request at which the last connections have ended, and their number.
+    /// The request at which the last connections ended, and the number of these connections.
     suspect: Option<(Suspect, u32)>,
-    /// Such a request ends every connection.
+    /// Requests like this end every connection.
     ends_connections: Option<Suspect>,
 }
 
-/// A request that may be the reason why a server closes the connection: its operation and length.
+/// The operation and the length of a request that may have caused a server to close the connection.
 type Suspect = (OpCode, usize);
 
 #[derive(Debug)]
@@ -57,16 +57,16 @@ struct Sent<C> {
 #[derive(Debug)]
 enum SentFor<C> {
     Caller(Submitted<C>),
-    /// Sent at that moment.
+    /// A ping that was sent at this moment.
     Ping(Moment),
     SetWatches,
     Barrier,
-    /// The outcome makes no difference.
+    /// A request whose outcome does not matter.
     Internal,
     Close,
 }
 
-/// A call, with what its maker gets back with the outcome.
+/// A call, with the continuation that the caller gets back with the outcome.
 #[derive(Debug)]
 pub(super) struct Submitted<C> {
     pub(super) call: Call,
@@ -111,7 +111,7 @@ impl<C> Default for Traffic<C> {
 }
 
 impl<C> Traffic<C> {
-    /// Numbers run from 1 to the largest: the protocol has uses for those below.
+    /// Returns the xid of the next request. They run from 1 to `i32::MAX`, because the protocol uses lower ones itself.
     pub(super) fn next_xid(&mut self) -> i32 {
         self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
         self.last_xid
@@ -137,12 +137,12 @@ impl<C> Traffic<C> {
         self.sent.push_back(Sent { xid, operation, bytes, purpose });
     }
 
-    /// Returns whether a server has refused such a call as unknown, and closed the connection.
+    /// Returns whether a server does not know the operation of this call. Sending it would end the connection.
     pub(super) fn is_unknown(&self, call: &Call) -> bool {
         self.lacks_containers && OpCode::of_call(call) == OpCode::CreateContainer
     }
 
-    /// Returns the error of a call that ends every connection, instead of sending it.
+    /// Returns the error of a call that must not be sent because it would end the connection.
     pub(super) fn ends_connection(&self, call: &Call, chroot: &Chroot) -> Option<ZkError> {
         let (operation, least) = self.ends_connections?;
         if self.operation(call) != operation {
@@ -153,8 +153,8 @@ impl<C> Traffic<C> {
         (frame.len() >= least).then_some(ZkError::EndsConnection { bytes: frame.len() })
     }
 
-    /// The server has closed the connection. A request that no server has answered may be the reason, if each
-    /// connection ends before it is answered.
+    /// Notes that the server has closed the connection. The reason may be the first unanswered request that is
+    /// suspicious, if the next connections end at the same request.
     pub(super) fn connection_closed(&mut self) {
         let suspect = self.sent.iter().find(|sent| self.may_end_connections(sent));
         let suspect = suspect.map(|sent| (sent.operation, sent.bytes));
@@ -167,14 +167,15 @@ impl<C> Traffic<C> {
         }
     }
 
-    /// The connection has ended, but the server did not close it.
+    /// Notes that the client has left the connection: the server did not close it.
     pub(super) fn connection_left(&mut self) {
         self.suspect = None;
     }
 
-    /// A call whose operation a server may not know, or whose length it may not take, and that is longer than
-    /// any that was answered. The others must always be tried: deletions release locks, and a proof of life is
-    /// the first call on each connection, however that ends.
+    /// Returns whether a request may be the reason why the server closed the connection. It may, if the server may
+    /// not know the operation or accept the length, and if no request of the operation was answered that is at least
+    /// as long. All other requests must always be sent: deletions release locks, and a proof that the session is
+    /// alive is the first call on each connection, whatever ends it.
     fn may_end_connections(&self, sent: &Sent<C>) -> bool {
         let Sent { operation, bytes, .. } = sent;
         let is_suspicious = match operation {
@@ -186,7 +187,7 @@ impl<C> Traffic<C> {
         matches!(sent.purpose, SentFor::Caller(_)) && is_suspicious && !is_known
     }
 
-    /// Notes that a server knows the operation, and takes requests of this length.
+    /// Notes that a server knows the operation, and accepts requests of this length.
     fn note_answered(&mut self, operation: OpCode, bytes: usize) {
         match self.answered.iter_mut().find(|(known, _)| *known == operation) {
             Some((_, longest)) => *longest = bytes.max(*longest),
@@ -212,7 +213,7 @@ impl<C> Traffic<C> {
         }
     }
 
-    /// Sends a write that changes nothing. A `sync` would not do: a deposed leader answers it.
+    /// Sends a write that changes nothing. A `sync` would not be enough, because a deposed leader answers it.
     pub(super) fn send_barrier(&mut self, [path, other]: [&str; 2], outgoing: &mut Vec<u8>) {
         let path = if self.is_barrier_denied { other } else { path };
         self.send_control(SentFor::Barrier, &Control::Barrier { path }, outgoing);
@@ -233,9 +234,9 @@ impl<C> Traffic<C> {
         }
     }
 
-    /// The position and the outcome of a write that the server of the connection has denied by
-    /// itself (`enableEagerACLCheck`): it replies at once, ahead of older requests, and has no
-    /// transaction to name.
+    /// Returns the position and the error of a write that the server of the connection has denied without asking the
+    /// leader (`enableEagerACLCheck`). Such a reply comes at once, ahead of the replies to older requests, and names
+    /// no transaction.
     fn denied_at_once(&self, header: ReplyHeader) -> Option<(usize, ZkError)> {
         let error = ZkError::from_code(header.error);
         if header.zxid != 0 || !matches!(error, ZkError::NoAuth | ZkError::InvalidAcl) {
@@ -246,7 +247,7 @@ impl<C> Traffic<C> {
         Some((position, error))
     }
 
-    /// The number of the next reply, and the operation to which it belongs.
+    /// Returns the xid of the next reply, and the operation that it answers.
     #[cfg(any(test, zk_laws))]
     pub(super) fn next_reply(&self) -> Option<(i32, OpCode)> {
         self.sent.front().map(|sent| (sent.xid, sent.operation))
@@ -256,13 +257,13 @@ impl<C> Traffic<C> {
         self.unsent.front().map(|unsent| unsent.kept_at)
     }
 
-    /// Takes a request that has waited for that long at that time.
+    /// Takes the oldest unsent call, if it has waited for this long by now.
     pub(super) fn take_stale(&mut self, wait: Duration, now: Moment) -> Option<Unsent<C>> {
         self.oldest_unsent().filter(|kept_at| kept_at.after(wait) <= now)?;
         self.unsent.pop_front()
     }
 
-    /// Takes the continuations of all requests under way.
+    /// Takes the continuations of all requests in flight.
     pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
         std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
             SentFor::Caller(Submitted { continuation, .. }) => Some(continuation),
@@ -282,7 +283,7 @@ fn is_write(operation: OpCode) -> bool {
     )
 }
 
-/// The table in which a reply shows that the server has set a watch.
+/// Returns the table in which the server has set the watch of a request with this result.
 fn table_of(operation: OpCode, result: ZkResult<()>) -> Option<Table> {
     match (operation, result) {
         (OpCode::Exists | OpCode::GetData, Ok(())) => Some(Table::Data),
@@ -298,23 +299,23 @@ impl<C> Machine<C> {
         if now < serving.next_ping {
             return;
         }
-        // Even if the last one is not answered: a long answer ahead of it may take its time, and the
-        // server ends a session that it does not hear of.
+        // Ping even if the last ping is unanswered. Its answer may be stuck behind a long reply, and the server ends a
+        // session that it does not hear from.
         serving.next_ping = now.after(self.pacing.ping_interval());
         self.traffic.send_control(SentFor::Ping(now), &Control::Ping, &mut self.outgoing);
     }
 
-    /// Reads every frame that has arrived.
+    /// Handles every frame that has arrived.
     pub(super) fn read_frames(&mut self, now: Moment) {
         while self.has_transport() {
-            // Taken out, as a frame borrows the buffer while it changes the rest.
+            // Take the buffer out, because a frame borrows it while the handling of the frame changes the machine.
             let mut frames = std::mem::replace(&mut self.frames, super::Frames::new(0));
             frames.set_max(self.max_frame());
             let read = match frames.next_frame() {
                 Ok(Some(frame)) => self.read_frame(now, frame).map(|()| true),
                 Ok(None) => Ok(false),
                 Err(DecodeError::TooLong) => {
-                    self.fail_oversized();
+                    self.fail_unreadable();
                     Err(Malformed)
                 }
                 Err(_) => Err(Malformed),
@@ -328,7 +329,7 @@ impl<C> Machine<C> {
         }
     }
 
-    /// The longest frame that is accepted now. Only a server that serves the session may send long ones.
+    /// Returns the length of the longest frame to accept now. Only a server that serves the session may send long ones.
     fn max_frame(&self) -> usize {
         match self.phase {
             Phase::Serving(_) => self.config.max_frame,
@@ -344,7 +345,7 @@ impl<C> Machine<C> {
                 self.last_heard = self.last_heard.max(now);
                 self.read_served(now, frame)
             }
-            // A server speaks only when it was greeted.
+            // A server sends nothing before the connect request.
             Phase::Pausing { .. } | Phase::Opening { .. } | Phase::Ended => Err(Malformed),
         }
     }
@@ -373,7 +374,7 @@ impl<C> Machine<C> {
             EventKind::ChildrenChanged => &[Table::Children],
             EventKind::Other(_) => return Ok(()),
         };
-        self.watches.fired(tables, event.path);
+        self.watches.remove_fired(tables, event.path);
         let is_deleted = event.kind == EventKind::Deleted;
         self.post(Event::NodeChanged { path: event.path.to_owned(), is_deleted });
         Ok(())
@@ -381,7 +382,7 @@ impl<C> Machine<C> {
 
     fn read_reply(&mut self, now: Moment, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
         let sent = self.traffic.sent.front().ok_or(Malformed)?;
-        // Servers may answer the setting of watches with another number.
+        // Servers may answer `SetWatches` with another xid.
         let is_next = match sent.purpose {
             SentFor::SetWatches => header.xid != XID_PING,
             _ => header.xid == sent.xid,
@@ -391,7 +392,7 @@ impl<C> Machine<C> {
         }
         match (sent.operation, header.result()) {
             (OpCode::Create2 | OpCode::RemoveWatches, Err(ZkError::Unimplemented)) => {
-                // The server closes the connection. On the next one it gets what it knows.
+                // The server closes the connection. On the next one, the client uses only what the server knows.
                 self.traffic.is_before_3_5 = true;
                 self.note_served();
                 return Err(Malformed);
@@ -402,15 +403,14 @@ impl<C> Machine<C> {
         match sent.decode(header, body) {
             Ok(outcome) => self.finish(now, 0, header, outcome),
             Err(_) => {
-                // Once more on the next connection it would end that, too.
-                self.fail_oversized();
+                // Fail the request: on the next connection, its reply would be unreadable again.
+                self.fail_unreadable();
                 Err(Malformed)
             }
         }
     }
 
-    /// The reply to the request under way at this position has come. What it shows of the server and of the
-    /// session is in its header.
+    /// Handles the reply to the request in flight at this position.
     fn finish(
         &mut self,
         now: Moment,
@@ -418,14 +418,14 @@ impl<C> Machine<C> {
         header: ReplyHeader,
         outcome: ZkResult<Reply>,
     ) -> Result<(), Malformed> {
-        let taken_up = self.take_up_reply(now, position, header, outcome);
-        if taken_up.is_ok() {
+        let result = self.handle_reply(now, position, header, outcome);
+        if result.is_ok() {
             self.note_served();
         }
-        taken_up
+        result
     }
 
-    fn take_up_reply(
+    fn handle_reply(
         &mut self,
         now: Moment,
         position: usize,
@@ -436,13 +436,13 @@ impl<C> Machine<C> {
         let Sent { operation, bytes, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
         self.traffic.note_answered(operation, bytes);
         if let Phase::Serving(serving) = &mut self.phase {
-            // A denial at once shows nothing of the replies that are owed.
+            // A denial that overtakes other replies says nothing about the progress of those.
             if position == 0 {
                 serving.progressed(now);
             }
         }
-        // Until all watches are set again, events from before may be missing. A barrier counts when
-        // its write has passed through the leader.
+        // Until all watches are set again, earlier events may be missing, so the replies to `SetWatches` and pings do
+        // not count. A barrier counts if its write has passed through the leader.
         match purpose {
             SentFor::SetWatches | SentFor::Ping(_) => {}
             SentFor::Barrier if !is_leaders_answer(header) => {
@@ -473,7 +473,7 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    /// The server has answered a request, and the connection goes on, or ends for another reason than the server.
+    /// Notes that the server has answered a request, so it serves the session.
     fn note_served(&mut self) {
         if let Phase::Serving(serving) = &mut self.phase {
             serving.has_answered = true;
@@ -481,8 +481,8 @@ impl<C> Machine<C> {
         (self.is_admitted, self.unserved) = (true, None);
     }
 
-    /// The reply to the oldest request under way cannot be read.
-    fn fail_oversized(&mut self) {
+    /// Fails the oldest request in flight, because its reply cannot be read.
+    fn fail_unreadable(&mut self) {
         if !matches!(self.phase, Phase::Serving(_)) {
             return;
         }
@@ -494,8 +494,8 @@ impl<C> Machine<C> {
     }
 }
 
-/// Returns whether the reply to a write comes from the leader, or from a server that has followed the leader up
-/// to it. A server that denies or throttles a write by itself may lag behind.
+/// Returns whether the leader has handled the write that this reply answers. If so, the server has applied everything
+/// up to the write. A server that denies or throttles a write without asking the leader may lag behind.
 fn is_leaders_answer(header: ReplyHeader) -> bool {
     match header.result() {
         Ok(()) | Err(ZkError::SessionExpired) => true,

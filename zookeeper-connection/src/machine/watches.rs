@@ -1,15 +1,15 @@
-//! [`Watches`]: the watches that this session has set, to be set again on the next connection.
+//! [`Watches`]: the watches of the session, which are set again on each new connection.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::codec::Control;
 
-/// The length of the paths in one message that sets watches again. A server refuses long messages.
-/// The tests have several of them.
+/// The maximum length of the paths in one request that sets watches again, because a server refuses long requests. The
+/// tests use a small one to get several requests.
 const MAX_PATHS_LENGTH: usize = if cfg!(test) { 128 } else { 128 * 1024 };
 
-/// The table in which a server keeps a watch; in the order of [`Control::SetWatches`].
+/// The table in which a server keeps a watch. The order is that of [`Control::SetWatches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Table {
     /// On the data and the deletion of a znode.
@@ -22,7 +22,7 @@ pub(super) enum Table {
 
 const TABLES: usize = 3;
 
-/// The paths of each [`Table`], sorted, so that a seed replays a run exactly.
+/// The paths of each [`Table`]. They are sorted, so a seed replays a run exactly.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     tables: [BTreeSet<String>; TABLES],
@@ -33,8 +33,8 @@ impl Watches {
         self.tables[table as usize].insert(path);
     }
 
-    /// A watch has fired, which used it up.
-    pub(super) fn fired(&mut self, tables: &[Table], path: &str) {
+    /// Removes a watch that has fired.
+    pub(super) fn remove_fired(&mut self, tables: &[Table], path: &str) {
         for table in tables {
             self.tables[*table as usize].remove(path);
         }
@@ -49,7 +49,7 @@ impl Watches {
         any
     }
 
-    /// Makes the requests that set all of them again, with the events since `zxid`.
+    /// Returns the requests that set all watches again. The server reports the events since `zxid`.
     pub(super) fn to_set_again(&self, zxid: i64) -> Vec<Control<'_>> {
         let tables = self.tables.iter().enumerate();
         let all = tables.flat_map(|(table, paths)| paths.iter().map(move |path| (table, path)));
@@ -91,7 +91,7 @@ mod tests {
         let mut watches = Watches::default();
         watches.set(Table::Data, "/a".to_owned());
         watches.set(Table::Children, "/a".to_owned());
-        watches.fired(&[Table::Data, Table::Existence], "/a");
+        watches.remove_fired(&[Table::Data, Table::Existence], "/a");
         let again = watches.to_set_again(5);
         let [Control::SetWatches { relative_zxid: 5, data, exist, child }] = again.as_slice() else {
             panic!("{again:?}");
@@ -101,10 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn no_watches_take_no_request() {
+    fn without_watches_there_is_no_request() {
         let mut watches = Watches::default();
         watches.set(Table::Existence, "/a".to_owned());
-        watches.fired(&[Table::Existence], "/a");
+        watches.remove_fired(&[Table::Existence], "/a");
         assert!(watches.to_set_again(1).is_empty());
     }
 
@@ -127,9 +127,9 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_set_watches_again_are_filled() {
+    fn requests_that_set_watches_again_are_filled_up() {
         let mut watches = Watches::default();
-        // Each takes eight bytes.
+        // Each path takes eight bytes.
         (0..MAX_PATHS_LENGTH / 8).for_each(|number| watches.set(Table::Data, format!("/{number:03}")));
         assert_eq!(watches.to_set_again(1).len(), 1);
         watches.set(Table::Data, "/b".to_owned());

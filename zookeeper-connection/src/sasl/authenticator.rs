@@ -1,4 +1,4 @@
-//! [`Authenticator`]: prepares the exchanges of one connection.
+//! [`Authenticator`]: prepares the SASL exchanges of one connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use mio::Waker;
 use super::calls::Caller;
 use super::{Mechanism, Prepared};
 
-/// What has become of a call.
+/// The outcome of a call for an exchange or a ticket.
 pub(crate) enum Answer {
-    /// The exchange with the server at this position, or why there is none.
+    /// The exchange with the server at this position, or the reason why there is none.
     Prepared(usize, Result<Prepared, String>),
-    /// Why no ticket for the server at this position could be fetched ahead.
+    /// The reason why no ticket for the server at this position could be fetched ahead.
     NoTicket(usize, String),
 }
 
 pub(crate) struct Authenticator {
     mechanism: Mechanism,
-    /// The servers for which an exchange is being prepared, each with the number of the attempt that asked for it.
+    /// The servers for which an exchange is being prepared, each with the number of the attempt that requested it.
     pending: HashMap<usize, u64>,
     caller: Caller,
     answers: Receiver<Answer>,
 }
 
 impl Authenticator {
-    /// `waker` is woken at each answer.
+    /// Creates an authenticator that wakes `waker` at each answer.
     pub(crate) fn new(mechanism: Mechanism, waker: &Arc<Waker>) -> Authenticator {
         let (sender, answers) = unbounded();
         let caller = Caller { answers: sender, waker: Arc::downgrade(waker) };
         Authenticator { mechanism, pending: HashMap::new(), caller, answers }
     }
 
-    /// Returns whether an exchange needs a ticket, which is to be fetched ahead.
+    /// Returns whether an exchange needs a ticket, which should be fetched ahead.
     pub(crate) fn needs_tickets(&self) -> bool {
         matches!(self.mechanism, Mechanism::WithTickets(_))
     }
 
-    /// Prepares an exchange with a server for the attempt of this number. Returns `false` if an earlier attempt has not got
-    /// its answer yet: a KDC is silent, so this attempt would wait in vain.
+    /// Prepares an exchange with a server for the attempt with this number. Returns `false` if the answer to an earlier
+    /// attempt is still missing. Then a KDC is silent, and this attempt would wait in vain.
     #[must_use]
     pub(crate) fn prepare(&mut self, server: usize, host: String, attempt: u64) -> bool {
         if let Some(earlier) = self.pending.get(&server) {
@@ -76,10 +76,10 @@ mod tests {
     use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
     use mio::{Poll, Token};
 
-    /// A mechanism of which nothing can be prepared.
+    /// A mechanism that hangs, and never prepares an exchange.
     struct Hanging {
         mechanism: Mechanism,
-        /// The hosts, at the beginning of a call.
+        /// Receives the host at the beginning of each call.
         begun: Receiver<String>,
         /// Each message ends a call.
         end: Sender<()>,

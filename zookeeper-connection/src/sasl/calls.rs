@@ -1,8 +1,9 @@
-//! [`Calls`]: prepares exchanges on threads, because a call may wait for a ticket, and bounds their number.
+//! [`Calls`]: prepares exchanges on other threads, because a call may wait for a ticket, and limits their number.
 //!
-//! The system's library waits for a silent KDC for a minute, and its calls cannot be ended. So the connections of a
-//! process that authenticate alike share a thread for each host, and one that fetches tickets ahead. A call of another
-//! connection joins the queue of its thread. A thread ends when its queue is empty, perhaps long after the connection.
+//! The system's library waits a minute for a silent KDC, and its calls cannot be interrupted. The connections of a
+//! process with the same configuration therefore share one thread for each host, and one thread that fetches tickets
+//! ahead. Each thread has a queue of calls. It ends when its queue is empty, perhaps long after the connection has
+//! ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -22,12 +23,12 @@ pub(crate) struct Calls {
     queues: Mutex<TICKETS, HashMap<Worker, VecDeque<Call>>>,
 }
 
-/// A thread.
+/// A thread that makes calls.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Worker {
     OfHost(String),
-    /// Goes from host to host. With a client keytab, a call may renew the credential cache, which removes the tickets
-    /// that others put there meanwhile.
+    /// Fetches tickets ahead, for one host after another. Several such threads would disturb each other: with a client
+    /// keytab, a call may renew the credential cache, and remove tickets that others have put there in the meantime.
     Ahead,
 }
 
@@ -38,7 +39,7 @@ struct Call {
     caller: Caller,
 }
 
-/// A connection, which may end before its answer: then this keeps nothing of it.
+/// A connection that waits for an answer. It may end before the answer comes, and this does not keep it alive.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) answers: Sender<Answer>,
@@ -97,7 +98,7 @@ impl Calls {
         }
     }
 
-    /// Makes the calls in a queue until it is empty.
+    /// Makes the calls in a queue until the queue is empty.
     fn work(&self, worker: &Worker) {
         while let Some(call) = self.next_call(worker) {
             let prepared = panics::contain(|| (self.prepare)(&call.host));
@@ -122,7 +123,7 @@ fn answer(worker: &Worker, call: &Call, prepared: Result<Prepared, String>) {
     match (worker, prepared) {
         (Worker::OfHost(_), prepared) => call.caller.reply(Answer::Prepared(call.server, prepared)),
         (Worker::Ahead, Err(why)) => call.caller.reply(Answer::NoTicket(call.server, why)),
-        // It is in the cache, and its token is of no use.
+        // The ticket is in the cache now. The token is not needed.
         (Worker::Ahead, Ok(_)) => {}
     }
 }

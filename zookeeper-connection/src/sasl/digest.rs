@@ -1,5 +1,5 @@
-//! [`DigestMd5`]: a client's side of DIGEST-MD5 ([RFC 2831](https://www.rfc-editor.org/rfc/rfc2831)), as far as
-//! ZooKeeper's servers use it: for the authentication alone, with no protection of what follows.
+//! [`DigestMd5`]: the client's side of DIGEST-MD5 ([RFC 2831](https://www.rfc-editor.org/rfc/rfc2831)), as far as
+//! ZooKeeper servers use it: only for authentication, without protection of the data that follows.
 
 use std::fmt;
 
@@ -9,45 +9,46 @@ use super::Exchange;
 use super::directives::{Directives, quoted};
 use crate::machine::SaslStep;
 
-/// ZooKeeper's servers and clients have this name hard-wired, whatever the host.
+/// ZooKeeper servers and clients have this name hard-coded, whatever the host.
 const DIGEST_URI: &str = "zookeeper/zk-sasl-md5";
 
-/// The bound of the RFC for a server's token.
+/// The RFC's limit for a server's token.
 const MAX_CHALLENGE: usize = 2048;
 
 const ANOTHER_MECHANISM: &str = "the server does not use DIGEST-MD5";
 
-/// A user and a password, for SASL with the mechanism DIGEST-MD5.
+/// A user and a password for SASL with DIGEST-MD5.
 ///
-/// The server's JAAS configuration has a line `user_NAME="PASSWORD"` for each user. DIGEST-MD5 proves both sides to
-/// each other, and sends no password, but it is weak by the standards of today: use it with TLS.
+/// The server's JAAS configuration has a line `user_NAME="PASSWORD"` for each user. With DIGEST-MD5, both sides prove
+/// to each other that they know the password, without sending it. But the mechanism is weak by today's standards: use
+/// it with TLS.
 #[derive(Clone)]
 pub struct SaslDigest {
-    /// The user, who is also the id in an ACL of the scheme `sasl`.
+    /// The user, which is also the id in an ACL with the scheme `sasl`.
     pub user: String,
     /// The password.
     pub password: String,
 }
 
 impl fmt::Debug for SaslDigest {
-    /// Names the user only.
+    /// Writes only the user, because the password is secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SaslDigest").field("user", &self.user).finish_non_exhaustive()
     }
 }
 
-/// The exchange on one connection. Its first token is empty, because servers take another one for an attempt to
-/// authenticate again.
+/// The exchange on one connection. The first token of the client is empty: servers would take any other token for an
+/// attempt to authenticate again.
 pub(super) struct DigestMd5 {
     login: SaslDigest,
-    /// The client's part of what makes each response another one.
+    /// The client's random part, which makes each response different.
     cnonce: String,
-    /// What the server must send to prove that it knows the password. `None` before its challenge.
+    /// What the server must send to prove that it knows the password. `None` until its challenge arrives.
     proof: Option<String>,
 }
 
 impl DigestMd5 {
-    /// `cnonce` must not be foreseeable.
+    /// `cnonce` must not be predictable.
     pub(super) fn new(login: SaslDigest, cnonce: String) -> DigestMd5 {
         DigestMd5 { login, cnonce, proof: None }
     }
@@ -55,12 +56,12 @@ impl DigestMd5 {
     fn respond(&mut self, challenge: &Directives) -> Result<String, &'static str> {
         let nonce = challenge.only("nonce").ok_or(ANOTHER_MECHANISM)?;
         if challenge.only("algorithm") != Some("md5-sess") {
-            return Err("the server's DIGEST-MD5 has another algorithm than md5-sess");
+            return Err("the server's DIGEST-MD5 uses an algorithm other than md5-sess");
         }
         if challenge.only("charset") != Some("utf-8") {
-            return Err("the server's DIGEST-MD5 has another charset than utf-8");
+            return Err("the server's DIGEST-MD5 uses a charset other than utf-8");
         }
-        // Without this directive, there is no layer.
+        // Without this directive, there is no security layer.
         let layers = if challenge.has("qop") { challenge.only("qop").unwrap_or_default() } else { "auth" };
         if !layers.split(',').any(|layer| layer.trim() == "auth") {
             return Err("the server's DIGEST-MD5 insists on a security layer");
@@ -100,7 +101,7 @@ impl Exchange for DigestMd5 {
     }
 }
 
-/// What both sides know, and prove to know.
+/// The values that both sides know and that their answers depend on.
 struct Secret<'a> {
     key: String,
     nonce: &'a str,
@@ -114,7 +115,7 @@ impl<'a> Secret<'a> {
         Secret { key, nonce, cnonce }
     }
 
-    /// The client's answer has the method `AUTHENTICATE`, the server's an empty one.
+    /// Returns the answer of the client, whose method is `AUTHENTICATE`, or of the server, whose method is empty.
     fn answer(&self, method: &str, uri: &str) -> String {
         let Secret { key, nonce, cnonce } = self;
         let action = hex(hash(&[format!("{method}:{uri}").as_bytes()]));
@@ -122,7 +123,7 @@ impl<'a> Secret<'a> {
     }
 }
 
-/// As the RFC has it: text of ISO 8859-1 counts in that encoding, any other text in UTF-8.
+/// Encodes text as the RFC demands: in ISO 8859-1 if possible, otherwise in UTF-8.
 fn encoded(text: &str) -> Vec<u8> {
     let latin: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
     latin.unwrap_or_else(|| text.as_bytes().to_vec())
@@ -153,7 +154,7 @@ mod tests {
         DigestMd5::new(login("chris", "secret"), CNONCE.to_owned())
     }
 
-    /// The directives of the response to a challenge.
+    /// Returns the directives of the response to a challenge.
     fn response(challenge: &str) -> Directives {
         let SaslStep::Token(token) = exchange().step(challenge.as_bytes()) else {
             panic!("{challenge} fails")
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_iso_8859_1_counts_in_that_encoding_and_other_text_in_utf_8() {
+    fn text_is_encoded_in_iso_8859_1_if_possible_and_otherwise_in_utf_8() {
         assert_eq!(encoded("p\u{e4}ssw\u{f6}rd"), b"p\xe4ssw\xf6rd");
         assert_eq!(encoded("pa\u{20ac}"), "pa\u{20ac}".as_bytes());
         assert_eq!(encoded("plain"), b"plain");

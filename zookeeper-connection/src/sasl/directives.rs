@@ -1,12 +1,12 @@
-//! [`Directives`]: the text of a token of DIGEST-MD5.
+//! [`Directives`]: the contents of a DIGEST-MD5 token.
 
 /// A list `name=value, name="value"`, in the order of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Directives(Vec<(String, String)>);
 
 impl Directives {
-    /// Returns `None` for a text of another form. In a quoted value, a backslash quotes the character behind it. List
-    /// elements may be empty.
+    /// Parses a text. Returns `None` if it has another form. In a quoted value, a backslash quotes the next
+    /// character. List elements may be empty.
     pub(super) fn parse(text: &str) -> Option<Directives> {
         let mut directives = Vec::new();
         let mut rest = text.trim_start_matches(|c| c == ',' || is_space(c));
@@ -27,13 +27,13 @@ impl Directives {
         Some(Directives(directives))
     }
 
-    /// Returns the value of a directive that the text has once.
+    /// Returns the value of a directive that occurs exactly once.
     pub(super) fn only<'a>(&'a self, name: &str) -> Option<&'a str> {
         let mut values = self.all(name);
         values.next().filter(|_| values.next().is_none())
     }
 
-    /// Returns whether the text has a directive, once or several times.
+    /// Returns whether a directive occurs at least once.
     pub(super) fn has(&self, name: &str) -> bool {
         self.all(name).next().is_some()
     }
@@ -49,7 +49,7 @@ impl Directives {
     }
 }
 
-/// Splits a value off, quoted or not. Returns it without quotes, and what follows.
+/// Splits off a value, which may be quoted. Returns the value without quotes, and the rest of the text.
 fn split_value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(|c| !is_token(c)).unwrap_or(text.len());
@@ -66,7 +66,7 @@ fn split_value(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Writes a value in quotes.
+/// Returns a value in quotes.
 pub(super) fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -75,7 +75,7 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-/// Returns whether a character may be in a name, or in a value without quotes.
+/// Returns whether a character may occur in a name, or in a value without quotes.
 fn is_token(c: char) -> bool {
     c.is_ascii_graphic() && !"()<>@,;:\\\"/[]?={}".contains(c)
 }

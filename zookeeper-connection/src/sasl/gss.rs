@@ -1,4 +1,5 @@
-//! [`Handshake`]: a client's side of GSSAPI with Kerberos (RFC 4752), by the system's library. Nothing else uses that library.
+//! [`Handshake`]: the client's side of GSSAPI with Kerberos (RFC 4752), through the system's library. Only this
+//! module uses that library.
 
 use std::time::Duration;
 
@@ -12,24 +13,25 @@ use super::Exchange;
 use super::kerberos::{KerberosConfig, KerberosTicket, ServerName};
 use crate::machine::SaslStep;
 
-/// The bit of the security layer "none" in a server's offer, and a client's choice of it: no message is longer than zero.
+/// The bit for "no security layer" in a server's offer, and the client's choice of it, with a maximum message size of
+/// zero.
 const NO_LAYER: u8 = 1;
 const CHOICE: [u8; 4] = [NO_LAYER, 0, 0, 0];
 
-/// What is asked for, and must be granted. Not the delegation of the client's ticket, which would let the server act for the
-/// client everywhere.
+/// The properties that are requested and must be granted. Delegation is not among them: it would let the server act for
+/// the client everywhere.
 const REQUIRED: CtxFlags =
     CtxFlags::GSS_C_MUTUAL_FLAG.union(CtxFlags::GSS_C_INTEG_FLAG).union(CtxFlags::GSS_C_SEQUENCE_FLAG);
 
-/// The exchange on one connection. Only its beginning waits for others, if a ticket is missing.
+/// The exchange on one connection. Only its first step may block, if a ticket is missing.
 pub(super) struct Handshake {
     context: ClientCtx,
-    /// Both sides have proved themselves, and the server is to offer its security layers.
+    /// Whether both sides have authenticated. The server offers its security layers next.
     is_established: bool,
 }
 
 impl Handshake {
-    /// Makes the first token for the server on a host. May block for a minute.
+    /// Begins an exchange with the server on a host, and returns the first token. May block for a minute.
     pub(super) fn begin(config: &KerberosConfig, host: &str) -> Result<(Handshake, Vec<u8>), String> {
         let server = server_name(&config.server(host)).map_err(|error| describe(&error))?;
         let credential = credential(config).map_err(|error| describe(&error))?;
@@ -42,7 +44,7 @@ impl Handshake {
 
     fn establish(&mut self, token: &[u8]) -> Result<SaslStep, String> {
         let response = self.context.step(Some(token), None).map_err(|error| {
-            format!("{}; the server may use another mechanism than Kerberos", describe(&error))
+            format!("{}; the server may use a mechanism other than Kerberos", describe(&error))
         })?;
         let response = response.map(|response| response.to_vec()).unwrap_or_default();
         if !self.context.is_complete() {
@@ -59,7 +61,7 @@ impl Handshake {
             [_, _, _, _] => return Err("Kerberos: the server insists on a security layer".to_owned()),
             _ => return Err("Kerberos: the server offers no security layers".to_owned()),
         }
-        // Without an identity to act for: the client is its principal.
+        // There is no authorization identity: the client acts as its own principal.
         let choice = self.context.wrap(false, &CHOICE).map_err(|error| describe(&error))?;
         Ok(SaslStep::LastToken(choice.to_vec()))
     }
@@ -72,7 +74,7 @@ impl Exchange for Handshake {
     }
 }
 
-/// The step after an exchange of GSSAPI that was granted this.
+/// Returns the step after the GSSAPI context is established with these properties.
 fn established(granted: CtxFlags, response: Vec<u8>) -> SaslStep {
     match granted.contains(REQUIRED) {
         true => SaslStep::Token(response),
@@ -80,7 +82,7 @@ fn established(granted: CtxFlags, response: Vec<u8>) -> SaslStep {
     }
 }
 
-/// Returns the client's ticket. May block as the beginning of an exchange.
+/// Returns the client's ticket. May block like the beginning of an exchange.
 pub(super) fn client_ticket(config: &KerberosConfig) -> Result<KerberosTicket, String> {
     let ticket = || -> Result<(Name, Duration), Error> {
         let credential = credential(config)?;
@@ -91,7 +93,8 @@ pub(super) fn client_ticket(config: &KerberosConfig) -> Result<KerberosTicket, S
     Ok(KerberosTicket { client: String::from_utf8_lossy(&name).into_owned(), lifetime })
 }
 
-/// Opens the credential cache, or fetches a ticket with the keytab. Each time anew, because others renew tickets.
+/// Opens the credential cache, or fetches a ticket with the keytab. Not cached here, because other processes renew
+/// tickets.
 fn credential(config: &KerberosConfig) -> Result<Cred, Error> {
     let client = config.client().map(|client| Name::new(client.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL)));
     let mechanisms = OidSet::singleton(GSS_MECH_KRB5)?;
@@ -105,12 +108,13 @@ fn server_name(name: &ServerName) -> Result<Name, Error> {
     }
 }
 
-/// The message of the library in one line, without the part that says nothing.
+/// Returns the library's message in one line, without the parts that say nothing.
 fn describe(error: &Error) -> String {
     in_one_line(&error.to_string())
 }
 
-/// A message may have text of a KDC, so what could deceive the reader of a log or a terminal is escaped.
+/// A message may contain text from a KDC, so characters that could deceive the reader of a log or a terminal are
+/// escaped.
 fn in_one_line(text: &str) -> String {
     let text = text.replace("Unspecified GSS failure.  Minor code may provide more information", "");
     let text = text.replace("(Success)", "");

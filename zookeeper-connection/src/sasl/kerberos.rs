@@ -1,20 +1,22 @@
-//! [`KerberosConfig`]: who a client is to Kerberos, and who the servers are.
+//! [`KerberosConfig`]: the Kerberos principals of the client and the servers.
 
 use std::time::Duration;
 
 use super::gss;
 
-/// The name of the servers' service, unless another one is set.
+/// The default name of the servers' service.
 const SERVICE: &str = "zookeeper";
 
-/// An authentication by SASL with Kerberos (GSSAPI).
+/// How to authenticate by SASL with Kerberos (GSSAPI).
 ///
-/// The system's library does it, MIT's or Heimdal's, with its own settings (`krb5.conf`). The client's ticket is in the
-/// default credential cache, where `kinit`, `k5start` or sssd put it and renew it. Or the library fetches it, and renews it,
-/// with a keytab: the environment then has `KRB5_CLIENT_KTNAME=FILE:/etc/app.keytab` and `KRB5CCNAME=MEMORY:`.
+/// The system's Kerberos library, MIT's or Heimdal's, does the work, with its own settings (`krb5.conf`). There are two
+/// ways to provide the client's ticket:
+/// - `kinit`, `k5start` or sssd puts it into the default credential cache and renews it there.
+/// - The library fetches and renews it with a keytab. For that, set `KRB5_CLIENT_KTNAME=FILE:/etc/app.keytab` and
+///   `KRB5CCNAME=MEMORY:` in the environment.
 ///
-/// The tickets for all servers of the connect string are fetched ahead, so another server is reached although no KDC
-/// answers.
+/// The tickets for all servers of the connect string are fetched ahead, so the client can move to another server even
+/// while no KDC answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KerberosConfig {
     principal: Option<String>,
@@ -29,52 +31,62 @@ pub struct KerberosConfig {
 pub struct KerberosTicket {
     /// The client's principal.
     pub client: String,
-    /// The remaining life of the client's own ticket, with which it gets those for servers. After it, a new connection needs
-    /// another one.
+    /// The remaining lifetime of the client's ticket-granting ticket.
+    ///
+    /// After that, a new connection needs another ticket.
     pub lifetime: Duration,
 }
 
 impl KerberosConfig {
-    /// Creates a configuration for the default principal, of the service `zookeeper` on each host of the connect string.
+    /// Creates a configuration with default principals.
+    ///
+    /// The client has its default principal. Each server is the service `zookeeper` on its host in the connect string.
     #[must_use]
     pub fn new() -> KerberosConfig {
         KerberosConfig::default()
     }
 
-    /// Sets the client's principal, `app@EXAMPLE.COM`, where the credential caches (`KCM:`, `DIR:`) or the keytab have
-    /// several.
+    /// Sets the client's principal, for example `app@EXAMPLE.COM`.
+    ///
+    /// Use it if the credential cache (`KCM:`, `DIR:`) or the keytab has several.
     #[must_use]
     pub fn principal(self, principal: impl Into<String>) -> KerberosConfig {
         KerberosConfig { principal: Some(principal.into()), ..self }
     }
 
-    /// Sets the name of the servers' service, `zookeeper` by default: Java's `zookeeper.sasl.client.username`. The
-    /// principal of a server is this, a slash, and its host as the connect string has it, or as the library canonicalizes it
-    /// (`dns_canonicalize_hostname`, `rdns` in `krb5.conf`).
+    /// Sets the name of the servers' service. `zookeeper` by default.
+    ///
+    /// Java's client calls it `zookeeper.sasl.client.username`. The principal of a server is `service/host`, where the
+    /// host is that of the connect string, or what the library makes of it (`dns_canonicalize_hostname` and `rdns` in
+    /// `krb5.conf`).
     #[must_use]
     pub fn service(self, service: impl Into<String>) -> KerberosConfig {
         KerberosConfig { service: Some(service.into()), ..self }
     }
 
-    /// Sets the principal of all servers, `zookeeper/zk@EXAMPLE.COM`, whatever their hosts: Java's
-    /// `zookeeper.server.principal`. Without a realm, it has the client's.
+    /// Sets the principal of all servers, whatever their hosts.
+    ///
+    /// An example is `zookeeper/zk@EXAMPLE.COM`. Java's client calls it `zookeeper.server.principal`. The default realm is
+    /// the client's.
     #[must_use]
     pub fn server_principal(self, principal: impl Into<String>) -> KerberosConfig {
         KerberosConfig { server_principal: Some(principal.into()), ..self }
     }
 
-    /// Sets the host of the servers' principal, where the connect string has addresses.
+    /// Sets the host in the servers' principal, for a connect string with addresses.
     #[doc(hidden)]
     #[must_use]
     pub fn host(self, host: impl Into<String>) -> KerberosConfig {
         KerberosConfig { host: Some(host.into()), ..self }
     }
 
-    /// Fetches a ticket for the server on a host, unless the credential cache has one, and returns the client's. Blocks while
-    /// a KDC does not answer, perhaps for a minute.
+    /// Returns the client's ticket, after fetching a ticket for the server on a host.
+    ///
+    /// Fetches nothing if the credential cache has the server's ticket. Blocks while a KDC does not answer, perhaps
+    /// for a minute.
     ///
     /// # Errors
-    /// The reason of the system's library why there is none.
+    /// The message of the system's library if a ticket is missing.
     pub fn ticket(&self, host: &str) -> Result<KerberosTicket, String> {
         let ticket = gss::client_ticket(self)?;
         gss::Handshake::begin(self, host)?;
@@ -85,7 +97,7 @@ impl KerberosConfig {
         self.principal.as_deref()
     }
 
-    /// The name of the server on a host.
+    /// Returns the name of the server on a host.
     pub(super) fn server(&self, host: &str) -> ServerName {
         match &self.server_principal {
             Some(principal) => ServerName::Principal(principal.clone()),
@@ -98,7 +110,7 @@ impl KerberosConfig {
     }
 }
 
-/// A name in one of the forms of GSSAPI.
+/// The name of a server, in one of the forms of GSSAPI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServerName {
     Principal(String),

@@ -1,12 +1,13 @@
-//! The laws of DIGEST-MD5, for any token of a server.
+//! Laws of DIGEST-MD5 that hold for any tokens of a server.
 
 use super::Exchange;
 use super::digest::{DigestMd5, SaslDigest};
 use super::directives::{Directives, quoted};
 use crate::machine::SaslStep;
 
-/// Checks a client's responses to two tokens in sequence: an exchange that is not complete after the server's proof
-/// never is, and a response quotes the challenge as it is. A text that can be parsed survives a copy.
+/// Checks the client's responses to two tokens in a row. A response repeats the values of the challenge unchanged, and
+/// contains no password. A proof that was made without the password does not complete the exchange. Writing parsed
+/// directives and parsing them again yields the same directives.
 ///
 /// # Panics
 /// If a law is violated.
@@ -19,7 +20,9 @@ pub fn check_tokens(challenge: &[u8], proof: &[u8]) {
         SaslStep::Token(response) => {
             let parse = |token: &[u8]| Directives::parse(std::str::from_utf8(token).ok()?);
             let (asked, answered) = (parse(challenge), parse(&response));
-            let (Some(asked), Some(answered)) = (asked, answered) else { panic!("they can be parsed") };
+            let (Some(asked), Some(answered)) = (asked, answered) else {
+                panic!("both tokens can be parsed")
+            };
             assert_eq!(asked.only("nonce"), answered.only("nonce"));
             assert_eq!(
                 asked.all("realm").next().unwrap_or_default(),
@@ -50,7 +53,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Texts that are nearly challenges.
+    /// Generates texts that resemble challenges.
     fn challenge() -> impl Strategy<Value = String> {
         let part = prop_oneof![
             Just("nonce=\"abc\"".to_owned()),

@@ -1,11 +1,11 @@
-//! SASL: a client proves who it is, before anything else on each connection.
+//! SASL: a client authenticates on each connection before it sends anything else.
 //!
-//! ZooKeeper's servers have one mechanism each, by their configuration, and never name it: GSSAPI, which is Kerberos
-//! (`gss`), or DIGEST-MD5 (`digest`). The [machine](crate::machine) carries tokens in both directions, and bounds
-//! their number, their length and the time of the exchange. What is in them is known here.
+//! A ZooKeeper server is configured with one mechanism, and never names it: GSSAPI, which means Kerberos (`gss`), or
+//! DIGEST-MD5 (`digest`). The [machine](crate::machine) carries tokens in both directions, and limits their number,
+//! their length and the time of the exchange. This module creates and interprets the tokens.
 //!
-//! The first token of a connection is made before its transport is opened. A client that cannot
-//! authenticate must not send a connect request, because that renews a session whose locks it may no longer own.
+//! The first token of a connection is made before its transport is opened. A client that cannot authenticate must not
+//! send a connect request, because that would renew a session whose locks the client may no longer own.
 
 mod authenticator;
 mod calls;
@@ -38,32 +38,32 @@ use crate::support::lock_order::{Mutex, rank::TICKETS};
 #[cfg(feature = "kerberos")]
 use crate::support::process::Process;
 
-/// The client's side of the exchange on one connection.
+/// The client's side of the SASL exchange on one connection.
 pub(crate) trait Exchange: Send {
     /// Responds to a token of the server. Must not block.
     fn step(&mut self, token: &[u8]) -> SaslStep;
 }
 
-/// An exchange that can begin.
+/// An exchange that is ready to begin.
 pub(crate) struct Prepared {
     pub(crate) exchange: Box<dyn Exchange>,
     pub(crate) first_token: Vec<u8>,
 }
 
-/// Prepares an exchange with the server on a host, or returns why that is not possible.
+/// Prepares an exchange with the server on a host, or returns the reason why it cannot.
 type Prepare = dyn Fn(&str) -> Result<Prepared, String> + Send + Sync;
 
 /// How a connection authenticates.
 #[derive(Clone)]
 #[cfg_attr(not(feature = "kerberos"), allow(dead_code, reason = "each belongs to a feature"))]
 pub(crate) enum Mechanism {
-    /// Prepares an exchange at once.
+    /// An exchange is prepared at once.
     WithoutTickets(Arc<Prepare>),
-    /// Preparing an exchange may take any time, because it may need a ticket.
+    /// Preparing an exchange may take any length of time, because it may need a ticket.
     WithTickets(Arc<Calls>),
 }
 
-/// The calls for each configuration, in the process that makes them. A process that it forks has none of their threads.
+/// The calls for each configuration, with the process that makes them. A forked child does not have their threads.
 #[cfg(feature = "kerberos")]
 static CALLS: Mutex<TICKETS, Vec<(Process, KerberosConfig, Weak<Calls>)>> = Mutex::new(Vec::new());
 
@@ -78,7 +78,7 @@ impl Mechanism {
         Mechanism::WithoutTickets(Arc::new(prepare))
     }
 
-    /// Connections with the same configuration share its calls.
+    /// Returns the mechanism of Kerberos. Connections with the same configuration share its calls.
     #[cfg(feature = "kerberos")]
     pub(crate) fn kerberos(config: KerberosConfig) -> Mechanism {
         let process = Process::current();
@@ -124,6 +124,6 @@ mod tests {
         drop(another);
         assert!(is_kept("a-service"));
         calls(config("a-third-service"));
-        assert!(!is_kept("a-service"), "of a configuration that is used no longer nothing is kept");
+        assert!(!is_kept("a-service"), "nothing is kept for a configuration that is no longer used");
     }
 }

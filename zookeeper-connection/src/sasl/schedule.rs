@@ -6,23 +6,26 @@ use std::time::Duration;
 use crate::support::Repetition;
 use crate::time::Moment;
 
-/// Tickets for all servers are fetched after a contact, delayed by up to this part of the session timeout, and then
-/// this often. A failure is logged this often for each server.
+/// After each connect, the tickets for all servers are fetched with a delay of up to this fraction of the session
+/// timeout, and then at this interval. For each server, a missing ticket is logged at most once in the warning
+/// interval.
 const DELAY_DIVISOR: u32 = 8;
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
 const MIN_WARNING_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// See the [module](self). During an outage, the attempts fetch tickets, and report those that are missing.
+/// See the [module](self). During an outage nothing is fetched ahead: the attempts to connect fetch tickets, and report
+/// missing ones.
 #[derive(Default)]
 pub(crate) struct TicketSchedule {
-    /// The time of the next fetch. `None` without contact.
+    /// The time of the next fetch. `None` without a connection.
     due: Option<Moment>,
     /// The servers for which there was no ticket.
     missing: HashMap<usize, Repetition>,
 }
 
 impl TicketSchedule {
-    /// There is contact. `random` is less than one, because sessions come to a server together.
+    /// Notes a connect. `random` is between zero and one, and spreads out the fetches of sessions that come to a server
+    /// together.
     pub(crate) fn connected(&mut self, now: Moment, session_timeout: Duration, random: f64) {
         self.due = Some(now.after((session_timeout / DELAY_DIVISOR).mul_f64(random)));
     }
@@ -31,12 +34,12 @@ impl TicketSchedule {
         self.due = None;
     }
 
-    /// Returns when [`take_due`](TicketSchedule::take_due) is to be called.
+    /// Returns when [`take_due`](TicketSchedule::take_due) must be called.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         self.due
     }
 
-    /// Returns whether the tickets are to be fetched now. Then the next time is an interval later.
+    /// Returns whether the tickets must be fetched now. If so, they are due again an interval later.
     pub(crate) fn take_due(&mut self, now: Moment) -> bool {
         let is_due = self.due.is_some_and(|due| due <= now);
         if is_due {
@@ -45,7 +48,7 @@ impl TicketSchedule {
         is_due
     }
 
-    /// Returns whether the log is to say that there is no ticket for the server at this position.
+    /// Returns whether to log that there is no ticket for the server at this position.
     pub(crate) fn warns_of(&mut self, server: usize, now: Moment) -> bool {
         self.due.is_some() && !self.missing.entry(server).or_default().is_repeated(now, MIN_WARNING_INTERVAL)
     }

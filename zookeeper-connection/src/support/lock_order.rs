@@ -1,11 +1,12 @@
 //! The order in which internal mutexes may be taken; debug builds check it.
 //!
-//! A thread that holds a mutex takes only mutexes of a higher rank, so no two threads can wait for each other's
-//! mutex. A [`Mutex`] has its rank in its type. In a debug build each thread records the ranks that it holds, and
-//! panics when it takes one that is not higher. In a release build it is parking_lot's mutex at no cost.
+//! A thread that holds a mutex takes only mutexes of a higher rank, so two threads cannot wait for each other's
+//! mutex. The rank of a [`Mutex`] is part of its type. In a debug build, each thread records the ranks that it holds,
+//! and panics if it takes a mutex whose rank is not higher. In a release build, a [`Mutex`] costs no more than
+//! parking_lot's.
 //!
-//! No mutex is held while code of others runs (continuations, receivers of events, the logger): that code may
-//! call back into the crate, and block. [`assert_none_held`] checks this before such calls.
+//! No mutex is held while external code runs (continuations, event sinks, the logger), because that code may call back
+//! into the crate, and may block. [`assert_none_held`] checks this before such calls.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -13,13 +14,13 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, WaitTimeoutResult};
 
-/// The ranks of this crate. What is built on it takes its own mutexes before these, so they have lower ranks.
+/// The ranks of this crate. Crates built on it take their own mutexes first, so those have lower ranks.
 pub mod rank {
-    /// The calls for tickets.
+    /// The queues of calls for Kerberos tickets.
     pub const TICKETS: u8 = 29;
     /// The state and the transport of a connection.
     pub const CONNECTION: u8 = 30;
-    /// The lines that wait for the logger.
+    /// The queue of lines for the logger.
     pub const LOG: u8 = 31;
 }
 
@@ -34,8 +35,7 @@ impl<const RANK: u8, T> Mutex<RANK, T> {
         Mutex { inner: parking_lot::Mutex::new(value) }
     }
 
-    /// Takes the mutex. In a debug build, panics if the thread holds a mutex of the same rank or a
-    /// later one.
+    /// Takes the mutex. In a debug build, panics if the thread holds a mutex of the same rank or a higher one.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, RANK, T> {
         let held = Held::take();
@@ -62,14 +62,14 @@ impl<const RANK: u8, T> MutexGuard<'_, RANK, T> {
         parking_lot::MutexGuard::unlocked(&mut self.inner, code)
     }
 
-    /// Waits for a signal; releases the mutex meanwhile.
+    /// Waits for a signal. The mutex is released during the wait.
     pub fn wait(&mut self, condition: &Condvar) {
         let _released = Unheld::<RANK>::release();
         assert_none_held();
         condition.wait(&mut self.inner);
     }
 
-    /// Waits for a signal up to this time; releases the mutex meanwhile.
+    /// Waits for a signal, for at most this time. The mutex is released during the wait.
     pub fn wait_for(&mut self, condition: &Condvar, time: Duration) -> WaitTimeoutResult {
         let _released = Unheld::<RANK>::release();
         assert_none_held();
@@ -97,7 +97,7 @@ impl<const RANK: u8, T> DerefMut for MutexGuard<'_, RANK, T> {
     }
 }
 
-/// Panics, in a debug build, if the calling thread holds a mutex of the list.
+/// In a debug build, panics if the calling thread holds a [`Mutex`].
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn assert_none_held() {
     #[cfg(debug_assertions)]
@@ -123,7 +123,7 @@ impl<const RANK: u8> Drop for Held<RANK> {
     }
 }
 
-/// Removes the record until it is dropped.
+/// Removes the record of a held mutex until it is dropped.
 struct Unheld<const RANK: u8>;
 
 impl<const RANK: u8> Unheld<RANK> {
@@ -150,7 +150,7 @@ mod checked {
         static HELD: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// The last rank that the thread holds.
+    /// Returns the highest rank that the thread holds.
     fn last() -> Option<u32> {
         HELD.get().checked_ilog2()
     }

@@ -1,5 +1,5 @@
-//! What this crate and the locks on top of it share: mutexes with an order, contained panics, a log that
-//! never blocks, and the detection of a forked child.
+//! Shared by this crate and the locks built on it: mutexes with an order, containment of panics, logging that never
+//! blocks, and the detection of a forked child.
 
 pub mod lock_order;
 pub mod logging;

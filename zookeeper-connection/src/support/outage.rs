@@ -1,19 +1,19 @@
-//! [`Outage`]: when the log mentions that something is missing for long, and [`Repetition`]: when it
-//! does not mention something again.
+//! Limits how often the log mentions something: [`Outage`] for something that is missing for a long time, and
+//! [`Repetition`] for frequent events.
 
 use std::time::Duration;
 
 use crate::time::Moment;
 
-/// The log mentions an outage after these times. Then the interval doubles, up to an hour.
+/// An outage is logged after these times, then at intervals that double up to an hour.
 const MENTIONED_AFTER: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
 const MAX_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// The time without a connection, or without a session.
+/// A period without a connection, or without a session.
 #[derive(Debug, Default)]
 pub struct Outage {
-    /// `None` while there is one.
+    /// When the outage began. `None` if there is no outage.
     since: Option<Moment>,
     mentions: u32,
 }
@@ -23,21 +23,21 @@ impl Outage {
         *self = Outage { since: Some(now), mentions: 0 };
     }
 
-    /// Returns how long it lasted, if the log has mentioned it.
+    /// Ends the outage. Returns how long it lasted, if the log has mentioned it.
     pub fn end(&mut self, now: Moment) -> Option<Duration> {
         let ended = std::mem::take(self);
         ended.since.filter(|_| ended.mentions > 0).map(|since| now.since(since))
     }
 
-    /// Returns when it is to be mentioned next.
+    /// Returns when [`mention`](Outage::mention) is due next.
     pub fn deadline(&self) -> Option<Moment> {
         Some(self.since?.after(mentioned_after(self.mentions)))
     }
 
-    /// Returns how long it has lasted, if it is to be mentioned now.
+    /// Returns how long the outage has lasted, if the log should mention it now.
     pub fn mention(&mut self, now: Moment) -> Option<Duration> {
         self.deadline().filter(|deadline| *deadline <= now)?;
-        // A machine that was asleep has missed several.
+        // While the machine was suspended, several mentions may have become due.
         while self.deadline().is_some_and(|deadline| deadline <= now) {
             self.mentions += 1;
         }
@@ -45,7 +45,7 @@ impl Outage {
     }
 }
 
-/// Returns after which time an outage is mentioned that was mentioned so often before.
+/// Returns the time after which an outage is mentioned, if it has been mentioned this many times before.
 fn mentioned_after(mentions: u32) -> Duration {
     let [.., last] = MENTIONED_AFTER;
     if let Some(after) = MENTIONED_AFTER.get(mentions as usize) {
@@ -66,7 +66,7 @@ pub struct Repetition {
 }
 
 impl Repetition {
-    /// Returns whether it was mentioned less than this ago. Otherwise it is mentioned now.
+    /// Returns whether the event was mentioned within the last `pause`. If not, notes that it is mentioned now.
     pub fn is_repeated(&mut self, now: Moment, pause: Duration) -> bool {
         let is_repeated = self.mentioned.is_some_and(|mentioned| now.since(mentioned) < pause);
         if !is_repeated {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn outage_is_mentioned_at_1_10_and_60_seconds_and_then_less_and_less_often() {
+    fn outage_is_mentioned_at_1_10_and_60_seconds_and_then_at_growing_intervals() {
         let mut outage = Outage::default();
         assert_eq!(outage.deadline(), None);
         outage.begin(at(0));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn missed_mentions_are_one() {
+    fn missed_mentions_are_merged_into_one() {
         let mut outage = Outage::default();
         outage.begin(at(0));
         assert_eq!(outage.mention(at(3600)), Some(Duration::from_secs(3600)));

@@ -1,5 +1,5 @@
-//! Containment of panics. External code (the client, listeners, closures, the logger) may panic,
-//! and the thread that calls it continues.
+//! Containment of panics. External code (the client, listeners, closures, the logger) may panic, but the thread that
+//! calls it must continue.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use crate::support::lock_order;
 
 /// Runs code that may panic, and returns the panic's message as an error.
 ///
-/// The caller repairs whatever the code left half done.
+/// The caller must repair whatever the code left half done.
 pub fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     lock_order::assert_none_held();
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
@@ -18,8 +18,8 @@ pub fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Drops a panic's payload, which may panic itself. The payload of that second panic is leaked:
-/// dropping it could panic forever.
+/// Drops the payload of a panic. That may panic, too. The payload of the second panic is leaked, because dropping it
+/// could panic again, and so on forever.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);

@@ -1,13 +1,15 @@
 //! [`Process`]: detects a forked child.
 
-/// The process that has made something. One that it forks has a copy of everything but the threads: a
-/// mutex may be held there by a thread that does not exist, and a socket is shared.
+/// The process in which an object was created.
 ///
-/// The process id alone distinguishes them, and costs a system call: a public call asks once when it begins,
-/// and a connection before it writes. Whatever a process could remember instead, its child remembers, too;
-/// and handlers that the C library runs at a fork are not run for a child of `clone` or `_Fork`.
+/// A forked child has a copy of everything but the threads. In the child, a mutex may be held by a thread that does not
+/// exist, and a socket is shared with the parent.
 ///
-/// A child of process 1 that is process 1 of another PID namespace is not detected (`clone` with
+/// Only the process id distinguishes parent and child. Reading it costs a system call, so a public call reads it once
+/// when it begins, and a connection reads it before it writes. Anything else that a process could remember, its child
+/// would remember, too. Fork handlers of the C library do not run for a child of `clone` or `_Fork`.
+///
+/// One child is not detected: a child of process 1 that is itself process 1 of another PID namespace (`clone` with
 /// `CLONE_NEWPID`, without `exec`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u32);
@@ -18,7 +20,7 @@ impl Process {
         Process(std::process::id())
     }
 
-    /// Returns whether this is that process, and not a forked child. Takes no mutex.
+    /// Returns whether the calling process is this process, not a forked child. Takes no mutex.
     #[inline]
     pub fn is_current(self) -> bool {
         self == Process::current()

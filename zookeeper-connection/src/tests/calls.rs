@@ -1,4 +1,4 @@
-//! Requests and their replies.
+//! Calls and their replies.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn each_call_returns_its_reply() {
 }
 
 #[test]
-fn error_of_the_server_is_that_of_the_call() {
+fn error_of_the_server_is_the_error_of_the_call() {
     let server = Server::with(|mut client| client.serve_by(|xid, _| refused(xid, ZkError::NoNode)));
     let connection = connect(&server.address());
     assert_eq!(connection.exists("/a", false), Ok(None));
@@ -39,7 +39,7 @@ fn error_of_the_server_is_that_of_the_call() {
     assert_eq!(connection.create_and_list("/a", "x-", b"", &[]), Err(ZkError::NoNode));
 }
 
-/// A server before 3.5, which answers an unknown operation with an error and closes the connection.
+/// A server before 3.5, which answers an unknown operation with an error, and closes the connection.
 fn serve_as_before_3_5(client: &mut Client) {
     if client.accept().is_none() {
         return;
@@ -71,13 +71,13 @@ fn znodes_are_created_on_servers_before_3_5_after_one_lost_connection() {
     assert_eq!(sequential().unwrap(), "/a-0000000003");
     let enqueued = connection.create_and_list("/dir", "x-", b"", &acl).unwrap();
     let expected = Enqueued::new("/dir/x-0000000003".to_owned(), Ok(Names::from_iter(["child of /dir"])));
-    assert_eq!(enqueued, expected, "without metadata");
+    assert_eq!(enqueued, expected, "there is no metadata");
     let container = connection.create("/c", b"", &acl, CreateMode::Container);
     assert_eq!(container, Err(ZkError::Unimplemented));
 }
 
 #[test]
-fn create_and_list_leave_in_one_write() {
+fn create_and_list_are_sent_in_one_write() {
     let (lengths, reads) = bounded(10);
     let server = Server::with(move |mut client| {
         if client.accept().is_none() {
@@ -140,7 +140,7 @@ fn chroot_is_added_to_requests_and_removed_from_replies_and_events() {
 fn request_longer_than_servers_accept_is_refused_before_it_is_sent() {
     let server = Server::start();
     let connection = connect(&server.address());
-    // The path, the lengths, the header and the version.
+    // The overhead of the path, the lengths, the header and the version.
     let overhead = 2 + 4 + 4 + 8 + 4;
     let longest = vec![0; MAX_REQUEST - overhead];
     connection.set_data("/a", &longest, None).unwrap();
@@ -156,7 +156,7 @@ fn request_longer_than_servers_accept_is_refused_before_it_is_sent() {
 fn requests_of_many_threads_are_answered_while_the_socket_is_full() {
     let server = Server::with(|mut client| {
         client.serve_by(|xid, request| match request {
-            // As long as the request.
+            // A reply as long as the request.
             Request::Call(Call::SetData { data, .. }) => {
                 let path = "x".repeat(data.len());
                 let mut bytes = answer(xid, request);

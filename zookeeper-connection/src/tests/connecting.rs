@@ -1,4 +1,4 @@
-//! What connecting does on good and bad servers.
+//! Connecting to good and bad servers.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,17 +17,17 @@ use crate::error::ZkError;
 use crate::resolver::NameService;
 use crate::tests::{deadline, eventually, next, wait::scaled};
 
-/// Returns how long connecting to bad servers may take.
+/// Returns the session timeout for tests that connect to bad servers.
 fn short() -> Duration {
     scaled(Duration::from_millis(800))
 }
 
-/// The address of a port on which nobody listens.
+/// Returns an address on which nobody listens.
 fn unused_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// An address to which connections are made, but never accepted.
+/// Returns an address on which connections succeed but are never accepted.
 fn silent_server() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -67,9 +67,9 @@ fn error_has_the_outcome_of_every_server() {
     let (_silent, silent) = silent_server();
     let unused = unused_address();
     let servers = [
-        (closing.address(), "the server closed the connection, it may not be serving, expect TLS, or have"),
-        (garbage.address(), "it refused the connection, or is no ZooKeeper server"),
-        (refusing.address(), "it refused the connection, or is no ZooKeeper server"),
+        (closing.address(), "the server closed the connection; it may not be serving, expect TLS, or have"),
+        (garbage.address(), "it refused the connection, or is not a ZooKeeper server"),
+        (refusing.address(), "it refused the connection, or is not a ZooKeeper server"),
         (half.address(), "no answer"),
         (silent, "no answer"),
         (unused, "Connection refused"),
@@ -94,7 +94,7 @@ fn connecting_takes_no_longer_than_the_session_timeout() {
 }
 
 #[test]
-fn one_good_server_suffices() {
+fn one_good_server_is_enough() {
     let bad = Server::with(drop);
     let (_silent, silent) = silent_server();
     let good = Server::start();
@@ -196,7 +196,7 @@ fn server_that_accepts_and_closes_is_not_asked_without_a_pause() {
     assert!(closing.connections.load(Ordering::SeqCst) < 60);
 }
 
-/// Serves sessions, and answers every request of theirs by demanding an authentication, as a server with
+/// Accepts a session, and answers its first request with the demand for authentication, as a server with
 /// `enforce.auth.enabled` does.
 fn serve_none_without_authentication(client: &mut Client) {
     let Some(request) = client.read_connect() else { return };
@@ -220,7 +220,7 @@ fn server_that_demands_an_authentication_refuses_a_session_at_once() {
 }
 
 #[test]
-fn session_without_an_authentication_that_servers_begin_to_demand_is_lost() {
+fn unauthenticated_session_is_lost_when_servers_begin_to_demand_authentication() {
     let demands = Arc::new(AtomicBool::new(false));
     let begun = Arc::clone(&demands);
     let server = Server::with(move |mut client| match begun.load(Ordering::SeqCst) {
@@ -234,7 +234,7 @@ fn session_without_an_authentication_that_servers_begin_to_demand_is_lost() {
     eventually("the session is lost", || connection.exists("/a", false) == Err(ZkError::SessionExpired));
     let before = server.connections.load(Ordering::SeqCst);
     thread::sleep(options.session_timeout);
-    assert_eq!(server.connections.load(Ordering::SeqCst), before, "it is not presented again");
+    assert_eq!(server.connections.load(Ordering::SeqCst), before, "the session is not presented again");
 }
 
 #[test]
@@ -252,18 +252,18 @@ fn clickhouse_keeper_is_refused_by_name() {
     assert!(error.to_string().contains("ClickHouse Keeper"), "{error}");
 }
 
-/// An address that swallows what is sent to it, as that of a host that is down.
+/// Returns an address that never answers, like that of a host that is down.
 fn black_hole() -> (TcpListener, Vec<mio::net::TcpStream>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let address = listener.local_addr().unwrap();
-    // They fill its queue.
+    // These connections fill the queue of the listener.
     let streams = (0..3).map(|_| mio::net::TcpStream::connect(address).unwrap()).collect();
     (listener, streams, address.to_string())
 }
 
 #[test]
-fn healthy_server_is_found_beside_ten_addresses_that_swallow_everything() {
+fn healthy_server_is_found_among_ten_addresses_that_never_answer() {
     let holes: Vec<_> = (0..10).map(|_| black_hole()).collect();
     let server = Server::start();
     let mut list: Vec<_> = holes.iter().map(|(_, _, address)| address.clone()).collect();
@@ -271,7 +271,7 @@ fn healthy_server_is_found_beside_ten_addresses_that_swallow_everything() {
     let options = ConnectionOptions::new(scaled(Duration::from_secs(4)));
     let begun = Instant::now();
     let connection = connect_with(&list.join(","), &options).unwrap();
-    // A tenth of a second each.
+    // A tenth of a second for each address.
     assert!(begun.elapsed() < options.session_timeout / 2, "{:?}", begun.elapsed());
     let events = events_of(&connection);
     for _ in 0..3 {

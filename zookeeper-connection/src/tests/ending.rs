@@ -14,7 +14,7 @@ use crate::error::ZkError;
 use crate::tests::{deadline, eventually, next, wait::scaled};
 use crate::{Call, Done};
 
-/// Waits for the I/O thread's end.
+/// Waits until the I/O thread has ended.
 fn await_end(connection: &Connection) {
     let ended = connection.shared.ended.recv_timeout(deadline());
     assert_eq!(ended, Err(crossbeam_channel::RecvTimeoutError::Disconnected));
@@ -26,7 +26,7 @@ fn assert_ended(connection: &Connection) {
     assert_eq!(connection.create_and_list("/a", "x", b"", &[]), Err(ZkError::SessionExpired));
 }
 
-/// Serves one session. Refuses it when it comes again.
+/// Serves one session, and refuses it on its next connection.
 fn expire(mut client: Client) {
     match client.read_connect() {
         Some(request) if request.session_id == 0 => {
@@ -43,7 +43,7 @@ fn expire(mut client: Client) {
     }
 }
 
-/// Refuses credentials after the first connection, and closes the connection then.
+/// The server refuses the credentials on every connection but the first, and closes it.
 #[test]
 fn session_whose_credentials_are_refused_later_is_lost_and_closed() {
     let refuses = Arc::new(AtomicBool::new(false));
@@ -94,7 +94,7 @@ fn close_ends_the_session_at_the_server_and_the_thread() {
 
 #[test]
 fn dropping_the_last_handle_closes_the_session_without_blocking() {
-    // Answers nothing.
+    // The server answers nothing.
     let server = Server::with(|mut client| {
         client.serve_by(|_, _| Vec::new());
     });
@@ -130,7 +130,7 @@ fn expired_session_is_reported_once_and_fails_every_call() {
 }
 
 #[test]
-fn late_subscriber_hears_of_the_loss() {
+fn late_subscriber_receives_the_loss() {
     let server = Server::with(expire);
     let connection = connect(&server.address());
     server.disconnect();
@@ -163,11 +163,11 @@ fn connection_closed_or_dropped_on_its_own_thread_ends() {
 }
 
 #[test]
-fn calls_under_way_fail_when_the_session_is_closed() {
+fn calls_in_flight_fail_when_the_session_is_closed() {
     let server = Server::with(|mut client| {
         client.serve_by(|xid, request| match request {
             Request::Call(Call::Exists { .. }) => Vec::new(),
-            // The reply comes for a request that was not the next.
+            // This reply answers a request that was not the next one.
             request => answer(xid, request),
         });
     });

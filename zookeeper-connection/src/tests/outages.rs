@@ -23,13 +23,13 @@ fn connects(server: &Server) -> Vec<i64> {
 }
 
 #[test]
-fn session_is_taken_up_again_after_a_lost_connection() {
+fn session_is_resumed_after_a_lost_connection() {
     let server = Server::start();
     let connection = connect(&server.address());
     let events = events_of(&connection);
     for _ in 0..5 {
         server.disconnect();
-        // The answer of the probe may come before.
+        // The answer to the probe may come first.
         eventually("the disconnect is reported", || {
             events.try_iter().any(|event| event == ClientEvent::Disconnected)
         });
@@ -66,7 +66,7 @@ fn call_without_a_connection_waits_for_the_next_one() {
     let connection = connect(&server.address());
     for _ in 0..6 {
         server.disconnect();
-        // Under way when the connection is lost, or kept for the next.
+        // The call is in flight when the connection is lost, or is kept for the next connection.
         let result = connection.exists("/a", false);
         assert!(matches!(result, Ok(_) | Err(ZkError::ConnectionLoss)), "{result:?}");
     }
@@ -82,7 +82,7 @@ fn silent_server_is_left_within_the_session_timeout() {
     let options = ConnectionOptions::new(scaled(Duration::from_millis(1000)));
     let connection = connect_with(&silent.address(), &options).unwrap();
     let events = events_of(&connection);
-    // Its request is never answered.
+    // The request is never answered.
     let begun = std::time::Instant::now();
     assert_eq!(connection.exists("/a", false), Err(ZkError::ConnectionLoss));
     assert!(begun.elapsed() < options.session_timeout);
@@ -90,7 +90,7 @@ fn silent_server_is_left_within_the_session_timeout() {
 }
 
 #[test]
-fn answers_to_pings_are_reported_with_times_before_them() {
+fn answer_to_a_ping_is_reported_with_a_time_before_the_ping() {
     let server = Server::start();
     let options = ConnectionOptions::new(scaled(Duration::from_millis(1000)));
     let before = Moment::now();
@@ -114,7 +114,7 @@ fn server_with_a_new_address_is_found() {
     options.names = Arc::new(move |_, _| Ok(vec![*of_names.lock()]));
     let connection = connect_with("zk:2181", &options).unwrap();
     *current.lock() = new.address().parse().unwrap();
-    eventually("the other is used", || {
+    eventually("the other address is used", || {
         former.disconnect();
         connection.server().contains(&new.address())
     });

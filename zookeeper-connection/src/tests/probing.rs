@@ -1,4 +1,4 @@
-//! What a connection finds out about the servers' ticks.
+//! How a connection finds out the servers' ticks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use crate::Verbs;
 use crate::codec::{ConnectRequest, Control, Request};
 use crate::tests::{eventually, next};
 
-/// Two of a server's ticks are its minimum session timeout.
+/// Returns the report delay on a server with this minimum session timeout, which is two ticks.
 fn report_delay(shortest_timeout_ms: i32) -> Duration {
     let tick = Duration::from_millis(u64::from(shortest_timeout_ms.unsigned_abs())) / 2;
     Granted::new(LONG).with_tick(tick).report_delay
 }
 
-/// Connects with a session timeout in which nothing happens, and believes ticks of any length.
+/// Connects with a session timeout so long that nothing happens, and accepts ticks of any length.
 fn connect(servers: &str) -> Arc<Connection> {
     connect_with_max_tick(servers, Duration::ZERO)
 }
@@ -29,7 +29,7 @@ fn connect_with_max_tick(servers: &str, max_tick: Duration) -> Arc<Connection> {
 
 /// The minimum session timeout may be less than two ticks.
 #[test]
-fn tick_is_not_taken_for_less_than_the_application_states() {
+fn tick_is_not_assumed_to_be_less_than_the_application_states() {
     let server = Server::start();
     let stated = Duration::from_secs(1);
     let connection = connect_with_max_tick(&server.address(), stated);
@@ -47,7 +47,7 @@ fn report_delay_follows_from_the_servers_minimum_session_timeout() {
     let events = events_of(&connection);
     eventually("the answer comes", || connection.granted().report_delay == report_delay(MIN_TIMEOUT_MS));
     assert_eq!(connection.granted().session_timeout, LONG);
-    // Unless the answer came before the subscription.
+    // There is no event if the answer came before the subscription.
     for event in events.try_iter() {
         assert_eq!(event, ClientEvent::ReportDelay(report_delay(MIN_TIMEOUT_MS)));
     }
@@ -102,7 +102,7 @@ fn stated_tick_counts_while_no_probe_is_answered_and_a_longer_one_when_one_is() 
     let granted = Granted::new(connection.granted().session_timeout);
     // The second probe comes after the session timeout of half a second.
     let delay = granted.with_tick(stated).report_delay;
-    eventually("what is stated counts", || connection.granted().report_delay == delay);
+    eventually("the stated tick counts", || connection.granted().report_delay == delay);
     let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
     eventually("the answer counts", || {
         connection.granted().report_delay == granted.with_tick(tick).report_delay
@@ -123,11 +123,11 @@ fn probe_without_an_answer_is_repeated() {
     let connection = connect(&server.address());
     let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
     let delay = Granted::new(connection.granted().session_timeout).with_tick(tick).report_delay;
-    eventually("it is answered", || connection.granted().report_delay == delay);
+    eventually("a probe is answered", || connection.granted().report_delay == delay);
 }
 
 #[test]
-fn server_that_never_stops_answering_the_probe_keeps_no_thread() {
+fn server_that_never_stops_answering_the_probe_does_not_block_the_thread() {
     let server = Server::with(|mut client| {
         let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
         client.write(&accepted(request.timeout_ms.max(MIN_TIMEOUT_MS), SESSION));
@@ -145,7 +145,7 @@ fn server_that_never_stops_answering_the_probe_keeps_no_thread() {
 }
 
 #[test]
-fn server_is_asked_again_only_if_it_grants_another_session_timeout() {
+fn server_is_probed_again_only_if_it_grants_another_session_timeout() {
     let long_ms = i32::try_from(LONG.as_millis()).unwrap();
     let [shortest, granted, probes] = [8000, long_ms, 0].map(|value| Arc::new(AtomicI32::new(value)));
     let (min, max, asked) = (Arc::clone(&shortest), Arc::clone(&granted), Arc::clone(&probes));
@@ -162,7 +162,8 @@ fn server_is_asked_again_only_if_it_grants_another_session_timeout() {
     });
     let connection = connect(&server.address());
     eventually("the answer comes", || connection.granted().report_delay == report_delay(8000));
-    // The tick, the grant, and the longest tick by then. The first change is not noticed.
+    // The tick of the server, its grant, and the longest tick known by then. The first change of the tick goes
+    // unnoticed.
     let changes = [(20_000, 0, 8000), (2000, 1000, 8000), (10_000, 0, 10_000), (30_000, 0, 10_000)];
     for ((tick, less, longest), questions) in changes.into_iter().zip([1, 2, 3, 3]) {
         let is_known = questions == probes.load(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Authentication by SASL, by a mechanism that the test commands.
+//! Authentication by SASL, with a mechanism that the test controls.
 
 use std::net::SocketAddr;
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ use crate::sasl::{Exchange, Mechanism, Prepared};
 use crate::tests::server::SESSION;
 use crate::{ConnectError, ConnectString, Connection, Verbs, ZkError};
 
-/// Expects one challenge.
+/// An exchange that expects one challenge.
 struct OneRound;
 
 impl Exchange for OneRound {
@@ -34,7 +34,7 @@ fn prepared() -> Prepared {
     Prepared { exchange: Box::new(OneRound), first_token: b"first".to_vec() }
 }
 
-/// The options of a connection that authenticates by a mechanism of the test's.
+/// The options of a connection that authenticates with a mechanism of the test.
 struct Authenticating {
     options: ConnectionOptions,
     mechanism: Mechanism,
@@ -58,7 +58,7 @@ fn authenticate(servers: &str, by: &Authenticating) -> Result<Arc<Connection>, C
     Connection::connect_by(Some(mechanism.clone()), &servers, options, deadline, &never())
 }
 
-/// Takes a token, and answers with another one.
+/// Reads a token, and answers with another one.
 fn exchange(client: &mut Client, expected: &[u8], token: Option<&[u8]>) -> Option<()> {
     let frame = client.read()?;
     let (xid, request) = Request::decode(&frame).unwrap();
@@ -122,7 +122,7 @@ fn client_whose_ticket_comes_later_connects_then() {
 }
 
 #[test]
-fn ticket_that_never_comes_holds_up_no_other_server_and_one_thread() {
+fn ticket_that_never_comes_blocks_one_thread_and_no_other_server() {
     let good = server();
     let address: SocketAddr = good.address().parse().unwrap();
     let (hold, held) = bounded::<()>(0);
@@ -141,18 +141,18 @@ fn ticket_that_never_comes_holds_up_no_other_server_and_one_thread() {
     for _ in 0..6 {
         assert!(connection.server().starts_with("good"), "{}", connection.server());
         good.disconnect();
-        eventually("there is contact again", || connection.exists("/a", false).is_ok());
+        eventually("a server is connected again", || connection.exists("/a", false).is_ok());
     }
     assert_eq!(stuck.load(Ordering::SeqCst), 1);
     drop(hold);
 }
 
-/// Without that, each lap would wait for it, and longer from lap to lap.
+/// Otherwise every round would wait for the ticket, and each longer than the last.
 #[test]
-fn only_the_first_lap_waits_for_a_ticket_that_never_comes() {
+fn only_the_first_round_waits_for_a_ticket_that_never_comes() {
     let (hold, held) = bounded::<()>(0);
-    let laps = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&laps);
+    let rounds = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&rounds);
     let options = with_mechanism(scaled(Duration::from_secs(4)), move |host| {
         if host == "127.0.0.1" {
             let _ = held.recv();
@@ -163,13 +163,13 @@ fn only_the_first_lap_waits_for_a_ticket_that_never_comes() {
     let error = authenticate("127.0.0.1:1,127.0.0.2:1", &options).unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1 (no ticket for the server in time"), "{error}");
     assert!(error.contains("127.0.0.2:1 (no ticket, on purpose)"), "{error}");
-    assert!(laps.load(Ordering::SeqCst) >= 12, "{laps:?}");
+    assert!(rounds.load(Ordering::SeqCst) >= 12, "{rounds:?}");
     drop(hold);
 }
 
-/// As by a session that replaces lost ones.
+/// This is what an application does that replaces lost sessions.
 #[test]
-fn connections_that_follow_one_another_have_one_thread_for_a_ticket_that_never_comes() {
+fn successive_connections_share_one_thread_for_a_ticket_that_never_comes() {
     let server = server();
     let (hold, held) = bounded::<()>(0);
     let stuck = Arc::new(AtomicUsize::new(0));
@@ -220,7 +220,7 @@ fn tickets_for_all_servers_are_fetched_after_a_contact() {
         missing.retain(|host| *host != ticket);
     }
     let unused = if connection.server().starts_with("first") { &servers[1] } else { &servers[0] };
-    assert!(unused.seen.try_iter().next().is_none(), "it is not connected to");
+    assert!(unused.seen.try_iter().next().is_none(), "the client does not connect to it");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn server_without_sasl_is_never_used() {
     assert_eq!(authenticate(&servers, &options).unwrap().server(), with.address());
 }
 
-/// A server that takes sessions up, and refuses their first token.
+/// Starts a server that accepts sessions, and refuses their first token.
 fn refusing() -> Server {
     Server::with(|mut client| {
         let Some(request) = client.read_connect() else { return };

@@ -1,4 +1,4 @@
-//! [`Server`]: answers as simply as the protocol allows, or as a test says.
+//! [`Server`]: answers as simply as the protocol allows, or as a test demands.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,13 +19,13 @@ use crate::tests::deadline;
 /// The id of every session.
 pub(super) const SESSION: i64 = 0x77;
 
-/// What a server grants to a session that asks for less.
+/// The session timeout that a server grants to a session that requests less.
 pub(super) const MIN_TIMEOUT_MS: i32 = 400;
 
-/// The timeout that a probe asks for.
+/// The timeout that a probe requests.
 const PROBE_TIMEOUT_MS: i32 = 1;
 
-/// What a server has received.
+/// An event on the side of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Connected(ConnectRequest),
@@ -34,22 +34,22 @@ pub(super) enum Seen {
     Disconnected,
 }
 
-/// Runs until the end of the test process.
+/// A server that runs until the end of the test process.
 pub(super) struct Server {
     address: SocketAddr,
-    /// What arrives on connections that are no probes.
+    /// Receives what happens on connections other than those of probes.
     pub(super) seen: Receiver<Seen>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
     pub(super) connections: Arc<AtomicUsize>,
 }
 
 impl Server {
-    /// Serves every session.
+    /// Starts a server that serves every session.
     pub(super) fn start() -> Server {
         Server::with(|mut client| client.serve())
     }
 
-    /// Runs this for each connection, on a thread each, then closes the connection.
+    /// Starts a server that runs `serve` for each connection, on its own thread, and then closes the connection.
     pub(super) fn with(serve: impl Fn(Client) + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -81,7 +81,7 @@ impl Server {
         self.address.port()
     }
 
-    /// Closes all present connections.
+    /// Closes all open connections.
     pub(super) fn disconnect(&self) {
         for stream in self.streams.lock().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -98,7 +98,7 @@ impl<T: Read + Write + Send> Stream for T {}
 pub(super) struct Client {
     pub(super) stream: Box<dyn Stream>,
     frames: Frames,
-    /// Read before, and not handled.
+    /// A frame that was read, but is yet to be handled.
     unread: Option<Vec<u8>>,
     seen: Sender<Seen>,
 }
@@ -108,12 +108,12 @@ impl Client {
         Client { stream, frames: Frames::new(usize::MAX), unread: None, seen }
     }
 
-    /// The same client, by a stream in its stream.
+    /// Returns the same client, with its stream wrapped in another one.
     pub(super) fn within<S: Stream + 'static>(self, wrap: impl FnOnce(Box<dyn Stream>) -> S) -> Client {
         Client::new(Box::new(wrap(self.stream)), self.seen)
     }
 
-    /// Reads the next frame; `None` at the end of the stream.
+    /// Reads the next frame. Returns `None` at the end of the stream.
     pub(super) fn read(&mut self) -> Option<Vec<u8>> {
         if let Some(frame) = self.unread.take() {
             return Some(frame);
@@ -129,11 +129,11 @@ impl Client {
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) {
-        // Fails if the client is gone, which it may be.
+        // The write fails if the client is gone, which is fine.
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Reads the connect request. Answers a probe, and returns `None` for it.
+    /// Reads the connect request. Handles a probe, and returns `None` for it.
     pub(super) fn read_connect(&mut self) -> Option<ConnectRequest> {
         let request = ConnectRequest::decode(&self.read()?).unwrap();
         if request.timeout_ms == PROBE_TIMEOUT_MS {
@@ -145,7 +145,7 @@ impl Client {
         Some(request)
     }
 
-    /// Accepts a session, but for a probe's.
+    /// Accepts a session. Handles a probe, and returns `None` for it.
     pub(super) fn accept(&mut self) -> Option<ConnectRequest> {
         let request = self.read_connect()?;
         self.write(&accepted(request.timeout_ms, SESSION));
@@ -160,7 +160,7 @@ impl Client {
         let frame = self.read()?;
         match Request::decode(&frame).unwrap() {
             (xid, Request::Control(Control::Ping)) => self.write(&replied(xid, &Reply::Done)),
-            // Credentials come before.
+            // Credentials come before the first ping.
             _ => self.unread = Some(frame),
         }
         Some(())
@@ -171,12 +171,12 @@ impl Client {
         self.serve_by(answer);
     }
 
-    /// Accepts a session and answers its requests in this way.
+    /// Accepts a session, and answers its requests with `answer`.
     pub(super) fn serve_by(&mut self, mut answer: impl FnMut(i32, &Request<'_>) -> Vec<u8>) {
         self.serve_while(|xid, request| (answer(xid, request), true));
     }
 
-    /// As [`serve_by`](Client::serve_by), until an answer comes with `false`.
+    /// Like [`serve_by`](Client::serve_by), but stops after an answer that comes with `false`.
     pub(super) fn serve_while(&mut self, mut answer: impl FnMut(i32, &Request<'_>) -> (Vec<u8>, bool)) {
         if self.accept().is_some() {
             self.serve_accepted(&mut answer);
@@ -208,7 +208,7 @@ pub(super) fn accepted(timeout_ms: i32, session_id: i64) -> Vec<u8> {
     frame
 }
 
-/// The reply of a server on which every znode exists.
+/// Returns the reply of a server on which every znode exists.
 pub(super) fn answer(xid: i32, request: &Request<'_>) -> Vec<u8> {
     let stat = Stat { czxid: 5, ..Stat::default() };
     let reply = match request {

@@ -37,7 +37,8 @@ impl Files {
     }
 }
 
-/// A server with this identity, which asks clients for a certificate of the authority, if any.
+/// Starts a server with this identity. If there is an authority, the server asks clients for a certificate issued by
+/// it.
 fn serve(identity: &Identity, clients: Option<&Authority>) -> Server {
     let provider = Arc::new(ring::default_provider());
     let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -79,7 +80,7 @@ fn assert_refused(server: &Server, tls: &TlsConfig, why: &str) {
         if error.contains("zk1:2281 (") && error.contains(why) {
             return;
         }
-        // A handshake on a busy machine may take longer than that.
+        // On a busy machine, a handshake may take longer than the session timeout.
         timeout *= 4;
         assert!(timeout < deadline(), "{why}: {error}");
     }
@@ -94,7 +95,7 @@ fn calls_work_over_tls() {
     for _ in 0..5 {
         connection.set_data("/a", &data, None).unwrap();
     }
-    // The probe uses TLS too.
+    // The probe uses TLS, too.
     eventually("the probe is answered", || connection.granted().report_delay < Duration::from_secs(10));
     connection.close();
 }
@@ -164,11 +165,11 @@ fn renewed_files_are_read_at_the_next_connection() {
     let server = serve(&authority.issue(&["zk1"]), Some(&authority));
     let tls = files.with_identity(files.trusting(&authority), &authority.issue(&["client"]));
     let connection = assert_serves(&server, &tls);
-    // Not usable: the former one counts.
+    // The new file is not usable, so the former contents stay in use.
     files.write("client.pem", "nothing");
     server.disconnect();
-    eventually("it is connected again", || connection.exists("/a", false).is_ok());
-    // Not accepted by the server: there is no contact until the next is written.
+    eventually("a server is connected again", || connection.exists("/a", false).is_ok());
+    // The server does not accept this certificate, so the client cannot connect until the next one is written.
     files.write_identity(&Authority::new().issue(&["client of another authority"]));
     let events = events_of(&connection);
     server.disconnect();
@@ -177,7 +178,7 @@ fn renewed_files_are_read_at_the_next_connection() {
     assert!(events.iter().any(|event| is_connected(&event)));
 }
 
-/// The attempt that finds them changed does not wait for them.
+/// The attempt that notices the change does not wait for the new files.
 #[test]
 fn renewed_files_are_used_by_a_later_attempt_and_then_kept() {
     let (authority, files) = (Authority::new(), Files::new());
@@ -261,10 +262,10 @@ fn encrypted_key_is_used_with_its_password() {
     }
     let tls = tls.key_password(PASSWORD);
     let connection = assert_serves(&server, &tls);
-    // A key that is renewed is read with it, too; also one that is not encrypted.
+    // A renewed key is read with the password, too, and a key that is not encrypted is also accepted.
     files.write_encrypted_identity(&authority.issue(&["a renewed client"]), PASSWORD);
     server.disconnect();
-    eventually("it is connected again", || connection.exists("/a", false).is_ok());
+    eventually("a server is connected again", || connection.exists("/a", false).is_ok());
     files.write_identity(&identity);
     assert_serves(&server, &tls);
 }
@@ -276,7 +277,7 @@ fn keys_that_openssl_encrypts_are_read() {
         let file = files.write("openssl.key", key);
         crate::tls::private_key(&file, Some("secret"))
     };
-    // As openssl pkcs12 writes it.
+    // This is how openssl pkcs12 writes it.
     let with_attributes = format!("Bag Attributes\n    friendlyName: z\u{fc}rich\n{OPENSSL_AES}");
     for key in [OPENSSL_AES, &with_attributes, &OPENSSL_AES.replace('\n', "\r\n"), OPENSSL_SCRYPT] {
         assert_eq!(read(key).unwrap(), read(OPENSSL_PLAIN).unwrap());
@@ -293,14 +294,14 @@ fn other_formats_are_named_with_the_command_that_converts_them() {
     let (authority, files) = (Authority::new(), Files::new());
     let (certificate, key) = files.write_identity(&authority.issue(&["client"]));
     let trusting = files.trusting(&authority);
-    // The first bytes, as keytool and openssl write them, and as other programs write PKCS #12.
+    // The first bytes as keytool and openssl write them, and as other programs write PKCS #12.
     let jks = [0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2, 0, 0, 0, 1];
     let pkcs12 = [0x30, 0x82, 0x04, 0x0c, 0x02, 0x01, 0x03, 0x30, 0x82, 0x03, 0xc2, 0x06];
     let streamed = [0x30, 0x80, 0x02, 0x01, 0x03, 0x30, 0x80, 0x06];
     let legacy = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,3CB9\n\nxQr7\n\
                   -----END EC PRIVATE KEY-----\n";
     let with_legacy = authority.issuer.pem() + legacy;
-    // The text for certificates, and for keys.
+    // The expected texts for certificates and for keys.
     let cases: [(&[u8], [&str; 2]); 5] = [
         (&jks, ["(JKS), not PEM; convert it: keytool -list -rfc", "keytool -importkeystore"]),
         (&pkcs12, ["openssl pkcs12 -in FILE -nokeys", "openssl pkcs12 -in FILE -nocerts"]),
@@ -315,7 +316,7 @@ fn other_formats_are_named_with_the_command_that_converts_them() {
         assert_unusable(&trusting.clone().client_certificate(&other, &key), of_certificates);
         assert_unusable(&trusting.clone().client_certificate(&certificate, &other), of_key);
     }
-    // A certificate in DER format is neither.
+    // A certificate in DER format is not recognized.
     let der = files.dir.path().join("der");
     fs::write(&der, authority.issuer.der()).unwrap();
     assert_unusable(&TlsConfig::new().ca_file(&der), "it has no certificate in PEM format");
@@ -337,7 +338,7 @@ fn debug_output_has_no_key() {
 #[test]
 fn file_that_changes_while_it_is_read_is_read_again() {
     let (authority, files) = (Authority::new(), Files::new());
-    // A pipe, whose reader waits for a writer. Each write changes its time.
+    // The file is a pipe, whose reader waits for a writer. Each write changes its modification time.
     let pipe = files.dir.path().join("ca.pem");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let long_ago = SystemTime::now() - Duration::from_secs(3600);
@@ -350,7 +351,7 @@ fn file_that_changes_while_it_is_read_is_read_again() {
     let mut client = TlsConfig::new().ca_file(&pipe).load("test").unwrap();
     next(&first).unwrap();
     let second = write();
-    // Another thread reads it.
+    // Another thread reads the pipe.
     client.target("zk1").unwrap();
     next(&second).unwrap();
 }
@@ -362,7 +363,7 @@ fn file_that_hangs_delays_no_reconnect() {
     let server = serve(&authority.issue(&["zk1"]), None);
     let tls = files.trusting(&authority);
     let connection = assert_serves(&server, &tls);
-    // A pipe, whose reader waits for a writer.
+    // The file is a pipe, whose reader waits for a writer.
     let ca = files.dir.path().join("ca.pem");
     fs::remove_file(&ca).unwrap();
     assert!(Command::new("mkfifo").arg(&ca).status().unwrap().success());
@@ -373,7 +374,7 @@ fn file_that_hangs_delays_no_reconnect() {
         let is_back = (0..).map(|_| next(&events)).any(|event| matches!(event, ClientEvent::Connected(_)));
         assert!(is_back);
     }
-    // Ends the other thread.
+    // End the other thread.
     fs::write(&ca, authority.issuer.pem()).unwrap();
 }
 
@@ -399,7 +400,7 @@ fn files_that_cannot_be_used_again_are_named_once_for_each_change() {
     assert!(look().is_empty());
     files.write("client.key", "nothing");
     assert_eq!(look().len(), 1);
-    // A pair of which only one file is renewed so far.
+    // Only one file of the pair has been renewed so far.
     let renewed = authority.issue(&["another renewed client"]);
     files.write_identity(&authority.issue(&["a renewed client"]));
     assert!(look().is_empty());
@@ -410,7 +411,7 @@ fn files_that_cannot_be_used_again_are_named_once_for_each_change() {
     assert!(look().is_empty());
 }
 
-// The same key, which nobody trusts, as OpenSSL 3.0 writes it; the password is "secret".
+// The same key, which nobody trusts, in several formats of OpenSSL 3.0. The password is "secret".
 
 const OPENSSL_PLAIN: &str = "\
 -----BEGIN PRIVATE KEY-----
@@ -420,7 +421,7 @@ AIevR/GnhPkS1k2+ZB54+9HFlVlGplua3dYN1l2zQ7C47PFhZSBvXdWh
 -----END PRIVATE KEY-----
 ";
 
-/// By `openssl pkcs8 -topk8 -v2 aes256`.
+/// Written by `openssl pkcs8 -topk8 -v2 aes256`.
 const OPENSSL_AES: &str = "\
 -----BEGIN ENCRYPTED PRIVATE KEY-----
 MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAhQ1P7SrtzgZQICCAAw
@@ -431,7 +432,7 @@ D79ShRoJjbXuvJ+d6zAoV3suxgd/vTKkQzT5t+Mi8TaeRbQwM1gTVaXiOOx3u/U=
 -----END ENCRYPTED PRIVATE KEY-----
 ";
 
-/// By `openssl pkcs8 -topk8 -scrypt`.
+/// Written by `openssl pkcs8 -topk8 -scrypt`.
 const OPENSSL_SCRYPT: &str = "\
 -----BEGIN ENCRYPTED PRIVATE KEY-----
 MIHkME8GCSqGSIb3DQEFDTBCMCEGCSsGAQQB2kcECzAUBAjOSceHJuRcAgICQAAC
@@ -442,7 +443,7 @@ j4D3N3JFzNnXshHHx6kOQFezDUHm2fV2GS9zLA79jFLiwgcLDK5cHrrifCtNLsEY
 -----END ENCRYPTED PRIVATE KEY-----
 ";
 
-/// By `openssl pkcs8 -topk8 -v2 des3`.
+/// Written by `openssl pkcs8 -topk8 -v2 des3`.
 const OPENSSL_3DES: &str = "\
 -----BEGIN ENCRYPTED PRIVATE KEY-----
 MIHjME4GCSqGSIb3DQEFDTBBMCkGCSqGSIb3DQEFDDAcBAjleYWWmZpCsgICCAAw
@@ -453,7 +454,7 @@ R9I5gbcsUouHBoQFIOwtFyf/6zy+xOliSm+CSjbvoLBj5ks335o=
 -----END ENCRYPTED PRIVATE KEY-----
 ";
 
-/// By `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.
+/// Written by `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.
 const OPENSSL_PKCS12_V1: &str = "\
 -----BEGIN ENCRYPTED PRIVATE KEY-----
 MIGxMBwGCiqGSIb3DQEMAQMwDgQIX+LRNCRCUU8CAggABIGQ+p4VOkxEc+O3hNtO
@@ -463,7 +464,7 @@ DmIg5eAh1Jea7kJRClhDtrRkwuz4Nq1hyO2AXpqLxvJo0yQJiKhoORaJhcfSkbjp
 -----END ENCRYPTED PRIVATE KEY-----
 ";
 
-/// By `openssl pkcs8 -topk8 -v1 PBE-MD5-DES`.
+/// Written by `openssl pkcs8 -topk8 -v1 PBE-MD5-DES`.
 const OPENSSL_PBES1: &str = "\
 -----BEGIN ENCRYPTED PRIVATE KEY-----
 MIGwMBsGCSqGSIb3DQEFAzAOBAhuQ8uGh1GzsAICCAAEgZA7PyVqEl8X0Q48S2DP

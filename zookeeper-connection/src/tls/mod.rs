@@ -1,5 +1,4 @@
-//! TLS, by rustls: [`TlsConfig`] is what the application sets, `pem` reads its files, and `stream` is an encrypted
-//! stream.
+//! TLS, by rustls. The application sets a [`TlsConfig`], `pem` reads its files, and `stream` encrypts a stream.
 
 mod pem;
 mod stream;
@@ -27,18 +26,18 @@ type Result<T> = std::result::Result<T, ConnectError>;
 
 /// The encryption of a connection, and the authentication of the server and the client.
 ///
-/// By default the certificate authorities of the platform are trusted, the certificate of a server
-/// must be valid for the server's name in the connect string, and the client has no certificate.
-/// TLS 1.2 and 1.3 are used.
+/// By default, the client trusts the certificate authorities of the platform, requires that a server's certificate is
+/// valid for the server's name in the connect string, and has no certificate of its own. It uses TLS 1.2 or 1.3.
 ///
 /// The cryptography is that of the process's default
 /// [`CryptoProvider`](https://docs.rs/rustls/latest/rustls/crypto/struct.CryptoProvider.html) of rustls 0.23, if the
-/// application has installed one before the session connects: one of aws-lc-rs in FIPS mode, for example. Otherwise it is `ring`.
+/// application has installed one before the session connects, for example aws-lc-rs in FIPS mode. Otherwise it is
+/// `ring`.
 ///
-/// All files are in PEM format. They are read when a session connects, so a file that cannot be read at
-/// once delays that. If they have changed at a reconnect, they are read again on another thread, and count from
-/// the next attempt on: a renewed certificate needs no new session. While they cannot be read or
-/// used, their former contents count, and the log names the file at `warn`.
+/// All files are in PEM format. They are read when a session connects, so a slow file system delays that. If the
+/// files have changed by the time of a reconnect, another thread reads them again, and they take effect at the next
+/// attempt. A renewed certificate therefore needs no new session. If the new contents cannot be read or used, the
+/// former contents stay in use, and the log names the file at `warn`.
 ///
 /// ```
 /// # use zookeeper_connection::TlsConfig;
@@ -77,15 +76,18 @@ impl TlsConfig {
         TlsConfig::default()
     }
 
-    /// Trusts the certificate authorities in this file, and no longer those of the platform. May be
-    /// called for several files.
+    /// Trusts the certificate authorities in this file instead of those of the platform.
+    ///
+    /// May be called for several files.
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> TlsConfig {
         self.ca_files.push(file.into());
         self
     }
 
-    /// Sets the certificate of this client, followed by those that link it to a certificate
-    /// authority, and its private key (PKCS #8, PKCS #1 or SEC 1). Only a PKCS #8 key may be encrypted, with a
+    /// Sets the certificate chain and the private key of this client.
+    ///
+    /// The certificate file starts with the client's certificate, followed by those that link it to a certificate
+    /// authority. The key is in PKCS #8, PKCS #1 or SEC 1 format. Only a PKCS #8 key may be encrypted with a
     /// [password](TlsConfig::key_password).
     pub fn client_certificate(
         mut self,
@@ -97,26 +99,29 @@ impl TlsConfig {
         self
     }
 
-    /// Sets the password of the client's private key. A key that is not encrypted is used as it is.
+    /// Sets the password of the client's private key.
     ///
-    /// The key must be an encrypted PKCS #8 one (`BEGIN ENCRYPTED PRIVATE KEY`) with AES and SHA-2 or scrypt, as `openssl
-    /// pkcs8 -topk8 -v2 aes256` makes it. The `CryptoProvider` has no part in the decryption. No log line, error or
-    /// `Debug` output has the password.
+    /// The key must be in encrypted PKCS #8 format (`BEGIN ENCRYPTED PRIVATE KEY`), with AES and SHA-2 or scrypt, as
+    /// `openssl pkcs8 -topk8 -v2 aes256` writes it. If the key is not encrypted, the password is ignored. The
+    /// `CryptoProvider` takes no part in the decryption. No log line, error or `Debug` output contains the password.
     pub fn key_password(mut self, password: impl Into<String>) -> TlsConfig {
         self.key_password = Some(Password::new(password.into()));
         self
     }
 
-    /// Sets the name, or IP address, for which the certificate of every server must be valid,
-    /// instead of the server's name in the connect string. It is also the name that is sent to the
+    /// Sets the name for which the certificate of every server must be valid.
+    ///
+    /// The name may be an IP address. It replaces the server's name in the connect string, and is also sent to the
     /// server (SNI).
     pub fn server_name(mut self, name: impl Into<String>) -> TlsConfig {
         self.name = NameCheck::Fixed(name.into());
         self
     }
 
-    /// Accepts a certificate that is valid for any other name, as long as a trusted authority
-    /// issued it. Then anybody with such a certificate can pose as a server.
+    /// Accepts certificates that were issued for other names.
+    ///
+    /// A trusted authority must still have issued the certificate. Anybody with such a certificate can pose as a
+    /// server.
     pub fn danger_accept_any_server_name(mut self) -> TlsConfig {
         self.name = NameCheck::Off;
         self
@@ -127,7 +132,7 @@ impl TlsConfig {
     /// # Errors
     /// [`InvalidTls`](ConnectError::InvalidTls), which names the file.
     pub(crate) fn load(&self, log_target: &'static str) -> Result<TlsClient> {
-        // Before the contents: a file that changes meanwhile is read again.
+        // Taken before the contents, so a file that changes in between is read again.
         let versions = self.versions();
         let provider = provider();
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -189,7 +194,7 @@ impl TlsConfig {
         Ok(roots)
     }
 
-    /// Those of all files.
+    /// Returns the versions of all files.
     fn versions(&self) -> Vec<Version> {
         let identity =
             self.identity.iter().flat_map(|identity| [&identity.certificate_file, &identity.key_file]);
@@ -218,36 +223,36 @@ fn server_name(name: &str) -> Result<ServerName<'static>> {
     parsed.map_err(|_| refused(format!("'{}' is not a valid server name", name.escape_debug())))
 }
 
-/// The application's, if it has installed one for the process.
+/// Returns the provider that the application has installed for the process, or else `ring`.
 fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))
 }
 
-/// The time of the last change of a file, and its length. `None` if the file cannot be found.
+/// The modification time of a file and its length. `None` if they cannot be read.
 type Version = Option<(SystemTime, u64)>;
 
-/// The configuration with the files' contents.
+/// The configuration, with the contents of its files.
 #[derive(Debug)]
 pub(crate) struct TlsClient {
     config: TlsConfig,
     files: Files,
-    /// A look at the files, which is under way on another thread: a file system may hang.
+    /// The outcome of a check of the files, which runs on another thread because a file system may hang.
     look: Option<Receiver<Files>>,
     log_target: &'static str,
 }
 
-/// The files as they were read last.
+/// The files, as last read.
 #[derive(Clone, Debug)]
 struct Files {
     client: Arc<ClientConfig>,
     versions: Vec<Version>,
-    /// The contents that are not usable, and why, as the log has them.
+    /// The versions that are not usable, and the error that was logged for them.
     refusal: Option<(Vec<Version>, String)>,
 }
 
 impl TlsClient {
-    /// Returns what encrypts a stream to this host. Does not read the files, but has another thread look
-    /// whether they have changed, for the attempts that follow.
+    /// Returns the encryption of a stream to this host. Does not read the files, but has another thread check whether
+    /// they have changed. Changes take effect at a later attempt.
     ///
     /// # Errors
     /// [`InvalidTls`](ConnectError::InvalidTls) if a certificate cannot have this name.
@@ -255,24 +260,24 @@ impl TlsClient {
         self.renew();
         let name = match &self.config.name {
             NameCheck::Fixed(name) => server_name(name)?,
-            // Without the zone of an IPv6 address, which a certificate cannot have.
+            // A certificate cannot have the zone of an IPv6 address.
             NameCheck::Host | NameCheck::Off => server_name(host.split('%').next().unwrap_or(host))?,
         };
         Ok(TlsTarget { client: Arc::clone(&self.files.client), name })
     }
 
-    /// Takes up the outcome of the last look, and has the next begin.
+    /// Applies the outcome of the last check of the files, and starts the next check.
     fn renew(&mut self) {
         match self.look.as_ref().map(Receiver::try_recv) {
             Some(Err(TryRecvError::Empty)) => return,
             Some(Ok(files)) => self.files = files,
-            // The thread could not be started.
+            // The thread could not be started, or there has been no check yet.
             Some(Err(TryRecvError::Disconnected)) | None => {}
         }
         let (sender, look) = bounded(1);
         let (config, files, log_target) = (self.config.clone(), self.files.clone(), self.log_target);
         let thread = thread::Builder::new().name("zk-tls".to_owned());
-        // Otherwise the next attempt tries again.
+        // If this fails, the next attempt tries again.
         let _ = thread.spawn(move || look_at_files(&config, files, log_target, &sender));
         self.look = Some(look);
     }
@@ -286,15 +291,15 @@ pub(crate) fn private_key(file: &std::path::Path, password: Option<&str>) -> Res
 
 #[cfg(test)]
 impl TlsClient {
-    /// Looks at the files on this thread.
+    /// Checks the files on this thread.
     pub(crate) fn look_now(&mut self) {
         let (sender, look) = bounded(1);
         look_at_files(&self.config, self.files.clone(), self.log_target, &sender);
-        self.files = look.recv().expect("the look is over");
+        self.files = look.recv().expect("the check is complete");
     }
 }
 
-/// Reads the files if they have changed.
+/// Reads the files again if they have changed.
 fn look_at_files(config: &TlsConfig, mut files: Files, log_target: &'static str, outcome: &Sender<Files>) {
     let versions = config.versions();
     let is_changed = versions != files.versions;
@@ -302,7 +307,7 @@ fn look_at_files(config: &TlsConfig, mut files: Files, log_target: &'static str,
         None => files.refusal = None,
         Some(Ok(renewed)) => files = renewed.files,
         Some(Err(error)) => {
-            // Once for each change, and not for each attempt.
+            // Log each change once, not at each attempt.
             let refusal = Some((versions, error.to_string()));
             if files.refusal != refusal {
                 logging::log!(

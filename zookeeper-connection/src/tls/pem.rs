@@ -1,5 +1,5 @@
-//! Certificates and private keys from PEM files; and the formats that other clients have in their place, which
-//! are recognized so that the error can name them.
+//! Reads certificates and private keys from PEM files. Recognizes the formats that other clients use instead, so the
+//! error can name them.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::ConnectError;
 /// The first bytes of a Java keystore of the type JKS.
 const JKS: [u8; 4] = [0xfe, 0xed, 0xfe, 0xed];
 
-/// A header of private keys that OpenSSL has encrypted in its old way.
+/// A header of private keys in the legacy encryption format of OpenSSL.
 const LEGACY_ENCRYPTION: &[u8] = b"Proc-Type: 4,ENCRYPTED";
 
 const ENCRYPTED_BEGIN: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
@@ -37,14 +37,14 @@ impl fmt::Debug for Password {
     }
 }
 
-/// What a file is read for.
+/// What a file should contain.
 #[derive(Clone, Copy)]
 enum Wanted {
     Certificates,
     Key,
 }
 
-/// Returns the certificates in a file; at least one.
+/// Returns the certificates in a file, at least one.
 pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let bytes = read(file)?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
@@ -56,7 +56,7 @@ pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> 
     Ok(certificates)
 }
 
-/// Returns the first private key in a file. The password counts for an encrypted one.
+/// Returns the first private key in a file. The password is used if the key is encrypted.
 pub(super) fn private_key(file: &Path, password: Option<&Password>) -> Result<PrivateKeyDer<'static>> {
     let bytes = read(file)?;
     let missing = match PrivateKeyDer::from_pem_slice(&bytes) {
@@ -74,7 +74,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     fs::read(file).map_err(|error| refused_file(file, error))
 }
 
-/// Returns the first encrypted PKCS #8 key, from its first line to its last. Other text may be around it.
+/// Returns the first encrypted PKCS #8 key, from its first line to its last. Other text may surround it.
 fn encrypted_key(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     let begun = text.get(text.find(ENCRYPTED_BEGIN)?..)?;
@@ -82,7 +82,7 @@ fn encrypted_key(bytes: &[u8]) -> Option<String> {
     begun.get(..end).map(str::to_owned)
 }
 
-/// Without the contents of the file in the error, nor the password.
+/// Decrypts a private key. The error contains neither the contents of the file nor the password.
 fn decrypt(
     encrypted: &str,
     password: Option<&Password>,
@@ -94,18 +94,18 @@ fn decrypt(
     let Password(password) = password.ok_or("its private key is encrypted, and no password is set")?;
     let key = key.decrypt(password).map_err(|error| match error {
         pkcs8::Error::EncryptedPrivateKey(error) if error != pkcs8::pkcs5::Error::DecryptFailed => unknown,
-        // It fails, or the outcome is no key.
+        // The decryption fails, or the result is not a key.
         _ => "the password of its private key is wrong",
     })?;
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 
-/// The error for a file without what is wanted: it may be in another format.
+/// Returns the error for a file that lacks what is wanted. If the file is in another format, the error names it.
 fn not_pem(file: &Path, bytes: &[u8], wanted: Wanted, otherwise: &'static str) -> ConnectError {
     refused_file(file, other_format(bytes, wanted).unwrap_or(otherwise))
 }
 
-/// Returns the name of the format, and the command that converts it.
+/// Returns a message with the name of the format and the command that converts it, if the format is known.
 fn other_format(bytes: &[u8], wanted: Wanted) -> Option<&'static str> {
     if bytes.starts_with(&JKS) {
         return Some(match wanted {
@@ -135,11 +135,11 @@ fn other_format(bytes: &[u8], wanted: Wanted) -> Option<&'static str> {
     )
 }
 
-/// Returns whether the first element is the version of PKCS #12, which is 3. Certificates and keys in DER
-/// format have none, or a lower one.
+/// Returns whether the first element is version 3, that of PKCS #12. Certificates and keys in DER format have no
+/// version there, or a lower one.
 fn is_pkcs12(bytes: &[u8]) -> bool {
     let [0x30, length, rest @ ..] = bytes else { return false };
-    // A long length is only the number of its bytes, which follow.
+    // In the long form, this byte has the number of length bytes that follow.
     let length_bytes = if *length >= 0x80 { usize::from(*length & 0x7f) } else { 0 };
     rest.get(length_bytes..).is_some_and(|content| content.starts_with(&[2, 1, 3]))
 }

@@ -7,13 +7,13 @@ use mio::net::TcpStream;
 use rustls::client::{ClientConfig, ClientConnection};
 use rustls::pki_types::ServerName;
 
-/// The encryption of a stream, and the name of its server.
+/// How to encrypt a stream, and the name of the server at its end.
 pub(crate) struct TlsTarget {
     pub(crate) client: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
 }
 
-/// Encrypts what is written to a socket, and decrypts what is read from it.
+/// Encrypts the bytes written to a socket, and decrypts the bytes read from it.
 pub(crate) struct TlsStream {
     connection: ClientConnection,
 }
@@ -43,8 +43,7 @@ impl TlsStream {
         }
     }
 
-    /// Reads decrypted bytes; zero at the end of the stream. A server may close the stream without
-    /// an alert.
+    /// Reads decrypted bytes. Returns zero at the end of the stream, even if the server closes it without an alert.
     pub(crate) fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.connection.reader().read(buffer) {
@@ -58,7 +57,7 @@ impl TlsStream {
         }
     }
 
-    /// Encrypts bytes and writes them, and returns how many it took.
+    /// Encrypts and writes bytes. Returns how many were taken.
     pub(crate) fn write(&mut self, socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
         self.flush(socket)?;
         let taken = self.connection.writer().write(bytes)?;
@@ -66,13 +65,13 @@ impl TlsStream {
         Ok(taken)
     }
 
-    /// Announces the end of the stream, if the socket takes that now.
+    /// Announces the end of the stream, if the socket takes the alert now.
     pub(crate) fn close(&mut self, socket: &mut TcpStream) {
         self.connection.send_close_notify();
         let _ = self.flush(socket);
     }
 
-    /// Writes all that is encrypted.
+    /// Writes all encrypted bytes.
     fn flush(&mut self, socket: &mut TcpStream) -> io::Result<()> {
         while self.connection.wants_write() {
             self.connection.write_tls(socket)?;
@@ -86,7 +85,7 @@ impl TlsStream {
             return Ok(false);
         }
         if let Err(error) = self.connection.process_new_packets() {
-            // The alert that reports the error to the server.
+            // Sends the alert that reports the error to the server.
             let _ = self.flush(socket);
             return Err(invalid(error));
         }
@@ -98,7 +97,7 @@ fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {error}"))
 }
 
-/// Replaces the error that a call would block.
+/// Replaces a `WouldBlock` error with a value.
 fn would_block_to<T>(result: io::Result<T>, value: T) -> io::Result<T> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(value),

@@ -1,4 +1,4 @@
-//! [`AnyName`]: checks a server's certificate, but not for which name it was issued.
+//! [`AnyName`]: verifies a server's certificate, but not the name in it.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// Accepts every certificate of a trusted authority.
+/// Accepts every certificate that a trusted authority has issued.
 pub(super) struct AnyName {
     roots: RootCertStore,
     algorithms: WebPkiSupportedAlgorithms,

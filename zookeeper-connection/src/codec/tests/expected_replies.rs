@@ -10,7 +10,7 @@ use crate::codec::{
 use crate::error::{ZkError, ZkResult};
 use crate::{Call, CreateMode, Op, OpOutcome, Reply, Stat, Transacted};
 
-/// A `Stat` with a different number in each field.
+/// Returns a `Stat` with a different number in each field.
 const STAT: &str = "
     0000000100000001 0000000100000002 0000000100000003 0000000100000004
     00000005 00000006 00000007 8000000000000008 00000009 0000000a 000000010000000b";
@@ -166,7 +166,7 @@ fn replies_about_one_znode() {
 }
 
 #[test]
-fn error_in_the_header_is_that_of_the_call_and_a_missing_znode_does_not_exist() {
+fn error_in_the_header_is_the_outcome_except_for_exists_of_a_missing_znode() {
     let decode = |operation, error| {
         let header = ReplyHeader { xid: 5, zxid: 9, error };
         Reply::decode(operation, &[], &Chroot::default(), header, b"garbage").unwrap()
@@ -288,7 +288,7 @@ fn multi_that_succeeded() {
     );
     assert_eq!(decode(OpCode::Multi, &steps, &bytes(&body)), Ok(Ok(reply.clone())));
     assert_encoded(&reply, &body);
-    // The metadata of a create, and other servers' number of a check.
+    // The metadata of a create, and the number that other servers use for a check.
     for (number, check) in [("0000000f", "0000000d"), ("00000013", "00000002")] {
         let body = format!(
             "{number} 00 00000000  00000002 '/b' {STAT}
@@ -314,7 +314,7 @@ fn multi_that_failed_has_an_error_for_each_step() {
 }
 
 #[test]
-fn multi_of_a_session_that_cannot_go_on_has_no_failed_step() {
+fn multi_that_fails_with_its_session_has_no_failed_step() {
     for error in [ZkError::SessionExpired, ZkError::SessionMoved, ZkError::ConnectionLoss] {
         let code = error.code();
         let body = format!("ffffffff 00 {code:08x} {code:08x} {END}");

@@ -116,9 +116,9 @@ fn requests_for_one_znode() {
     assert_request(i32::MAX, removal, &format!("7fffffff 00000012 {on} 00000003"));
 }
 
-/// The listing is another call.
+/// The listing is a separate request.
 #[test]
-fn create_and_list_begins_with_the_creation() {
+fn create_and_list_begins_with_the_create() {
     for (chroot, contents) in [
         ("", "00000007 0000000f 00000005 '/l/x-' 00000002 'me' 00000000 00000003"),
         ("/zoo", "00000007 0000000f 00000009 '/zoo/l/x-' 00000002 'me' 00000000 00000003"),
@@ -239,7 +239,7 @@ fn operations_have_distinct_numbers() {
 }
 
 #[test]
-fn request_over_the_limit_is_found_by_its_length() {
+fn request_over_the_limit_is_recognized_by_its_length() {
     let mut frame = b"before".to_vec();
     let start = frame.len();
     Request::Call(Call::set_data("/a", vec![0; MAX_REQUEST], None).call).encode(1, &mut frame);

@@ -63,12 +63,12 @@ fn stat() -> impl Strategy<Value = Stat> {
     })
 }
 
-/// A version, but not the one that stands for any.
+/// Generates a version, except the one that stands for any version.
 fn version() -> impl Strategy<Value = Option<i32>> {
     any::<Option<i32>>().prop_map(|version| version.filter(|version| *version != -1))
 }
 
-/// Returns what may be within a multi.
+/// Generates the requests that may be within a multi.
 pub(crate) fn step() -> impl Strategy<Value = Op> {
     prop_oneof![
         (text(), data(), acl(), mode()).prop_map(|(path, data, acl, mode)| Op::Create {
@@ -83,7 +83,7 @@ pub(crate) fn step() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A call that is one request.
+/// Generates a call that is a single request.
 pub(crate) fn call() -> impl Strategy<Value = Call> {
     prop_oneof![
         1 => (text(), data(), acl(), mode())
@@ -144,7 +144,7 @@ fn zk_error() -> impl Strategy<Value = ZkError> {
     prop_oneof![-130..1, any::<i32>()].prop_map(ZkError::from_code)
 }
 
-/// A step of a multi, and its outcome.
+/// Generates a step of a multi, and its outcome.
 fn outcome() -> impl Strategy<Value = (Op, OpOutcome)> {
     (step(), text(), stat()).prop_map(|(step, path, stat)| {
         let outcome = match &step {
@@ -157,7 +157,7 @@ fn outcome() -> impl Strategy<Value = (Op, OpOutcome)> {
     })
 }
 
-/// The steps of a multi, and its reply.
+/// Generates the steps of a multi, and its reply.
 fn transacted() -> impl Strategy<Value = (Vec<Op>, Transacted)> {
     let failed = (prop::collection::vec(step(), 1..5), any::<prop::sample::Index>(), zk_error());
     let is_of_step =
@@ -176,7 +176,7 @@ fn transacted() -> impl Strategy<Value = (Vec<Op>, Transacted)> {
     ]
 }
 
-/// A reply, and an operation that has such replies, with its steps.
+/// Generates a reply, and an operation with its steps that has such replies.
 pub(crate) fn reply() -> impl Strategy<Value = (OpCode, Vec<Op>, Reply)> {
     let names = || prop::collection::vec(text(), 0..6);
     let of = |operations: &[OpCode]| prop::sample::select(operations.to_vec());
@@ -209,7 +209,7 @@ pub(crate) fn reply() -> impl Strategy<Value = (OpCode, Vec<Op>, Reply)> {
     ]
 }
 
-/// The kind and the path of an event.
+/// Generates the kind and the path of an event.
 pub(crate) fn event() -> impl Strategy<Value = (EventKind, String)> {
     let kinds = vec![
         EventKind::Created,
@@ -228,7 +228,7 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     frame
 }
 
-/// A frame of a client, with its length.
+/// Generates a frame of a client, with its length.
 pub(crate) fn client_frame() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         1 => connect_request().prop_map(|request| encoded(|frame| request.encode(frame))),
@@ -236,7 +236,7 @@ pub(crate) fn client_frame() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A frame of a server, with its length.
+/// Generates a frame of a server, with its length.
 pub(crate) fn server_frame() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         1 => connect_answer().prop_map(|answer| encoded(|frame| answer.encode(frame))),

@@ -1,4 +1,4 @@
-//! Everything decodes to what was encoded, and nothing less does.
+//! Every frame decodes to what was encoded, and no part of a frame can be decoded.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn prefixes(frame: &[u8]) -> impl Iterator<Item = &[u8]> {
     (0..frame.len()).map(|end| &frame[..end])
 }
 
-/// Returns the frames that have arrived after each of the chunks.
+/// Returns the frames that have arrived after each chunk.
 fn arrivals<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let mut frames = Frames::new(1 << 20);
     let mut arrived = Vec::new();
@@ -38,7 +38,7 @@ fn arrivals<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     arrived
 }
 
-/// Copies a call to where its paths begin at the root of the servers.
+/// Returns a copy of a call whose paths begin at the root of the servers.
 fn in_chroot(call: &Call, chroot: &str) -> Call {
     let full = |path: &str| match path {
         "/" if !chroot.is_empty() => chroot.to_owned(),
@@ -90,7 +90,7 @@ proptest! {
         prop_assert!(decoded == Ok((1..).zip(requests).collect()), "{:02x?}", stream);
     }
 
-    /// As if the paths of the call had it.
+    /// A call with a chroot is encoded like a call whose paths contain the chroot.
     #[test]
     fn chroot_is_put_before_every_path(call in generate::call(), path in "(/[a-z]{1,3}){0,2}") {
         let chroot = Chroot::new(&path);

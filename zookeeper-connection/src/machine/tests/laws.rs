@@ -1,11 +1,11 @@
-//! The laws of the machine, for generated histories.
+//! Checks the laws of the machine with generated histories.
 
 use proptest::prelude::*;
 
 use super::scripted::{Scripted, read};
 use crate::machine::laws::check_history;
 
-/// A step of a history, more often one that leads to a connection that serves.
+/// Generates a step of a history. Steps that lead to a serving connection are more frequent.
 fn step() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![
         4 => Just(0_u8),
@@ -19,7 +19,7 @@ fn step() -> impl Strategy<Value = Vec<u8>> {
         2 => 16..19_u8,
     ];
     (kind, any::<u8>(), any::<u8>()).prop_map(|(kind, first, second)| match kind {
-        // Few bytes, so that the steps that follow are not taken for them.
+        // Few bytes, so the following steps are not taken for arguments.
         4 => vec![kind, 2, first, second],
         0 | 1 | 10 => vec![kind, first, second],
         2 | 5 | 8 | 13 | 15..=19 => vec![kind, first],

@@ -1,4 +1,4 @@
-//! The authentication by SASL: its stages, refusals, and what servers without SASL do.
+//! Authentication by SASL: its stages, refusals, and servers without SASL.
 
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, credentials, granted, read, watch};
 use crate::codec::{AUTHENTICATION_REQUIRED, OpCode, XID_AUTH, XID_PING, encode_sasl_token};
@@ -8,7 +8,8 @@ use crate::{Granted, Reply};
 
 const AUTH_FAILED: i32 = -115;
 
-/// A machine with a first token and so many credentials, whose server has accepted the session and received the token.
+/// Returns a machine with a first token and this many credentials. Its server has accepted the session and received the
+/// token.
 fn begun(count: usize) -> Scripted {
     let mut scripted = Scripted::new(Config { sasl: true, credentials: credentials(count), ..config() });
     scripted.machine.set_addresses(2, true);
@@ -17,7 +18,7 @@ fn begun(count: usize) -> Scripted {
     scripted
 }
 
-/// As [`begun`], on the only address.
+/// Like [`begun`], with a single address.
 fn begun_alone() -> Scripted {
     let mut scripted = Scripted::new(Config { sasl: true, ..config() });
     scripted.actions();
@@ -25,7 +26,7 @@ fn begun_alone() -> Scripted {
     scripted
 }
 
-/// Goes on from `Open` until the server has received the first token.
+/// Continues from `Open` until the server has received the first token.
 fn begin(scripted: &mut Scripted) {
     scripted.machine.set_first_token(b"first".to_vec());
     scripted.open();
@@ -37,7 +38,7 @@ fn operations(scripted: &mut Scripted) -> Vec<OpCode> {
     scripted.sent().into_iter().map(|request| request.operation).collect()
 }
 
-/// The server's answer to the last token. `None` is null.
+/// Delivers the server's answer to the last token. `None` stands for null.
 fn answer(scripted: &mut Scripted, token: Option<&[u8]>) {
     let (xid, mut bytes) = (scripted.machine.awaited_token().unwrap(), Vec::new());
     encode_sasl_token(xid, token, &mut bytes);
@@ -53,7 +54,7 @@ fn respond(scripted: &mut Scripted, step: SaslStep) {
     scripted.machine.respond(scripted.now, step);
 }
 
-/// The server challenges, and the client responds.
+/// Delivers a challenge of the server and the response of the client.
 fn round(scripted: &mut Scripted, step: SaslStep) {
     answer(scripted, Some(b"challenge"));
     assert!(matches!(scripted.actions().as_slice(), [Action::Challenge(token)] if token == b"challenge"));
@@ -68,7 +69,7 @@ fn connected() -> Event {
     Event::Connected { granted: Granted::new(TIMEOUT), session_id: ID }
 }
 
-/// The transport is left for another, for this reason.
+/// Asserts that the machine leaves the transport for this reason, and opens another one.
 #[track_caller]
 fn assert_left(scripted: &mut Scripted, reason: &str) {
     let actions = scripted.actions();
@@ -78,7 +79,7 @@ fn assert_left(scripted: &mut Scripted, reason: &str) {
     assert!(scripted.machine.outgoing().is_empty(), "nothing is sent without the client's identity");
 }
 
-/// As with DIGEST-MD5.
+/// DIGEST-MD5 works like this.
 #[test]
 fn exchange_comes_before_credentials_watches_and_requests_on_every_connection() {
     let mut scripted = begun(1);
@@ -89,7 +90,7 @@ fn exchange_comes_before_credentials_watches_and_requests_on_every_connection() 
         assert_eq!(operations(&mut scripted), [OpCode::Sasl]);
         round(&mut scripted, SaslStep::Complete);
         assert_eq!(operations(&mut scripted), [OpCode::Auth]);
-        assert!(scripted.actions().is_empty(), "not connected before the end");
+        assert!(scripted.actions().is_empty(), "not connected before the exchange is complete");
         scripted.authenticated();
         assert_eq!(scripted.events(), [connected()]);
         let sent = scripted.sent();
@@ -108,7 +109,7 @@ fn exchange_comes_before_credentials_watches_and_requests_on_every_connection() 
     }
 }
 
-/// As with Kerberos.
+/// Kerberos works like this.
 #[test]
 fn exchange_may_end_with_a_token_that_the_server_accepts_without_one() {
     let mut scripted = begun(0);
@@ -142,7 +143,7 @@ fn server_that_sends_a_token_after_the_end_is_left() {
     round(&mut scripted, SaslStep::LastToken(b"last".to_vec()));
     scripted.sent();
     answer(&mut scripted, Some(b"more"));
-    assert_left(&mut scripted, "does not come to an end");
+    assert_left(&mut scripted, "does not end");
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn session_that_all_servers_refuse_by_sasl_is_lost_and_not_presented_again() {
 }
 
 #[test]
-fn server_that_has_not_proved_itself_counts_as_one_that_refuses() {
+fn server_that_has_not_authenticated_itself_counts_as_a_refusal() {
     let mut scripted = begun_alone();
     round(&mut scripted, SaslStep::Refused("wrong proof".to_owned()));
     assert_eq!(scripted.machine.take_failure().unwrap(), "wrong proof");
@@ -198,9 +199,9 @@ fn server_that_has_not_proved_itself_counts_as_one_that_refuses() {
     assert!(matches!(scripted.actions().last(), Some(Action::Ended)));
 }
 
-/// Attempts that fail for other reasons, as a missing ticket, say nothing about what a server would answer.
+/// An attempt that fails for another reason, such as a missing ticket, does not show what the server would answer.
 #[test]
-fn only_refusals_one_after_the_other_end_a_session_before_its_time() {
+fn only_consecutive_refusals_end_a_session_early() {
     fn be_refused_twice(scripted: &mut Scripted) {
         for _ in 0..2 {
             scripted.until_open();
@@ -259,7 +260,7 @@ fn endless_exchange_is_left_after_eight_tokens() {
         assert_eq!(operations(&mut scripted), [OpCode::Sasl]);
     }
     round(&mut scripted, token());
-    assert_left(&mut scripted, "does not come to an end");
+    assert_left(&mut scripted, "does not end");
 }
 
 #[test]
@@ -276,9 +277,9 @@ fn long_tokens_of_either_side_end_the_attempt() {
     assert!(scripted.machine.take_failure().unwrap().contains("too long"));
 }
 
-/// A reply may have up to 64 MiB, but not before the server has authenticated.
+/// A reply may have up to 64 MiB, but not before the client is authenticated.
 #[test]
-fn long_frames_are_for_servers_that_serve() {
+fn long_frames_are_accepted_only_while_the_server_serves() {
     let long = ((256_i32 << 10) + 65).to_be_bytes();
     let mut scripted = begun(0);
     scripted.machine.received(scripted.now, &long);
@@ -293,7 +294,7 @@ fn long_frames_are_for_servers_that_serve() {
     assert_eq!(by_last_token.events(), [connected()]);
     for mut serving in [scripted, by_last_token, Scripted::serving()] {
         serving.machine.received(serving.now, &long);
-        assert!(serving.actions().is_empty(), "it waits for the rest of the frame");
+        assert!(serving.actions().is_empty(), "the machine waits for the rest of the frame");
     }
 }
 
@@ -306,7 +307,7 @@ fn debug_output_has_no_token() {
 }
 
 #[test]
-fn frames_that_are_no_answer_end_the_attempt() {
+fn frames_that_are_not_an_answer_end_the_attempt() {
     for wrong in [
         |scripted: &mut Scripted| {
             let mut of_another_request = Vec::new();
@@ -316,7 +317,7 @@ fn frames_that_are_no_answer_end_the_attempt() {
         |scripted: &mut Scripted| scripted.reply(XID_PING, 0, &Reply::Done),
         |scripted: &mut Scripted| scripted.reply(scripted.machine.awaited_token().unwrap(), 0, &Reply::Done),
         |scripted: &mut Scripted| refuse(scripted, -112),
-        // A second answer, before the response to the first.
+        // A second answer before the response to the first.
         |scripted: &mut Scripted| {
             let xid = scripted.machine.awaited_token().unwrap();
             answer(scripted, Some(b"challenge"));
@@ -360,7 +361,7 @@ fn closing_session_authenticates_and_is_closed() {
     }
 }
 
-/// The attempt may still lead to the former address.
+/// The attempt may still be one to the former address.
 #[test]
 fn refusal_on_the_attempt_during_which_the_addresses_change_is_not_counted() {
     let mut scripted = begun_alone();
@@ -375,7 +376,7 @@ fn refusal_on_the_attempt_during_which_the_addresses_change_is_not_counted() {
 
 /// Each attempt renews it: the servers use no SASL, another mechanism, or fall silent.
 #[test]
-fn session_that_is_taken_up_and_not_served_for_a_session_timeout_is_lost() {
+fn session_that_is_resumed_but_not_served_for_a_session_timeout_is_lost() {
     let ends: [fn(&mut Scripted); 3] = [
         |scripted| answer(scripted, None),
         |scripted| scripted.machine.failed(scripted.now),
@@ -389,7 +390,7 @@ fn session_that_is_taken_up_and_not_served_for_a_session_timeout_is_lost() {
         scripted.lose_connection();
         let begun = scripted.now;
         while scripted.machine.deadline().is_some() {
-            assert!(scripted.now.since(begun) <= TIMEOUT + TIMEOUT / 10, "it is renewed for ever");
+            assert!(scripted.now.since(begun) <= TIMEOUT + TIMEOUT / 10, "the session is renewed forever");
             scripted.until_open();
             begin(&mut scripted);
             scripted.actions();
@@ -403,9 +404,9 @@ fn session_that_is_taken_up_and_not_served_for_a_session_timeout_is_lost() {
     }
 }
 
-/// It has no znodes that block others.
+/// Such a session has no znodes that block others.
 #[test]
-fn session_that_was_never_served_is_tried_for_as_long_as_its_owner_waits() {
+fn session_that_was_never_served_is_tried_as_long_as_its_owner_waits() {
     let mut scripted = begun_alone();
     for _ in 0..100 {
         answer(&mut scripted, None);
@@ -415,7 +416,7 @@ fn session_that_was_never_served_is_tried_for_as_long_as_its_owner_waits() {
     assert!(scripted.machine.deadline().is_some());
 }
 
-/// In an outage nobody renews the session, and only a server knows whether it has expired.
+/// During an outage nothing renews the session, and only a server knows whether it has expired.
 #[test]
 fn outage_after_a_refusal_ends_no_session() {
     let mut scripted = begun(0);
@@ -428,12 +429,12 @@ fn outage_after_a_refusal_ends_no_session() {
     scripted.until_open();
     begin(&mut scripted);
     refuse(&mut scripted, AUTH_FAILED);
-    assert!(scripted.machine.deadline().is_some(), "another server may serve it");
+    assert!(scripted.machine.deadline().is_some(), "another server may serve the session");
 }
 
-/// Another attempt would renew it.
+/// Another attempt would renew the session.
 #[test]
-fn closing_session_ends_with_an_exchange_that_is_not_completed() {
+fn closing_session_ends_if_an_exchange_is_not_completed() {
     for ends in [
         |scripted: &mut Scripted| scripted.run_to_deadline(),
         |scripted: &mut Scripted| {
@@ -448,7 +449,7 @@ fn closing_session_ends_with_an_exchange_that_is_not_completed() {
     }
 }
 
-/// Another attempt would renew it.
+/// Another attempt would renew the session.
 #[test]
 fn closing_session_that_a_server_refuses_ends_without_an_event() {
     for error in [AUTH_FAILED, AUTHENTICATION_REQUIRED] {
@@ -477,7 +478,7 @@ fn session_whose_credentials_are_refused_after_the_exchange_is_closed_with_anoth
     assert_eq!(operations(&mut scripted), [OpCode::Close]);
 }
 
-/// A server may require a certificate besides.
+/// A server may also require a certificate.
 #[test]
 fn authenticated_session_whose_requests_are_refused_is_lost() {
     let mut scripted = begun_alone();

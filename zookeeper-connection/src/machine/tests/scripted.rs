@@ -1,4 +1,4 @@
-//! A machine, its clock, and the server's side of its transport.
+//! [`Scripted`]: a machine, its clock, and the server's side of its transport.
 
 use std::time::Duration;
 
@@ -54,14 +54,14 @@ impl Scripted {
         Scripted::new(Config { credentials: credentials(count), ..config() })
     }
 
-    /// A machine whose session a server serves.
+    /// Returns a machine whose session is served.
     pub(super) fn serving() -> Scripted {
         let mut scripted = Scripted::new(config());
         scripted.connect();
         scripted
     }
 
-    /// Goes from `Open` to `Connected`, and for a new session to the answer of the first ping.
+    /// Continues from `Open` to `Connected` and, for a new session, to the answer to the first ping.
     pub(super) fn connect(&mut self) -> ConnectRequest {
         assert!(matches!(self.actions().as_slice(), [Action::Open]));
         let request = self.open();
@@ -83,7 +83,7 @@ impl Scripted {
         assert_eq!(self.events(), [Event::PingAnswered { sent: self.now }]);
     }
 
-    /// Opens the transport and takes the connect request.
+    /// Opens the transport, and returns the connect request.
     pub(super) fn open(&mut self) -> ConnectRequest {
         self.machine.opened(self.now);
         let bytes = std::mem::take(self.machine.outgoing());
@@ -100,7 +100,7 @@ impl Scripted {
         std::iter::from_fn(|| self.machine.next_action()).collect()
     }
 
-    /// The next actions, all of which must be events.
+    /// Returns the next actions, all of which must be events.
     pub(super) fn events(&mut self) -> Vec<Event> {
         let event = |action| match action {
             Action::Event(event) => event,
@@ -109,7 +109,7 @@ impl Scripted {
         self.actions().into_iter().map(event).collect()
     }
 
-    /// The next actions, all of which must be replies.
+    /// Returns the next actions, all of which must be replies.
     pub(super) fn replies(&mut self) -> Vec<(u32, ZkResult<Reply>)> {
         let reply = |action| match action {
             Action::Reply(number, result) => (number, result),
@@ -158,7 +158,7 @@ impl Scripted {
         self.fire_at(-1, kind, path);
     }
 
-    /// As a server from version 3.9 on, which numbers its events.
+    /// Delivers an event of a server from version 3.9 on, which numbers its events.
     pub(super) fn fire_at(&mut self, zxid: i64, kind: EventKind, path: &str) {
         let mut bytes = Vec::new();
         WatchEvent { kind, path }.encode(zxid, &mut bytes);
@@ -190,7 +190,7 @@ impl Scripted {
         self.machine.timer(self.now);
     }
 
-    /// Runs the timer until a transport is to be opened, and drops the actions.
+    /// Runs the timer until the machine opens a transport, and drops the actions.
     pub(super) fn until_open(&mut self) {
         while !matches!(self.machine.phase, Phase::Opening { .. }) {
             self.run_to_deadline();

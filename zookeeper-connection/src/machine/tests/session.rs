@@ -1,4 +1,4 @@
-//! The session: finding servers, credentials, its loss and its close.
+//! The session: the search for servers, credentials, loss and close.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn first_connection_asks_for_a_new_session() {
 }
 
 #[test]
-fn session_is_taken_up_again_with_its_password_and_last_transaction() {
+fn session_is_resumed_with_its_password_and_last_transaction() {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &read("/a"));
     scripted.reply(1, 77, &super::scripted::data());
@@ -35,7 +35,7 @@ fn session_is_taken_up_again_with_its_password_and_last_transaction() {
 }
 
 #[test]
-fn every_reconnect_asks_for_no_more_than_was_granted_before() {
+fn every_reconnect_requests_no_more_than_was_granted_before() {
     let mut scripted = Scripted::new(config());
     scripted.actions();
     assert_eq!(scripted.open().timeout_ms, 12_000);
@@ -50,7 +50,7 @@ fn every_reconnect_asks_for_no_more_than_was_granted_before() {
 }
 
 #[test]
-fn grant_of_a_creation_counts_although_its_connection_never_serves() {
+fn grant_at_the_creation_counts_although_its_connection_never_serves() {
     let mut scripted = Scripted::with_credentials(1);
     scripted.actions();
     scripted.open();
@@ -60,12 +60,16 @@ fn grant_of_a_creation_counts_although_its_connection_never_serves() {
     scripted.run_to_deadline();
     scripted.actions();
     assert_eq!(scripted.open().timeout_ms, 6_000);
-    // The least that this server grants is more.
+    // The minimum of this server is higher.
     scripted.answer(&granted(ID, TIMEOUT));
     scripted.authenticated();
     let granted = Granted::new(TIMEOUT).at_most(TIMEOUT / 2);
     assert!(scripted.events().contains(&Event::Connected { granted, session_id: ID }));
-    assert_eq!(granted.report_delay, Granted::new(TIMEOUT).report_delay, "its ticks may be as long");
+    assert_eq!(
+        granted.report_delay,
+        Granted::new(TIMEOUT).report_delay,
+        "the ticks of the server may be this long"
+    );
 }
 
 #[test]
@@ -109,7 +113,7 @@ fn refused_session_is_lost() {
 }
 
 #[test]
-fn another_session_id_than_the_one_asked_for_is_a_loss() {
+fn session_id_other_than_the_requested_one_is_a_loss() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
     scripted.machine.failed(scripted.now);
@@ -154,7 +158,7 @@ fn answer_with_another_version_or_with_the_session_minus_one_is_a_failed_attempt
 }
 
 #[test]
-fn session_is_lost_after_a_lap_of_servers_of_clickhouse_keeper() {
+fn session_is_lost_after_a_round_of_clickhouse_keeper_servers() {
     for mut scripted in [Scripted::new(config()), Scripted::serving()] {
         scripted.machine.set_addresses(2, true);
         scripted.machine.failed(scripted.now);
@@ -182,13 +186,13 @@ fn negative_session_timeout_is_a_failed_attempt() {
     granted(ID, TIMEOUT).encode(&mut bytes);
     bytes[8..12].copy_from_slice(&(-1_i32).to_be_bytes());
     scripted.machine.received(scripted.now, &bytes);
-    // Zero refuses the session, which is then lost. This is none of the protocol.
+    // A timeout of zero refuses the session, which is then lost. A negative one violates the protocol.
     let actions = scripted.actions();
     assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{actions:?}");
 }
 
 #[test]
-fn longer_session_timeout_than_was_asked_for_is_accepted() {
+fn longer_session_timeout_than_requested_is_accepted() {
     let mut scripted = Scripted::new(config());
     scripted.actions();
     scripted.open();
@@ -224,7 +228,8 @@ fn attempts_go_on_while_no_server_answers_and_are_limited_in_time() {
         attempts += scripted.actions().iter().filter(|action| matches!(action, Action::Open)).count();
         scripted.run_to_deadline();
     }
-    // The first lap takes an eighth of a second each (at most 1 s), the second twice as long.
+    // In the first round, each attempt takes an eighth of the session timeout (at most 1 s), in the second twice as
+    // long.
     assert!((4..=12).contains(&attempts), "{attempts}");
 }
 
@@ -239,7 +244,7 @@ fn handshake_that_is_not_answered_ends_the_attempt() {
     assert!(scripted.machine.outgoing().is_empty());
 }
 
-/// A server that starts refuses connections, then it may accept one and forget it: it fails to close a
+/// A server that is starting refuses connections. Then it may accept one and never answer: it fails to close a
 /// connection whose request came before it was ready.
 #[test]
 fn handshake_that_is_not_answered_after_many_refusals_leaves_time_for_others() {
@@ -269,7 +274,10 @@ fn credentials_are_presented_on_every_connection_before_anything_else() {
         let sent = scripted.sent();
         assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Auth; 2]);
         let is_connected = |event: &Event| matches!(event, Event::Connected { .. });
-        assert!(!scripted.events().iter().any(is_connected), "not connected before the answers");
+        assert!(
+            !scripted.events().iter().any(is_connected),
+            "not connected before the credentials are answered"
+        );
         scripted.authenticated();
         assert!(scripted.actions().is_empty());
         scripted.authenticated();
@@ -326,7 +334,7 @@ fn session_with_refused_credentials_is_lost_and_closed_on_the_next_connection() 
 }
 
 #[test]
-fn session_with_refused_credentials_ends_by_itself_where_no_server_closes_it() {
+fn session_with_refused_credentials_expires_if_no_server_closes_it() {
     let mut scripted = Scripted::with_credentials(1);
     scripted.actions();
     scripted.open();
@@ -440,15 +448,15 @@ fn servers_that_end_each_connection_at_once_are_not_tried_in_a_loop_without_paus
     assert!(connections < 40, "{connections}");
 }
 
-/// The error of a server that demands an authentication.
+/// The error of a server that demands authentication.
 const DEMANDED: i32 = crate::codec::AUTHENTICATION_REQUIRED;
 
-/// Answers the first request on a new connection with the demand for an authentication.
+/// Answers the first request on a new connection with the demand for authentication.
 fn demand(scripted: &mut Scripted) {
     scripted.open();
     scripted.answer(&accepted(ID));
     scripted.run_to_deadline();
-    assert_eq!(scripted.sent()[0].operation, OpCode::Ping, "asked at once");
+    assert_eq!(scripted.sent()[0].operation, OpCode::Ping, "pinged at once");
     scripted.reply_error(XID_PING, DEMANDED);
 }
 
@@ -457,7 +465,7 @@ fn lost_for(actions: &[Action<u32>], loss: SessionLoss) -> bool {
         && matches!(actions.last(), Some(Action::Ended))
 }
 
-/// The first attempt may be in the midst of a lap, so the last ones are a lap only together with those before.
+/// The first attempt may be in the middle of a round, so two rounds (less one attempt) are needed to ask all servers.
 #[test]
 fn session_is_lost_when_each_server_was_asked_and_all_demand_an_authentication() {
     let mut scripted = Scripted::new(config());
@@ -465,17 +473,17 @@ fn session_is_lost_when_each_server_was_asked_and_all_demand_an_authentication()
     for _ in 0..4 {
         scripted.until_open();
         demand(&mut scripted);
-        assert!(scripted.machine.deadline().is_some(), "another server may not demand it");
+        assert!(scripted.machine.deadline().is_some(), "another server may not demand authentication");
     }
     scripted.until_open();
     demand(&mut scripted);
     let actions = scripted.actions();
     assert!(lost_for(&actions, SessionLoss::AuthenticationRequired), "{actions:?}");
-    assert_eq!(scripted.machine.deadline(), None, "it is not presented again");
+    assert_eq!(scripted.machine.deadline(), None, "the session is not presented again");
 }
 
-/// Of the three servers one cannot be reached, or its address is unknown. Each connect request renews the session, so
-/// one that is presented for ever blocks others with its znodes.
+/// One of the three servers cannot be reached, or its address is unknown. Each connect request renews the session, so a
+/// session that is presented forever blocks others with its znodes.
 #[test]
 fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_timeout() {
     for misses_addresses in [false, true] {
@@ -483,11 +491,11 @@ fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_time
         scripted.machine.set_addresses(if misses_addresses { 2 } else { 3 }, !misses_addresses);
         scripted.submit(1, &read("/a"));
         scripted.submit(2, &read("/b"));
-        // The error comes ahead of the replies that are owed.
+        // The error comes ahead of the outstanding replies.
         scripted.reply_error(2, DEMANDED);
         let first = scripted.now;
         while scripted.machine.deadline().is_some() {
-            assert!(scripted.now.since(first) <= TIMEOUT + TIMEOUT / 4, "it is renewed for ever");
+            assert!(scripted.now.since(first) <= TIMEOUT + TIMEOUT / 4, "the session is renewed forever");
             if !misses_addresses {
                 scripted.until_open();
                 scripted.machine.failed(scripted.now);
@@ -499,12 +507,12 @@ fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_time
                 }
             }
         }
-        assert!(scripted.now.since(first) >= TIMEOUT, "the third server may serve it");
+        assert!(scripted.now.since(first) >= TIMEOUT, "the third server may serve the session");
         assert!(lost_for(&scripted.actions(), SessionLoss::AuthenticationRequired));
     }
 }
 
-/// Such a server is cut off from the others, perhaps. Each connect request renews the session.
+/// Such servers may be cut off from the others. Each connect request renews the session.
 #[test]
 fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_asked() {
     for (addresses, attempts) in [(1, 3), (3, 5)] {
@@ -513,7 +521,7 @@ fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_ask
         scripted.lose_connection();
         let (begun, mut asked) = (scripted.now, 0);
         while scripted.machine.deadline().is_some() {
-            assert!(scripted.now.since(begun) <= 3 * TIMEOUT, "it is renewed for ever");
+            assert!(scripted.now.since(begun) <= 3 * TIMEOUT, "the session is renewed forever");
             scripted.until_open();
             scripted.open();
             scripted.answer(&accepted(ID));
@@ -527,7 +535,7 @@ fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_ask
     }
 }
 
-/// Nothing of it is answered.
+/// None of its requests is answered.
 #[test]
 fn session_whose_watches_cannot_be_set_again_on_any_server_is_lost() {
     let mut scripted = Scripted::serving();
@@ -536,7 +544,7 @@ fn session_whose_watches_cannot_be_set_again_on_any_server_is_lost() {
     scripted.lose_connection();
     let begun = scripted.now;
     while scripted.machine.deadline().is_some() {
-        assert!(scripted.now.since(begun) <= 2 * TIMEOUT, "it is renewed for ever");
+        assert!(scripted.now.since(begun) <= 2 * TIMEOUT, "the session is renewed forever");
         scripted.until_open();
         scripted.open();
         scripted.answer(&accepted(ID));
@@ -562,7 +570,7 @@ fn servers_whose_answers_are_too_long_serve_the_session() {
 }
 
 #[test]
-fn session_that_is_being_closed_is_closed_on_the_next_connection_however_long_nobody_has_served_it() {
+fn closing_session_is_closed_on_the_next_connection_however_long_it_was_not_served() {
     let mut scripted = Scripted::serving();
     scripted.machine.set_addresses(3, true);
     scripted.lose_connection();
@@ -587,7 +595,7 @@ fn session_that_is_being_closed_is_closed_on_the_next_connection_however_long_no
     assert_eq!(scripted.sent().last().map(|request| request.operation), Some(OpCode::Close));
 }
 
-/// It has admitted the session with the first of them.
+/// The first answer shows that the session is admitted.
 #[test]
 fn server_whose_answer_is_too_long_makes_up_for_one_that_demands_an_authentication() {
     let mut scripted = Scripted::serving();
@@ -603,7 +611,7 @@ fn server_whose_answer_is_too_long_makes_up_for_one_that_demands_an_authenticati
     assert_eq!(scripted.machine.refusal(), None);
     let begun = scripted.now;
     while scripted.machine.deadline().is_some() {
-        assert!(scripted.now.since(begun) <= 2 * TIMEOUT, "it is renewed for ever");
+        assert!(scripted.now.since(begun) <= 2 * TIMEOUT, "the session is renewed forever");
         scripted.until_open();
         scripted.open();
         scripted.answer(&accepted(ID));
@@ -612,9 +620,9 @@ fn server_whose_answer_is_too_long_makes_up_for_one_that_demands_an_authenticati
     assert!(lost_for(&scripted.actions(), SessionLoss::Unserved));
 }
 
-/// The refusal was that of a server which has taken it up since.
+/// The server that refused the session has resumed it since.
 #[test]
-fn reason_is_that_of_the_last_attempts() {
+fn reason_of_the_loss_is_that_of_the_last_attempts() {
     let mut scripted = Scripted::serving();
     scripted.machine.set_addresses(2, true);
     scripted.lose_connection();
@@ -643,7 +651,7 @@ fn session_that_finds_a_server_each_time_before_it_is_cut_off_lives() {
         scripted.until_open();
         scripted.open();
         scripted.answer(&accepted(ID));
-        assert_eq!(scripted.machine.deadline(), Some(scripted.now), "asked at once");
+        assert_eq!(scripted.machine.deadline(), Some(scripted.now), "pinged at once");
         scripted.run_to_deadline();
         scripted.pong();
         scripted.run_for(TIMEOUT / 30);
@@ -670,7 +678,7 @@ fn server_that_answers_makes_up_for_one_that_demands_an_authentication() {
 }
 
 #[test]
-fn refusal_to_close_a_session_for_want_of_authentication_ends_the_close() {
+fn refusal_to_close_an_unauthenticated_session_ends_the_close() {
     let mut scripted = Scripted::serving();
     scripted.machine.close(scripted.now);
     let close = scripted.sent().pop().unwrap();

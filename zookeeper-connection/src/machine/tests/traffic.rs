@@ -1,4 +1,4 @@
-//! Requests, replies, watches and pings on one connection after another.
+//! Requests, replies, watches and pings on successive connections.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn request_without_a_connection_fails_after_a_tenth_of_the_session_timeout() {
 }
 
 #[test]
-fn requests_under_way_fail_after_the_disconnect_and_before_the_next_attempt() {
+fn requests_in_flight_fail_after_the_disconnect_and_before_the_next_attempt() {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &read("/a"));
     scripted.submit(2, &read("/b"));
@@ -71,7 +71,7 @@ fn delete(path: &str) -> Call {
     Call::delete(path, None).call
 }
 
-/// `enableEagerACLCheck`: the server of the connection does not ask the leader.
+/// With `enableEagerACLCheck`, the server of the connection does not ask the leader.
 #[test]
 fn write_that_is_denied_at_once_fails_alone() {
     for error in [-102, -114] {
@@ -84,7 +84,7 @@ fn write_that_is_denied_at_once_fails_alone() {
         scripted.reply_error(3, error);
         let denied = ZkError::from_code(error);
         assert!(matches!(scripted.replies().as_slice(), [(3, Err(why))] if *why == denied));
-        // The others keep their order.
+        // The other replies keep their order.
         scripted.reply(1, 7, &Reply::Done);
         scripted.pong();
         scripted.reply(2, 7, &data());
@@ -137,7 +137,7 @@ fn only_a_write_may_be_denied_ahead_of_older_requests_and_without_a_transaction(
 }
 
 #[test]
-fn server_that_denies_writes_and_owes_older_replies_is_silent() {
+fn server_that_denies_writes_but_owes_older_replies_counts_as_silent() {
     let mut scripted = Scripted::serving();
     scripted.submit(0, &read("/a"));
     let mut xid = 1;
@@ -179,7 +179,7 @@ fn malformed_reply_fails_the_request_for_good() {
 }
 
 #[test]
-fn pings_are_sent_by_the_clock_whatever_other_traffic_there_is() {
+fn pings_are_sent_at_intervals_whatever_other_traffic_there_is() {
     let mut scripted = Scripted::serving();
     let mut pings = Vec::new();
     for xid in 1..=60 {
@@ -198,7 +198,7 @@ fn pings_are_sent_by_the_clock_whatever_other_traffic_there_is() {
 }
 
 #[test]
-fn answer_to_a_ping_is_reported_with_the_time_of_its_sending() {
+fn answer_to_a_ping_is_reported_with_the_time_at_which_the_ping_was_sent() {
     let mut scripted = Scripted::serving();
     scripted.run_to_deadline();
     let sent = scripted.now;
@@ -266,7 +266,7 @@ fn answer_to_a_ping_may_come_before_that_to_a_younger_request() {
 }
 
 #[test]
-fn answer_to_a_ping_is_none_to_watches_that_are_set_again() {
+fn answer_to_a_ping_does_not_answer_the_setting_of_watches() {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &watch("/a"));
     scripted.reply(1, 1, &data());
@@ -302,7 +302,7 @@ fn request_without_a_reply_fails_although_pings_are_answered() {
         let pings = scripted.sent().iter().filter(|sent| sent.operation == OpCode::Ping).count();
         (0..pings).for_each(|_| scripted.pong());
     });
-    assert_eq!(time, TIMEOUT / 6, "the first answer to a ping shows it");
+    assert_eq!(time, TIMEOUT / 6, "the first answer to a ping shows that the reply is missing");
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn request_without_a_reply_fails_although_events_come() {
     assert_eq!(time, TIMEOUT * 2 / 5);
 }
 
-/// Announces a frame of 16 MiB, and sends so much of it at a time.
+/// Announces a frame of 16 MiB, and sends this many bytes of it at a time.
 fn time_of_a_frame_in_parts(part: usize) -> Duration {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &read("/a"));
@@ -351,7 +351,7 @@ fn pings_go_on_during_a_long_answer() {
         scripted.run_for(TIMEOUT / 6);
         let now = scripted.now;
         scripted.machine.received(now, &vec![0; MIN_PROGRESS]);
-        assert_eq!(scripted.sent().len(), 1, "the server must hear of the session");
+        assert_eq!(scripted.sent().len(), 1, "the server must hear from the client");
     }
 }
 
@@ -391,7 +391,7 @@ fn watches_that_have_not_fired_are_set_again_before_other_requests() {
     assert_eq!(sent[1].operation, OpCode::GetData);
     scripted.actions();
 
-    // A server may answer it with another number.
+    // A server may answer with another xid.
     scripted.reply(0, 50, &Reply::Done);
     scripted.reply(sent[1].xid, 50, &super::scripted::data());
     assert!(matches!(scripted.replies().as_slice(), [(6, Ok(_))]));
@@ -434,7 +434,7 @@ fn server_behind_an_event_is_refused_and_watches_count_from_the_last_reply() {
     scripted.reply(1, 50, &data());
     scripted.fire_at(60, EventKind::Deleted, "/b");
     scripted.lose_connection();
-    assert_eq!(scripted.open().last_zxid, 60, "of the event");
+    assert_eq!(scripted.open().last_zxid, 60, "the number of the event");
     scripted.answer(&accepted(ID));
     let outgoing = std::mem::take(scripted.machine.outgoing());
     let (_, request) = Request::decode(&outgoing[4..]).unwrap();
@@ -457,7 +457,7 @@ fn write_goes_before_the_requests_of_a_session_that_has_seen_an_event_without_a_
     };
     let with_write = [OpCode::SetWatches, OpCode::SetData, OpCode::GetData];
     assert_eq!(reconnect(&mut scripted), with_write);
-    assert_eq!(reconnect(&mut scripted), with_write, "no reply has come since");
+    assert_eq!(reconnect(&mut scripted), with_write, "no reply has come since the event");
     scripted.reply(-8, 40, &Reply::Done);
     let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
     scripted.reply_error_at(xid, 70, -101);
@@ -481,7 +481,7 @@ fn write_before_the_requests_counts_only_when_the_leader_has_answered_it() {
         scripted.advance(TIMEOUT / 4);
         scripted.actions();
         scripted.reply_error_at(xid, zxid, error);
-        // Not the requests behind it, which the server may answer with an older state.
+        // The requests after the write do not count, because the server may answer them with an older state.
         assert_eq!(scripted.machine.traffic.next_reply(), None, "{error}: the connection is left");
         scripted.actions();
         assert_eq!(reconnect(&mut scripted), [OpCode::SetData, OpCode::GetData], "{error}");
@@ -492,7 +492,7 @@ fn write_before_the_requests_counts_only_when_the_leader_has_answered_it() {
 }
 
 #[test]
-fn numbers_of_requests_stay_positive() {
+fn xids_of_requests_stay_positive() {
     let mut scripted = Scripted::serving();
     scripted.machine.traffic.last_xid = i32::MAX - 1;
     scripted.submit(1, &read("/a"));
@@ -524,7 +524,7 @@ fn session_uses_create_once_a_server_does_not_know_create2() {
     else {
         panic!("{actions:?}");
     };
-    // One is sent after the handshake, the other at once.
+    // One request is sent after the handshake, the other at once.
     scripted.submit(3, &create("/b", CreateMode::Ephemeral));
     scripted.open();
     scripted.answer(&accepted(ID));
@@ -542,14 +542,14 @@ fn session_uses_create_once_a_server_does_not_know_create2() {
 }
 
 #[test]
-fn container_that_a_server_does_not_know_is_asked_for_once() {
+fn container_is_requested_only_once_if_servers_do_not_know_containers() {
     let mut scripted = Scripted::serving();
     let create = create("/a", CreateMode::Container);
     scripted.submit(1, &create);
     assert_eq!(scripted.sent().len(), 1);
     scripted.reply_error(1, -6);
     assert!(matches!(scripted.replies().as_slice(), [(1, Err(ZkError::Unimplemented))]));
-    // Each further one would cost the connection.
+    // Each further request would end the connection.
     scripted.submit(2, &create);
     assert!(scripted.sent().is_empty());
     assert!(matches!(scripted.replies().as_slice(), [(2, Err(ZkError::Unimplemented))]));
@@ -559,11 +559,11 @@ fn create_of(length: usize) -> Call {
     Call::create("/a/x-", vec![0; length], Acl::open_unsafe(), CreateMode::EphemeralSequential).call
 }
 
-/// Takes up the session again, sends this, and has the server close the connection.
+/// Resumes the session, sends this call, and has the server close the connection.
 fn close_at(scripted: &mut Scripted, number: u32, call: &Call) {
     scripted.submit(number, call);
     let actions = scripted.actions();
-    assert!(actions.is_empty(), "it is sent: {actions:?}");
+    assert!(actions.is_empty(), "the call is sent: {actions:?}");
     scripted.lose_connection();
     reconnect(scripted);
 }
@@ -589,11 +589,11 @@ fn request_at_which_three_connections_end_is_not_sent_any_more() {
     );
     assert!(scripted.sent().is_empty());
     scripted.submit(5, &create_of(8000));
-    assert_eq!(scripted.sent().len(), 1, "a shorter one may be taken");
+    assert_eq!(scripted.sent().len(), 1, "a shorter request may be accepted");
 }
 
 #[test]
-fn request_is_no_reason_for_the_end_of_connections_if_such_a_one_was_answered_or_it_must_be_tried() {
+fn request_is_not_blamed_if_one_like_it_was_answered_or_it_must_always_be_tried() {
     let proof = Call::set_data("/keep-alive", [], Some(i32::MAX)).call;
     let answered = create_of(100);
     for call in [proof, delete("/a/x-1"), answered, read("/a")] {
@@ -614,13 +614,13 @@ fn three_connections_that_end_in_other_ways_are_not_blamed_on_a_request() {
     let mut scripted = Scripted::serving();
     for number in 1..=6 {
         if number % 3 == 0 {
-            // The server does not answer, and is left.
+            // The client leaves the server, which does not answer.
             scripted.submit(number, &create_of(9000));
             scripted.advance(TIMEOUT * 2 / 5);
             scripted.machine.timer(scripted.now);
             scripted.actions();
             reconnect(&mut scripted);
-            // The session is served, and not only taken up.
+            // The session is served, not only resumed.
             scripted.run_to_deadline();
             scripted.pong();
             scripted.actions();

@@ -1,11 +1,11 @@
-//! Watches that are removed.
+//! The removal of watches.
 
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, data, watch};
 use crate::Reply;
 use crate::codec::OpCode;
 use crate::machine::Action;
 
-/// A machine with a watch on this path.
+/// Returns a machine with a watch on this path.
 fn watching(path: &str) -> Scripted {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &watch(path));
@@ -42,7 +42,7 @@ fn unwanted_watch_is_removed_once_and_not_set_again() {
 }
 
 #[test]
-fn path_without_a_watch_takes_no_removal() {
+fn nothing_is_sent_for_a_path_without_a_watch() {
     let mut scripted = watching("/a");
     scripted.machine.remove_watches("/b");
     assert!(operations(&mut scripted).is_empty());
@@ -65,7 +65,7 @@ fn watch_set_after_the_removal_is_set_again_on_the_next_connection() {
 fn refused_removal_changes_nothing() {
     let mut scripted = watching("/a");
     scripted.machine.remove_watches("/a");
-    // NoWatcher: the watch has fired meanwhile.
+    // The error `NoWatcher`: the watch has fired in the meantime.
     scripted.reply_error(2, -121);
     assert!(scripted.actions().is_empty());
 }

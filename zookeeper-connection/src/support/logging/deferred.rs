@@ -1,5 +1,5 @@
-//! Lines from threads that must not block. Another thread writes them. It ends when there have been
-//! none for a while.
+//! Log lines of threads that must not block. Another thread writes them. It ends when there have been no lines for a
+//! while.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -11,11 +11,11 @@ use parking_lot::Condvar;
 use crate::support::lock_order::{Mutex, rank::LOG};
 use crate::support::process::Process;
 
-/// More lines are dropped while the logger blocks. An outage has one for each lock that is held, of which a session may
-/// have 17,000.
+/// While the logger blocks, further lines are dropped. An outage causes one line for each lock that is held, and a
+/// session may hold 17,000 locks.
 const MAX_LINES: usize = 40_000;
 
-/// The time for which the thread waits for further lines.
+/// How long the thread waits for further lines before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
 static QUEUE: Mutex<LOG, Deferred> = Mutex::new(Deferred::of_process(None));
@@ -23,10 +23,11 @@ static ADDED: Condvar = Condvar::new();
 
 struct Deferred {
     lines: VecDeque<DeferredLine>,
+    /// The number of dropped lines that have not been reported yet.
     dropped: u64,
-    /// The target of the last one of them.
+    /// The target of the last dropped line.
     dropped_target: &'static str,
-    /// A thread writes the lines.
+    /// Whether a thread is writing the lines.
     is_running: bool,
     /// The process of that thread.
     process: Option<Process>,
@@ -37,7 +38,8 @@ impl Deferred {
         Deferred { lines: VecDeque::new(), dropped: 0, dropped_target: "", is_running: false, process }
     }
 
-    /// A forked child has a copy of its parent's lines, and no thread that writes them.
+    /// Starts with an empty queue in a forked child, which has a copy of its parent's lines but no thread to write
+    /// them.
     fn move_to(&mut self, process: Process) {
         if self.process != Some(process) {
             *self = Deferred::of_process(Some(process));
@@ -71,7 +73,7 @@ pub(super) fn push(level: Level, target: &'static str, text: String) {
     }
     let thread = thread::Builder::new().name("zk-log".to_owned());
     if thread.spawn(run).is_err() {
-        // The next line tries again.
+        // The next line tries again to start a thread.
         QUEUE.lock().is_running = false;
     }
 }

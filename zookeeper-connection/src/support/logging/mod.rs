@@ -1,8 +1,8 @@
-//! Logs as [`log`](mod@log) does, with a panic of the logger contained.
+//! Logs like [`log`](mod@log), but contains panics of the logger.
 //!
-//! The logger belongs to the application. Like all external code, it is called under no lock. It
-//! may panic (`println!` does when the pipe behind it is closed), which does not affect the locks.
-//! It may also block, or call in here. On threads that must not block, lines are therefore
+//! The logger belongs to the application. Like all external code, it is called without any mutex held. It may panic,
+//! as `println!` does when the pipe behind it is closed; that does not affect the connection or the locks. It may
+//! also block, or call into this crate. On threads that must not block, lines are therefore
 //! [deferred](defer_on_this_thread).
 
 mod deferred;
@@ -18,12 +18,12 @@ thread_local! {
     static DEFERS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has another thread write what this thread logs.
+/// Makes another thread write everything that this thread logs from now on.
 pub fn defer_on_this_thread() {
     DEFERS.set(true);
 }
 
-/// Has another thread write what is logged meanwhile.
+/// Runs code, and makes another thread write everything that the code logs.
 pub fn deferring(code: impl FnOnce()) {
     struct Former(bool);
 
@@ -43,7 +43,7 @@ pub fn is_enabled(level: Level) -> bool {
 
 pub fn write(level: Level, target: &'static str, line: fmt::Arguments<'_>) {
     let log = || {
-        // The line may have a value of the application's, which is formatted here.
+        // Formatting the line may run code of the application.
         if DEFERS.get() {
             return deferred::push(level, target, line.to_string());
         }
@@ -51,7 +51,7 @@ pub fn write(level: Level, target: &'static str, line: fmt::Arguments<'_>) {
         record.level(level).target(target);
         log::logger().log(&record.args(line).build());
     };
-    // A panic of the logger, or of a value, can be reported only by the panic hook, which has been called.
+    // If the logger or the formatting panics, only the panic hook can report it, and it has been called.
     drop(contain(log));
 }
 
