@@ -1,14 +1,20 @@
-//! Distributed locks and leader election on [Apache ZooKeeper](https://zookeeper.apache.org), for
-//! threaded daemons.
+//! Distributed locks and leader election on [Apache ZooKeeper](https://zookeeper.apache.org).
 //!
-//! A blocking port of the Java recipe `WriteLock`, with its names and without its bugs. JVM, Go and
-//! Python programs can share a lock with it.
+//! Threads in different processes queue up under a znode and take turns. The crate is a blocking port of the
+//! Java recipe `WriteLock`, made safe under faults, for daemons with many threads. Programs that use Curator, Apache's
+//! recipe, go-zookeeper or kazoo can share a lock with it. Async programs [await](BlockingWriteLock::lock_async) a lock
+//! on any runtime.
 //!
-//! # What it cannot promise
-//! No lock service can stop a process that has lost its lock from acting: a thread may be paused
-//! between [`is_owner`](LockGuard::is_owner) and the action. Where the action reaches a resource
-//! outside ZooKeeper, pass the [`fencing_token`](LockGuard::fencing_token) along and let the
-//! resource refuse older ones.
+//! The primary types in this crate are [`Session`], one connection to the servers that any number of locks share, and
+//! [`BlockingWriteLock`], the exclusive lock, whose [`LockGuard`] releases it when dropped.
+//!
+//! # When not to use it
+//! - Without a ZooKeeper ensemble at hand. Another lock service is less work than to run one for this: see the guide on
+//!   [choosing](guide::choosing).
+//! - Between threads of one process, or processes of one machine. A mutex or `flock` is faster, and cannot lose its lease.
+//! - To protect what cannot refuse a late writer. No lock service can stop a paused process from acting after
+//!   it lost its lock. If the work touches anything outside of ZooKeeper, pass the
+//!   [`fencing_token`](LockGuard::fencing_token) along and let the resource refuse older ones.
 //!
 //! # Example
 //! ```no_run
@@ -28,102 +34,97 @@
 //! ```
 //!
 //! # Which lock?
-//! | need | type | blocks? | when the session is lost |
-//! |---|---|---|---|
-//! | one at a time, in scoped code | [`BlockingWriteLock`] | the calling thread | the guard is no owner; [`LockGuard::lost`] |
-//! | one at a time, without a thread that waits | [`WriteLock`] | only to join the queue | [`LockListener::lock_lost`] |
-//! | readers together, writers alone | [`ReadWriteLock`] | the calling thread | as for a guard |
-//! | a leader that does work | [`Candidate`], [`CandidateGroup`] | no: threads of their own | the closure should stop; it may lead again |
-//! | many threads of each process on one lock | [`CohortLock`] | the calling thread | as for a guard |
-//! | at most n at a time | [`Semaphore`] | the calling thread | the [`Permit`] is lost |
-//! | several locks at once, all or none | [`MultiLock`] | the calling thread | all of them are lost |
-//! | a lock that its holder may take again | [`ReentrantLock`] | the calling thread | as for a guard |
-//! | a lock for each of many resources | [`NamedLocks`] | the calling thread | as for a guard |
-//! | a job that runs once for a key | [`RunOnce`] | the calling thread | the job is asked to stop |
+//! | need | type |
+//! |---|---|
+//! | one at a time, in scoped code or in a task | [`BlockingWriteLock`] |
+//! | one at a time, reported by callbacks as in Java | [`WriteLock`] |
+//! | a leader that does work | [`Candidate`] |
+//! | readers together, writers alone | [`ReadWriteLock`](locks::ReadWriteLock) |
+//! | at most n at a time | [`Semaphore`](locks::Semaphore) |
+//! | many threads of each process on one lock | [`CohortLock`](locks::CohortLock) |
+//! | several locks at once, all or none | [`MultiLock`](locks::MultiLock) |
+//! | a lock that its holder may take again | [`ReentrantLock`](locks::ReentrantLock) |
+//! | a lock for each of many resources | [`NamedLocks`](locks::NamedLocks) |
+//! | a job that runs once for a key | [`RunOnce`](locks::RunOnce) |
 //!
-//! In async programs, tasks await a lock without a thread: [`BlockingWriteLock::lock_async`].
-//!
-//! Any number of locks share a [`Session`], which is one connection. [`LockOptions`] set the ACL,
-//! the data and the retries of a lock. [`LockGuard::commit`] changes znodes only while the lock is held.
-//! [`RecoverableZooKeeper`] reads and writes the data next to a lock over lost connections.
+//! [`LockOptions`] set the ACL, the data, the names and the retries of a lock, and how long it may be held. A [`Wait`]
+//! limits a wait by a deadline, or by a [`CancelToken`] of another thread.
 //!
 //! # When a call fails
+//! Every call returns a [`LockError`]. Its [kind](ErrorKind) says what to do.
+//!
 //! ```no_run
 //! use std::{thread, time::Duration};
-//! use zookeeper_recipes_lock::{
-//!     BlockingWriteLock, ErrorKind, LockError, LockGuard, Session, SessionState, Wait,
-//! };
+//! use zookeeper_recipes_lock::{BlockingWriteLock, ErrorKind, LockError, LockGuard, Session, Wait};
 //!
 //! /// Acquires the lock, on a new session if the last one is lost.
 //! fn acquire(session: &mut Session, servers: &str, dir: &str) -> Result<LockGuard, LockError> {
 //!     loop {
-//!         if session.state() == SessionState::Lost {
-//!             *session = Session::builder(servers).wait_for_server(Wait::forever()).connect()?;
-//!         }
-//!         match BlockingWriteLock::new(session, dir)?.lock() {
+//!         let error = match BlockingWriteLock::new(session, dir).and_then(|lock| lock.lock()) {
 //!             Ok(guard) => return Ok(guard),
-//!             Err(error) if error.reason() == ErrorReason::RequestDeleted => {} // by another client: join again
-//!             Err(error) if error.kind() == ErrorKind::Normal => return Err(error),
-//!             Err(_) => thread::sleep(Duration::from_secs(1)), // the session may live
+//!             Err(error) => error,
+//!         };
+//!         match error.kind() {
+//!             ErrorKind::Retry => thread::sleep(Duration::from_secs(1)),
+//!             ErrorKind::Reconnect => {
+//!                 *session = Session::builder(servers).wait_for_server(Wait::forever()).connect()?;
+//!             }
+//!             _ => return Err(error),
 //!         }
 //!     }
 //! }
 //! ```
-//! [`SessionBuilder::replace_lost_sessions`] does this for requests that wait. Threads that share a
-//! session use it: one of them would connect a new session, and the others another one each.
+//! [`SessionBuilder::replace_lost_sessions`] does this for all requests of a session. Use it when threads share a session;
+//! otherwise each thread would open a replacement of its own.
 //!
-//! # Observing
-//! - [`LockDirectory`] shows who holds a lock and who waits for it, whichever library they use, and
-//!   deletes old requests.
-//! - [`LeaderWatch`] shows a follower who leads, and reports changes. [`QueueWatch`] reports
-//!   everybody who joins and leaves.
-//! - [`NodeTracker`] keeps the current data of any znode.
+//! A lock that is held can be lost: [`LockGuard::is_owner`] turns false, [`LockGuard::lost`] receives the [`LossReason`], and a
+//! listener is called.
 //!
-//! # What happens on failures
 //! | event | owner | waiter |
 //! |---|---|---|
-//! | connection cut, back in time | remains the owner; its znode is checked after the reconnect | waits on |
-//! | no contact until the lease ends | [`is_owner`](LockGuard::is_owner) becomes false; [`LeaseExpired`](LossReason::LeaseExpired) | waits on |
-//! | session lost | [`SessionExpired`](LossReason::SessionExpired) or [`LeaseExpired`](LossReason::LeaseExpired) | its call returns [`SessionLost`](crate::ErrorReason::SessionLost), or [`request_dropped`](LockListener::request_dropped) is called |
-//! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](crate::ErrorReason::RequestDeleted) |
+//! | connection cut, back in time | remains the owner | waits on |
+//! | no contact until the lease ends | [`LeaseExpired`](LossReason::LeaseExpired) | waits on |
+//! | session lost | [`SessionExpired`](LossReason::SessionExpired) | [`SessionLost`](ErrorReason::SessionLost) |
+//! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](ErrorReason::RequestDeleted) |
+//! | held for longer than its limit | [`HeldTooLong`](LossReason::HeldTooLong) | – |
 //! | process killed | the next in the queue acquires after the session timeout | the others move up |
 //!
-//! A lost session stays lost. Connecting a new one, and contending again, is the application's
-//! decision.
+//! The guide on [guarantees](guide::guarantees) has the promises and their limits, and the one on [faults](guide::faults)
+//! each fault with what your program sees.
 //!
-//! # Differences from the Java recipe
-//! - A request is named by a GUID, not by the session: two threads on one session can contend for
-//!   one lock.
-//! - Only the sequence numbers determine the order (ZOOKEEPER-2931).
-//! - A predecessor that is deleted between the listing and the watch is noticed. The Java recipe
-//!   waits for ever.
-//! - The next in line also watches the request ahead of its predecessor, so that a hand-over takes
-//!   one round trip.
-//! - A wait survives a reconnect. So does an unlock during an outage: its znode is deleted later.
-//! - Ownership ends with the lease, and a loss is reported.
-//! - Listeners are called without any mutex held, in order. Errors are returned, not logged.
+//! # The modules
+//! - [`locks`]: the locks of the table above that are not at the root.
+//! - [`queue`]: who holds a lock and who waits for it, whichever library they use; watching a leader; taking a lock away.
+//! - [`data`]: reading, writing and following data kept beside a lock.
+//! - [`events`]: what happens on a session, for metrics and audit logs.
+//! - [`client`]: ZooKeeper's own terms, such as ACLs, and the port to other client libraries.
+//! - [`recipe`]: the names by which programs with different libraries share a lock.
+//! - `fake`, with the feature `test-util`: a ZooKeeper in memory for tests, with faults on command and a clock that
+//!   the test sets.
+//! - [`guide`]: the pages of the repository's `docs` directory, among them one on
+//!   [coming from Java](guide::coming_from_java).
 //!
 //! # Features
 //! None is on by default.
 //! - `tls`: encrypted connections, by rustls with the `CryptoProvider` of the process, or `ring` if there is none.
-//! - `sasl`: authentication by SASL with DIGEST-MD5: [`SessionBuilder::sasl_digest`].
-//! - `kerberos`: `sasl`, and Kerberos by the system's library: [`SessionBuilder::kerberos`]. A build needs its headers and
-//!   libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel clang-devel`), and a program the library
-//!   (`libgssapi-krb5-2`; `krb5-libs`).
-//! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command and a clock that a test
-//!   sets.
+//! - `sasl`: authentication by SASL with DIGEST-MD5, `SessionBuilder::sasl_digest`.
+//! - `kerberos`: `sasl`, and Kerberos by the system's library, `SessionBuilder::kerberos`. A build needs its headers
+//!   and libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel clang-devel`), and a program
+//!   needs the library (`libgssapi-krb5-2`; `krb5-libs`).
+//! - `test-util`: the module `fake`.
 //!
-//! The program `zklock` runs commands under a lock and shows queues; it is a package of its name. The
-//! package `zookeeper-recipes-lock-metrics` exports metrics. The package `zookeeper-test-server` has real servers for tests, and a network that fails on command.
+//! Packages of their own are the program `zklock`, which runs commands under a lock and shows queues,
+//! `zookeeper-recipes-lock-metrics`, and `zookeeper-test-server`, which has real servers for tests and a network that
+//! fails on command.
 //!
 //! # Logging
-//! The crate logs through [`log`]: `debug` for steps and for each lock that is acquired or released, `info`
-//! for the session's states, `warn` and `error` for what an operator should see. A line about a lock names its znode or
-//! directory. An outage is mentioned after a second, and then less and less often.
+//! The crate logs through [`log`]: steps and each acquisition and release at `debug`, the states of a session at `info`, and what
+//! an operator should see at `warn` and `error`. A line about a lock names its znode or directory. An outage is
+//! logged after one second, then at growing intervals.
 //!
-//! The logger is called on the threads of the session and of the callers, without any mutex of this
-//! crate held, so it may call this crate. It should not wait for a lock, as that blocks a thread of
-//! the session. A panic of the logger is caught.
+//! The logger is called on the threads of the session and of the callers, while the crate holds no mutex, so it
+//! may call this crate. It should not wait for a lock, because that blocks a thread of the session. A panic of the
+//! logger is caught.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without some feature, what it adds cannot be linked to. With all of them, each link is checked.
