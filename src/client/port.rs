@@ -29,13 +29,13 @@ pub use zookeeper_connection::{
 /// package `zookeeper-recipes-lock-conformance` checks a client against the contract.
 ///
 /// # The contract
-/// - A call whose reply was lost fails with [`ZkError::ConnectionLoss`](crate::ZkError): it may or
+/// - A call whose reply was lost fails with [`ZkError::ConnectionLoss`](crate::client::ZkError): it may or
 ///   may not have taken effect. The same holds for a call that panics; the session continues.
 /// - Once the session cannot come back, every call fails immediately with
-///   [`ZkError::SessionExpired`](crate::ZkError). A call never takes effect on any other session
+///   [`ZkError::SessionExpired`](crate::client::ZkError). A call never takes effect on any other session
 ///   than the one that the client was made for.
 /// - A request that is too long for a server, of a mebibyte by default, fails with
-///   [`ZkError::BadArguments`](crate::ZkError) before it is sent. A server would close the
+///   [`ZkError::BadArguments`](crate::client::ZkError) before it is sent. A server would close the
 ///   connection, and each repetition would do the same.
 /// - `watch` sets a one-shot watch on the server. Its event reaches the sink given to
 ///   [`subscribe`](ZooKeeperClient::subscribe) as [`ClientEvent::NodeChanged`], after the reply of

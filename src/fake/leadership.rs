@@ -61,7 +61,7 @@ impl SimulatedLeadership {
     /// Creates a leadership in real time, with a session timeout of 30 seconds.
     ///
     /// # Errors
-    /// [`Thread`](crate::LockError::Thread) if the session's threads cannot be started.
+    /// [`Thread`](crate::ErrorReason::Thread) if the session's threads cannot be started.
     pub fn new() -> Result<SimulatedLeadership> {
         SimulatedLeadership::on(|client| Session::from_client(client), None)
     }
@@ -95,7 +95,7 @@ impl SimulatedLeadership {
         self.step_down();
     }
 
-    /// Requests revocation, as a [`Revoker`](crate::Revoker) does. No effect once the leadership is lost.
+    /// Requests revocation, as a [`Revoker`](crate::queue::Revoker) does. No effect once the leadership is lost.
     pub fn request_revocation(&self) {
         if self.zookeeper.exists(self.id()) {
             self.zookeeper.set_data(self.id(), revocation::MESSAGE);

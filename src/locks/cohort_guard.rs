@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
-use crate::data::OpOutcome;
+use crate::client::OpOutcome;
 use crate::error::{LossReason, Result};
 use crate::locks::cohort::{Cohort, Grant};
 use crate::locks::locking::Released;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::data::OpOutcome;
+use crate::client::OpOutcome;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::locks::guard_signals::{GuardSignals, WaitObserver};
 use crate::locks::held_here;

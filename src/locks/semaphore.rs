@@ -33,7 +33,7 @@ const LEASES: &str = "leases";
 ///
 /// Permits are granted first come, first served. One of those who wait watches the permits that are
 /// held, and each other one its predecessor, so a release wakes one of them. A permit is as safe as a
-/// lock: [`Permit::is_owner`] becomes false before the server can give the permit to another.
+/// lock: [`is_owner`](crate::LockGuard::is_owner) becomes false before the server can give the permit to another.
 ///
 /// Each call makes a new request. So any number of threads may share one `Semaphore`, and one thread
 /// may hold several permits. A thread that waits for a permit while it holds the last one waits for
