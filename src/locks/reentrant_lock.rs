@@ -127,10 +127,11 @@ impl ReentrantLock {
     pub(crate) fn hold_count(&self) -> usize {
         self.holds.lock().get(&thread::current().id()).map_or(0, Weak::strong_count)
     }
+}
 
-    /// Returns the inner lock, which does not know of this thread's guards.
-    #[must_use]
-    pub fn get_ref(&self) -> &BlockingWriteLock {
+/// The lock that this one makes reentrant: its directory, and its session.
+impl AsRef<BlockingWriteLock> for ReentrantLock {
+    fn as_ref(&self) -> &BlockingWriteLock {
         &self.lock
     }
 }
