@@ -478,7 +478,7 @@ impl<C> Machine<C> {
         if let Phase::Serving(serving) = &mut self.phase {
             serving.has_answered = true;
         }
-        (self.is_admitted, self.unserved) = (true, None);
+        self.service.answered();
     }
 
     /// The reply to the oldest request under way cannot be read.
