@@ -31,7 +31,7 @@
 //!   exchange that is not completed, because another attempt would renew it.
 //! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
 //!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
-//!   attempt has ended so.
+//!   attempt has ended so: at least three, if it was served before.
 //! - Each connect request renews the session, and its znodes block others. So a session is lost, too, when servers have
 //!   taken it up or refused it for a session timeout, all were asked, and none has answered a request. A lost session is not
 //!   presented again.

@@ -4,6 +4,10 @@ use super::SessionLoss;
 use super::pacing::Pacing;
 use crate::time::Moment;
 
+/// The fewest refusals in a row that end a session which was served before: behind one address there may be several
+/// servers.
+const MIN_REFUSALS: u32 = 3;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Service {
@@ -95,7 +99,8 @@ impl Service {
         unserved.last = now;
         // So many attempts have a whole lap in them, wherever the first of them was in its own.
         let all_servers = pacing.addresses().saturating_mul(2) - 1;
-        let all_refuse = unserved.refused_in_a_row >= all_servers && !self.misses_addresses;
+        let enough = if self.is_admitted { all_servers.max(MIN_REFUSALS) } else { all_servers };
+        let all_refuse = unserved.refused_in_a_row >= enough && !self.misses_addresses;
         let lasts = now.since(unserved.since) >= pacing.session_timeout && unserved.attempts >= all_servers;
         let loss = if is_refused { unserved.loss } else { SessionLoss::Unserved };
         (all_refuse || lasts).then_some(loss)
@@ -143,9 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_a_whole_lap_end_the_session() {
-        for addresses in [1, 2, 3, 5] {
-            assert_eq!(refusals(&mut Service::new(), addresses), 2 * addresses - 1);
+    fn refusals_of_a_whole_lap_end_the_session_and_at_least_three_of_them_one_that_was_served() {
+        for (addresses, at_first, later) in [(1, 1, 3), (2, 3, 3), (3, 5, 5), (5, 9, 9)] {
+            assert_eq!(refusals(&mut Service::new(), addresses), at_first);
+            let mut served = Service::new();
+            served.answered();
+            assert_eq!(refusals(&mut served, addresses), later);
         }
     }
 
