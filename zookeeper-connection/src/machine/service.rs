@@ -204,4 +204,20 @@ mod tests {
         assert_eq!([ends(0), ends(9), ends(20), ends(29)], [None; 4]);
         assert_eq!(ends(30), Some(SessionLoss::Unserved));
     }
+
+    #[test]
+    fn refusals_for_a_session_timeout_end_the_session_once_they_are_as_many_as_have_a_lap_in_them() {
+        for (seconds, are_all, ends) in
+            [(&[0, 0, 9, 12][..], true, false), (&[0; 9], false, false), (&[0, 0, 0, 9, 10], false, true)]
+        {
+            let mut service = Service::new();
+            service.addresses_changed(are_all, true);
+            let refused = seconds.iter().map(|now| {
+                service.refused(at(*now), SessionLoss::SaslRefused);
+                service.ended(at(*now), false, &pacing(3)).is_some()
+            });
+            let expected = (1..=seconds.len()).map(|count| ends && count == seconds.len());
+            assert!(refused.eq(expected), "{seconds:?}");
+        }
+    }
 }
