@@ -51,6 +51,8 @@ impl Engine {
         let has_ended = commons.life.has_ended();
         let must_look = has_ended || (matches!(former, Contact::Lost { .. }) && next == Contact::Present);
         commons.contact = next;
+        // Another server may show what is there.
+        self.strays.clear();
         self.lease_checks.extend(commons.lease.connected(granted, taken_up_after, at));
         // A new connection is a reason to try again.
         if matches!(commons.proof, Proof::Failed { .. }) {

@@ -159,6 +159,8 @@ pub(crate) struct Engine {
     removals: BTreeMap<ParticipantId, Removal>,
     /// The znodes that are being deleted.
     removed_paths: BTreeSet<ZNodePath>,
+    /// The [strays] of this connection whose deletion has begun, for as long as listings show them.
+    strays: BTreeSet<ZNodePath>,
     /// The subjects that are looked at for users.
     tracked: BTreeMap<ParticipantId, Tracked>,
     /// The participants that keep the session from being finished.
@@ -177,6 +179,7 @@ impl Engine {
             contenders: BTreeMap::new(),
             removals: BTreeMap::new(),
             removed_paths: BTreeSet::new(),
+            strays: BTreeSet::new(),
             tracked: BTreeMap::new(),
             pins: BTreeSet::new(),
             lease_checks: BTreeSet::new(),

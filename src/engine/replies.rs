@@ -18,7 +18,7 @@ impl Engine {
     /// Takes up the outcome of a call that an effect has asked for. One that comes a second time is ignored.
     pub(crate) fn handle_reply(&mut self, id: CallId, outcome: ZkResult<Reply>) {
         let Some(answered) = self.commons.take_answered(id) else { return };
-        let outcome = outcome.and_then(|reply| match answered.call.is_answered_by(&reply) {
+        let mut outcome = outcome.and_then(|reply| match answered.call.is_answered_by(&reply) {
             true => Ok(reply),
             false => Err(ZkError::MarshallingError),
         });
@@ -30,10 +30,14 @@ impl Engine {
             }
             return;
         }
+        let dir = answered.call.listed_dir().map(|dir| ZNodePath::from_server(Arc::clone(dir)));
+        if let Some(dir) = &dir {
+            self.pass_over_phantoms(dir, &mut outcome);
+        }
         let children = outcome.as_ref().ok().and_then(Reply::listed).cloned();
         self.pass_on(id, answered.pending, outcome);
-        if let Some((dir, children)) = answered.call.listed_dir().zip(children) {
-            self.remove_strays(&ZNodePath::from_server(Arc::clone(dir)), &children);
+        if let Some((dir, children)) = dir.zip(children) {
+            self.remove_strays(&dir, &children);
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! See [`sweep`](super::sweep) for why both are needed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Engine;
@@ -96,12 +97,34 @@ impl Engine {
 
     // ---- strays
 
+    /// Takes the strays that are deleted already out of a listing. A server that has diverged from the others may show
+    /// them for ever, and nothing that is sent to it changes that.
+    pub(super) fn pass_over_phantoms(&mut self, dir: &ZNodePath, outcome: &mut ZkResult<Reply>) {
+        let Engine { strays, removed_paths, .. } = self;
+        let is_here = |stray: &ZNodePath| stray.dir() == Some(dir.as_str());
+        if !strays.iter().any(is_here) {
+            return;
+        }
+        let children = match outcome {
+            Ok(Reply::Children(children) | Reply::Enqueued(Enqueued { children: Ok(children), .. })) => {
+                children
+            }
+            Err(ZkError::NoNode) => &mut Names::default(),
+            _ => return,
+        };
+        let listed: BTreeSet<ZNodePath> = children.iter().map(|name| dir.child(name)).collect();
+        strays.retain(|stray| !is_here(stray) || listed.contains(stray));
+        let is_phantom = |path: &ZNodePath| strays.contains(path) && !removed_paths.contains(path);
+        *children = children.iter().filter(|name| !is_phantom(&dir.child(name))).collect();
+    }
+
     /// Deletes the znodes among these children that this session has created, and no request has.
     pub(super) fn remove_strays(&mut self, dir: &ZNodePath, children: &Names) {
         let strays = children.iter().filter(|name| self.is_stray(dir, name));
         let strays: Vec<ZNodePath> = strays.map(|name| dir.child(name)).collect();
         for stray in strays {
             self.commons.report(Event::Stray(stray.clone()));
+            self.strays.insert(stray.clone());
             self.remove(stray);
         }
     }

@@ -627,6 +627,56 @@ fn a_listing_shows_the_strays_of_the_session_and_of_nobody_else() {
     assert_eq!(deleted(&all_submitted(&mut engine)), [""; 0]);
 }
 
+/// Answers all calls, and those that follow, as a server that lists these children whatever is deleted. Returns the names
+/// of those that were.
+fn deleted_in_vain(engine: &mut Engine, children: &[&str]) -> Vec<String> {
+    let mut names = Vec::new();
+    for _ in 0..20 {
+        let calls = all_submitted(engine);
+        names.extend(deleted(&calls).into_iter().map(|path| path.replace("/lock/", "")));
+        for (id, call) in calls {
+            let reply = match call {
+                Call::GetData { .. } => data(),
+                Call::GetChildren { .. } => Ok(Reply::Children(Names::from_iter(children.iter().copied()))),
+                _ => Err(ZkError::NoNode),
+            };
+            engine.input(NOW, |engine| engine.handle_reply(id, reply));
+        }
+    }
+    names
+}
+
+/// As a server does that has diverged from the others.
+#[test]
+fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_without_it_or_on_another_connection()
+ {
+    let mut engine = connected_engine();
+    let gone = engine.new_id().0;
+    let (own, create) = start_named(&mut engine);
+    let (first, second, name) = (named(gone, 1), named(gone, 2), named(own, 3));
+    let with_both = [&*first, &*second, &*name];
+    joined(&mut engine, create, &name, &with_both);
+    let mut listing = Ok(Reply::Children(Names::from_iter(with_both)));
+    engine.pass_over_phantoms(&path("/lock"), &mut listing);
+    assert_eq!(listing, Ok(Reply::Children(Names::from_iter(with_both))), "their deletion may be refused");
+    assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second]);
+    assert_eq!(engine.place(ParticipantId(own)), Some(Place::Owner), "nobody owns by a stray");
+    let mut look = |children: &[&str]| {
+        engine.input(NOW, Engine::look_routinely);
+        deleted_in_vain(&mut engine, children)
+    };
+    assert_eq!(look(&with_both), [""; 0]);
+    assert_eq!(look(&[&first, &name]), [""; 0]);
+    assert_eq!(look(&with_both), [&*second], "it was gone");
+    let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
+    for event in [ClientEvent::Disconnected, ClientEvent::Connected(granted)] {
+        engine.input(NOW, |engine| engine.handle_event(NOW, event));
+    }
+    assert_eq!(deleted_in_vain(&mut engine, &with_both), [""; 0], "an owner looks at its znode");
+    engine.input(NOW, Engine::look_routinely);
+    assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second], "this server may be right");
+}
+
 #[test]
 fn every_listing_of_a_lock_is_searched_for_strays() {
     let permit = Access::Permit(NonZeroU32::MIN);

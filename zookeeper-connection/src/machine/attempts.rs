@@ -87,8 +87,7 @@ impl<C> Machine<C> {
     /// Begins to serve: reports the connection, sets the watches again, and sends the calls that have waited.
     pub(super) fn serve(&mut self, granted: Granted, now: Moment) {
         // Where the last connection has shown nothing, this one is to do so soon.
-        let is_served = self.is_admitted && self.unserved.is_none();
-        let next_ping = if is_served { now.after(self.pacing.ping_interval()) } else { now };
+        let next_ping = if self.service.is_shown() { now.after(self.pacing.ping_interval()) } else { now };
         self.phase = Phase::Serving(Serving {
             since: now,
             has_answered: false,
@@ -143,7 +142,7 @@ impl<C> Machine<C> {
                 self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
             }
         }
-        if let Some(loss) = self.count_unserved(now, is_renewed) {
+        if let Some(loss) = self.service.ended(now, is_renewed, &self.pacing) {
             // A close has a deadline already.
             if self.closing_until.is_none() {
                 return self.lose_session(loss);

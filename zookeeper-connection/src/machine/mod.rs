@@ -32,7 +32,7 @@
 //!   session.
 //! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
 //!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
-//!   attempt has ended so.
+//!   attempt has ended so: at least three, if it was served before.
 //! - Each connect request renews the session, and its znodes block others. So a session is lost, too, when servers have
 //!   taken it up or refused it for a session timeout, all were asked, and none has answered a request. A lost session is not
 //!   presented again.
@@ -55,6 +55,7 @@ mod authentication;
 #[cfg(any(test, zk_laws))]
 pub mod laws;
 mod pacing;
+mod service;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -67,6 +68,7 @@ use std::time::Duration;
 pub use self::authentication::SaslStep;
 use self::authentication::Stage;
 use self::pacing::Pacing;
+use self::service::Service;
 use self::traffic::{Submitted, Traffic, Unsent};
 use self::watches::Watches;
 use super::chroot::Chroot;
@@ -207,22 +209,6 @@ impl SessionLoss {
     }
 }
 
-/// Servers take up the session, or refuse it, and none has answered a request since.
-#[derive(Debug)]
-struct Unserved {
-    /// The end of the session if no server serves it.
-    loss: SessionLoss,
-    /// The ends of the first and of the last such attempt.
-    since: Moment,
-    last: Moment,
-    /// The attempts since then, however they have ended.
-    attempts: u32,
-    /// The present attempt is refused.
-    is_refused: bool,
-    /// The attempts before the present one that were refused, one after the other.
-    refused_in_a_row: u32,
-}
-
 #[derive(Debug)]
 enum Phase {
     Pausing { until: Moment },
@@ -293,17 +279,11 @@ pub struct Machine<C> {
     closing_until: Option<Moment>,
     /// When something was last received from a server, on any connection.
     last_heard: Moment,
-    unserved: Option<Unserved>,
-    /// Some servers have no known address.
-    misses_addresses: bool,
-    /// The present attempt leads to one of the addresses, as far as is known.
-    is_to_known_address: bool,
+    service: Service,
     /// The first token of the exchange by SASL on the transport that is open next.
     first_token: Option<Vec<u8>>,
     /// The reason why the last connection was left.
     failure: Option<String>,
-    /// A server has answered a request of the session.
-    is_admitted: bool,
     frames: Frames,
     outgoing: Vec<u8>,
     traffic: Traffic<C>,
@@ -327,12 +307,9 @@ impl<C> Machine<C> {
             identity: Identity::default(),
             closing_until: None,
             last_heard: now,
-            unserved: None,
-            misses_addresses: false,
-            is_to_known_address: true,
+            service: Service::new(),
             first_token: None,
             failure: None,
-            is_admitted: false,
             frames: Frames::new(config.max_frame),
             outgoing: Vec::new(),
             traffic: Traffic::default(),
@@ -390,10 +367,9 @@ impl<C> Machine<C> {
     /// `are_all` if each server of the list has one.
     pub fn set_addresses(&mut self, count: usize, are_all: bool) {
         self.pacing.set_addresses(count);
-        self.misses_addresses = !are_all;
-        // Unless its transport is still to be opened.
-        self.is_to_known_address = self.actions.iter().any(|action| matches!(action, Action::Open));
-        self.count_refusals_anew();
+        // Its transport is still to be opened.
+        let is_to_known = self.actions.iter().any(|action| matches!(action, Action::Open));
+        self.service.addresses_changed(are_all, is_to_known);
     }
 
     /// Notes that a transport to another address is being opened in parallel.
@@ -402,7 +378,7 @@ impl<C> Machine<C> {
     pub fn opening_another(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Opening { .. }) {
             self.pacing.another_attempt();
-            self.count_refusals_anew();
+            self.service.count_refusals_anew();
             self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
         }
     }
@@ -411,7 +387,7 @@ impl<C> Machine<C> {
     ///
     /// `None` unless a server has refused it and none has served it since.
     pub fn refusal(&self) -> Option<SessionLoss> {
-        self.unserved.as_ref().map(|unserved| unserved.loss).filter(|loss| *loss != SessionLoss::Unserved)
+        self.service.refusal()
     }
 
     /// Handles the opening of the transport that [`Action::Open`] requested.
@@ -543,59 +519,8 @@ impl<C> Machine<C> {
             // The server refuses to close the session, too, and each further attempt would renew it.
             return self.end();
         }
-        self.is_admitted = false;
         self.failure = Some(loss.reason().to_owned());
-        let unserved = self.note_unserved(now);
-        (unserved.loss, unserved.is_refused) = (loss, true);
-    }
-
-    fn note_unserved(&mut self, now: Moment) -> &mut Unserved {
-        self.unserved.get_or_insert(Unserved {
-            loss: SessionLoss::Unserved,
-            since: now,
-            last: now,
-            attempts: 0,
-            is_refused: false,
-            refused_in_a_row: 0,
-        })
-    }
-
-    fn count_refusals_anew(&mut self) {
-        if let Some(unserved) = &mut self.unserved {
-            unserved.refused_in_a_row = 0;
-        }
-    }
-
-    /// An attempt or a connection has ended, perhaps one that has renewed the session and answered nothing. Returns the
-    /// session's end if no server serves this client.
-    fn count_unserved(&mut self, now: Moment, is_renewed: bool) -> Option<SessionLoss> {
-        let is_known = std::mem::replace(&mut self.is_to_known_address, true);
-        // A session that has never been served has no znodes.
-        if is_renewed && self.is_admitted {
-            self.note_unserved(now);
-        }
-        // So many attempts have a whole lap in them, wherever the first of them was in its own.
-        let all_servers = self.pacing.addresses().saturating_mul(2) - 1;
-        let session_timeout = self.pacing.session_timeout;
-        let unserved = self.unserved.as_mut()?;
-        unserved.attempts = unserved.attempts.saturating_add(1);
-        let is_refused = std::mem::take(&mut unserved.is_refused);
-        unserved.refused_in_a_row = match is_refused {
-            true => unserved.refused_in_a_row + u32::from(is_known),
-            false => 0,
-        };
-        if !is_refused && !is_renewed {
-            return None;
-        }
-        // An outage: the session was not renewed, and may have ended, or will go on with the next leader.
-        if now.since(unserved.last) >= session_timeout {
-            (unserved.since, unserved.attempts) = (now, 1);
-        }
-        unserved.last = now;
-        let all_refuse = unserved.refused_in_a_row >= all_servers && !self.misses_addresses;
-        let lasts = now.since(unserved.since) >= session_timeout && unserved.attempts >= all_servers;
-        let loss = if is_refused { unserved.loss } else { SessionLoss::Unserved };
-        (all_refuse || lasts).then_some(loss)
+        self.service.refused(now, loss);
     }
 
     fn lose_session(&mut self, loss: SessionLoss) {

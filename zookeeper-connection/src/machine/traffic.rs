@@ -478,7 +478,7 @@ impl<C> Machine<C> {
         if let Phase::Serving(serving) = &mut self.phase {
             serving.has_answered = true;
         }
-        (self.is_admitted, self.unserved) = (true, None);
+        self.service.answered();
     }
 
     /// Fails the oldest request in flight, because its reply cannot be read.

@@ -197,4 +197,17 @@ mod tests {
         let failed = [0; 3].map(|_| next_answer(&mut connections[0]));
         assert_eq!(failed.map(|(server, _)| server), [0, 1, 2]);
     }
+
+    #[test]
+    fn ticket_is_fetched_ahead_for_a_connection_although_another_that_was_to_fetch_it_ends_before() {
+        let (hanging, waker, of_ended) = (hanging(), waker(), self::waker());
+        let ended = Authenticator::new(hanging.mechanism.clone(), &of_ended);
+        let mut connection = Authenticator::new(hanging.mechanism.clone(), &waker);
+        connection.fetch_ahead(0, "zk1".to_owned());
+        assert_eq!(next(&hanging.begun), "zk1");
+        ended.fetch_ahead(1, "zk2".to_owned());
+        connection.fetch_ahead(1, "zk2".to_owned());
+        drop((ended, of_ended, hanging.end));
+        assert_eq!([0; 2].map(|_| next_answer(&mut connection).0), [0, 1]);
+    }
 }

@@ -80,10 +80,7 @@ impl Calls {
             let mut queues = self.queues.lock();
             if let Some(queue) = queues.get_mut(&worker) {
                 queue.retain(|waiting| !waiting.caller.is_gone());
-                // One ticket is for all.
-                if worker != Worker::Ahead || queue.iter().all(|waiting| waiting.host != call.host) {
-                    queue.push_back(call);
-                }
+                queue.push_back(call);
                 return;
             }
             queues.insert(worker.clone(), VecDeque::from([call]));
@@ -109,10 +106,11 @@ impl Calls {
     fn next_call(&self, worker: &Worker) -> Option<Call> {
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(worker)?;
-        while let Some(call) = queue.pop_front() {
-            if !call.caller.is_gone() {
-                return Some(call);
-            }
+        queue.retain(|waiting| !waiting.caller.is_gone());
+        if let Some(call) = queue.pop_front() {
+            // One ticket is for all. Those who wait for it count until here: the first of them may end before.
+            queue.retain(|waiting| *worker != Worker::Ahead || waiting.host != call.host);
+            return Some(call);
         }
         queues.remove(worker);
         None

@@ -1,6 +1,6 @@
 //! [`Endpoint`]: a client's end of the network: the machine and its transports, driven as by the I/O thread.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::ledger::{Ledger, Meaning};
@@ -41,8 +41,10 @@ pub(in crate::tests::simulation) struct Endpoint {
     /// Whether a server has served the session since the last attempt. If so, the round ends, unless that
     /// server refuses the client.
     was_served: bool,
-    /// The servers that have refused the client since a server last answered a request.
-    refusing: BTreeSet<usize>,
+    /// The servers that have refused the client since a server last answered a request, in order.
+    refusals: Vec<usize>,
+    /// Whether a server has answered a request of the session.
+    is_admitted: bool,
     /// When a request was last answered.
     answered_at: Moment,
     /// The server to try next, out of turn.
@@ -80,7 +82,8 @@ impl Endpoint {
             late: Vec::new(),
             next: 0,
             was_served: false,
-            refusing: BTreeSet::new(),
+            refusals: Vec::new(),
+            is_admitted: false,
             answered_at: now,
             next_server: None,
             contact: Contact::Disconnected,
@@ -189,7 +192,9 @@ impl Endpoint {
     /// Returns whether the client may give up its session: all servers have refused it since a server last
     /// answered a request, or no server has answered for a session timeout.
     pub(super) fn may_give_up(&self, loss: SessionLoss, now: Moment) -> bool {
-        let all_refuse = self.servers.iter().all(|server| self.refusing.contains(server));
+        // Behind one address there may be several servers.
+        let are_enough = self.refusals.len() >= if self.is_admitted { 3 } else { 1 };
+        let all_refuse = are_enough && self.servers.iter().all(|server| self.refusals.contains(server));
         let lasts = now.since(self.answered_at) >= self.ledger.granted;
         match loss {
             SessionLoss::AuthenticationRequired | SessionLoss::SaslRefused => all_refuse || lasts,
@@ -260,10 +265,10 @@ impl Endpoint {
         while !must_leave {
             let Some(meaning) = transport.peer.next_meaning(transport.received) else { break };
             if matches!(meaning, Meaning::Refusal) {
-                self.refusing.insert(transport.server);
+                self.refusals.push(transport.server);
             }
             if matches!(meaning, Meaning::Reply { .. }) {
-                self.answered_at = now;
+                (self.is_admitted, self.answered_at) = (true, now);
             }
             let begins = matches!(meaning, Meaning::Served { .. });
             events += usize::from(matches!(meaning, Meaning::Event { .. }));
@@ -275,11 +280,11 @@ impl Endpoint {
         let (number, reported, pongs) = (self.link_number, self.reported_changes(), self.reported_pongs());
         self.machine.received(now, &segment);
         if self.machine.refusal().is_none() {
-            self.refusing.clear();
+            self.refusals.clear();
         }
         self.settle();
         if self.reported_pongs() > pongs {
-            self.answered_at = now;
+            (self.is_admitted, self.answered_at) = (true, now);
         }
         let stays = self.transport.is_some() && number == self.link_number;
         if must_leave && stays {
