@@ -1,4 +1,4 @@
-//! The outcomes of calls: what each shows of the session, and who goes on with it.
+//! The outcomes of calls: what each shows about the session, and who continues with it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
 impl Engine {
-    /// Takes up the outcome of a call that an effect has asked for. One that comes a second time is ignored.
+    /// Handles the outcome of a call that an effect has asked for. Ignores a second outcome of the same call.
     pub(crate) fn handle_reply(&mut self, id: CallId, outcome: ZkResult<Reply>) {
         let Some(answered) = self.commons.take_answered(id) else { return };
         let outcome = outcome.and_then(|reply| match answered.call.is_answered_by(&reply) {
@@ -37,18 +37,18 @@ impl Engine {
         }
     }
 
-    /// Makes a call for somebody else. [`Effect::Answered`] follows.
+    /// Makes a call for code outside the engine. [`Effect::Answered`] follows.
     pub(crate) fn ask(&mut self, id: ParticipantId, call: Call) {
         if !self.refuses(id) {
             self.commons.submit(Ask { call, read: Ok }, Priority::Other, Pending::Other(id));
         }
     }
 
-    /// As [`ask`](Engine::ask), a write that changes nothing.
+    /// Makes a write that changes nothing, as [`ask`](Engine::ask) makes a call.
     ///
-    /// A read that follows on the same connection shows every write that was answered before, to any client: a
-    /// read alone may be answered by a server that lags behind. A write whose reply was lost may still
-    /// [take effect](super::sweep) after both.
+    /// After it, a read on the same connection shows every write that was answered before, to any client. A read alone
+    /// may be answered by a server that lags behind. A write whose reply was lost may still [take
+    /// effect](super::sweep) after both.
     pub(crate) fn ask_to_write_nothing(&mut self, id: ParticipantId) {
         if !self.refuses(id) {
             self.commons.write_nothing(Priority::Other, Pending::Other(id));
@@ -63,11 +63,11 @@ impl Engine {
         has_ended
     }
 
-    /// Takes up what the outcome of a call shows of the session. An answer to a read helps to extend the lease, one
+    /// Notes what the outcome of a call shows about the session. An answer to a read helps to extend the lease; an answer
     /// to a write extends it.
     fn count_answer(&mut self, call: &Call, sending: Sending, outcome: &ZkResult<Reply>) {
         let now = self.commons.now;
-        // A denial of a write counts as a read, since any server may have given it.
+        // A denied write counts as a read, because any server may have denied it.
         if call.is_write() && was_answered_by_leader(outcome) {
             let is_of_this_contact = self.commons.lease.counts(sending);
             if self.commons.lease.write_answered(sending, now) {
@@ -85,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Passes an outcome to those for whom the call was made.
+    /// Passes an outcome to the participants for whom the call was made.
     pub(super) fn pass_on(&mut self, call: CallId, pending: Pending, outcome: ZkResult<Reply>) {
         match pending {
             Pending::Nobody => {}
@@ -131,7 +131,7 @@ impl Engine {
         readers: &[ParticipantId],
         outcome: ZkResult<Reply>,
     ) {
-        // Before the readers get this one: they may ask for the next.
+        // Before the readers get this listing, because they may ask for the next one.
         let next = self.commons.listings.ended(dir);
         if !next.is_empty() {
             self.commons.list(dir.clone(), next);
