@@ -1,4 +1,4 @@
-//! The lease, by the clock.
+//! Tests of the lease, by the clock.
 
 mod pings;
 
@@ -16,14 +16,14 @@ fn granted(session_timeout: Duration, report_delay: Duration) -> Granted {
     Granted::new(session_timeout).with_report_delay(report_delay)
 }
 
-/// A lease on a server that leads, so that nothing has to be reported.
+/// Returns a lease on a connection to the leader, to which nothing has to be reported.
 fn of_the_leader() -> Lease {
     let mut lease = Lease::unproven(granted(TIMEOUT, Duration::ZERO), second(0));
     lease.connected(granted(TIMEOUT, Duration::ZERO), None, second(0));
     lease
 }
 
-/// A lease of a session that was opened at second 0, where a write was answered.
+/// Returns the lease of a session that was opened at second 0, where a write was answered.
 fn opened() -> Lease {
     let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
     lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(0));
@@ -32,7 +32,7 @@ fn opened() -> Lease {
 }
 
 impl Lease {
-    /// A write that is sent and answered on the present connection.
+    /// Sends a write on the present connection, and takes its answer.
     fn write(&mut self, sent: Moment, answered: Moment) -> bool {
         let sending = self.sending(sent);
         self.write_answered(sending, answered)
@@ -43,7 +43,7 @@ impl Lease {
         self.read_answered(sending, answered);
     }
 
-    /// Takes a lock under the current epoch.
+    /// Takes a lock under the present epoch.
     fn take(&mut self, now: Moment) -> Option<ParticipantId> {
         let owner = ParticipantId(self.owners.len() as u64);
         (self.admit(owner, self.connection(), now) == Admission::Admitted).then_some(owner)
@@ -58,7 +58,7 @@ impl Lease {
         self.owners[&owner].until
     }
 
-    /// Does what a session does to prove that it lives. Returns the result of `write`.
+    /// Makes a whole proof, as a session does. Returns the result of `write`.
     fn read_and_write(&mut self, sent: Moment, answered: Moment) -> bool {
         self.read(sent, answered);
         self.write(answered, answered)
@@ -90,7 +90,7 @@ fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
     lease.disconnected(second(3));
     lease.connected(granted(TIMEOUT, REPORT), Some(second(3)), second(4));
     lease.write_answered(sent_before, second(5));
-    assert!(!lease.covers(second(5)), "that write was on the connection before");
+    assert!(!lease.covers(second(5)), "that write was sent on the previous connection");
     lease.write(second(6), second(7));
     assert_eq!(lease.end(), second(3 + 31));
 }
@@ -99,7 +99,7 @@ fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
 fn answers_before_the_grant_of_a_reconnect_is_known_prove_nothing() {
     let mut lease = opened();
     lease.disconnected(second(10));
-    // The client has a connection already, and does not report it yet.
+    // The client already has a connection, but does not report it yet.
     lease.read_and_write(second(11), second(11));
     lease.read_and_write(second(20), second(20));
     assert!(!lease.covers(second(20)), "the server may grant much less than the last one");
@@ -123,8 +123,8 @@ fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
     assert_eq!(lease.end(), second(10 + 31));
 }
 
-/// The link from the leader stalls, so the report of what was answered leaves together with the answer
-/// to the write, and is lost with the follower.
+/// The link from the leader stalls. So the report of the pair leaves together with the answer to the write, and is lost
+/// with the follower.
 #[test]
 fn an_owners_lease_is_extended_only_by_a_write_that_follows_another() {
     let mut lease = opened();
@@ -141,7 +141,7 @@ fn an_owners_lease_is_extended_only_by_a_write_that_follows_another() {
     lease.release(ownership);
     lease.read_and_write(second(20), second(21));
     lease.write(second(23), second(23));
-    assert_eq!(lease.end(), second(20 + 31), "to take a lock, one is enough");
+    assert_eq!(lease.end(), second(20 + 31), "to take a lock, one write is enough");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn what_one_write_has_confirmed_is_forgotten_with_its_connection() {
     lease.disconnected(second(14));
     lease.connected(granted(TIMEOUT, REPORT), None, second(15));
     lease.write(second(16), second(16));
-    assert!(!lease.covers(second(16)), "that is another server's report");
+    assert!(!lease.covers(second(16)), "another server would have to report that pair");
     assert_eq!(lease.held_until(owner), second(31));
 }
 
@@ -165,7 +165,7 @@ fn a_single_request_before_the_report_extends_no_lease() {
     lease.write(second(9), second(9));
     assert!(!lease.covers(second(9)), "the mark that the first one left may be lost");
     lease.write(second(12), second(12));
-    assert_eq!(lease.end(), second(1 + 31), "of two requests one is reported");
+    assert_eq!(lease.end(), second(1 + 31), "one of two requests is reported");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_pair_that_a_second_write_has_confirmed_is_not_waited_for() {
     let mut lease = opened();
     lease.read_and_write(second(24), second(24));
     lease.take(second(24)).unwrap();
-    // On two threads: both confirm the pair of second 24.
+    // Two threads write at once: both writes confirm the pair of second 24.
     let (first, other) = (lease.sending(second(26)), lease.sending(second(26)));
     lease.write_answered(first, second(26));
     assert!(!lease.is_keep_alive_due(QUIET, second(27)), "the newest pair can be confirmed a moment later");
@@ -245,7 +245,7 @@ fn an_owner_does_not_wait_beyond_its_lease_where_the_next_write_proves_what_the_
     lease.read_and_write(second(27), second(27));
     let write = lease.sending(second(29));
     let owner = lease.take(second(29)).unwrap();
-    // It would have been enough to take the lock, but an owner relies on the write that follows it.
+    // That write would be enough to take the lock, but an owner relies on the write that follows it.
     lease.write_answered(write, second(29));
     assert_eq!(lease.held_until(owner), second(31));
     assert!(lease.is_keep_alive_due(QUIET, second(29)), "{lease:?}");
@@ -274,8 +274,8 @@ fn writes_need_no_keep_alive() {
 fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
     let mut lease = opened();
     lease.write(second(26), second(26));
-    // It makes a pair with the request that opened the session, which a confirmation would not
-    // extend.
+    // The write makes a pair with the request that opened the session. The confirmation of that pair would not extend
+    // the lease.
     assert!(lease.keep_alive_due(QUIET) > second(26));
     assert!(!lease.await_confirmation(second(27)), "{lease:?}");
     lease.read_and_write(second(27), second(27));
@@ -340,7 +340,7 @@ fn after_a_disconnect_the_old_epoch_runs_on_and_proof_goes_to_the_new_one() {
     assert_eq!(lease.end(), second(2 + 31));
     assert_eq!(lease.held_until(old), second(31));
     assert_eq!(lease.given_up_at(), second(9 + 32));
-    // What was sent on the old connection is confirmed by nothing on the new one.
+    // Nothing on the new connection confirms what was sent on the old one.
     lease.write(second(10), second(10));
     assert_eq!(lease.end(), second(2 + 31));
 }
@@ -354,8 +354,8 @@ fn an_owner_is_renewed_only_by_a_look_on_the_present_connection() {
     lease.connected(granted(TIMEOUT, REPORT), Some(second(10)), second(11));
     lease.write(second(12), second(12));
     assert_eq!(lease.end(), second(10 + 31));
-    assert!(lease.renew(owner, looked_on, second(13)), "its former epoch lasts");
-    assert_eq!(lease.held_until(owner), second(31), "its znode may be gone since that look");
+    assert!(lease.renew(owner, looked_on, second(13)), "its earlier epoch lasts");
+    assert_eq!(lease.held_until(owner), second(31), "its znode may have gone since that look");
     assert!(lease.renew(owner, lease.connection(), second(13)));
     assert_eq!(lease.held_until(owner), second(10 + 31));
 }
@@ -386,8 +386,7 @@ fn a_longer_timeout_that_a_reconnect_brings_never_counts() {
     for at in 13..30 {
         lease.read_and_write(second(at), second(at));
     }
-    // The leader dies at 30. A new one serves at 31, and keeps the session for the timeout of its
-    // creation.
+    // The leader dies at 30. A new leader serves from 31 on, and keeps the session for the timeout of its creation.
     let new_leader_ends_it = second(31).after(TIMEOUT);
     assert!(lease.end() <= new_leader_ends_it, "{:?}", lease.end().since(second(0)));
     assert_eq!(lease.given_up_at(), second(29).after(TIMEOUT));
@@ -431,8 +430,8 @@ fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
     assert!(lease.covers(second(31)) && !lease.admits_owners(second(31)));
 }
 
-/// Keeps the lease of an idle session as its core does, on a network with these round trips.
-/// Returns the least time that was left of it.
+/// Keeps the lease of an idle session alive, as its driver does, on a network with these round trips. Returns the least
+/// time that was left of the lease.
 fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_trip: Duration) -> Duration {
     let mut lease = Lease::unproven(granted(timeout, report), second(0));
     lease.connected(granted(timeout, report), Some(second(0)), second(0));
@@ -469,7 +468,7 @@ fn an_idle_session_admits_owners_at_any_time() {
         let ticks = [100, 500, 2000, 10_000].map(|tick| Duration::from_millis(tick).min(timeout / 2));
         let of_adapter = ticks.map(|tick| (tick * 11 / 10, quiet));
         for (report, quiet) in of_adapter.into_iter().chain([(timeout / 2, Duration::ZERO)]) {
-            // Three round trips, and what delays a timer, fit into the slack of a sixteenth.
+            // Three round trips and the delay of a timer fit into the slack of T/16.
             assert!(keep_when_idle(timeout, report, quiet, timeout / 80) >= timeout / 160);
         }
     }
@@ -509,7 +508,7 @@ fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
 #[test]
 fn silence_before_a_disconnect_is_no_contact() {
     let mut lease = opened().proven_for_owners_only();
-    // The last sign of the server was at 0; the connection was left for its silence at 12.
+    // The last sign of life was at 0. At 12 the client left the connection because of its silence.
     lease.disconnected(second(12));
     assert_eq!(lease.given_up_at(), second(0).after(TIMEOUT));
 }

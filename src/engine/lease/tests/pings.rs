@@ -1,8 +1,8 @@
-//! The lease of a session whose client reports its pings.
+//! Tests of the lease of a session whose client reports its pings.
 
 use super::*;
 
-/// A connected lease that was not just taken up, and lapses while no lock is held.
+/// Returns a lease with a connection that has been there for some time. It lapses while no lock is held.
 fn of_pings(report: Duration) -> Lease {
     let granted = granted(TIMEOUT, report);
     let mut lease = Lease::unproven(granted, second(0)).proven_for_owners_only();
@@ -89,7 +89,7 @@ fn ten_thousand_pings_without_a_write_keep_a_handful_of_pairs() {
             lease.ping_answered(now, now);
             assert!(lease.unconfirmed.len() <= pairs, "{} pairs", lease.unconfirmed.len());
         }
-        // Nothing that counts was dropped.
+        // No pair that counts was dropped.
         lease.write(now, now);
         let youngest = lease.end().before(lease.span());
         let missed = now.since(youngest).saturating_sub(report);
@@ -223,22 +223,22 @@ fn a_shorter_timeout_counts_from_the_disconnect_even_if_its_connection_never_ser
     assert_eq!(lease.taken_up(Duration::from_secs(8), second(10)), Some(end));
     assert_eq!(lease.held_until(old), end);
     assert_eq!(lease.given_up_at(), second(10 + 8), "it has not served since the disconnect");
-    // The next server grants more again.
+    // The next server grants a longer timeout again.
     assert_eq!(lease.taken_up(TIMEOUT, second(10)), None);
     assert_eq!(lease.connected(granted(TIMEOUT, REPORT), Some(second(10)), second(12)), None);
     assert_eq!(lease.held_until(old), end);
     lease.write(second(13), second(13));
-    assert_eq!(lease.end(), end, "it counts for the rest of the session");
+    assert_eq!(lease.end(), end, "the shorter one counts for the rest of the session");
 }
 
 // ---- an owner's lease over time
 
 const TICK: Duration = Duration::from_secs(2);
 
-/// Round trips take up to this part of the session timeout.
+/// Round trips take at most this part of the session timeout, as a divisor.
 const MAX_ROUND_TRIP: u32 = 100;
 
-/// A session with a lease, its pings and its keep-alives, on a slow network.
+/// A session with its lease, its pings and its keep-alives, on a slow network.
 struct Run {
     lease: Lease,
     timeout: Duration,
@@ -247,9 +247,9 @@ struct Run {
     next_ping: Moment,
     next_request: Option<Moment>,
     keep_alive_under_way: bool,
-    /// How many writes were sent.
+    /// The number of writes that were sent.
     writes: u32,
-    /// In the order of their answers.
+    /// The requests under way, in the order of their answers.
     under_way: VecDeque<(Moment, Sending, Kind)>,
 }
 
@@ -258,7 +258,7 @@ enum Kind {
     Ping,
     Read,
     Write,
-    /// Of a keep-alive.
+    // The calls of a proof.
     FirstRead,
     FirstWrite,
     LastWrite,
@@ -320,7 +320,7 @@ impl Run {
         }
     }
 
-    /// Does what comes next, at its time.
+    /// Does what is due next, at its time.
     fn step(&mut self) {
         let never = Moment::from_nanos(u64::MAX);
         let keep_alive = match self.keep_alive_under_way {
@@ -353,7 +353,7 @@ impl Run {
         }
     }
 
-    /// The least time that is left of the lease before any answer in this time.
+    /// Returns the least time that is left of the lease before any answer, during this time.
     fn least_left(&mut self, time: Duration) -> Duration {
         let (until, mut least) = (self.now.after(time), self.timeout);
         while self.now < until {
@@ -375,7 +375,7 @@ fn an_owners_lease_always_lasts_for_the_outage_that_it_is_to_survive() {
             run.least_left(timeout);
             let least = run.least_left(50 * timeout);
             let round_trips = 3 * timeout / MAX_ROUND_TRIP;
-            // Between other requests there is no pair of the very moment that would be the best one.
+            // The pairs that other requests make do not begin at exactly the best moment.
             let wait = if is_busy { run.lease.least_period() } else { Duration::ZERO };
             assert!(
                 least + round_trips + wait >= outage,
@@ -437,7 +437,7 @@ fn an_owner_touches_a_server_from_half_a_period_on() {
     assert!(!lease.begin_touch(Duration::ZERO, second(20)), "no lock is held");
     let owner = lease.take(second(14)).unwrap();
     let first = second(14).after(lease.period() / 2);
-    assert!(lease.touch_due(QUIET) > second(1000), "the connection wants to be left alone");
+    assert!(lease.touch_due(QUIET) > second(1000), "the connection wants to be idle");
     assert_eq!(lease.touch_due(Duration::ZERO), first);
     assert!(lease.begin_touch(Duration::ZERO, first) && !lease.begin_touch(Duration::ZERO, first));
     assert_eq!(lease.touch_due(Duration::ZERO), first.after(lease.period()));
@@ -464,7 +464,7 @@ fn a_touch_shortly_after_a_ping_makes_a_separate_pair() {
     assert_eq!(lease.unconfirmed.back().map(|pair| pair.sent), Some(at), "{lease:?}");
 }
 
-/// Its lease may be about to lapse.
+/// The lease may be about to lapse when the turn of the request comes.
 #[test]
 fn a_lock_that_was_waited_for_has_a_lease_that_lasts() {
     for ticks in 3..=20 {
@@ -517,7 +517,7 @@ fn an_idle_sessions_first_write_admits_an_owner_whose_lease_lasts() {
             }
             let ownership = run.lease.take(run.now);
             if ticks == 2 {
-                // Here the reserve is close to the round trips.
+                // With these ticks the reserve is hardly longer than the round trips.
                 continue;
             }
             assert!(ownership.is_some(), "{ticks} ticks: {:?}", run.lease);
