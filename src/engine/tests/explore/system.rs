@@ -397,7 +397,9 @@ impl Exploration {
             seat.is_gone || seat.znode.as_ref().and_then(|name| state.deleted.get(name)) == Some(&false)
         };
         if state.owners().any(has_lost_its_turn) {
-            return Some("a request owns the lock although its znode was deleted before its turn, or is known to be gone");
+            return Some(
+                "a request owns the lock although its znode was deleted before its turn, or is known to be gone",
+            );
         }
         if state.members.iter().any(|member| self.owns_too_long(member)) {
             return Some("a request owns the lock beyond the limit of its hold");
