@@ -189,7 +189,7 @@ impl Contender {
     /// of this session. One that shares the lock does need it: if another client deletes the znode ahead, the
     /// request of that znode may go on waiting for requests that do not exclude this one.
     pub(super) fn watch_predecessor(&mut self, commons: &mut Commons, ahead: ZNodePath) -> Next {
-        if self.spec.access.is_exclusive() && commons.own_queues.stays(&ahead) {
+        if self.spec.access.is_exclusive() && commons.own_queues.is_in_queue(&ahead) {
             commons.watchers.add(&ahead, self.id);
             self.set_watched(commons, &ahead);
             self.note_place(commons, &ahead);

@@ -71,23 +71,23 @@ impl Budget {
     }
 
     /// Handles the outcome of a call that [`take`](Budget::take) has counted.
-    pub(super) fn answered(&mut self, call: &Call, outcome: &ZkResult<Reply>) {
+    pub(super) fn on_reply(&mut self, call: &Call, outcome: &ZkResult<Reply>) {
         match (call, outcome) {
             (Call::Delete { path, .. }, Ok(_) | Err(ZkError::NoNode))
             | (Call::Exists { path, .. } | Call::GetData { path, .. }, Err(ZkError::NoNode))
             | (Call::Exists { path, .. }, Ok(Reply::Found(None))) => self.remove(path),
             (Call::Multi(operations), Ok(Reply::Multi(Transacted::Committed(outcomes)))) => {
-                self.committed(operations, outcomes);
+                self.note_committed(operations, outcomes);
             }
             (Call::Multi(_), Ok(Reply::Multi(Transacted::Failed { .. }))) => self.give_back(call),
-            (_, Ok(Reply::Created { path, .. })) => self.created(call, path),
-            (_, Ok(Reply::Enqueued(enqueued))) => self.created(call, &enqueued.path),
+            (_, Ok(Reply::Created { path, .. })) => self.note_created(call, path),
+            (_, Ok(Reply::Enqueued(enqueued))) => self.note_created(call, &enqueued.path),
             (_, Err(error)) if !may_have_created(*error) => self.give_back(call),
-            _ => self.may_have_created(call),
+            _ => self.note_lost(call),
         }
     }
 
-    fn committed(&mut self, operations: &[Op], outcomes: &[OpOutcome]) {
+    fn note_committed(&mut self, operations: &[Op], outcomes: &[OpOutcome]) {
         for (operation, outcome) in operations.iter().zip(outcomes) {
             match (operation, outcome) {
                 (Op::Create { path, mode, .. }, OpOutcome::Created(created)) => {
@@ -99,11 +99,11 @@ impl Budget {
         }
     }
 
-    fn created(&mut self, call: &Call, path: &str) {
+    fn note_created(&mut self, call: &Call, path: &str) {
         self.add(path, self.bytes_of(call));
     }
 
-    fn may_have_created(&mut self, call: &Call) {
+    fn note_lost(&mut self, call: &Call) {
         match call {
             Call::Create { path, .. } => self.lose(path, self.bytes_of(call)),
             Call::CreateAndList { dir, prefix, .. } => {
@@ -121,7 +121,7 @@ impl Budget {
     }
 
     /// Notes that a search has found the znode of a create that had no known outcome.
-    pub(super) fn found(&mut self, without_number: &str, path: &str) {
+    pub(super) fn note_found(&mut self, without_number: &str, path: &str) {
         self.forget_lost(without_number);
         let bytes = LENGTH + self.chroot + path.len();
         self.used += bytes;

@@ -162,7 +162,7 @@ impl Commons {
 
     /// Handles the outcome of a keep-alive, and returns what to pass on. If the write was denied, a server other than
     /// the leader may have done that, so the write is made again on the other path and nothing is passed on yet.
-    pub(super) fn keep_alive_answered(
+    pub(super) fn on_keep_alive_reply(
         &mut self,
         answered: UnderWay,
         outcome: ZkResult<Reply>,

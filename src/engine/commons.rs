@@ -119,7 +119,7 @@ impl Commons {
     /// ended its wait.
     pub(super) fn remove_stray_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
         self.watchers.remove(path, id);
-        if !self.watchers.any(path) {
+        if !self.watchers.has_any(path) {
             self.effects.push_back(Effect::RemoveWatch(path.clone()));
         }
     }

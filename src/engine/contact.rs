@@ -18,11 +18,11 @@ impl Engine {
     pub(crate) fn handle_event(&mut self, at: Moment, event: ClientEvent) {
         let commons = &mut self.commons;
         match event {
-            ClientEvent::Connected(granted) => self.connected(at, granted),
+            ClientEvent::Connected(granted) => self.handle_connected(at, granted),
             ClientEvent::ReportDelay(report_delay) => commons.lease.set_report_delay(report_delay),
-            ClientEvent::TakenUp { session_timeout } => self.taken_up(at, session_timeout),
-            ClientEvent::PingAnswered { sent } => commons.lease.ping_answered(sent, commons.now),
-            ClientEvent::Disconnected => self.disconnected(at),
+            ClientEvent::TakenUp { session_timeout } => self.handle_taken_up(at, session_timeout),
+            ClientEvent::PingAnswered { sent } => commons.lease.on_ping_answered(sent, commons.now),
+            ClientEvent::Disconnected => self.handle_disconnected(at),
             ClientEvent::SessionLost => commons.end(LossReason::SessionExpired),
             ClientEvent::NodeChanged { path, is_deleted } => {
                 if is_deleted {
@@ -38,7 +38,7 @@ impl Engine {
     ///
     /// Owners need a proof before they look; nobody else does. So a session that owns nothing makes no write because of a
     /// reconnect, if its client reports pings.
-    fn connected(&mut self, at: Moment, granted: Granted) {
+    fn handle_connected(&mut self, at: Moment, granted: Granted) {
         let commons = &mut self.commons;
         let former = commons.contact;
         let (next, taken_up_after) = match former {
@@ -51,7 +51,7 @@ impl Engine {
         let has_ended = commons.life.has_ended();
         let must_look = has_ended || (matches!(former, Contact::Lost { .. }) && next == Contact::Present);
         commons.contact = next;
-        self.lease_checks.extend(commons.lease.connected(granted, taken_up_after, at));
+        self.lease_checks.extend(commons.lease.on_connected(granted, taken_up_after, at));
         // A new connection is a reason to try again.
         if matches!(commons.proof, Proof::Failed { .. }) {
             commons.proof = Proof::Idle;
@@ -65,19 +65,19 @@ impl Engine {
     }
 
     /// Handles that a server has taken up the session again, but does not serve it yet.
-    fn taken_up(&mut self, at: Moment, session_timeout: Duration) {
+    fn handle_taken_up(&mut self, at: Moment, session_timeout: Duration) {
         let after = if let Contact::Lost { since } = self.commons.contact { since } else { at };
-        self.lease_checks.extend(self.commons.lease.taken_up(session_timeout, after));
+        self.lease_checks.extend(self.commons.lease.on_taken_up(session_timeout, after));
     }
 
-    fn disconnected(&mut self, at: Moment) {
+    fn handle_disconnected(&mut self, at: Moment) {
         let Engine { commons, contenders, removals, .. } = self;
         if !commons.in_contact() {
             return;
         }
         commons.contact = Contact::Lost { since: at };
         self.lease_checks.insert(commons.lease.end());
-        commons.lease.disconnected(at);
+        commons.lease.on_disconnected(at);
         if !commons.life.has_ended() {
             commons.report(Event::Suspended);
             for contender in contenders.values() {

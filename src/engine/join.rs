@@ -29,7 +29,7 @@ impl Contender {
         let spec = Arc::clone(&self.spec);
         let RequestSpec { dir, prefix, data, acl, access, .. } = &*self.spec;
         let (data, acl) = (Arc::clone(data), Arc::clone(acl));
-        if access.is_exclusive() && commons.own_queues.last_stays(dir) {
+        if access.is_exclusive() && commons.own_queues.is_last_in_queue(dir) {
             let create = Call::create(&dir.child(prefix), data, acl, CreateMode::EphemeralSequential);
             commons.submit(create, Priority::Other, Pending::Request(self.id, Asked::Create(spec)));
         } else {
@@ -137,7 +137,7 @@ impl Contender {
             return Next::Again;
         };
         let without_number = self.spec.dir.child(&self.spec.prefix);
-        commons.calls.budget.found(without_number.as_str(), znode.as_str());
+        commons.calls.budget.note_found(without_number.as_str(), znode.as_str());
         self.report(commons, RequestEvent::FoundAgain { znode: znode.clone() });
         let exists = Call::exists(&znode, false);
         let asked = Asked::FoundAgain(znode, Arc::clone(listing));

@@ -399,14 +399,14 @@ impl Lease {
     ///
     /// Returns the moment at which earlier epochs now end at the latest, if the grant shortens them: a shorter session
     /// timeout counts from the moment at which the server granted it.
-    pub(crate) fn connected(
+    pub(crate) fn on_connected(
         &mut self,
         granted: Granted,
         taken_up_after: Option<Moment>,
         now: Moment,
     ) -> Option<Moment> {
         self.note_sign_of_life(now);
-        let epochs_end = self.taken_up(granted.session_timeout, taken_up_after.unwrap_or(now));
+        let epochs_end = self.on_taken_up(granted.session_timeout, taken_up_after.unwrap_or(now));
         self.granted.report_delay = granted.report_delay;
         self.begin_connection();
         self.is_connected = true;
@@ -421,7 +421,7 @@ impl Lease {
     /// in after that, a session that counted it as a sign of life would keep its znodes forever.
     ///
     /// Returns the moment at which earlier epochs now end at the latest, if the grant shortens them.
-    pub(crate) fn taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
+    pub(crate) fn on_taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
         if session_timeout >= self.granted.session_timeout {
             return None;
         }
@@ -444,7 +444,7 @@ impl Lease {
     }
 
     /// Ends contact. Whatever is proven from now on belongs to a new epoch.
-    pub(crate) fn disconnected(&mut self, now: Moment) {
+    pub(crate) fn on_disconnected(&mut self, now: Moment) {
         // If the client reports no pings, there may have been contact until now that nobody has noticed. If it does,
         // silence may have ended the connection, so this is no sign of life.
         if self.is_always_proven {

@@ -53,7 +53,7 @@ impl Listings {
     }
 
     /// Notes that a listing has ended. Returns the readers of the next listing to send, or nobody if there is none.
-    pub(super) fn ended(&mut self, dir: &ZNodePath) -> Vec<ParticipantId> {
+    pub(super) fn on_ended(&mut self, dir: &ZNodePath) -> Vec<ParticipantId> {
         let Some(entry) = self.by_dir.get_mut(dir) else { return Vec::new() };
         if entry.activity == Activity::Woken && !entry.readers.is_empty() {
             return entry.begin();

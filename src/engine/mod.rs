@@ -18,7 +18,7 @@
 //!   before each input and `settle` after it ([`clock`]). `settle` does whatever is due by then, such as the next proof
 //!   of the lease.
 //! - On a participant, `on_…` takes an input and returns what is next, an imperative (`join`, `look`) is a step that
-//!   acts, and `is_…`, `has_…` and `needs_…` ask.
+//!   acts, and `is_…`, `has_…` and `needs_…` ask. The parts of the commons have `on_…` and `note_…` for what has happened.
 //!
 //! # From `lock()` to the owner
 //! 1. `locks/blocking_lock.rs`: `lock()` calls `request/lasting.rs`, which makes a request (`request/mod.rs`) with the

@@ -57,7 +57,7 @@ impl OwnQueues {
         }
     }
 
-    pub(super) fn leaves(&mut self, path: &ZNodePath) {
+    pub(super) fn note_leaving(&mut self, path: &ZNodePath) {
         if let Some(own) = self.get_mut(path).filter(|own| own.state == Stay::InQueue) {
             own.state = Stay::Leaving;
         }
@@ -84,7 +84,7 @@ impl OwnQueues {
         self.get(path).is_some_and(|own| own.has_owned)
     }
 
-    pub(super) fn stays(&self, path: &ZNodePath) -> bool {
+    pub(super) fn is_in_queue(&self, path: &ZNodePath) -> bool {
         self.get(path).is_some_and(|own| own.state == Stay::InQueue)
     }
 
@@ -93,7 +93,7 @@ impl OwnQueues {
     }
 
     /// Returns whether the session has a znode in a directory, and is not deleting the last one.
-    pub(super) fn last_stays(&self, dir: &ZNodePath) -> bool {
+    pub(super) fn is_last_in_queue(&self, dir: &ZNodePath) -> bool {
         let last = self.by_dir.get(dir).and_then(BTreeMap::last_key_value);
         last.is_some_and(|(_, own)| own.state == Stay::InQueue)
     }

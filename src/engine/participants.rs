@@ -120,14 +120,14 @@ impl Engine {
     /// Deletes a znode of this session. Tries again until the znode is gone or the session has ended.
     pub(crate) fn remove(&mut self, path: ZNodePath) -> ParticipantId {
         let id = self.commons.new_id();
-        self.commons.own_queues.leaves(&path);
+        self.commons.own_queues.note_leaving(&path);
         self.removed_paths.insert(path.clone());
         self.removals.insert(id, Removal::new(id, path));
         self.with_removal(id, |removal, commons| removal.start(commons));
         id
     }
 
-    pub(super) fn removal_answered(&mut self, id: ParticipantId, outcome: ZkResult<()>) {
+    pub(super) fn handle_removal_reply(&mut self, id: ParticipantId, outcome: ZkResult<()>) {
         self.with_removal(id, |removal, commons| removal.on_reply(commons, outcome));
     }
 

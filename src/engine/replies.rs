@@ -22,10 +22,10 @@ impl Engine {
             true => Ok(reply),
             false => Err(ZkError::MarshallingError),
         });
-        self.commons.calls.budget.answered(&answered.call, &outcome);
+        self.commons.calls.budget.on_reply(&answered.call, &outcome);
         self.count_answer(&answered.call, answered.sending, &outcome);
         if is_keep_alive(&answered.call) {
-            if let Some((pending, outcome)) = self.commons.keep_alive_answered(answered, outcome) {
+            if let Some((pending, outcome)) = self.commons.on_keep_alive_reply(answered, outcome) {
                 self.pass_on(id, pending, outcome);
             }
             return;
@@ -70,7 +70,7 @@ impl Engine {
         // A denied write counts as a read, because any server may have denied it.
         if call.is_write() && was_answered_by_leader(outcome) {
             let is_of_this_contact = self.commons.lease.counts(sending);
-            if self.commons.lease.write_answered(sending, now) {
+            if self.commons.lease.on_write_answered(sending, now) {
                 self.check_owners();
             }
             if is_of_this_contact && self.commons.contact == Contact::Regained {
@@ -78,7 +78,7 @@ impl Engine {
                 self.everybody_looks_again();
             }
         } else if was_answered(outcome) {
-            self.commons.lease.read_answered(sending, now);
+            self.commons.lease.on_read_answered(sending, now);
         }
         if matches!(outcome, Err(ZkError::SessionExpired)) {
             self.commons.end(LossReason::SessionExpired);
@@ -89,7 +89,7 @@ impl Engine {
     pub(super) fn pass_on(&mut self, call: CallId, pending: Pending, outcome: ZkResult<Reply>) {
         match pending {
             Pending::Nobody => {}
-            Pending::Proof(asked) => self.proof_goes_on(asked, outcome),
+            Pending::Proof(asked) => self.handle_proof_reply(asked, outcome),
             Pending::Request(id, asked) if self.contenders.contains_key(&id) => {
                 self.with_request(id, |request, commons| request.on_reply(commons, call, asked, outcome));
             }
@@ -98,10 +98,10 @@ impl Engine {
                     self.remove(znode);
                 }
             }
-            Pending::Removal(id) => self.removal_answered(id, outcome.and_then(Reply::done)),
+            Pending::Removal(id) => self.handle_removal_reply(id, outcome.and_then(Reply::done)),
             Pending::Sweep(id, asked) => self.sweep_goes_on(id, asked, outcome),
             Pending::Listing { dir, connection, readers } => {
-                self.listed(&dir, connection, &readers, outcome);
+                self.handle_listing(&dir, connection, &readers, outcome);
             }
             Pending::Tracked(id, _) if self.tracked.contains_key(&id) => {
                 self.commons.effects.push_back(Effect::ReadFor(id, outcome));
@@ -113,7 +113,7 @@ impl Engine {
         }
     }
 
-    fn proof_goes_on(&mut self, asked: ProofCall, outcome: ZkResult<Reply>) {
+    fn handle_proof_reply(&mut self, asked: ProofCall, outcome: ZkResult<Reply>) {
         let Some((waiting, result)) = self.commons.on_proof_reply(asked, &outcome) else { return };
         for id in waiting {
             self.with_request(id, |request, commons| request.on_proof_ended(commons, result));
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     /// Hands a listing to the requests that share it.
-    fn listed(
+    fn handle_listing(
         &mut self,
         dir: &ZNodePath,
         connection: ConnectionNumber,
@@ -132,7 +132,7 @@ impl Engine {
         outcome: ZkResult<Reply>,
     ) {
         // Before the readers get this listing, because they may ask for the next one.
-        let next = self.commons.listings.ended(dir);
+        let next = self.commons.listings.on_ended(dir);
         if !next.is_empty() {
             self.commons.list(dir.clone(), next);
         }

@@ -131,7 +131,7 @@ impl Contender {
     }
 
     pub(super) fn on_reconnect(&mut self, commons: &mut Commons) -> Next {
-        let is_behind_own = self.watched.as_ref().is_some_and(|ahead| commons.own_queues.stays(ahead));
+        let is_behind_own = self.watched.as_ref().is_some_and(|ahead| commons.own_queues.is_in_queue(ahead));
         self.ahead.on_reconnect(is_behind_own);
         self.has_reconnected = true;
         Next::Wake

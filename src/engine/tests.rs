@@ -52,17 +52,17 @@ fn the_nearest_request_of_a_session_is_known_until_it_leaves() {
     let mut own = OwnQueues::default();
     let [first, second, third] = [1, 2, 3].map(|number| path(&format!("/lock/x-000000000{number}")));
     [&first, &second, &third].into_iter().for_each(|znode| own.add(znode));
-    assert!(own.last_stays(&path("/lock")));
+    assert!(own.is_last_in_queue(&path("/lock")));
     assert_eq!(own.before(&third), Some(second.clone()));
-    own.leaves(&second);
+    own.note_leaving(&second);
     assert_eq!(own.before(&third), None, "its deletion may fail");
-    assert!(own.is_leaving(&second) && !own.stays(&second));
+    assert!(own.is_leaving(&second) && !own.is_in_queue(&second));
     own.note_owner(&first);
     assert!(!own.remove(&second));
-    assert!(own.stays(&first) && own.has_owned(&first));
+    assert!(own.is_in_queue(&first) && own.has_owned(&first));
     assert!(own.remove(&first), "it has owned");
-    own.leaves(&third);
-    assert!(!own.last_stays(&path("/lock")));
+    own.note_leaving(&third);
+    assert!(!own.is_last_in_queue(&path("/lock")));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn refusal_of_a_deletion_is_news_once() {
     let mut own = OwnQueues::default();
     let znode = path("/lock/x-0000000001");
     own.add(&znode);
-    own.leaves(&znode);
+    own.note_leaving(&znode);
     assert!(own.refuse(&znode));
     assert!(!own.is_leaving(&znode), "it needs a watch");
     assert!(!own.refuse(&znode));
@@ -81,10 +81,10 @@ fn numbers_of_a_directory_that_was_created_anew_do_not_hide_the_old_ones() {
     let mut own = OwnQueues::default();
     let [old, new] = ["a", "b"].map(|guid| path(&format!("/lock/x-{guid}-lock-0000000000")));
     own.add(&old);
-    own.leaves(&old);
+    own.note_leaving(&old);
     own.add(&new);
-    assert!(own.stays(&new));
-    assert!(!own.remove(&old) && own.last_stays(&path("/lock")));
+    assert!(own.is_in_queue(&new));
+    assert!(!own.remove(&old) && own.is_last_in_queue(&path("/lock")));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn numbers_without_an_order_are_left_to_watches() {
     let mut own = OwnQueues::default();
     let last = path("/lock/x-2147483647");
     own.add(&last);
-    assert!(!own.stays(&last) && !own.last_stays(&path("/lock")));
+    assert!(!own.is_in_queue(&last) && !own.is_last_in_queue(&path("/lock")));
 }
 
 #[test]
@@ -103,12 +103,12 @@ fn one_listing_at_a_time_serves_all_who_had_asked_when_it_was_sent() {
     assert_eq!(listings.ask(&dir, B), [A, B]);
     assert_eq!(listings.ask(&dir, C), [], "it may be outdated for this one");
     listings.share_next(&dir, D);
-    assert_eq!(listings.ended(&dir), [C, D]);
+    assert_eq!(listings.on_ended(&dir), [C, D]);
     assert_eq!(listings.ask(&dir, A), []);
     listings.forget(&dir, A);
-    assert_eq!(listings.ended(&dir), [], "nobody needs another one");
+    assert_eq!(listings.on_ended(&dir), [], "nobody needs another one");
     assert_eq!(listings.ask(&dir, A), [A]);
-    assert_eq!(listings.ended(&dir), []);
+    assert_eq!(listings.on_ended(&dir), []);
     listings.share_next(&dir, B);
     assert_eq!(listings.readers(&dir), 1);
     listings.forget(&dir, B);

@@ -31,7 +31,7 @@ impl Watchers {
         is_last
     }
 
-    pub(super) fn any(&self, path: &ZNodePath) -> bool {
+    pub(super) fn has_any(&self, path: &ZNodePath) -> bool {
         self.by_path.contains_key(path)
     }
 

@@ -53,7 +53,7 @@ impl Lease {
     }
 
     /// Handles an answer that any server may have given.
-    pub(crate) fn read_answered(&mut self, sending: Sending, now: Moment) {
+    pub(crate) fn on_read_answered(&mut self, sending: Sending, now: Moment) {
         self.note_sign_of_life(now);
         if self.counts(sending) {
             self.note(RoundTrip { sent: sending.at, answered: now });
@@ -62,7 +62,7 @@ impl Lease {
 
     /// Handles the answer to a ping that was sent at that moment. Any server may answer a ping. The ping is one of the
     /// present connection, by the contract of [`ClientEvent::PingAnswered`](crate::client::ClientEvent::PingAnswered).
-    pub(crate) fn ping_answered(&mut self, sent: Moment, now: Moment) {
+    pub(crate) fn on_ping_answered(&mut self, sent: Moment, now: Moment) {
         self.note_sign_of_life(now);
         if self.is_connected {
             self.note(RoundTrip { sent, answered: now });
@@ -79,7 +79,7 @@ impl Lease {
     ///
     /// Returns whether it came too late for the owners under the present epoch. The end of that epoch is final for them;
     /// later owners get a new epoch.
-    pub(crate) fn write_answered(&mut self, sending: Sending, now: Moment) -> bool {
+    pub(crate) fn on_write_answered(&mut self, sending: Sending, now: Moment) -> bool {
         self.note_sign_of_life(now);
         if !self.counts(sending) {
             return false;
