@@ -8,7 +8,8 @@ use crate::error::{LockError, Result};
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::retry::RetryPolicy;
 
-/// The largest data of a znode, in bytes. The server's limit of 1 MiB applies to the whole call, including path and ACL.
+/// The largest data of a znode, in bytes. The server's limit of 1 MiB applies to the whole call, including path and
+/// ACL.
 const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
 
 /// A limit of this or more counts as none, because the clock would overflow after a few centuries.
@@ -78,8 +79,8 @@ impl LockOptions {
 
     /// Sets how operations are retried after a lost connection.
     ///
-    /// The policy applies to joining the queue, for example. If a look at the queue fails while there is contact with the
-    /// server, the request also looks again after the policy's delay.
+    /// The policy applies to joining the queue, for example. If a look at the queue fails while there is contact with
+    /// the server, the request also looks again after the policy's delay.
     #[must_use]
     pub fn retry(self, policy: RetryPolicy) -> LockOptions {
         LockOptions { retry_policy: policy, ..self }
@@ -108,16 +109,16 @@ impl LockOptions {
 
     /// Sets whether a missing lock directory is created as a container.
     ///
-    /// The server deletes a container when it has been empty for a while (a minute or two by default), so locks with many
-    /// names leave nothing behind.
+    /// The server deletes a container when it has been empty for a while (a minute or two by default), so locks with
+    /// many names leave nothing behind.
     ///
-    /// The locks of this crate, and Curator's, create the directory again when they need it. Other clients may fail if the
-    /// directory disappears: kazoo's locks create it only once, and Apache's `WriteLock` only before each request. The
-    /// default is therefore `false` with [`NamingScheme::Kazoo`], and `true` otherwise. Set it to `false` for every
-    /// directory that a client relies on for longer than it holds a lock.
+    /// The locks of this crate, and Curator's, create the directory again when they need it. Other clients may fail
+    /// if the directory disappears: kazoo's locks create it only once, and Apache's `WriteLock` only before each
+    /// request. The default is therefore `false` with [`NamingScheme::Kazoo`], and `true` otherwise. Set it to
+    /// `false` for every directory that a client relies on for longer than it holds a lock.
     ///
-    /// Only the directory itself becomes a container; its missing parents are persistent. A directory that exists stays as
-    /// it is. Servers before 3.5.3, and the crate `zookeeper`, create a persistent znode instead.
+    /// Only the directory itself becomes a container; its missing parents are persistent. A directory that exists
+    /// stays as it is. Servers before 3.5.3, and the crate `zookeeper`, create a persistent znode instead.
     #[must_use]
     pub fn container(self, container: bool) -> LockOptions {
         LockOptions { container: Some(container), ..self }
@@ -125,26 +126,28 @@ impl LockOptions {
 
     /// Sets the longest time for which the lock is held.
     ///
-    /// Without a limit, a thread that hangs keeps the lock forever, because its session lives on and no lease ends. The
-    /// time counts from the acquisition of the lock, on the clock of the lease, which also advances while the process is
-    /// stopped or the machine sleeps. Nothing extends it.
+    /// Without a limit, a thread that hangs keeps the lock forever, because its session lives on and no lease ends.
+    /// The time counts from the acquisition of the lock, on the clock of the lease, which also advances while the
+    /// process is stopped or the machine sleeps. Nothing extends it.
     ///
     /// At the end of the time the lock is lost, like by any other loss, with the reason
-    /// [`HeldTooLong`](crate::LossReason::HeldTooLong). `is_owner()` returns `false` from that very moment on, on every
-    /// thread. Then the znode is deleted (during an outage, after the reconnect), and the next waiter acquires the lock.
-    /// Nothing stops the thread that has held the lock: it must ask [`is_owner`](crate::LockGuard::is_owner), or wait for
-    /// [`lost`](crate::LockGuard::lost). A later `unlock` fails with [`HeldTooLong`](LockError::HeldTooLong).
-    /// [`lease_remaining`](crate::LockGuard::lease_remaining) never returns more than the time that is left.
+    /// [`HeldTooLong`](crate::LossReason::HeldTooLong). `is_owner()` returns `false` from that very moment on, on
+    /// every thread. Then the znode is deleted (during an outage, after the reconnect), and the next waiter acquires
+    /// the lock. Nothing stops the thread that has held the lock: it must ask
+    /// [`is_owner`](crate::LockGuard::is_owner), or wait for [`lost`](crate::LockGuard::lost). A later `unlock` fails
+    /// with [`HeldTooLong`](LockError::HeldTooLong). [`lease_remaining`](crate::LockGuard::lease_remaining) never
+    /// returns more than the time that is left.
     ///
     /// What the time counts for depends on the lock:
-    /// - [`ReadWriteLock`](crate::ReadWriteLock): each guard. A [downgrade](crate::WriteGuard::downgrade) does not extend
-    ///   the time.
+    /// - [`ReadWriteLock`](crate::ReadWriteLock): each guard. A [downgrade](crate::WriteGuard::downgrade) does not
+    ///   extend the time.
     /// - [`ReentrantLock`](crate::ReentrantLock): all guards of a thread together, from the first one on.
-    /// - [`MultiLock`](crate::MultiLock): each lock, from its own acquisition. The first one that is lost ends the wait for
-    ///   the others.
+    /// - [`MultiLock`](crate::MultiLock): each lock, from its own acquisition. The first one that is lost ends the
+    ///   wait for the others.
     /// - [`Semaphore`](crate::Semaphore): each permit.
-    /// - [`CohortLock`](crate::CohortLock): the process, from its acquisition until it releases the lock to others. When
-    ///   half of the time is over, the process hands the lock to no other of its threads, so each thread has at least half.
+    /// - [`CohortLock`](crate::CohortLock): the process, from its acquisition until it releases the lock to others.
+    ///   When half of the time is over, the process hands the lock to no other of its threads, so each thread has at
+    ///   least half.
     /// - [`Candidate`](crate::Candidate): each leadership. Then the candidate stands again, behind those who wait.
     /// - [`RunOnce`](crate::RunOnce): each job.
     ///

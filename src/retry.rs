@@ -128,7 +128,8 @@ impl RetryPolicy {
         self.total_time
     }
 
-    /// Returns the delay after this many failed attempts, the first of which failed `elapsed` ago, or `None` to give up.
+    /// Returns the delay after this many failed attempts, the first of which failed `elapsed` ago, or `None` to give
+    /// up.
     fn delay_after(
         &self,
         failures: u32,
@@ -179,8 +180,8 @@ impl<E> RetryCounter<E> {
         self.failures
     }
 
-    /// Counts an attempt that has failed now, and returns the delay before the next one. `chance` returns a random number
-    /// between 0 and 1.
+    /// Counts an attempt that has failed now, and returns the delay before the next one. `chance` returns a random
+    /// number between 0 and 1.
     ///
     /// # Errors
     /// The error of the first attempt, if no further attempt follows.

@@ -1,7 +1,7 @@
 //! Deadlines, and cancellation from another thread.
 //!
-//! The primary type in this module is [`Wait`], which says how long a call waits. With a [`CancelToken`], another thread
-//! can end the wait.
+//! The primary type in this module is [`Wait`], which says how long a call waits. With a [`CancelToken`], another
+//! thread can end the wait.
 
 use std::convert::Infallible;
 use std::fmt;

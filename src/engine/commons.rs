@@ -155,9 +155,9 @@ impl Commons {
         }
     }
 
-    /// Gives the session up if it has been silent for too long. Call this when the clock has reached the deadline of the
-    /// engine, and when a znode is gone. Do not call it with every input: after a pause of the process, there may be
-    /// answers that nobody has handled yet.
+    /// Gives the session up if it has been silent for too long. Call this when the clock has reached the deadline of
+    /// the engine, and when a znode is gone. Do not call it with every input: after a pause of the process, there may
+    /// be answers that nobody has handled yet.
     pub(super) fn give_up_if_silent(&mut self) {
         match self.life {
             Life::Open if matches!(self.contact, Contact::NotYet { .. }) => {}

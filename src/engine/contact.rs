@@ -36,8 +36,8 @@ impl Engine {
 
     /// Handles the beginning of contact.
     ///
-    /// Owners need a proof before they look; nobody else does. So a session that owns nothing makes no write because of a
-    /// reconnect, if its client reports pings.
+    /// Owners need a proof before they look; nobody else does. So a session that owns nothing makes no write because
+    /// of a reconnect, if its client reports pings.
     fn handle_connected(&mut self, at: Moment, granted: Granted) {
         let commons = &mut self.commons;
         let former = commons.contact;

@@ -1,8 +1,8 @@
 //! [`Contender`]: a request for a lock, as the engine keeps it from its start to its end.
 //!
 //! A contender is in one of three phases:
-//! - `Joining`: its znode is being created, or the reply to the create was lost. The phase ends when the znode exists, or
-//!   when the retries are used up.
+//! - `Joining`: its znode is being created, or the reply to the create was lost. The phase ends when the znode
+//!   exists, or when the retries are used up.
 //! - `Queued`: its znode exists, and its turn has not come or is unknown. The phase ends when its turn has come and the
 //!   lease admits it, when its znode is gone, or when the sequence numbers are exhausted.
 //! - `Owner`: it holds the lock, while its lease lasts. The phase ends when the lease ends, or when its znode is gone.
@@ -16,10 +16,10 @@
 //! beside the steps: see [`super::ahead`].)
 //!
 //! A contender depends on no other participant. An `on_…` method handles an input, an imperative is a step that acts,
-//! and both return what is [next](Next), including the end of the request. These are its files, from top to bottom; none
-//! calls one above it: [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue),
-//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) has how
-//! it ends, and what it leaves.
+//! and both return what is [next](Next), including the end of the request. These are its files, from top to bottom;
+//! none calls one above it: [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue),
+//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) has
+//! how it ends, and what it leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -61,8 +61,8 @@ impl Engine {
         self.commons.lease.release(id);
         let contender = self.contenders.remove(&id)?;
         contender.end(&mut self.commons, how);
-        // If a create is under way, its outcome will find no request, and its znode will be deleted. After a lost create
-        // the directory is swept anyway.
+        // If a create is under way, its outcome will find no request, and its znode will be deleted. After a lost
+        // create the directory is swept anyway.
         let removal = contender.znode().cloned().map(|znode| self.remove(znode));
         contender.forget_all_watches(&mut self.commons);
         removal

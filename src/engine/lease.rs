@@ -1,18 +1,18 @@
 //! The lease: until when the server provably keeps the session, and with it every lock that this
 //! process owns.
 //!
-//! `docs/design.md` explains under "The lease" what proves that a session lives, and why: a *pair* of answered requests
-//! (E1), a *write* that was sent a report delay after the pair was answered, and answered itself (E2), and, while a lock
-//! is held, *another write* that was sent after that answer (E3). There, and in the files of this module, a *request* is
-//! whatever the client sends to a server, even a ping. [`evidence`] keeps what answers prove. [`keep_alive`] says when
-//! requests are due to keep a lease from ending.
+//! `docs/design.md` explains under "The lease" what proves that a session lives, and why: a *pair* of answered
+//! requests (E1), a *write* that was sent a report delay after the pair was answered, and answered itself (E2), and,
+//! while a lock is held, *another write* that was sent after that answer (E3). There, and in the files of this
+//! module, a *request* is whatever the client sends to a server, even a ping. [`evidence`] keeps what answers prove.
+//! [`keep_alive`] says when requests are due to keep a lease from ending.
 //!
 //! What a write may confirm is decided when it is sent: the pairs that were answered at least a report delay before. So
 //! a pair can be forgotten once a newer one is as old, and a session that never writes keeps only a handful of pairs.
 //!
 //! The lease consists of *epochs*. A disconnect closes the present epoch. An owner keeps the epoch under which it
-//! acquired the lock until its znode was seen on the next connection. A hold with a *limit* never outlasts it, whatever is
-//! proven.
+//! acquired the lock until its znode was seen on the next connection. A hold with a *limit* never outlasts it,
+//! whatever is proven.
 
 mod evidence;
 mod keep_alive;
@@ -270,8 +270,8 @@ impl Lease {
         held.map(|held| self.hold(other, held)).is_some()
     }
 
-    /// Notes that an owner's znode was seen on `connection`. If that is the present connection, the owner holds its lock
-    /// under the present epoch from now on. Returns `false` if the owner's lease has ended.
+    /// Notes that an owner's znode was seen on `connection`. If that is the present connection, the owner holds its
+    /// lock under the present epoch from now on. Returns `false` if the owner's lease has ended.
     pub(crate) fn renew(&mut self, owner: ParticipantId, connection: ConnectionNumber, now: Moment) -> bool {
         let Some(held) = self.owners.get(&owner) else { return true };
         if held.until <= now {
@@ -339,8 +339,8 @@ impl Lease {
         !self.is_stale(now) && self.admits_owners_until(self.end(), now)
     }
 
-    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. A lease that is always
-    /// kept proven has its keep-alives, so it is never stale.
+    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. A lease that is
+    /// always kept proven has its keep-alives, so it is never stale.
     fn is_stale(&self, now: Moment) -> bool {
         let fresh = now.after(self.granted.session_timeout / FRESH_DIVISOR);
         let may_be_stale = !self.is_always_proven && self.end() < fresh;
@@ -473,7 +473,8 @@ impl Lease {
         self.awaiting = None;
     }
 
-    /// Ends the lease at once and for good, with every epoch. The end of a hold that has reached its limit stays as it is.
+    /// Ends the lease at once and for good, with every epoch. The end of a hold that has reached its limit stays as
+    /// it is.
     pub(crate) fn finish(&mut self, now: Moment) {
         self.over = true;
         self.end = Some(ENDED);

@@ -10,8 +10,8 @@
 //!
 //! - `NotYet` becomes `Present` with the first connection.
 //! - `Present` becomes `Lost` with a disconnect.
-//! - `Lost` becomes `Regained` with a reconnect if the lease is kept proven: a proof is due at once. Otherwise it becomes
-//!   `Present`: every participant looks again, and deletions are repeated.
+//! - `Lost` becomes `Regained` with a reconnect if the lease is kept proven: a proof is due at once. Otherwise it
+//!   becomes `Present`: every participant looks again, and deletions are repeated.
 //! - `Regained` becomes `Present` when a write was answered: every participant looks again. It becomes `Lost` with a
 //!   disconnect.
 //!

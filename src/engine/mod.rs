@@ -8,34 +8,35 @@
 //! # Its parts
 //! - [`border`]: the plain data that go in and out.
 //! - [`commons`]: the state that everything on a session shares. It reaches no participant.
-//! - The participants: a [`contender`] for a lock, the [`removal`] of a znode, and the subject that is [`tracked`] for a
-//!   user. Each has steps of its own, touches no other participant, and returns what is next.
+//! - The participants: a [`contender`] for a lock, the [`removal`] of a znode, and the subject that is [`tracked`]
+//!   for a user. Each has steps of its own, touches no other participant, and returns what is next.
 //! - [`participants`]: the one way to reach them, and the inputs that concern many of them: an event, a reconnect, a
 //!   routine look.
 //!
 //! Method names show what a method is for:
-//! - On the [`Engine`], `handle_…` takes an input, `poll_…` gives an output, and a plain verb is a command. `begin` comes
-//!   before each input and `settle` after it ([`clock`]). `settle` does whatever is due by then, such as the next proof
-//!   of the lease.
+//! - On the [`Engine`], `handle_…` takes an input, `poll_…` gives an output, and a plain verb is a command. `begin`
+//!   comes before each input and `settle` after it ([`clock`]). `settle` does whatever is due by then, such as the
+//!   next proof of the lease.
 //! - On a participant, `on_…` takes an input and returns what is next, an imperative (`join`, `look`) is a step that
-//!   acts, and `is_…`, `has_…` and `needs_…` ask. The parts of the commons have `on_…` and `note_…` for what has happened.
+//!   acts, and `is_…`, `has_…` and `needs_…` ask. The parts of the commons have `on_…` and `note_…` for what has
+//!   happened.
 //!
 //! # From `lock()` to the owner
 //! 1. `locks/blocking_lock.rs`: `lock()` calls `request/lasting.rs`, which makes a request (`request/mod.rs`) with the
 //!    settings from `locks/locking.rs`, and another one if the session is lost and replaced. The driver
 //!    (`session/driver/requests.rs`) starts the request, and the caller waits. (`locks/write_lock.rs` does not wait.)
-//! 2. [`Engine::start`] inserts a [`contender`]. From here on, its method `step` ([`steps`]) chooses each step. The first
-//!    step is to [`join`]: the contender submits the creation of its znode together with a listing of the directory.
-//!    Behind a request of the same session it needs no listing.
-//! 3. [`calls`]: the call is sent if the [`budget`] has room for another znode, and as soon as the [`window`] has room for
-//!    another call. `Core::feed` (`session/driver/mod.rs`) carries the effect out: the call passes through an outbox
-//!    (`session/driver/calls.rs`) to the client, which is `session/own_client.rs` and behind it the crate
+//! 2. [`Engine::start`] inserts a [`contender`]. From here on, its method `step` ([`steps`]) chooses each step. The
+//!    first step is to [`join`]: the contender submits the creation of its znode together with a listing of the
+//!    directory. Behind a request of the same session it needs no listing.
+//! 3. [`calls`]: the call is sent if the [`budget`] has room for another znode, and as soon as the [`window`] has
+//!    room for another call. `Core::feed` (`session/driver/mod.rs`) carries the effect out: the call passes through
+//!    an outbox (`session/driver/calls.rs`) to the client, which is `session/own_client.rs` and behind it the crate
 //!    `zookeeper-connection`. In that crate, `src/connection.rs` continues this walk to the socket and back.
-//! 4. [`replies`]: the connection's thread passes the reply to the `Done` of the call (`session/driver/calls.rs`), which
-//!    passes it to [`Engine::handle_reply`]. The call's [`Pending`](calls::Pending) says for whom it was made. A reply for
-//!    a request goes to the contender's `on_reply` ([`steps`]).
-//! 5. [`queue`]: the contender decides by the listing, with the rules of `recipe/queue.rs`, which are pure functions over
-//!    names. If it is the request's [`turn`] and the [`lease`] admits owners, the request owns the lock
+//! 4. [`replies`]: the connection's thread passes the reply to the `Done` of the call (`session/driver/calls.rs`),
+//!    which passes it to [`Engine::handle_reply`]. The call's [`Pending`](calls::Pending) says for whom it was made.
+//!    A reply for a request goes to the contender's `on_reply` ([`steps`]).
+//! 5. [`queue`]: the contender decides by the listing, with the rules of `recipe/queue.rs`, which are pure functions
+//!    over names. If it is the request's [`turn`] and the [`lease`] admits owners, the request owns the lock
 //!    ([`RequestEvent::Acquired`]). Otherwise it waits for the requests [`ahead`], with a [`watch`].
 //! 6. The driver sets the ownership (`session/ownership.rs`), and posts the event to the request's observer
 //!    (`locks/guard_signals.rs`). The observer sets the latch that the caller waits for, and `lock()` returns a
@@ -53,33 +54,34 @@
 //!    nearest request ahead, the waiter only looks at its own znode.
 //!
 //! # From a disconnect to the renewed lease, or to the loss
-//! 1. The client reports the disconnect to the driver (`session/driver/opening.rs`). [`contact`]: the present epoch of the
-//!    lease can no longer be extended, and the next epoch needs a reconnect and a proof. The owner keeps the epoch
-//!    under which it acquired the lock, or last renewed its lease. `is_owner()` compares the end of that epoch with the
-//!    clock (`session/ownership.rs`).
-//! 2. After a reconnect everybody looks again ([`participants`]): at once, or when the first write on the new connection
-//!    was answered if the lease is kept proven, as it is while a lock is held. `settle` begins that [`proof`], and
-//!    [`replies`] counts the answer. An owner that has seen its znode renews its lease ([`turn`]).
+//! 1. The client reports the disconnect to the driver (`session/driver/opening.rs`). [`contact`]: the present epoch
+//!    of the lease can no longer be extended, and the next epoch needs a reconnect and a proof. The owner keeps the
+//!    epoch under which it acquired the lock, or last renewed its lease. `is_owner()` compares the end of that epoch
+//!    with the clock (`session/ownership.rs`).
+//! 2. After a reconnect everybody looks again ([`participants`]): at once, or when the first write on the new
+//!    connection was answered if the lease is kept proven, as it is while a lock is held. `settle` begins that
+//!    [`proof`], and [`replies`] counts the answer. An owner that has seen its znode renews its lease ([`turn`]).
 //! 3. If no reconnect comes in time, the [`clock`] ends the lease, and the request has [`ended`]. `is_owner()` has
 //!    returned `false` since that moment, whether or not a thread has noticed.
 //!
 //! # From the limit of a hold to the loss
-//! 1. A request with a limit (`LockOptions::max_hold`) tells the [`lease`] when its hold ends, as it acquires the lock
-//!    ([`turn`]). The driver passes that on with the ownership (`session/seat.rs`), so `is_owner()` returns `false` from
-//!    that moment on.
-//! 2. The limit is one of the deadlines of the [`clock`]. When the first limit is reached, the engine checks all owners,
-//!    and that request has [`ended`]: its event names `HeldTooLong`, and a [`removal`] deletes its znode.
+//! 1. A request with a limit (`LockOptions::max_hold`) tells the [`lease`] when its hold ends, as it acquires the
+//!    lock ([`turn`]). The driver passes that on with the ownership (`session/seat.rs`), so `is_owner()` returns
+//!    `false` from that moment on.
+//! 2. The limit is one of the deadlines of the [`clock`]. When the first limit is reached, the engine checks all
+//!    owners, and that request has [`ended`]: its event names `HeldTooLong`, and a [`removal`] deletes its znode.
 //!
 //! # From a drop during an outage to the deletion
 //! The guard's claim (`request/claim.rs`) withdraws the request ([`ended`]), and a [`removal`] begins. It reports
-//! `ConnectionLoss` at once, because no outcome can come soon. It still submits the deletion, which the connection keeps
-//! for a tenth of the session timeout. After that no alarm is set. The reconnect repeats the deletion at the moment at
-//! which everybody looks again: while another lock of the session is held, that is the first answered write.
+//! `ConnectionLoss` at once, because no outcome can come soon. It still submits the deletion, which the connection
+//! keeps for a tenth of the session timeout. After that no alarm is set. The reconnect repeats the deletion at the
+//! moment at which everybody looks again: while another lock of the session is held, that is the first answered
+//! write.
 //!
 //! # From the loss of a session to the next one
-//! 1. The client reports `SessionLost`, or the [`clock`] gives the session up. Its [`life`] ends, and with it each request
-//!    and all tracking. A worker of the driver reports what is left, sets the latch `ended`, and keeps the znodes that
-//!    are still to be deleted (`session/driver/orphans.rs`).
+//! 1. The client reports `SessionLost`, or the [`clock`] gives the session up. Its [`life`] ends, and with it each
+//!    request and all tracking. A worker of the driver reports what is left, sets the latch `ended`, and keeps the
+//!    znodes that are still to be deleted (`session/driver/orphans.rs`).
 //! 2. The thread of `session/replacement.rs` waits for that latch, opens the next session, and makes those who follow
 //!    move there: `request/lasting.rs` makes its request again, and `tracking/mod.rs` looks again.
 //!
@@ -88,13 +90,13 @@
 //! znode if there is none ([`sweep`]). A create that takes effect late leaves a znode. The session recognizes its name
 //! in any listing, and deletes it ([`strays`]).
 //!
-//! The watches of users (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) take the same paths: [`tracked`]
-//! says when to look, and the room `tracking` has the steps of a look.
+//! The watches of users (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) take the same paths:
+//! [`tracked`] says when to look, and the room `tracking` has the steps of a look.
 //!
 //! # Why this is safe
 //! Only sequence numbers decide, and a listing that contains a request's own znode contains every older request that
-//! still exists. `is_owner()` asks the lease, which ends before the servers can end the session. `docs/design.md` has the
-//! proofs. `docs/guarantees.md` has the limits: an owner whose znode another client deletes learns of it a moment
+//! still exists. `is_owner()` asks the lease, which ends before the servers can end the session. `docs/design.md` has
+//! the proofs. `docs/guarantees.md` has the limits: an owner whose znode another client deletes learns of it a moment
 //! later, and a proof assumes something about the links between servers.
 
 mod ahead;

@@ -57,8 +57,8 @@ impl Proof {
 }
 
 impl Commons {
-    /// Adds a request whose turn has come, while the session is not proven to live for long enough. Begins a proof, unless
-    /// one is under way.
+    /// Adds a request whose turn has come, while the session is not proven to live for long enough. Begins a proof,
+    /// unless one is under way.
     pub(super) fn await_proof(&mut self, id: ParticipantId) {
         match &mut self.proof {
             Proof::UnderWay { later, .. } => later.push(id),

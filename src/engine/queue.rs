@@ -74,8 +74,9 @@ impl Contender {
         if is_watched { Next::Rest } else { self.count(commons) }
     }
 
-    /// Counts the requests ahead, by a listing that leaves a watch on the children of the directory. Only a request for a
-    /// permit does so, and only the first one that waits, because a lock in front of the directory prevents a herd.
+    /// Counts the requests ahead, by a listing that leaves a watch on the children of the directory. Only a request
+    /// for a permit does so, and only the first one that waits, because a lock in front of the directory prevents a
+    /// herd.
     pub(super) fn count(&mut self, commons: &mut Commons) -> Next {
         let dir = self.spec.dir.clone();
         self.watched = Some(dir.clone());

@@ -63,8 +63,8 @@ impl Engine {
         has_ended
     }
 
-    /// Notes what the outcome of a call shows about the session. An answer to a read helps to extend the lease; an answer
-    /// to a write extends it.
+    /// Notes what the outcome of a call shows about the session. An answer to a read helps to extend the lease; an
+    /// answer to a write extends it.
     fn count_answer(&mut self, call: &Call, sending: Sending, outcome: &ZkResult<Reply>) {
         let now = self.commons.now;
         // A denied write counts as a read, because any server may have denied it.

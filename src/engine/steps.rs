@@ -179,8 +179,8 @@ impl Contender {
 
     fn on_seen(&mut self, commons: &mut Commons, look: &WatchedRead, sight: ZkResult<Sight>) -> Next {
         let WatchedRead { path, connection, purpose } = look;
-        // Forget the watch that the look has left, if the request was woken meanwhile and no longer needs it, or if it is
-        // a watch on the creation of a znode that is gone: the look at an unreadable znode leaves one.
+        // Forget the watch that the look has left, if the request was woken meanwhile and no longer needs it, or if
+        // it is a watch on the creation of a znode that is gone: the look at an unreadable znode leaves one.
         if self.watched.as_ref() != Some(path) || sight == Ok(Sight::Gone) {
             commons.remove_stray_watch(path, self.id);
         }

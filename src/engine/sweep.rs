@@ -1,13 +1,14 @@
-//! [`Sweep`]: the search of a directory for znodes that lost creates have left, and the deletion of those that no request
-//! has.
+//! [`Sweep`]: the search of a directory for znodes that lost creates have left, and the deletion of those that no
+//! request has.
 //!
-//! If the reply to a create was lost, a server may hold the create back, and pass it on after other servers have served
-//! the session. (`docs/design.md` says how, under "How late a lost create takes effect".) So a search that finds nothing
-//! settles nothing, and neither does a write that another server has answered. Two rules together settle it:
+//! If the reply to a create was lost, a server may hold the create back, and pass it on after other servers have
+//! served the session. (`docs/design.md` says how, under "How late a lost create takes effect".) So a search that
+//! finds nothing settles nothing, and neither does a write that another server has answered. Two rules together
+//! settle it:
 //! - A session recognizes the names of its znodes, and knows for which request it has created each. A znode whose
 //!   request has ended or has another znode is a stray. The session deletes each stray that any listing shows.
-//! - After a lost create, the session lists the directory after each reconnect and now and then, until the create can no
-//!   longer take effect.
+//! - After a lost create, the session lists the directory after each reconnect and now and then, until the create can
+//!   no longer take effect.
 //!
 //! All lost creates of a directory share its sweep, because an outage may lose thousands at once.
 
@@ -25,9 +26,9 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 use crate::time::{Moment, Priority};
 
-/// The time after which a lost create can no longer take effect. The leader gives up a server that it has not heard from
-/// for `syncLimit` ticks (10 s by default), and whatever that server holds is lost with it. The client's operating system
-/// sends what a closed connection has left for up to about 100 s.
+/// The time after which a lost create can no longer take effect. The leader gives up a server that it has not heard
+/// from for `syncLimit` ticks (10 s by default), and whatever that server holds is lost with it. The client's
+/// operating system sends what a closed connection has left for up to about 100 s.
 const SETTLES_IN: Duration = Duration::from_secs(120);
 
 /// The pause after the first round. It doubles with each round, up to [`MAX_PAUSE`].
@@ -93,8 +94,8 @@ pub(super) enum SweepCall {
 }
 
 impl Commons {
-    /// Notes that a create in this directory has failed. Begins to sweep the directory, unless the error says that nothing
-    /// was created.
+    /// Notes that a create in this directory has failed. Begins to sweep the directory, unless the error says that
+    /// nothing was created.
     pub(super) fn note_failed_create(&mut self, dir: &ZNodePath, error: ZkError) {
         if !may_have_created(error) {
             return;
@@ -121,7 +122,8 @@ impl Commons {
         self.wake_sweep(id);
     }
 
-    /// Searches for the znode of a request. [`Contender::on_searched`](super::contender::Contender::on_searched) follows.
+    /// Searches for the znode of a request. [`Contender::on_searched`](super::contender::Contender::on_searched)
+    /// follows.
     pub(super) fn search(&mut self, dir: &ZNodePath, request: ParticipantId) {
         let id = self.sweep_of(dir);
         if let Some(sweep) = self.sweeps.by_id.get_mut(&id) {
@@ -152,8 +154,8 @@ impl Commons {
 
     // ---- rounds
 
-    /// Begins a round now, or another one after the round that is under way. A round begins with a write, because a server
-    /// that lags behind may answer a read alone.
+    /// Begins a round now, or another one after the round that is under way. A round begins with a write, because a
+    /// server that lags behind may answer a read alone.
     pub(super) fn wake_sweep(&mut self, id: ParticipantId) {
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         if sweep.activity != Activity::Idle {
@@ -204,8 +206,8 @@ impl Commons {
         }
     }
 
-    /// Begins all sweeps anew after a reconnect, because the server that has taken the session up may have held a create
-    /// back.
+    /// Begins all sweeps anew after a reconnect, because the server that has taken the session up may have held a
+    /// create back.
     pub(super) fn sweep_again(&mut self) {
         let all: Vec<ParticipantId> = self.sweeps.by_id.keys().copied().collect();
         for id in all {

@@ -1,8 +1,9 @@
-//! [`Tracked`]: a subject on the server that a user tracks: its tracker looks again whenever the subject may have changed.
+//! [`Tracked`]: a subject on the server that a user tracks: its tracker looks again whenever the subject may have
+//! changed.
 //!
-//! The tracker (`tracking/`) decides on the steps of a look, and makes one call after the other. The engine says when to
-//! look, and knows which watches are set. The watches of a look serve until the next look, which ends those that it does
-//! not need.
+//! The tracker (`tracking/`) decides on the steps of a look, and makes one call after the other. The engine says when
+//! to look, and knows which watches are set. The watches of a look serve until the next look, which ends those that
+//! it does not need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +71,8 @@ impl Tracked {
         }
     }
 
-    /// Makes the next call of a look. If the call leaves a watch, registers for the event first, so that none is missed.
+    /// Makes the next call of a look. If the call leaves a watch, registers for the event first, so that none is
+    /// missed.
     fn read(&mut self, commons: &mut Commons, call: Call) {
         let watched = call.watched_path().map(|path| ZNodePath::from_server(Arc::clone(path)));
         if let Some(path) = &watched {

@@ -18,8 +18,8 @@ const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 const SHARED_STEP: Duration = Duration::from_millis(10);
 
 impl Contender {
-    /// Takes the lock, because nobody is ahead any more: at once, if events alone have shown that, or after a look at the
-    /// own znode.
+    /// Takes the lock, because nobody is ahead any more: at once, if events alone have shown that, or after a look at
+    /// the own znode.
     pub(super) fn take_over(&mut self, commons: &mut Commons) -> Next {
         match self.ahead.owns_by_event_on(commons.lease.connection()) {
             Some(watched_on) if commons.lease.admits_owners(commons.now) => self.acquire(commons, watched_on),

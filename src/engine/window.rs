@@ -21,8 +21,8 @@ use super::calls::Pending;
 use crate::client::Call;
 use crate::time::Priority;
 
-/// The bytes in one window. 512 calls with long paths have less, and a link of 10 Mbit/s transmits this much in a fifth of
-/// a second. A single call may be longer: it is sent while less than a window is under way.
+/// The bytes in one window. 512 calls with long paths have less, and a link of 10 Mbit/s transmits this much in a
+/// fifth of a second. A single call may be longer: it is sent while less than a window is under way.
 const BYTES: usize = 256 * 1024;
 
 /// See the [module](self).

@@ -1,8 +1,8 @@
 //! The laws of the recipe rules. They hold for any children of a lock directory, because any client may create any name
 //! there.
 //!
-//! Each function takes untrusted input, and panics if a law is broken. The tests below call the functions with generated
-//! input, and the targets in `fuzz/` call them with mutated input.
+//! Each function takes untrusted input, and panics if a law is broken. The tests below call the functions with
+//! generated input, and the targets in `fuzz/` call them with mutated input.
 
 mod histories;
 
@@ -48,8 +48,8 @@ fn check_number(text: &str, sequence: i32) {
     assert!(if sequence < 0 { dashes > 0 } else { dashes < 2 || sequence == 0 }, "{text:?}");
 }
 
-/// Checks that the order of names is total, agrees with equality, and sorts low numbers first and names without a number
-/// last.
+/// Checks that the order of names is total, agrees with equality, and sorts low numbers first and names without a
+/// number last.
 pub fn check_order(names: &[&str]) {
     let names: Vec<ZNodeName> = names.iter().copied().map(ZNodeName::new).collect();
     for one in &names {
@@ -144,9 +144,9 @@ fn check_sharing(requests: &[String]) {
     }
 }
 
-/// Checks that of any two requests, one owns the lock and the other waits for it, or they share the lock, or at least one
-/// fails; and that the decisions among all requests agree with those in pairs. It follows that in any listing no two owners
-/// exclude each other.
+/// Checks that of any two requests, one owns the lock and the other waits for it, or they share the lock, or at least
+/// one fails; and that the decisions among all requests agree with those in pairs. It follows that in any listing no
+/// two owners exclude each other.
 fn check_among_pairs(rule: Rule<'_>, own: &String, decision: Decision<'_>, requests: &[String]) {
     let mut ahead = Vec::new();
     let mut exhausted = false;
@@ -203,9 +203,9 @@ fn without(name: &str, children: &[String]) -> Vec<String> {
     children.iter().filter(|child| *child != name).cloned().collect()
 }
 
-/// Checks that numbers within half of the counter's circle form one chain: the first request owns the lock, and every other
-/// one waits for the one just before it, or fails. So from each request, the chain of those that it waits for leads to the
-/// owner, or to a request that fails.
+/// Checks that numbers within half of the counter's circle form one chain: the first request owns the lock, and every
+/// other one waits for the one just before it, or fails. So from each request, the chain of those that it waits for
+/// leads to the owner, or to a request that fails.
 fn check_chain(requests: &[String]) {
     let Some(queue) = queue(requests) else { return };
     // A request in doubt can only be the last of the chain.

@@ -100,7 +100,8 @@ mod tests {
     }
 
     proptest! {
-        /// This holds from any start of the counter, for any order of the listing, and for the decision of each request.
+        /// This holds from any start of the counter, for any order of the listing, and for the decision of each
+        /// request.
         #[test]
         fn order_is_the_order_of_arrival(
             start: i32, gaps in prop::collection::vec(1..1000_i32, 1..40), rotation: usize, seed: u64,
@@ -129,7 +130,8 @@ mod tests {
             }
         }
 
-        /// The decisions of requests of this crate agree with what an observer sees. Where the observer guesses, some fail.
+        /// The decisions of requests of this crate agree with what an observer sees. Where the observer guesses, some
+        /// fail.
         #[test]
         fn count_owners_agrees_with_decide(
             scheme in prop::sample::select(vec![NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo]),

@@ -5,11 +5,11 @@
 //! keeps the order and prevents a herd, but safety does not depend on it.
 //!
 //! # Why no more than `n` own
-//! A request decides by a listing that contains its own znode, so it sees every older request that still exists. Suppose
-//! that `n + 1` owners with existing znodes are there, and take the youngest. When it decided, the other `n` existed. If
-//! its number is in order, it counted them as ahead. If its number is [in doubt](super::counter), it counted every
-//! request. Either way it did not become an owner. If clients have different numbers of permits, the largest one bounds
-//! the owners.
+//! A request decides by a listing that contains its own znode, so it sees every older request that still exists.
+//! Suppose that `n + 1` owners with existing znodes are there, and take the youngest. When it decided, the other `n`
+//! existed. If its number is in order, it counted them as ahead. If its number is [in doubt](super::counter), it
+//! counted every request. Either way it did not become an owner. If clients have different numbers of permits, the
+//! largest one bounds the owners.
 
 use std::num::NonZeroU32;
 
@@ -19,9 +19,9 @@ use super::znode_name::generated_sequence;
 
 /// Decides for a request for one of this many permits.
 ///
-/// A request whose number is in order owns a permit if fewer requests than permits are ahead. A request whose number is
-/// [in doubt](super::counter) owns a permit if fewer other requests than permits exist. Otherwise it waits if all of them
-/// are in order and ahead, and fails if not.
+/// A request whose number is in order owns a permit if fewer requests than permits are ahead. A request whose number
+/// is [in doubt](super::counter) owns a permit if fewer other requests than permits exist. Otherwise it waits if all
+/// of them are in order and ahead, and fails if not.
 pub(super) fn decide_permit<'a, 'c, N: AsRef<str> + ?Sized + 'c>(
     permits: NonZeroU32,
     own: &str,
@@ -136,8 +136,8 @@ mod tests {
     }
 
     proptest! {
-        /// While requests leave a queue in any order, the first of the rest own permits, and no owner loses its permit to a
-        /// request behind it.
+        /// While requests leave a queue in any order, the first of the rest own permits, and no owner loses its
+        /// permit to a request behind it.
         #[test]
         fn first_of_the_rest_own_while_a_queue_empties(
             start in any_start(), number in 1..6_u32, seed: u64,

@@ -7,9 +7,9 @@ use zookeeper_connection::is_forbidden;
 
 /// Returns the name of a resource's znode. Different resources have different names.
 ///
-/// Escapes the slash, the percent sign, the characters that ZooKeeper forbids, and the names `.` and `..`. If the name ends
-/// in a sequence number, escapes its last digit, too: the directory of a resource must not look like a request for a lock
-/// on the directory above.
+/// Escapes the slash, the percent sign, the characters that ZooKeeper forbids, and the names `.` and `..`. If the
+/// name ends in a sequence number, escapes its last digit, too: the directory of a resource must not look like a
+/// request for a lock on the directory above.
 pub(crate) fn escaped(resource: &str) -> String {
     let mut name = escaped_characters(resource);
     if generated_sequence(&name).is_some() {

@@ -9,8 +9,8 @@ const NUMBER: u128 = (1 << 48) - 1;
 
 /// The random part of the GUIDs of a session's requests. The rest of each GUID is the request's number.
 ///
-/// So the name of any znode shows a session whether it has created that znode and for which request, even if the reply to
-/// the create was lost.
+/// So the name of any znode shows a session whether it has created that znode and for which request, even if the
+/// reply to the create was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SessionTag(Uuid);
 

@@ -13,10 +13,10 @@ const WIDTH: usize = 10;
 
 /// The name of a znode, with its prefix and sequence number.
 ///
-/// Names are ordered as in Apache ZooKeeper 3.8 and later: by sequence number, then by prefix. Names without a number come
-/// last. (The first versions of the recipe compared the prefix first, so two sessions could own one lock at the same time:
-/// ZOOKEEPER-2931.) Negative numbers, which the server issues after its counter has wrapped, sort before positive ones. The
-/// queue itself compares numbers by wrapping distance, which no total order can express.
+/// Names are ordered as in Apache ZooKeeper 3.8 and later: by sequence number, then by prefix. Names without a number
+/// come last. (The first versions of the recipe compared the prefix first, so two sessions could own one lock at the
+/// same time: ZOOKEEPER-2931.) Negative numbers, which the server issues after its counter has wrapped, sort before
+/// positive ones. The queue itself compares numbers by wrapping distance, which no total order can express.
 ///
 /// ```
 /// use zookeeper_recipes_lock::ZNodeName;

@@ -1,8 +1,8 @@
 //! [`Downgrade`]: the replacement of an owner's request by a request with less access, such that no other request
 //! acquires the lock in between.
 //!
-//! The new znode has the number of the owner's znode, and is created before the owner's znode is deleted. So the requests
-//! behind see one of the two at any time. Origin: the downgrade of Curator's `InterProcessReadWriteLock`.
+//! The new znode has the number of the owner's znode, and is created before the owner's znode is deleted. So the
+//! requests behind see one of the two at any time. Origin: the downgrade of Curator's `InterProcessReadWriteLock`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,8 +55,8 @@ impl Downgrade {
     /// Creates the new znode, and then checks that the owner's znode still exists: if it does, no other request has
     /// acquired the lock in between. Returns the owner's fencing token.
     ///
-    /// Blocks as calls to the server do. May be called again after a loss of contact: if the znode was created then, it is
-    /// recognized by its name.
+    /// Blocks as calls to the server do. May be called again after a loss of contact: if the znode was created then,
+    /// it is recognized by its name.
     pub(crate) fn prepare(self: &Arc<Self>) -> Result<i64> {
         if self.owner.has_ended() {
             return Err(not_owner(&self.owners_znode));
@@ -94,8 +94,8 @@ impl Downgrade {
         Ok(seen.map(|stat| stat.czxid))
     }
 
-    /// Makes the new request. It owns the lock at once, under the lease of the first request and with its fencing token.
-    /// The caller then withdraws the first request.
+    /// Makes the new request. It owns the lock at once, under the lease of the first request and with its fencing
+    /// token. The caller then withdraws the first request.
     ///
     /// # Errors
     /// `NotOwner` if the lock was lost meanwhile.

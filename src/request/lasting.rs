@@ -5,16 +5,17 @@
 //!
 //! A lasting request is in one of three stages:
 //! - `Unmade`: there was no session to make the request on. The next session makes it.
-//! - `Made`: the request waits, owns the lock, or has ended. If its session is lost while it waits, the next session makes
-//!   it again.
+//! - `Made`: the request waits, owns the lock, or has ended. If its session is lost while it waits, the next session
+//!   makes it again.
 //! - `Over`: the request was taken out or withdrawn, or the session was closed. This is final.
 //!
-//! A lasting request is the observer of the requests that it makes. It passes their events on to the observer of the lock,
-//! except the end of a request that is made again. If the application closes the session, so that no other one follows,
-//! it reports that end after all.
+//! A lasting request is the observer of the requests that it makes. It passes their events on to the observer of the
+//! lock, except the end of a request that is made again. If the application closes the session, so that no other one
+//! follows, it reports that end after all.
 //!
 //! A lasting request and the request that it has made refer to each other. [`take`](LastingRequest::take) and
-//! [`withdraw`](LastingRequest::withdraw) break this cycle, so the lock must call one of them before it drops its handle.
+//! [`withdraw`](LastingRequest::withdraw) break this cycle, so the lock must call one of them before it drops its
+//! handle.
 
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -47,8 +48,9 @@ enum Stage {
 }
 
 impl LastingRequest {
-    /// Makes a lasting request, which does nothing until it is [started](LastingRequest::start). It is made again only if
-    /// `is_lasting` is set and the session is replaced. The session completes the `spec`, as for [`Request::new`].
+    /// Makes a lasting request, which does nothing until it is [started](LastingRequest::start). It is made again
+    /// only if `is_lasting` is set and the session is replaced. The session completes the `spec`, as for
+    /// [`Request::new`].
     pub(crate) fn new(
         session: &Session,
         spec: RequestSpec,

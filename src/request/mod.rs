@@ -7,8 +7,8 @@
 //! - The engine has a `Contender`, with a `ParticipantId`, until the request has ended.
 //! - The session's driver and the lock share a [`Seat`]: the ownership, the znode and the outcome.
 //! - The lock has a [`Request`]: the seat, and the core of its session.
-//! - A lock that waits has a [`LastingRequest`], which outlives the session. It ends when the request is taken out for a
-//!   guard, or given up.
+//! - A lock that waits has a [`LastingRequest`], which outlives the session. It ends when the request is taken out
+//!   for a guard, or given up.
 //! - A guard has a [`Claim`], which withdraws the request when it is dropped.
 
 mod claim;
@@ -166,8 +166,8 @@ impl Request {
         self.znode().is_some() && self.core.may_leave_znodes_of(&self.seat.spec)
     }
 
-    /// Waits until the request owns the lock or is known to be behind another one, and returns that place. Returns `None`
-    /// if the request was withdrawn or one of the latches was set meanwhile.
+    /// Waits until the request owns the lock or is known to be behind another one, and returns that place. Returns
+    /// `None` if the request was withdrawn or one of the latches was set meanwhile.
     pub(crate) fn wait_until_placed(&self, ends: &[&Latch]) -> Result<Option<Place>> {
         loop {
             let (place, placed) = self.core.await_place(&self.seat);

@@ -4,9 +4,10 @@
 //! cancellation, a close, the end of a session. A thread that must wait sleeps at once. It does not spin first, because
 //! it waits for the answer of a server, and its processor has other threads to run meanwhile.
 //!
-//! Every future of the library waits for latches, too, in [`until`](super::until). A latch keeps its waker with the waiting
-//! threads. A waker is the executor's code, which may block, but a latch is often set under a mutex. So setting a latch
-//! leaves the wakers where they are, and [`wake_tasks`](super::wake_tasks) wakes the tasks afterwards.
+//! Every future of the library waits for latches, too, in [`until`](super::until). A latch keeps its waker with the
+//! waiting threads. A waker is the executor's code, which may block, but a latch is often set under a mutex. So
+//! setting a latch leaves the wakers where they are, and [`wake_tasks`](super::wake_tasks) wakes the tasks
+//! afterwards.
 
 use std::collections::BTreeMap;
 use std::mem;

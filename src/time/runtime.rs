@@ -22,7 +22,8 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 /// The purpose of a job, the most urgent one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Priority {
-    /// The proof that the session lives, and the end of the session. Such a job never waits for jobs of another purpose.
+    /// The proof that the session lives, and the end of the session. Such a job never waits for jobs of another
+    /// purpose.
     Session,
     /// A call of the application's code. It may block forever, and delays no other job by that.
     Callback,
@@ -80,9 +81,9 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// Returns how many calls may be under way at once. Calls of owners and deletions may be under way when there are
     /// up to twice as many.
     ///
-    /// With this number, a session still makes 5,000 calls a second if a round trip takes 100 ms. And a keep-alive waits
-    /// for at most about the 1,000 requests that a server accepts before it throttles (`globalOutstandingLimit`), which
-    /// the server answers in a small part of the shortest session timeout.
+    /// With this number, a session still makes 5,000 calls a second if a round trip takes 100 ms. And a keep-alive
+    /// waits for at most about the 1,000 requests that a server accepts before it throttles
+    /// (`globalOutstandingLimit`), which the server answers in a small part of the shortest session timeout.
     fn window(&self) -> usize {
         512
     }

@@ -1,8 +1,8 @@
 //! [`until`]: the wait of a task, which is a future that an executor polls.
 //!
-//! A task waits for latches, as a thread does: it registers its waker with them, and then looks again. Two things differ
-//! from a thread. The executor may drop the future at any moment, which removes the waker. And a forked child may have
-//! a copy of the future, whose latches have mutexes that perhaps no thread will ever release.
+//! A task waits for latches, as a thread does: it registers its waker with them, and then looks again. Two things
+//! differ from a thread. The executor may drop the future at any moment, which removes the waker. And a forked child
+//! may have a copy of the future, whose latches have mutexes that perhaps no thread will ever release.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,8 @@ pub(crate) async fn until<T, const N: usize>(
             return Poll::Ready(Some(answer));
         }
         waiting.register(context.waker());
-        // A latch that is set from here on wakes the task. A latch may also have been set before the waker was registered.
+        // A latch that is set from here on wakes the task. A latch may also have been set before the waker was
+        // registered.
         answer().map_or(Poll::Pending, |answer| Poll::Ready(Some(answer)))
     })
     .await

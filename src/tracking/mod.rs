@@ -5,8 +5,8 @@
 //! keeps what was seen last, and moves to the session that replaces a lost one. Tracking costs no thread. A look always
 //! reads the present state, so it may see several quick changes as one.
 //!
-//! There is one watch for each path and session. When a tracking ends, its watches are removed from the server if nobody
-//! else waits for them and the client can do so.
+//! There is one watch for each path and session. When a tracking ends, its watches are removed from the server if
+//! nobody else waits for them and the client can do so.
 
 mod deletion_watch;
 mod sighting;
@@ -43,8 +43,8 @@ pub(crate) struct Tracking<S: Subject> {
     process: Process,
 }
 
-/// The part of a tracking that the session holds. It does not keep the session open, because the last handle of it may be
-/// dropped on a thread that must not block.
+/// The part of a tracking that the session holds. It does not keep the session open, because the last handle of it
+/// may be dropped on a thread that must not block.
 struct TrackerInner<S: Subject> {
     me: Weak<TrackerInner<S>>,
     subject: Arc<S>,
@@ -251,7 +251,8 @@ impl<S: Subject> Tracker for TrackerInner<S> {
             None => self.subject.look(),
             Some(outcome) => match self.with_state_on(core, |state| state.then.take()).flatten() {
                 Some(then) => then(outcome),
-                // The tracking has ended on this session: otherwise the one outcome of each call finds its continuation.
+                // The tracking has ended on this session: otherwise the one outcome of each call finds its
+                // continuation.
                 None => return LookStep::Seen,
             },
         };

@@ -42,8 +42,8 @@ impl<T: Send + 'static> Look<T> {
         Look::Call(call, Box::new(move |outcome| then(outcome.and_then(read))))
     }
 
-    /// Reads a znode, and leaves a watch that fires when the znode changes or is deleted. Leaves none if there is no such
-    /// znode.
+    /// Reads a znode, and leaves a watch that fires when the znode changes or is deleted. Leaves none if there is no
+    /// such znode.
     pub(crate) fn data(
         path: &ZNodePath,
         then: impl FnOnce(ZkResult<(Vec<u8>, Stat)>) -> Look<T> + Send + 'static,
@@ -51,8 +51,8 @@ impl<T: Send + 'static> Look<T> {
         Look::ask(Call::get_data(path, true), then)
     }
 
-    /// Lists the children of a znode, and leaves a watch that fires when a child is created or deleted. Leaves none if there
-    /// is no such znode.
+    /// Lists the children of a znode, and leaves a watch that fires when a child is created or deleted. Leaves none
+    /// if there is no such znode.
     pub(crate) fn children(
         path: &ZNodePath,
         then: impl FnOnce(ZkResult<Names>) -> Look<T> + Send + 'static,
@@ -60,8 +60,8 @@ impl<T: Send + 'static> Look<T> {
         Look::ask(Call::get_children(path, true), then)
     }
 
-    /// Checks that a znode that was not found is still missing, which is then seen as `value`. Leaves a watch that fires
-    /// when the znode is created.
+    /// Checks that a znode that was not found is still missing, which is then seen as `value`. Leaves a watch that
+    /// fires when the znode is created.
     pub(crate) fn absence(path: &ZNodePath, value: T) -> Look<T> {
         Look::ask(Call::exists(path, true), move |found| match found {
             Ok(None) => Look::Seen(value),

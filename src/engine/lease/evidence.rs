@@ -5,8 +5,8 @@
 use super::{ConnectionNumber, Lease};
 use crate::time::Moment;
 
-/// An answered request, or a pair of them: when the first was sent, and when the last was answered. The ensemble handled
-/// them in between, so a proof counts from `sent`, and the report delay from `answered`.
+/// An answered request, or a pair of them: when the first was sent, and when the last was answered. The ensemble
+/// handled them in between, so a proof counts from `sent`, and the report delay from `answered`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RoundTrip {
     pub(super) sent: Moment,
@@ -69,16 +69,16 @@ impl Lease {
         }
     }
 
-    /// Returns whether the answer to a request proves something: the request was sent on the present connection, and the
-    /// client has reported what the server of that connection grants.
+    /// Returns whether the answer to a request proves something: the request was sent on the present connection, and
+    /// the client has reported what the server of that connection grants.
     pub(in crate::engine) fn counts(&self, sending: Sending) -> bool {
         self.is_connected && sending.connection == self.connection
     }
 
     /// Handles an answer that the leader has given.
     ///
-    /// Returns whether it came too late for the owners under the present epoch. The end of that epoch is final for them;
-    /// later owners get a new epoch.
+    /// Returns whether it came too late for the owners under the present epoch. The end of that epoch is final for
+    /// them; later owners get a new epoch.
     pub(crate) fn on_write_answered(&mut self, sending: Sending, now: Moment) -> bool {
         self.note_sign_of_life(now);
         if !self.counts(sending) {
@@ -140,8 +140,8 @@ impl Lease {
         if !self.unconfirmed.back().is_some_and(stands_for) {
             self.unconfirmed.push_back(pair);
         }
-        // Every write that is sent from now on confirms all pairs that the leader knows of, and the newest of them proves
-        // the most. A write that is under way carries its pair with it.
+        // Every write that is sent from now on confirms all pairs that the leader knows of, and the newest of them
+        // proves the most. A write that is under way carries its pair with it.
         while self.unconfirmed.get(1).is_some_and(|next| self.is_known(next, round_trip.answered)) {
             self.unconfirmed.pop_front();
         }

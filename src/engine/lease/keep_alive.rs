@@ -1,31 +1,33 @@
 //! The requests that keep a lease from ending, and the times at which they are due.
 //!
 //! A *keep-alive* is two writes, one after the other: the first confirms a pair by its time, the second proves it for
-//! owners by cause. A *touch* is two reads, sent together: they make such a pair, and cost no transaction. If the client
-//! reports its pings, none of these is due while no lock is held, even after a reconnect. The lease lapses then, and the
-//! first write of the next request proves it again, because that write confirms the last pings that are old enough.
+//! owners by cause. A *touch* is two reads, sent together: they make such a pair, and cost no transaction. If the
+//! client reports its pings, none of these is due while no lock is held, even after a reconnect. The lease lapses
+//! then, and the first write of the next request proves it again, because that write confirms the last pings that are
+//! old enough.
 //!
 //! While a lock is held,
 //! - a touch is due one period D after the last touch was sent;
-//! - a keep-alive is due when a pair is *known* (it was answered a report delay R ago) whose first request was sent D or
-//!   more after the first request of the pair that is proven.
+//! - a keep-alive is due when a pair is *known* (it was answered a report delay R ago) whose first request was sent D
+//!   or more after the first request of the pair that is proven.
 //!
-//! So each keep-alive proves the touch that was sent D after the touch before. Apart from round trips, the proof is R old
-//! when it is made, and R + D old when the next keep-alive is made. A proof has the span S, which is the session timeout T
-//! without the margin. So at least F of it remains:
+//! So each keep-alive proves the touch that was sent D after the touch before. Apart from round trips, the proof is R
+//! old when it is made, and R + D old when the next keep-alive is made. A proof has the span S, which is the session
+//! timeout T without the margin. So at least F of it remains:
 //!
 //! > F = S − R − D, so D = S − R − F.
 //!
-//! Fewer writes cannot keep F. A write confirms a pair that is at least R old, and the next write proves that pair. When
-//! the third write is made, that proof is as old as R and the time since the first write together. This must not exceed
-//! R + D, so there are two writes in each D, wherever they are. If one follows right behind the other, they need only
-//! one touch.
+//! Fewer writes cannot keep F. A write confirms a pair that is at least R old, and the next write proves that pair.
+//! When the third write is made, that proof is as old as R and the time since the first write together. This must not
+//! exceed R + D, so there are two writes in each D, wherever they are. If one follows right behind the other, they
+//! need only one touch.
 //!
-//! F is the longest outage that an owner survives, including the way to a server. Subtract up to three round trips (of the
-//! touch and of the two writes), and the delays of two timers. If the answer to a touch takes longer than T/64, a
-//! keep-alive does not wait for it, and proves an older pair. A large F needs frequent writes. The default F leaves more
-//! than half of T for an outage if reports are early enough for that, and otherwise leaves a quarter of S − R for the
-//! keep-alives. [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage) sets another F.
+//! F is the longest outage that an owner survives, including the way to a server. Subtract up to three round trips
+//! (of the touch and of the two writes), and the delays of two timers. If the answer to a touch takes longer than
+//! T/64, a keep-alive does not wait for it, and proves an older pair. A large F needs frequent writes. The default F
+//! leaves more than half of T for an outage if reports are early enough for that, and otherwise leaves a quarter of S
+//! − R for the keep-alives. [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage) sets another
+//! F.
 //!
 //! | T in ticks (R is 1.1 of them) | F | D |
 //! |---|---|---|
@@ -38,11 +40,11 @@
 //! Other reads and writes count as well. If such a write has confirmed a newer pair, it postpones a keep-alive or
 //! replaces its first write.
 //!
-//! The session sends nothing for a lock until it has been held for D/2. If the session owned nothing before, less than F
-//! remains until the first touch is proven, because only the client's pings make pairs until then. With a ping every T/6,
-//! the proof of a pair is up to R + T/3 old when the next pair is confirmed, so at least S − R − T/3 − D/2 remains. A
-//! lease that is left from an earlier write is older. If less than T/8 of it remains, a write extends it before the lock
-//! is taken. If it does not last for D/2, another write follows at once.
+//! The session sends nothing for a lock until it has been held for D/2. If the session owned nothing before, less
+//! than F remains until the first touch is proven, because only the client's pings make pairs until then. With a ping
+//! every T/6, the proof of a pair is up to R + T/3 old when the next pair is confirmed, so at least S − R − T/3 − D/2
+//! remains. A lease that is left from an earlier write is older. If less than T/8 of it remains, a write extends it
+//! before the lock is taken. If it does not last for D/2, another write follows at once.
 
 use std::time::Duration;
 
@@ -210,8 +212,8 @@ impl Lease {
         end.before(self.granted.report_delay.saturating_add(self.slack()))
     }
 
-    /// Returns whether a lease lasts long enough for a keep-alive, its confirmation one report delay later, and the next
-    /// such two. If not, keep-alives come at short intervals, and each confirms an older one.
+    /// Returns whether a lease lasts long enough for a keep-alive, its confirmation one report delay later, and the
+    /// next such two. If not, keep-alives come at short intervals, and each confirms an older one.
     fn has_room_to_wait(&self) -> bool {
         self.span() >= self.granted.report_delay.saturating_mul(2).saturating_add(2 * self.slack())
     }
@@ -220,9 +222,9 @@ impl Lease {
         self.granted.session_timeout / SLACK_DIVISOR
     }
 
-    /// Decides to wait for the newest pair that can be confirmed before the lease ends. Returns `false` if a keep-alive is
-    /// needed now. If no pair can be confirmed in time, and none can be confirmed now, the lease cannot be saved, and the
-    /// newest pair serves the next one.
+    /// Decides to wait for the newest pair that can be confirmed before the lease ends. Returns `false` if a
+    /// keep-alive is needed now. If no pair can be confirmed in time, and none can be confirmed now, the lease cannot
+    /// be saved, and the newest pair serves the next one.
     pub(super) fn await_confirmation(&mut self, now: Moment) -> bool {
         if self.awaiting.is_some() {
             // The time for its confirmation has come. A later request must not postpone it, perhaps beyond the end of

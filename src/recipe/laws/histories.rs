@@ -67,11 +67,11 @@ struct History {
     created: u64,
 }
 
-/// Runs a history on a server whose next number is `start`. At the end of the history all owners leave, until no request
-/// waits.
+/// Runs a history on a server whose next number is `start`. At the end of the history all owners leave, until no
+/// request waits.
 ///
-/// The counter `wraps` as in ZooKeeper up to 3.5, or mixes numbers at its end as in 3.6 and later. The lower half of each
-/// step selects the action, the upper half selects the request.
+/// The counter `wraps` as in ZooKeeper up to 3.5, or mixes numbers at its end as in 3.6 and later. The lower half of
+/// each step selects the action, the upper half selects the request.
 pub fn check_history(start: i32, wraps: bool, steps: &[u8]) {
     check(start, wraps, None, steps);
 }

@@ -333,9 +333,9 @@ fn share(one: Access, other: Access) -> bool {
 }
 
 proptest! {
-    /// Requests leave a queue of readers and writers in any order. A request owns the lock if no request ahead excludes it.
-    /// Every other request waits for the nearest one that excludes it. When a request leaves, only those that waited for it
-    /// get a new decision.
+    /// Requests leave a queue of readers and writers in any order. A request owns the lock if no request ahead
+    /// excludes it. Every other request waits for the nearest one that excludes it. When a request leaves, only those
+    /// that waited for it get a new decision.
     #[test]
     fn readers_share_and_writers_exclude_while_a_queue_empties(
         kinds in any_queue(), start in any_start(), seed: u64, leaving in prop::collection::vec(any::<prop::sample::Index>(), 20),

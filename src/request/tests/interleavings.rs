@@ -72,8 +72,8 @@ struct Rig {
     shares: bool,
     /// Whether connections are cut.
     cuts: bool,
-    /// Whether clients pass on some outcomes late: after the outcomes of later calls, and after events of the watches that
-    /// those calls set.
+    /// Whether clients pass on some outcomes late: after the outcomes of later calls, and after events of the watches
+    /// that those calls set.
     is_late: bool,
     was_cut: bool,
 }
@@ -260,8 +260,8 @@ impl Rig {
         }
     }
 
-    /// Writes the second request for another client, and deletes it with the first one, while the server handles nothing but
-    /// listings, and the clients pass on what they have held back.
+    /// Writes the second request for another client, and deletes it with the first one, while the server handles
+    /// nothing but listings, and the clients pass on what they have held back.
     fn other_revokes(&mut self) {
         let queue = self.queue();
         let Some(second) = queue.get(1).filter(|second| self.is_ours(second)) else { return };

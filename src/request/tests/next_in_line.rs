@@ -300,8 +300,8 @@ fn refused_deletion_leaves_the_watch_on_the_second_in_line() {
     assert!(owner.lock().unwrap());
     let between = other(&zk);
     let (lock, _calls) = waiter(&fixture);
-    // The reconnect makes the waiter list the queue: it watches the request between, and the owner of its session ahead of
-    // that.
+    // The reconnect makes the waiter list the queue: it watches the request between, and the owner of its session
+    // ahead of that.
     fixture.client.disconnect();
     fixture.client.reconnect();
     let path = owner.id().unwrap();

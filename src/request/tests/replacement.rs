@@ -53,7 +53,8 @@ fn znodes_of_a_lost_session_are_deleted_on_the_next() {
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let guard = lock.lock().unwrap();
     let left = guard.id().to_owned();
-    // The client gives up, as it does when it was too busy to ping. At the server, the session lives on for its timeout.
+    // The client gives up, as it does when it was too busy to ping. At the server, the session lives on for its
+    // timeout.
     next(&clients).give_up();
     assert_eq!(next(guard.lost()), LossReason::SessionExpired);
     assert!(

@@ -1,5 +1,5 @@
-//! Tests of the small [model](super::server) against the simulated server, which is tested against real ones. Both get the
-//! same random history, and both must show the same.
+//! Tests of the small [model](super::server) against the simulated server, which is tested against real ones. Both
+//! get the same random history, and both must show the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -346,8 +346,8 @@ fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     names
 }
 
-/// Sorts what has no order: the events of one transaction that deletes several znodes, and those of watches that are set
-/// again.
+/// Sorts what has no order: the events of one transaction that deletes several znodes, and those of watches that are
+/// set again.
 fn in_order(mut by_them: ByThem, step: &Step) -> ByThem {
     if matches!(step, Step::Expire | Step::Reconnect(_)) {
         by_them.values_mut().for_each(|shown| shown.sort());

@@ -1,7 +1,7 @@
 //! [`Member`]: a session with its client and its driver, as plain data.
 //!
-//! It passes inputs to the engine and carries out its effects as `session/driver` does: first ownerships, then the alarm,
-//! then calls and reports.
+//! It passes inputs to the engine and carries out its effects as `session/driver` does: first ownerships, then the
+//! alarm, then calls and reports.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::time::Moment;
 /// The session timeout, so long that no lease ends unless a session expires on purpose.
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The time at which the clock stops, because the rest goes on forever. It is longer than requests and deletions wait, and
-/// shorter than the time to the next keep-alive.
+/// The time at which the clock stops, because the rest goes on forever. It is longer than requests and deletions
+/// wait, and shorter than the time to the next keep-alive.
 const HORIZON: Duration = Duration::from_secs(300);
 
 /// The longest time for which a server holds a write back.

@@ -1,5 +1,5 @@
-//! [`Exploration`]: sessions, requests and the server together, every step that may come next, and the promises that must
-//! hold after each step.
+//! [`Exploration`]: sessions, requests and the server together, every step that may come next, and the promises that
+//! must hold after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -426,8 +426,8 @@ impl Exploration {
         member.seats.iter().any(|seat| member.owns(seat) && is_over(seat))
     }
 
-    /// Checks that a create is repeated only after a search has not found the znode. If servers may hold the create back, a
-    /// search says little.
+    /// Checks that a create is repeated only after a search has not found the znode. If servers may hold the create
+    /// back, a search says little.
     fn unlawful_znode(&self, state: &State) -> Option<&'static str> {
         if self.case.may_be_late {
             return None;
@@ -440,8 +440,8 @@ impl Exploration {
         has_two.then_some("a request has two znodes")
     }
 
-    /// Checks that no request has ended without a cause: it was withdrawn, its session has ended, another client has deleted
-    /// its znode, a server has refused it, or it has held its lock for too long.
+    /// Checks that no request has ended without a cause: it was withdrawn, its session has ended, another client has
+    /// deleted its znode, a server has refused it, or it has held its lock for too long.
     fn unlawful_end(&self, state: &State) -> Option<&'static str> {
         let was_refused = state.left.refusals < self.case.faults.refusals;
         for (member, link) in state.members.iter().zip(&state.server.links) {
@@ -537,8 +537,8 @@ impl State {
         self.deliver(sent);
     }
 
-    /// Lets the ensemble end a session of which it has had no news for a session timeout. The session's clock shows at least
-    /// that time.
+    /// Lets the ensemble end a session of which it has had no news for a session timeout. The session's clock shows
+    /// at least that time.
     fn expire(&mut self, session: usize) {
         if self.members[session].contact == Contact::CutOff {
             self.left.expiries -= 1;

@@ -25,7 +25,8 @@ impl Rig {
         ahead.into_iter().find(|other| !(is_reader(other) && is_reader(name)))
     }
 
-    /// Checks what holds at every moment: an owner is the first, or was the first when another client deleted its znode.
+    /// Checks what holds at every moment: an owner is the first, or was the first when another client deleted its
+    /// znode.
     pub(super) fn check_owners(&self) -> Result<(), String> {
         let queue = self.queue();
         for (number, ours) in self.ours.iter().enumerate().filter(|(_, ours)| ours.request.is_owner()) {
@@ -69,7 +70,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Checks a request whose znode was deleted. A waiter need not know of that before the request that it watches has left.
+    /// Checks a request whose znode was deleted. A waiter need not know of that before the request that it watches
+    /// has left.
     fn check_deleted(&self, number: usize) -> Result<(), String> {
         let request = &self.ours[number].request;
         let watched = request.watched();
