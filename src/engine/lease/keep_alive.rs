@@ -25,9 +25,8 @@
 //! F is the longest outage that an owner survives, including the way to a server. Subtract up to three round trips
 //! (of the touch and of the two writes), and the delays of two timers. If the answer to a touch takes longer than
 //! T/64, a keep-alive does not wait for it, and proves an older pair. A large F needs frequent writes. The default F
-//! leaves more than half of T for an outage if reports are early enough for that, and otherwise leaves a quarter of S
-//! − R for the keep-alives. [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage) sets another
-//! F.
+//! leaves more than half of T for an outage if reports are early enough for that. Otherwise it leaves the keep-alives
+//! a quarter of S − R. [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage) sets another F.
 //!
 //! | T in ticks (R is 1.1 of them) | F | D |
 //! |---|---|---|
