@@ -1,4 +1,4 @@
-//! [`LockOptions`]: the settings that every kind of lock takes.
+//! [`LockOptions`]: the settings that every kind of lock has.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,11 +8,11 @@ use crate::error::{LockError, Result};
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::retry::RetryPolicy;
 
-/// The largest data of a znode in bytes. The server's limit of 1 MiB is for the whole request, with
-/// path and ACL.
+/// The largest data of a znode, in bytes. The server's limit of 1 MiB applies to the whole call, including path and
+/// ACL.
 const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
 
-/// A hold that may be as long is not limited. The clock would overflow after a few centuries.
+/// A limit of this or more counts as none, because the clock would overflow after a few centuries.
 const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The settings of a lock.
@@ -42,7 +42,7 @@ pub struct LockOptions {
     data: Arc<[u8]>,
     retry_policy: RetryPolicy,
     naming_scheme: NamingScheme,
-    /// `None`: as the scheme's library expects.
+    /// `None` for the default, which depends on the scheme.
     container: Option<bool>,
     max_hold: Option<Duration>,
 }
@@ -61,34 +61,35 @@ impl LockOptions {
         }
     }
 
-    /// Sets the ACL of the created znodes: of the requests, and of directories that are missing.
+    /// Sets the ACL of the znodes that the lock creates: its requests, and missing directories.
     ///
-    /// A holder needs READ on its own znode to notice a deletion or a revocation at once, and a
-    /// waiter READ on the znode ahead of it. Without READ they look again from time to time.
+    /// A holder needs READ on its own znode to notice a deletion or a revocation at once. A waiter needs READ on the
+    /// znode ahead of it. Without READ they only look again from time to time.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<Acl>>) -> LockOptions {
         LockOptions { acl: acl.into().into(), ..self }
     }
 
-    /// Sets the data of the requests' znodes, which show others who holds the lock and who waits.
-    /// At most 1 MiB less 16 KiB.
+    /// Sets the data of the requests' znodes.
+    ///
+    /// They show others who holds the lock and who waits. They may be up to 1 MiB less 16 KiB.
     #[must_use]
     pub fn data(self, data: impl Into<Vec<u8>>) -> LockOptions {
         LockOptions { data: data.into().into(), ..self }
     }
 
-    /// Sets how often and after which delays an operation is repeated that lost its connection,
-    /// joining the queue for example.
+    /// Sets how operations are retried after a lost connection.
     ///
-    /// A request also looks at the queue again after the policy's delay
-    /// when a look has failed in contact with the server.
+    /// The policy applies to joining the queue, for example. If a look at the queue fails while there is contact with
+    /// the server, the request also looks again after the policy's delay.
     #[must_use]
     pub fn retry(self, policy: RetryPolicy) -> LockOptions {
         LockOptions { retry_policy: policy, ..self }
     }
 
-    /// Sets how the requests are named, for a directory that is shared with another library.
-    /// [`NamingScheme`] has the table.
+    /// Sets how the requests are named.
+    ///
+    /// Use it if the lock shares its directory with another library. [`NamingScheme`] says which scheme to use.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -108,50 +109,52 @@ impl LockOptions {
         LockOptions { naming_scheme: scheme, ..self }
     }
 
-    /// Sets whether a missing lock directory is created as a container. The server deletes a
-    /// container when it has been empty for a while, a minute or two by default. So locks with many
-    /// names leave nothing behind.
+    /// Sets whether a missing lock directory is created as a container.
     ///
-    /// The locks of this crate, and Curator's, create the directory again when they need it. Other
-    /// clients may fail if the directory disappears: kazoo's locks create it only once, and Apache's
-    /// `WriteLock` only before each request. With
-    /// [`NamingScheme::Kazoo`] the default is therefore `false`, and `true` otherwise. Set it to
-    /// `false` for every directory on which a client relies for longer than it holds a lock.
+    /// The server deletes a container when it has been empty for a while (a minute or two by default), so locks with
+    /// many names leave nothing behind.
     ///
-    /// Only the directory itself becomes a container, its missing parents persist. A directory that
-    /// exists stays as it is. Servers before 3.5.3, and the crate `zookeeper`, create a persistent
-    /// znode instead.
+    /// The locks of this crate, and Curator's, create the directory again when they need it. Other clients may fail
+    /// if the directory disappears: kazoo's locks create it only once, and Apache's `WriteLock` only before each
+    /// request. The default is therefore `false` with [`NamingScheme::Kazoo`], and `true` otherwise. Set it to
+    /// `false` for every directory that a client relies on for longer than it holds a lock.
+    ///
+    /// Only the directory itself becomes a container; its missing parents are persistent. A directory that exists
+    /// stays as it is. Servers before 3.5.3, and the crate `zookeeper`, create a persistent znode instead.
     #[must_use]
     pub fn container(self, container: bool) -> LockOptions {
         LockOptions { container: Some(container), ..self }
     }
 
-    /// Sets the longest time for which the lock is held, counted from its acquisition. So a thread that hangs does not
-    /// keep it for ever: its session lives on, and no lease ends.
+    /// Sets the longest time for which the lock is held.
     ///
-    /// At the end of that time the lock is lost, as by any other loss, with the reason
-    /// [`HeldTooLong`](crate::LossReason::HeldTooLong): `is_owner()` is `false` from that very moment on, on every
-    /// thread. Then the znode is deleted, during an outage after the reconnect, and the next one acquires. Nothing
-    /// extends the time, and nothing stops the thread that has held the lock: it must ask
-    /// [`is_owner`](crate::LockGuard::is_owner), or wait for [`lost`](crate::LockGuard::lost). An `unlock` that comes
-    /// later reports [`HeldTooLong`](crate::ErrorReason::HeldTooLong). [`lease_remaining`](crate::LockGuard::lease_remaining)
-    /// never shows more than the time that is left.
+    /// Without a limit, a thread that hangs keeps the lock forever, because its session lives on and no lease ends.
+    /// The time counts from the acquisition of the lock, on the clock of the lease, which also advances while the
+    /// process is stopped or the machine sleeps. Nothing extends it.
     ///
-    /// The clock is that of the lease: it also counts while the process is stopped or the machine sleeps.
+    /// At the end of the time the lock is lost, like by any other loss, with the reason
+    /// [`HeldTooLong`](crate::LossReason::HeldTooLong). `is_owner()` returns `false` from that very moment on, on
+    /// every thread. Then the znode is deleted (during an outage, after the reconnect), and the next waiter acquires
+    /// the lock. Nothing stops the thread that has held the lock: it must ask
+    /// [`is_owner`](crate::LockGuard::is_owner), or wait for [`lost`](crate::LockGuard::lost). A later `unlock` fails
+    /// with [`HeldTooLong`](LockError::HeldTooLong). [`lease_remaining`](crate::LockGuard::lease_remaining) never
+    /// returns more than the time that is left.
     ///
-    /// | lock | the time counts for |
-    /// |---|---|
-    /// | [`ReadWriteLock`](crate::locks::ReadWriteLock) | each guard; a [downgrade](crate::locks::WriteGuard::downgrade) does not extend it |
-    /// | [`ReentrantLock`](crate::locks::ReentrantLock) | all guards of a thread together, from the first on |
-    /// | [`MultiLock`](crate::locks::MultiLock) | each lock from its own acquisition; the first one that is lost ends the wait for the others |
-    /// | [`Semaphore`](crate::locks::Semaphore) | each permit |
-    /// | [`CohortLock`](crate::locks::CohortLock) | the process, from its acquisition until it releases the lock to others; when half of it is over, no other thread gets the lock from it, so each has at least half |
-    /// | [`Candidate`](crate::Candidate) | each leadership; then it stands again, behind those who wait |
-    /// | [`RunOnce`](crate::locks::RunOnce) | each job |
+    /// What the time counts for depends on the lock:
+    /// - [`ReadWriteLock`](crate::ReadWriteLock): each guard. A [downgrade](crate::WriteGuard::downgrade) does not
+    ///   extend the time.
+    /// - [`ReentrantLock`](crate::ReentrantLock): all guards of a thread together, from the first one on.
+    /// - [`MultiLock`](crate::MultiLock): each lock, from its own acquisition. The first one that is lost ends the
+    ///   wait for the others.
+    /// - [`Semaphore`](crate::Semaphore): each permit.
+    /// - [`CohortLock`](crate::CohortLock): the process, from its acquisition until it releases the lock to others.
+    ///   When half of the time is over, the process hands the lock to no other of its threads, so each thread has at
+    ///   least half.
+    /// - [`Candidate`](crate::Candidate): each leadership. Then the candidate stands again, behind those who wait.
+    /// - [`RunOnce`](crate::RunOnce): each job.
     ///
-    /// Choose a time far longer than any proper work takes. A time of zero is refused with
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) when a lock is made with these options. One of a century or
-    /// more is no limit.
+    /// Choose a time far longer than any proper work takes. If the time is zero, making a lock with these options fails
+    /// with [`InvalidArgument`](LockError::InvalidArgument). A century or more counts as no limit.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -192,7 +195,7 @@ impl LockOptions {
         &self.data
     }
 
-    /// Returns how an operation is repeated that lost its connection.
+    /// Returns how operations are retried after a lost connection.
     #[must_use]
     pub(crate) fn retry_policy(&self) -> RetryPolicy {
         self.retry_policy
@@ -219,7 +222,7 @@ impl Default for LockOptions {
     }
 }
 
-/// Refuses data that do not fit into a request.
+/// Refuses data that do not fit into a call.
 pub(crate) fn check_data(data: &[u8]) -> Result<()> {
     if data.len() <= MAX_DATA {
         return Ok(());
@@ -228,7 +231,7 @@ pub(crate) fn check_data(data: &[u8]) -> Result<()> {
     Err(LockError::invalid_argument("znode data", rule))
 }
 
-/// `host/pid`, which shows an operator who waits.
+/// Returns `host/pid`, which shows an operator who waits.
 fn default_data() -> Arc<[u8]> {
     static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();
     let data = DATA.get_or_init(|| format!("{}/{}", host_name(), std::process::id()).into_bytes().into());
@@ -240,13 +243,13 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// From the environment: a system call would need another dependency.
+/// Reads the host name from the environment, because a system call would need another dependency.
 #[cfg(not(unix))]
 fn host_name() -> String {
     host_of(|name| std::env::var(name).ok())
 }
 
-/// Windows sets the first of these, shells elsewhere the second.
+/// Returns the host name by these variables: Windows sets the first one, shells elsewhere the second.
 #[cfg(any(not(unix), test))]
 fn host_of(variable: impl Fn(&str) -> Option<String>) -> String {
     let mut named = ["COMPUTERNAME", "HOSTNAME"].into_iter().filter_map(variable);

@@ -1,18 +1,17 @@
-//! The order in which the crate's internal mutexes may be taken; debug builds check it.
+//! The order in which threads may take the crate's internal mutexes. Debug builds check it.
 //!
-//! A thread that holds a mutex takes only mutexes further down in [the list](rank), then those of the connection.
-//! A panic about the order names ranks by their places in the list, from zero.
+//! A thread that holds a mutex may take only mutexes further down in [the list](rank), and after those the mutexes of
+//! the connection. If a thread breaks the order, the panic names ranks by their places in the list, from zero.
 //!
-//! Other mutexes have no rank. Those of a candidate, of a reentrant lock and of named locks are taken
-//! before all in the list. Those of a cancel token are taken last, and no other mutex is taken while they
-//! are held.
+//! Other mutexes have no rank. A thread takes those of a candidate, of a reentrant lock and of named locks before all
+//! in the list. It takes those of a cancel token last, and no other mutex while it holds one of them.
 
 pub(crate) use zookeeper_connection::support::lock_order::{Mutex, MutexGuard, assert_none_held};
 
-/// Makes a constant for each rank, in the order of the list, and a list of their names.
+/// Makes a constant for each rank, in the order of the list, and a list of the names.
 macro_rules! ranks {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The ranks; those at the top are taken first.
+        /// The ranks. A thread takes the mutexes at the top first.
         pub(crate) mod rank {
             #[allow(clippy::upper_case_acronyms, reason = "the names of the constants")]
             #[allow(non_camel_case_types, reason = "the names of the constants")]
@@ -37,7 +36,7 @@ ranks! {
     TRACKER,
     /// The engine of a session.
     ENGINE,
-    /// The state of a cohort lock. The engine's driver reports events to it under its own mutex.
+    /// The state of a cohort lock. The driver reports events to it while it holds `ENGINE`.
     COHORT,
     /// The stage of a request that outlives its session.
     LASTING,

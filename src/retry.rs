@@ -1,7 +1,6 @@
-//! [`RetryPolicy`]: how often, how long and after which delays an operation is retried.
+//! [`RetryPolicy`]: how often, for how long and after which delays an operation is retried.
 //!
-//! Origin: the (linear) retries of the Java class `ProtocolSupport`, and HBase's `BackoffPolicy`
-//! and `RetryCounter`.
+//! Origin: the linear retries of the Java class `ProtocolSupport`, and HBase's `BackoffPolicy` and `RetryCounter`.
 
 use std::time::Duration;
 
@@ -14,7 +13,9 @@ const ATTEMPTS: u32 = 10;
 /// The unit of delay in the Java recipe.
 const DELAY: Duration = Duration::from_millis(500);
 
-/// The number, the total time and the delays of the retries of an operation after a connection loss.
+/// How often, for how long and after which delays an operation is retried.
+///
+/// It applies to operations that have failed because the connection was lost.
 ///
 /// | policy | delay before the second, third, fourth … attempt |
 /// |---|---|
@@ -22,8 +23,8 @@ const DELAY: Duration = Duration::from_millis(500);
 /// | [`constant`](RetryPolicy::constant) | d, d, d … |
 /// | [`exponential`](RetryPolicy::exponential) | d, 2 d, 4 d, 8 d …, up to a maximum |
 ///
-/// By default, each policy makes ten attempts in total, without a limit on the time. A lock waits for at
-/// least a millisecond before each attempt but the second.
+/// Unless you change that, each policy makes ten attempts in total, without a limit on the time. From the third attempt
+/// on, a lock waits for at least a millisecond before each attempt.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,8 +57,9 @@ enum Backoff {
 }
 
 impl RetryPolicy {
-    /// Makes the second attempt immediately, and waits longer by `delay` before each later one, as
-    /// the Java recipe does.
+    /// Makes the second attempt immediately, and waits longer by `delay` before each later one.
+    ///
+    /// This is what the Java recipe does.
     #[must_use]
     pub fn linear(delay: Duration) -> RetryPolicy {
         RetryPolicy::new(Backoff::Linear, delay)
@@ -69,7 +71,7 @@ impl RetryPolicy {
         RetryPolicy::new(Backoff::Constant, delay)
     }
 
-    /// Waits for `delay` before the second attempt, and twice as long before each later one, up to `longest`.
+    /// Waits for `delay` before the second attempt, and doubles the delay before each later one.
     #[must_use]
     pub fn exponential(delay: Duration, longest: Duration) -> RetryPolicy {
         RetryPolicy::new(Backoff::Exponential { longest }, delay)
@@ -85,15 +87,17 @@ impl RetryPolicy {
         RetryPolicy { attempts: attempts.max(1), ..self }
     }
 
-    /// Sets how long an operation is retried, counted from the failure of the first attempt
-    /// (without a limit by default). No attempt starts later.
+    /// Sets how long an operation is retried (without a limit by default).
+    ///
+    /// The time counts from the failure of the first attempt. No attempt starts after that time.
     #[must_use]
     pub fn with_total_time(self, total_time: Duration) -> RetryPolicy {
         RetryPolicy { total_time: Some(total_time), ..self }
     }
 
-    /// Draws each delay randomly between half of it and the whole, so that clients that failed
-    /// together do not retry together.
+    /// Draws each delay randomly between half of it and the whole.
+    ///
+    /// Clients that fail together then do not retry together.
     #[must_use]
     pub fn with_jitter(self) -> RetryPolicy {
         RetryPolicy { jitter: true, ..self }
@@ -105,8 +109,8 @@ impl RetryPolicy {
         self.delay
     }
 
-    /// The delay after this many failed attempts, the first of which failed this long ago, or
-    /// `None` to give up.
+    /// Returns the delay after this many failed attempts, the first of which failed `elapsed` ago, or `None` to give
+    /// up.
     fn delay_after(
         &self,
         failures: u32,
@@ -157,8 +161,8 @@ impl<E> RetryCounter<E> {
         self.failures
     }
 
-    /// Counts an attempt that has failed now and returns the delay before the next one. `chance` is a
-    /// random number between 0 and 1.
+    /// Counts an attempt that has failed now, and returns the delay before the next one. `chance` returns a random
+    /// number between 0 and 1.
     ///
     /// # Errors
     /// The error of the first attempt, if no further attempt follows.

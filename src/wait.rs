@@ -1,4 +1,7 @@
-//! [`Wait`]: how long a call waits, and [`CancelToken`], with which another thread ends the wait.
+//! Deadlines, and cancellation from another thread.
+//!
+//! The primary type in this module is [`Wait`], which says how long a call waits. With a [`CancelToken`], another
+//! thread can end the wait.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,9 +14,9 @@ use parking_lot::Mutex;
 use crate::lock_order::assert_none_held;
 use crate::time::{Clock, Latch, Moment, Runtime, Setter, SystemClock, wait_by};
 
-/// The length of a call's wait: for ever, until a deadline, or until another thread cancels it.
+/// The limit of a call's wait: none, a deadline, or a cancellation by another thread.
 ///
-/// Calls take `impl Into<Wait>`, so a [`Duration`] or an [`Instant`] will do.
+/// Calls take `impl Into<Wait>`, so you can also pass a [`Duration`] or an [`Instant`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,10 +32,10 @@ use crate::time::{Clock, Latch, Moment, Runtime, Setter, SystemClock, wait_by};
 #[derive(Clone, Debug, Default)]
 pub struct Wait {
     deadline: Option<Instant>,
-    /// The distance of the deadline when it was set.
+    /// The time to the deadline when it was set.
     timeout: Option<Duration>,
     token: Option<CancelToken>,
-    /// A deadline on the clock of the session, of a wait that the library begins itself.
+    /// A deadline on the clock of the session, for a wait that the library begins itself.
     moment: Option<Moment>,
 }
 
@@ -43,25 +46,25 @@ impl Wait {
         Wait::default()
     }
 
-    /// Waits for this time from now. A time beyond the range of the clock is unlimited.
+    /// Waits for this time from now, or without a limit if the clock cannot represent its end.
     #[must_use]
     pub fn timeout(timeout: Duration) -> Wait {
         let deadline = Instant::now().checked_add(timeout);
         Wait { deadline, timeout: deadline.map(|_| timeout), ..Wait::default() }
     }
 
-    /// Waits at most until the token is cancelled.
+    /// Ends the wait early when the token is cancelled.
     #[must_use]
     pub fn cancelled_by(self, token: &CancelToken) -> Wait {
         Wait { token: Some(token.clone()), ..self }
     }
 
-    /// The latch that is set when the wait is cancelled, if it can be.
+    /// Returns the latch that is set when the wait is cancelled, if it can be cancelled.
     pub(crate) fn cancelled(&self) -> Option<&Latch> {
         self.token.as_ref().map(CancelToken::latch)
     }
 
-    /// A channel that is disconnected when the wait is cancelled.
+    /// Returns a channel that is disconnected when the wait is cancelled.
     pub(crate) fn cancellation(&self) -> Receiver<Infallible> {
         self.token.as_ref().map_or_else(never, |token| token.cancelled().clone())
     }
@@ -70,15 +73,14 @@ impl Wait {
         self.deadline
     }
 
-    /// The time that was allowed, for messages about a wait that began at this moment; the time
-    /// since then if it is unlimited.
+    /// Returns the time that was allowed for a wait that began at this moment, or the time since then if there is no
+    /// limit. For messages.
     pub(crate) fn time_allowed(&self, begun: Instant) -> Duration {
         let until = || self.deadline.unwrap_or_else(Instant::now).saturating_duration_since(begun);
         self.timeout.unwrap_or_else(until)
     }
 
-    /// Pauses for this time, or until the end of the wait if that is earlier. Returns whether the
-    /// wait is over.
+    /// Pauses for this time, or until the end of the wait if that comes first. Returns whether the wait is over.
     pub(crate) fn pause(&self, duration: Duration) -> bool {
         let now = Instant::now();
         let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
@@ -95,7 +97,7 @@ impl Wait {
         Wait { moment: Some(moment), ..Wait::default() }
     }
 
-    /// The deadline on the runtime's clock.
+    /// Returns the deadline on the runtime's clock.
     pub(crate) fn moment(&self, runtime: &dyn Runtime) -> Option<Moment> {
         let of_deadline =
             |deadline: Instant| runtime.now().after(deadline.saturating_duration_since(Instant::now()));
@@ -107,7 +109,7 @@ impl Wait {
         self.wait_until(runtime, latches, self.moment(runtime))
     }
 
-    /// As [`wait_for`](Wait::wait_for), with a remark that is made once, after this time.
+    /// As [`wait_for`](Wait::wait_for), but calls `remark` once if the wait takes longer than `after`.
     pub(crate) fn wait_for_or_remark(
         &self,
         runtime: &dyn Runtime,
@@ -159,7 +161,7 @@ impl From<&Wait> for Wait {
     }
 }
 
-/// The end of a wait: of several, the first of these.
+/// How a wait has ended. If several of these apply, the first one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// One of the latches is set.
@@ -168,11 +170,12 @@ pub(crate) enum Waited {
     TimedOut,
 }
 
-/// Cancels the calls of other threads whose [`Wait`] is [`cancelled_by`](Wait::cancelled_by) it:
-/// those that wait and those to come.
+/// Cancels calls of other threads.
 ///
-/// Clones share the state. A lock that is already acquired stays acquired. Origin: `cancel()` of
-/// kazoo's lock.
+/// It cancels every call whose [`Wait`] is [`cancelled_by`](Wait::cancelled_by) it: those that wait now, and later
+/// ones. A lock that is already acquired stays acquired. Clones share the state.
+///
+/// Origin: `cancel()` of kazoo's lock.
 #[derive(Clone)]
 pub struct CancelToken {
     signal: Arc<Cancellation>,
@@ -180,7 +183,7 @@ pub struct CancelToken {
 
 struct Cancellation {
     setter: Setter,
-    /// The channel for the application. Dropped to cancel.
+    /// The sender of the application's channel, which is dropped to cancel.
     open: Mutex<Option<Sender<Infallible>>>,
     cancelled: Receiver<Infallible>,
 }
@@ -194,7 +197,7 @@ impl CancelToken {
         CancelToken { signal: Arc::new(Cancellation { setter, open, cancelled }) }
     }
 
-    /// Cancels. Idempotent; does not block.
+    /// Cancels the calls. Idempotent; does not block.
     pub fn cancel(&self) {
         self.signal.setter.set();
         *self.signal.open.lock() = None;

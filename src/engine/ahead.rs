@@ -1,19 +1,17 @@
-//! [`Ahead`]: what a waiting request knows of those ahead of it, and what it does about them before
-//! its turn comes.
+//! [`Ahead`]: what a waiter knows of the requests ahead of it, and what it does about them before its turn.
 //!
-//! The requests ahead of one can only become fewer: a new one gets a larger number. So a listing in
-//! which only one request was ahead is as good later, and the deletion of that request ends the wait.
-//! The request has then two things left to find out: that its session lives, which the lease says,
-//! and that its own znode exists. A watch that was set on that before, on the same connection,
-//! would have fired first if it did not. So the next request in line owns with the event of the
-//! deletion, after one round trip, where a listing would take another.
+//! The requests ahead of a waiter can only become fewer, because each new request gets a larger number. If a listing
+//! has shown only one request ahead, the deletion of that request therefore ends the wait, however old the listing
+//! is. The waiter then has two things left to find out: that its session lives, which the lease says, and that its
+//! own znode exists. If it has set a watch on its znode on the same connection before, that watch would have fired
+//! first if the znode had been deleted. So the next in line owns the lock with the event of the deletion, after one
+//! round trip; a listing would take another one.
 //!
-//! To learn that it is the next one, a request also watches the one ahead of its predecessor. When
-//! that is deleted, it lists the queue, while its predecessor holds the lock.
+//! To learn that it is the next in line, a waiter also watches the request ahead of its predecessor. When that request
+//! is deleted, the waiter lists the queue, while its predecessor holds the lock.
 //!
-//! A request that shares the lock does none of this. Neither does one behind a request of the same session,
-//! which needs no watch. One whose client is not ordered sets no watches in advance: it looks at its own
-//! znode after the event.
+//! Some waiters do none of this: one that shares the lock, and one behind a request of the same session, which needs
+//! no watch. If the client is not ordered, a waiter sets no early watches, and looks at its own znode after the event.
 
 use super::border::{CallId, Event};
 use super::calls::Pending;
@@ -21,7 +19,7 @@ use super::commons::Commons;
 use super::contender::{Asked, Contender, Next, Phase, Purpose};
 use super::lease::ConnectionNumber;
 use super::sight::Sight;
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::Outlook;
@@ -30,79 +28,78 @@ use crate::time::Priority;
 /// See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Ahead {
-    /// The nearest request in a listing that has shown this one.
+    /// The nearest request ahead, by the last listing that contained the own znode.
     nearest: Option<ZNodePath>,
-    /// No other request was ahead in that listing.
+    /// In that listing, no other request was ahead.
     is_sole_predecessor: bool,
-    /// A request that has left and was the only one ahead, or an exclusive owner. It counts while it is
+    /// A request that has left, and was the only one ahead or an exclusive owner. It counts only while it is
     /// the nearest one.
     departed: Option<(ZNodePath, LearnedBy)>,
-    /// The connection on which the nearest one was seen and is watched since.
+    /// The connection on which the nearest request was seen, and has been watched since.
     pub(super) watched_on: Option<ConnectionNumber>,
-    /// The request ahead of the nearest.
+    /// The request ahead of the nearest one.
     second: Option<Second>,
     /// The watch on the own znode.
     own: Option<OwnWatch>,
-    /// The next step is to list: the second one has left since the last listing, the own znode has changed,
-    /// or contact was lost while no watch on the own znode could stand in for a listing.
+    /// The queue must be listed again: the second request has left since the last listing, the own znode has
+    /// changed, or we reconnected without a watch on the own znode that could stand in for a listing.
     pub(super) is_outdated: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Second {
     path: ZNodePath,
-    /// A look has been sent there on this connection.
+    /// We have sent a look at it on this connection.
     is_looked_at: bool,
 }
 
 /// The message by which a request learned that another has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LearnedBy {
-    /// Events come in the order of the changes: if the own znode had been deleted before, that event
+    /// An event. Events come in the order of the changes: if the own znode had been deleted before, that event
     /// would have come first.
     Event,
-    /// A client may deliver it before the events of earlier changes.
+    /// A reply, which a client may deliver before the events of earlier changes.
     Reply,
 }
 
 /// A watch on the own znode. An event ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum OwnWatch {
-    /// The look that sets it is under way. The reply to an earlier one may come after the event that
-    /// ended its watch.
+    /// This call, which sets the watch, is under way. We compare its number because the reply to an earlier
+    /// call may come after the event that ended its watch.
     Setting(CallId),
-    /// The znode was seen on this connection, and is watched since.
+    /// The znode was seen on this connection, and has been watched since.
     Set(ConnectionNumber),
 }
 
-/// A change of a znode, as far as it is known.
+/// What we know about a change of a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ZNodeChange {
-    /// Something may have happened: an event of a deletion or anything else, or the server refuses to delete
-    /// it.
+    /// Something may have happened to it, perhaps its deletion; or the server refuses to delete it.
     Unknown,
-    /// An event of its deletion.
+    /// An event has reported its deletion.
     Deleted,
-    /// A reply showed that this session has deleted it.
+    /// A reply has shown that this session has deleted it.
     Removed {
-        /// It was that of an exclusive owner.
+        /// Its request was an exclusive owner.
         has_owned: bool,
     },
 }
 
 impl Ahead {
-    /// Returns whether nobody is ahead: no request can get there, so this stays true while the own znode
-    /// exists.
+    /// Returns whether nobody is ahead. No request can get ahead later, so this stays true while the own
+    /// znode exists.
     pub(super) fn is_first(&self) -> bool {
         self.departed.as_ref().is_some_and(|(departed, _)| self.nearest.as_ref() == Some(departed))
     }
 
-    /// Returns whether nobody else was ahead in the last listing.
+    /// Returns whether the request at `path` was the only one ahead in the last listing.
     fn was_sole(&self, path: &ZNodePath) -> bool {
         self.is_sole_predecessor && self.nearest.as_ref() == Some(path)
     }
 
-    /// The request ahead of the nearest.
+    /// Returns the request ahead of the nearest one.
     pub(super) fn second(&self) -> Option<&ZNodePath> {
         self.second.as_ref().map(|second| &second.path)
     }
@@ -112,12 +109,12 @@ impl Ahead {
         self.is_sole_predecessor || self.second.is_some()
     }
 
-    /// Returns whether the own znode is watched, or about to be.
+    /// Returns whether the own znode is watched, or a call that sets the watch is under way.
     pub(super) fn has_own_watch(&self) -> bool {
         self.own.is_some()
     }
 
-    /// The connection on which the own znode is watched.
+    /// Returns the connection on which the own znode is watched.
     pub(super) fn own_watched_on(&self) -> Option<ConnectionNumber> {
         match self.own? {
             OwnWatch::Set(on) => Some(on),
@@ -125,22 +122,23 @@ impl Ahead {
         }
     }
 
-    /// The present connection, if all that decides is known from its events: the own znode was seen
-    /// and is watched there since, and an event has shown that the last request ahead has left.
+    /// Returns the present connection if events alone show that it is the request's turn: the own znode was
+    /// seen on that connection and has been watched there since, and an event has shown that the last request
+    /// ahead has left.
     pub(super) fn owns_by_event_on(&self, present: ConnectionNumber) -> Option<ConnectionNumber> {
         let by_event = matches!(self.departed, Some((_, LearnedBy::Event)));
         self.own_watched_on().filter(|connection| by_event && *connection == present)
     }
 
-    /// Notes that a request has left that owned the lock exclusively, or that nobody else was
-    /// ahead. Then no other is between it and this one.
+    /// Notes that a request has left that was the only one ahead, or that owned the lock exclusively. Either
+    /// way nobody else was ahead of it.
     fn note_departed(&mut self, path: &ZNodePath, by: LearnedBy) {
         self.departed = Some((path.clone(), by));
     }
 
-    /// Nothing that was seen on the last connection counts any more. A request that was seen itself there
-    /// looks again at each znode that it had watched, which shows what a listing would. A request behind
-    /// one of its session watches none, and lists: they share it.
+    /// Forgets what was seen on the last connection. If the own znode was watched there, the request looks again
+    /// at each znode that it had watched, which shows what a listing would. Behind a request of its session it
+    /// watches no znode, so it lists the queue; the requests of the session share that listing.
     pub(super) fn on_reconnect(&mut self, is_behind_own: bool) {
         self.is_outdated |= is_behind_own || self.own_watched_on().is_none() || !self.watches_own();
         self.watched_on = None;
@@ -160,14 +158,14 @@ impl Contender {
         outlook: Outlook<'_>,
     ) -> Next {
         // A request that shares the lock decides by listings alone.
-        let may_know = self.spec.access.is_exclusive();
+        let uses_outlook = self.spec.access.is_exclusive();
         let second = match outlook {
-            Outlook::Behind(second) if may_know => Some(self.spec.dir.child(second)),
+            Outlook::Behind(second) if uses_outlook => Some(self.spec.dir.child(second)),
             _ => None,
         };
         let ahead = &mut self.ahead;
-        ahead.nearest = may_know.then(|| nearest.clone());
-        ahead.is_sole_predecessor = may_know && outlook == Outlook::Next;
+        ahead.nearest = uses_outlook.then(|| nearest.clone());
+        ahead.is_sole_predecessor = uses_outlook && outlook == Outlook::Next;
         ahead.is_outdated = false;
         let mut replaced = None;
         if ahead.second() != second.as_ref() {
@@ -187,11 +185,11 @@ impl Contender {
         self.watch_predecessor(commons, nearest)
     }
 
-    /// Waits for the deletion of the request ahead. An exclusive request needs no watch if that is of this
-    /// session. One that shares the lock does: another client may delete that znode, and its request
-    /// may wait on for one that does not exclude this one.
+    /// Waits for the deletion of the request ahead. An exclusive request needs no watch if the request ahead is
+    /// of this session. One that shares the lock does need it: if another client deletes the znode ahead, the
+    /// request of that znode may go on waiting for requests that do not exclude this one.
     pub(super) fn watch_predecessor(&mut self, commons: &mut Commons, ahead: ZNodePath) -> Next {
-        if self.spec.access.is_exclusive() && commons.own_queues.stays(&ahead) {
+        if self.spec.access.is_exclusive() && commons.own_queues.is_in_queue(&ahead) {
             commons.watchers.add(&ahead, self.id);
             self.set_watched(commons, &ahead);
             self.note_place(commons, &ahead);
@@ -201,8 +199,8 @@ impl Contender {
         self.look(commons, ahead, Purpose::WaitFor)
     }
 
-    /// Takes up the watch on the request ahead, the only one that is watched: a release wakes one
-    /// waiter, or the readers behind a writer.
+    /// Handles the look that sets the watch on the request ahead. The waiter watches no other request for its
+    /// release, so a release wakes one waiter, or the readers behind a writer.
     pub(super) fn on_predecessor_seen(
         &mut self,
         commons: &mut Commons,
@@ -212,7 +210,7 @@ impl Contender {
     ) -> Next {
         match sight {
             Sight::Gone => {
-                // Deleted between the listing and the watch. The Java recipe waits for ever here.
+                // Deleted between the listing and the watch. The Java recipe waits forever here.
                 self.forget_watch(commons);
                 if commons.own_queues.has_owned(path) || self.ahead.was_sole(path) {
                     self.ahead.note_departed(path, LearnedBy::Reply);
@@ -241,8 +239,8 @@ impl Contender {
 
     // ---- early watches
 
-    /// Sets the watches that are to shorten the wait and are missing: on the own znode, and on the
-    /// second request. Nothing waits for the replies.
+    /// Sets the early watches that are missing: on the own znode, and on the second request. They only shorten
+    /// the wait, so nothing waits for the replies.
     fn set_early_watches(&mut self, commons: &mut Commons) {
         if !commons.settings.is_ordered {
             return;
@@ -264,8 +262,8 @@ impl Contender {
         commons.submit(Call::get_data(path, true), Priority::Other, Pending::Request(self.id, asked))
     }
 
-    /// Takes up a look at the own znode. It only shortens the wait: after an error the request waits
-    /// without.
+    /// Handles the look that sets the early watch on the own znode. The watch only shortens the wait, so after an
+    /// error the request waits without it.
     pub(super) fn on_own_watched(
         &mut self,
         commons: &mut Commons,
@@ -283,7 +281,8 @@ impl Contender {
         if is_wanted && sight == Ok(Sight::Gone) { self.lose_znode(commons) } else { Next::Stay }
     }
 
-    /// Takes up a look at the second request, as one at the own znode.
+    /// Handles the look that sets the early watch on the second request. After an error, too, the request waits
+    /// without it.
     pub(super) fn on_second_watched(
         &mut self,
         commons: &mut Commons,
@@ -307,8 +306,7 @@ impl Contender {
         Next::Wake
     }
 
-    /// Forgets a watch that a look has left, unless another look at the same path, or another watch
-    /// there, is needed.
+    /// Forgets the watch that a look has left, unless the request still needs a watch on that path.
     fn forget_if_unneeded(&self, commons: &mut Commons, path: &ZNodePath) {
         if !self.needs_watch(path) {
             commons.remove_stray_watch(path, self.id);
@@ -317,10 +315,11 @@ impl Contender {
 
     // ---- changes
 
-    /// Takes up a change of a znode for which the request had registered.
+    /// Handles a change of a znode that the request waits for.
     ///
-    /// A request that was the only one ahead in a listing, or that has owned exclusively, had nobody ahead of
-    /// it. If a listing has shown it as the nearest one, nobody is between the two, and this one is the first.
+    /// A request that was the only one ahead in a listing, or that has owned the lock exclusively, had nobody ahead
+    /// of it. If a listing has also shown it as the nearest one, nobody is between the two, so this request is the
+    /// first.
     pub(super) fn on_change(&mut self, commons: &mut Commons, path: &ZNodePath, change: ZNodeChange) -> Next {
         let is_own = self.znode() == Some(path);
         let is_deleted = change != ZNodeChange::Unknown;

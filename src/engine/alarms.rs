@@ -1,11 +1,11 @@
-//! [`Alarms`]: when participants are to be woken by the clock.
+//! [`Alarms`]: the times at which the clock wakes participants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::border::ParticipantId;
 use crate::time::Moment;
 
-/// One time for each participant: an earlier one replaces it, a later one is ignored.
+/// At most one alarm for each participant. Setting an earlier one replaces it; setting a later one does nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Alarms {
     by_id: BTreeMap<ParticipantId, Moment>,
@@ -28,7 +28,7 @@ impl Alarms {
         }
     }
 
-    /// Takes out the first participant whose time has come.
+    /// Removes the first alarm that is due, and returns its participant.
     pub(super) fn take_due(&mut self, now: Moment) -> Option<ParticipantId> {
         let (_, id) = self.by_time.first().copied().filter(|(at, _)| *at <= now)?;
         self.clear(id);

@@ -1,5 +1,5 @@
-//! What crosses the border of the engine, as plain data: what its driver passes in, and the [`Effect`]s that it
-//! gives out.
+//! The plain data that cross the border of the engine: what the driver passes in, and the [`Effect`]s that come
+//! out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct CallId(pub(super) u64);
 
 // ---- in
 
-/// The facts that a session learns once.
+/// Facts about a session and its client that never change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Settings {
     /// See [`ZooKeeperClient::is_ordered`](crate::client::port::ZooKeeperClient::is_ordered).
@@ -34,17 +34,17 @@ pub(crate) struct Settings {
     pub(crate) min_idle_for_ping: Duration,
     /// See [`ZooKeeperClient::chroot`](crate::client::port::ZooKeeperClient::chroot).
     pub(crate) chroot: Option<String>,
-    /// The longest time for which a session relies on its watches, without a routine look.
+    /// The longest time for which a session relies on its watches without a routine look.
     pub(crate) routine_pause: Duration,
     /// The number of calls under way beyond which others wait: see [`window`](super::window).
     pub(crate) window: usize,
     /// See [`ZooKeeperClient::jute_max_buffer`](crate::client::port::ZooKeeperClient::jute_max_buffer).
     pub(crate) jute_max_buffer: usize,
-    /// The session was opened after this moment, if that is known.
+    /// A moment before the session was opened, if one is known.
     pub(crate) opened_after: Option<Moment>,
-    /// Distinguishes the requests of the session from those of all others.
+    /// The part of GUIDs that distinguishes the session's requests from those of all other sessions.
     pub(crate) tag: SessionTag,
-    /// The seed of what is drawn at random: the delays of retries and of routine looks.
+    /// The seed for the random delays of retries and of routine looks.
     pub(crate) seed: u64,
 }
 
@@ -52,101 +52,102 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestSpec {
     pub(crate) dir: ZNodePath,
-    /// The name of the znode up to its sequence number. `Request::new` makes it, with a GUID: no other request has it.
+    /// The name of the znode without its sequence number. `Request::new` makes it with a GUID, so no other request
+    /// has it.
     pub(crate) prefix: String,
     pub(crate) data: Arc<[u8]>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) retry: RetryPolicy,
     pub(crate) access: Access,
-    /// The kind of znode for a missing directory.
+    /// The kind of znode that is created if the directory is missing.
     pub(crate) directory_mode: CreateMode,
-    /// The longest time for which it holds the lock.
+    /// The longest time for which the request may hold the lock.
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// The next step of a look for a user.
+/// What the look of a tracker asks for next, or how it has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookStep {
-    /// Make this call. Its outcome follows.
+    /// Make this call. The look goes on with its outcome.
     Call(Call),
     /// The look has ended, and has left a watch on everything that may outdate it.
     Seen,
-    /// The look has ended. Something changed meanwhile, so no watch was left.
+    /// The look has ended, but something has changed meanwhile, so it has left no watch.
     Changed,
     Failed(ZkError),
 }
 
 // ---- out
 
-/// An instruction for the driver, which takes them up in their order. What calls others is done after the
-/// mutex.
+/// An instruction for the driver, which carries them out in order. It calls other code only after it has released
+/// its mutex.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Effect {
     /// Make this call, and pass its outcome to [`Engine::handle_reply`](super::Engine::handle_reply).
     Submit(CallId, Call, Priority),
-    /// Remove the watch on this path from the server. A look that follows sets it after that.
+    /// Remove the watch on this path from the server, before any later call sets it again.
     RemoveWatch(ZNodePath),
-    /// Something has happened: for the log, the hook, and the observer of a request.
+    /// Pass this event to the log, the hook, and the observer of the request.
     Happened(Event),
-    /// The first outcome of a deletion.
+    /// Pass on the first outcome of this deletion.
     RemovalAnswered(ParticipantId, ZkResult<()>),
-    /// Could not be deleted before the session ended: for a session that follows.
+    /// Keep this target, which could not be deleted before the session ended, for the next session.
     LeftBehind(ParticipantId, Target),
-    /// Begin a look at what is tracked. [`Engine::handle_look`](super::Engine::handle_look) gets its next step.
+    /// Begin a look for this tracker. [`Engine::handle_look`](super::Engine::handle_look) gets its next step.
     BeginLook(ParticipantId),
-    /// Go on with that look, with the outcome of its call.
+    /// Continue that look with the outcome of its call.
     ReadFor(ParticipantId, ZkResult<Reply>),
-    /// The outcome of a call that somebody else has [asked](super::Engine::ask) for.
+    /// Pass on the outcome of a call that code outside the engine has [asked](super::Engine::ask) for.
     Answered(ParticipantId, ZkResult<Reply>),
-    /// The session has ended, and the tracking with it.
+    /// End this tracker, because the session has ended.
     Untracked(ParticipantId, LossReason),
-    /// Notify the participants of the end, by [`Engine::complete_end`](super::Engine::complete_end).
+    /// Call [`Engine::complete_end`](super::Engine::complete_end), which notifies the participants of the end.
     Ending,
-    /// Nothing is left to do: close the client.
+    /// Close the client: nothing is left to do.
     Finished,
 }
 
-/// What a session leaves at its end, for the one that follows.
+/// What a session leaves for the next session to delete.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     /// The znode at this path.
     ZNode(ZNodePath),
-    /// Whatever sessions with these tags have in this directory: the reply to a create was lost.
+    /// Every znode of the sessions with these tags in this directory, because the reply to a create was lost.
     Strays { dir: ZNodePath, tags: BTreeSet<SessionTag> },
 }
 
 /// The place of a request in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
-    /// Its znode does not exist yet, or no listing has shown it.
+    /// Its znode does not exist yet, or nothing has shown yet where it is in the queue.
     Unknown,
-    /// Known to be behind another.
+    /// Another request is known to be ahead.
     Queued,
     Owner,
 }
 
-/// What has happened. The log prints it and the hook gets it, as far as it concerns them.
+/// Something that has happened. The log and the hook get the events that concern them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
     /// A server serves the session.
     Connected,
     /// Contact is lost; the session may live.
     Suspended,
-    /// The session has ended, and all that lives on it with it.
+    /// The session has ended, and everything that lives on it.
     SessionEnded(LossReason),
-    /// Another session takes the place of one that was lost. Not of the engine, which has one session.
+    /// Another session replaces one that was lost. The engine never reports this, because it has only one session.
     SessionReplaced,
     Request(ParticipantId, RequestEvent),
-    /// Requests wait for this znode, which no session's end deletes.
+    /// Requests wait for this persistent znode, which stays when its session ends.
     Persistent(ZNodePath),
-    /// This znode is named as a request, but is a directory.
+    /// This znode has the name of a request, but is a directory.
     Directory(ZNodePath),
-    /// Requests of other libraries in this directory may own beside ours.
+    /// Requests of another library in this directory may own the lock at the same time as ours.
     Peers {
         dir: ZNodePath,
         mismatch: String,
     },
-    /// This znode of the session, which no request has, is to be deleted.
+    /// The session begins to delete this znode, which it has created and which no request has.
     Stray(ZNodePath),
     Removed {
         path: ZNodePath,
@@ -168,33 +169,33 @@ pub(crate) enum Event {
 pub(crate) enum RequestEvent {
     /// An attempt to join has failed.
     AttemptFailed { attempts: u32, failure: Failure },
-    /// A search has found its znode, whose creation was not confirmed.
+    /// A search has found its znode, after the reply to the create was lost.
     FoundAgain { znode: ZNodePath },
-    /// Its znode exists; with the fencing token, if the server has returned it.
+    /// Its znode exists. `token` is the fencing token, if the server has returned it.
     Joined { znode: ZNodePath, token: Option<i64> },
-    /// It is behind another.
+    /// Another request is ahead of it.
     Placed { ahead: ZNodePath, number_ahead: Option<usize> },
     /// It owns the lock.
     Acquired { waited: Duration },
-    /// A thread has handed the lock over to another one of its process. Not of the engine, for which both are the
-    /// same owner.
+    /// A thread has handed the lock over to another thread of its process. The engine never reports this, because both
+    /// are the same owner to it.
     HandedOver,
-    /// Contact is lost; the request lives, and an owner owns on until its lease ends.
+    /// Contact is lost. The request lives on; if it is the owner, it owns the lock until its lease ends.
     Suspended { is_owner: bool },
     /// Another client asks for the lock.
     RevocationRequested,
-    /// The request has ended, and was there then. `time` is how long it waited or, for an owner, how long it held the
+    /// The request has ended, at this place. `time` is how long it waited or, for an owner, how long it held the
     /// lock.
     Ended { place: Place, how: Ending, time: Duration },
 }
 
-/// The end of a request.
+/// How a request has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ending {
     Withdrawn,
-    /// Taken away while it held the lock.
+    /// It lost the lock.
     Lost(LossReason),
-    /// Taken out of the queue; by a failure if there is one.
+    /// It lost its place in the queue, with the failure that caused this, if one did.
     Dropped(LossReason, Option<Failure>),
 }
 
@@ -207,8 +208,8 @@ pub(crate) enum Failure {
 }
 
 impl RequestEvent {
-    /// Returns whether it is news to the lock of the request: a turning point that the lock has not caused itself, or
-    /// the release of what it has owned.
+    /// Returns whether the request's lock must learn of the event: a change that the lock has not caused itself, or the
+    /// release of what it owned.
     pub(crate) fn is_for_lock(&self) -> bool {
         match self {
             RequestEvent::Acquired { .. } | RequestEvent::RevocationRequested => true,

@@ -1,8 +1,8 @@
 //! [`Budget`]: the bound on the ephemeral znodes of a session.
 //!
-//! The transaction that ends a session names all its ephemeral znodes, whether the session is closed or expires.
-//! If that is longer than the servers' `jute.maxbuffer`, no server can read it: the ensemble goes down,
-//! and cannot start again (ZOOKEEPER-4306). So a session creates no more znodes than can be named there.
+//! Whether a session is closed or expires, one transaction ends it and names all its ephemeral znodes. If that
+//! transaction is longer than the servers' `jute.maxbuffer`, no server can read it: the ensemble goes down, and
+//! cannot start again (ZOOKEEPER-4306). So a session creates no more znodes than such a transaction can name.
 //!
 //! A znode counts from the submission of its create until a reply or an event shows that it does not exist.
 //! If the reply to a create is lost, the znode counts until a search for it, or its deletion, was answered.
@@ -15,11 +15,11 @@ use crate::client::port::Names;
 use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
 
-/// The part of `jute.maxbuffer` that is left for the rest of the transaction, for the packet around it, and for
-/// znodes of the session that it does not know, as a divisor.
+/// One part in this many of `jute.maxbuffer` is left free: for the rest of the transaction, for the packet around
+/// it, and for znodes of the session that the budget does not know.
 const RESERVE_DIVISOR: usize = 8;
 
-/// The bytes of a path's length in the transaction.
+/// The bytes that encode the length of a path in the transaction.
 const LENGTH: usize = 4;
 
 /// The digits that a server appends to the path of a sequential znode.
@@ -29,21 +29,20 @@ const NUMBER: usize = 10;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Budget {
     limit: usize,
-    /// The bytes that the servers put before each path.
+    /// The bytes of the chroot, which the servers put before each path.
     chroot: usize,
-    /// The bytes of all znodes, also of those whose create is under way.
+    /// The bytes of all znodes, including those whose create is under way.
     used: usize,
     /// The bytes of each znode that exists.
     znodes: BTreeMap<Arc<str>, usize>,
-    /// The bytes of each one whose create has no known outcome; a sequential one stands under its path without
-    /// the number.
+    /// The znodes whose create has no known outcome. The path of a sequential znode is without its number here.
     lost: BTreeMap<Arc<str>, Lost>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lost {
     bytes: usize,
-    /// A search has begun since.
+    /// A search has begun since the create was lost.
     is_searched: bool,
 }
 
@@ -53,10 +52,10 @@ impl Budget {
         Budget { limit, chroot, used: 0, znodes: BTreeMap::new(), lost: BTreeMap::new() }
     }
 
-    /// Counts the znodes that a call is to create.
+    /// Counts the znodes that a call creates.
     ///
     /// # Errors
-    /// `SessionFull` if they are too many. Nothing counts then.
+    /// `SessionFull` if the session would have too many znodes. Then none of them is counted.
     pub(super) fn take(&mut self, call: &Call) -> ZkResult<()> {
         let bytes = self.bytes_of(call);
         if bytes > 0 && self.used + bytes > self.limit {
@@ -71,24 +70,24 @@ impl Budget {
         self.used = self.used.saturating_sub(self.bytes_of(call));
     }
 
-    /// Takes up the outcome of a call for which [`take`](Budget::take) has counted.
-    pub(super) fn answered(&mut self, call: &Call, outcome: &ZkResult<Reply>) {
+    /// Handles the outcome of a call that [`take`](Budget::take) has counted.
+    pub(super) fn on_reply(&mut self, call: &Call, outcome: &ZkResult<Reply>) {
         match (call, outcome) {
             (Call::Delete { path, .. }, Ok(_) | Err(ZkError::NoNode))
             | (Call::Exists { path, .. } | Call::GetData { path, .. }, Err(ZkError::NoNode))
             | (Call::Exists { path, .. }, Ok(Reply::Found(None))) => self.remove(path),
             (Call::Multi(operations), Ok(Reply::Multi(Transacted::Committed(outcomes)))) => {
-                self.committed(operations, outcomes);
+                self.note_committed(operations, outcomes);
             }
             (Call::Multi(_), Ok(Reply::Multi(Transacted::Failed { .. }))) => self.give_back(call),
-            (_, Ok(Reply::Created { path, .. })) => self.created(call, path),
-            (_, Ok(Reply::Enqueued(enqueued))) => self.created(call, &enqueued.path),
+            (_, Ok(Reply::Created { path, .. })) => self.note_created(call, path),
+            (_, Ok(Reply::Enqueued(enqueued))) => self.note_created(call, &enqueued.path),
             (_, Err(error)) if !may_have_created(*error) => self.give_back(call),
-            _ => self.may_have_created(call),
+            _ => self.note_lost(call),
         }
     }
 
-    fn committed(&mut self, operations: &[Op], outcomes: &[OpOutcome]) {
+    fn note_committed(&mut self, operations: &[Op], outcomes: &[OpOutcome]) {
         for (operation, outcome) in operations.iter().zip(outcomes) {
             match (operation, outcome) {
                 (Op::Create { path, mode, .. }, OpOutcome::Created(created)) => {
@@ -100,11 +99,11 @@ impl Budget {
         }
     }
 
-    fn created(&mut self, call: &Call, path: &str) {
+    fn note_created(&mut self, call: &Call, path: &str) {
         self.add(path, self.bytes_of(call));
     }
 
-    fn may_have_created(&mut self, call: &Call) {
+    fn note_lost(&mut self, call: &Call) {
         match call {
             Call::Create { path, .. } => self.lose(path, self.bytes_of(call)),
             Call::CreateAndList { dir, prefix, .. } => {
@@ -121,22 +120,23 @@ impl Budget {
         }
     }
 
-    /// A search has found the znode whose create had no known outcome.
-    pub(super) fn found(&mut self, without_number: &str, path: &str) {
+    /// Notes that a search has found the znode of a create that had no known outcome.
+    pub(super) fn note_found(&mut self, without_number: &str, path: &str) {
         self.forget_lost(without_number);
         let bytes = LENGTH + self.chroot + path.len();
         self.used += bytes;
         self.add(path, bytes);
     }
 
-    /// A search for the creates in this directory with no known outcome begins.
+    /// Begins a search for the creates in this directory that have no known outcome.
     pub(super) fn search(&mut self, dir: &str) {
         let in_dir = self.lost.iter_mut().filter(|(path, _)| is_in(dir, path));
         in_dir.for_each(|(_, lost)| lost.is_searched = true);
     }
 
-    /// A search has ended with these children. What is among them counts on, until its request finds it or its
-    /// deletion is answered. So does what was lost since the search began: it may have been created after it.
+    /// Ends a search that has found these children. A lost znode among them still counts, until its request finds it or
+    /// its deletion is answered. A znode that was lost since the search began also counts still, because the server
+    /// may have created it after the search.
     pub(super) fn settle(&mut self, dir: &str, children: &Names) {
         let searched = self.lost.iter().filter(|(path, lost)| lost.is_searched && is_in(dir, path));
         let searched: Vec<Arc<str>> = searched.map(|(path, _)| Arc::clone(path)).collect();
@@ -148,7 +148,7 @@ impl Budget {
         searched.iter().filter(|path| !is_listed(path)).for_each(|path| self.forget_lost(path));
     }
 
-    /// A znode counts that was counted by [`take`](Budget::take).
+    /// Records a znode that exists, and that [`take`](Budget::take) has counted.
     fn add(&mut self, path: &str, bytes: usize) {
         if bytes > 0 {
             let former = self.znodes.insert(path.into(), bytes);
@@ -156,7 +156,7 @@ impl Budget {
         }
     }
 
-    /// As [`add`](Budget::add), for one of which nobody knows whether it exists.
+    /// Records a znode that may exist, and that [`take`](Budget::take) has counted.
     fn lose(&mut self, path: &str, bytes: usize) {
         if bytes > 0 {
             let former = self.lost.insert(path.into(), Lost { bytes, is_searched: false });
@@ -168,14 +168,14 @@ impl Budget {
         self.used = self.used.saturating_sub(self.lost.remove(path).map_or(0, |lost| lost.bytes));
     }
 
-    /// There is no such znode, or no longer.
+    /// Stops counting a znode, because it does not exist.
     pub(super) fn remove(&mut self, path: &str) {
         self.forget_lost(path);
         self.forget_lost(without_number(path));
         self.used = self.used.saturating_sub(self.znodes.remove(path).unwrap_or_default());
     }
 
-    /// The bytes that a call adds to the transaction that ends the session.
+    /// Returns the bytes that a call adds to the transaction that ends the session.
     fn bytes_of(&self, call: &Call) -> usize {
         match call {
             Call::Create { path, mode, .. } => self.bytes(path.len(), *mode),
@@ -207,8 +207,8 @@ impl Budget {
     }
 }
 
-/// The path, or the name, under which a sequential znode was to be created. Beyond the end of the counter, a sign
-/// comes before the digits.
+/// Returns a sequential znode's path or name without its sequence number. Beyond the end of the counter the number is
+/// negative, so a sign comes before its digits.
 fn without_number(path: &str) -> &str {
     let start = path.len().checked_sub(NUMBER).and_then(|end| path.get(..end)).unwrap_or(path);
     if start.ends_with("--") { &start[..start.len() - 1] } else { start }

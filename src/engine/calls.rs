@@ -1,4 +1,4 @@
-//! The calls that are under way, and for whom each was made: [`Pending`].
+//! [`Calls`]: the calls that are under way, and for whom each was made ([`Pending`]).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,10 +19,10 @@ use crate::time::Priority;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Calls {
     under_way: BTreeMap<CallId, UnderWay>,
-    /// Has the calls that are to be sent when others are answered.
+    /// Holds the calls that wait until others are answered.
     pub(super) window: Window,
     pub(super) budget: Budget,
-    /// Calls that are not made: the session has ended, or has too many znodes.
+    /// The calls that are never sent, because the session has ended or has too many znodes.
     refused: VecDeque<(CallId, Pending, ZkError)>,
 }
 
@@ -35,10 +35,10 @@ pub(super) struct UnderWay {
     pub(super) pending: Pending,
 }
 
-/// For whom a call was made, who may have ended meanwhile.
+/// For whom a call was made. That participant may have ended meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pending {
-    /// The lease takes up the answer, and nobody else.
+    /// Only the lease uses the answer.
     Nobody,
     Proof(ProofCall),
     Request(ParticipantId, Asked),
@@ -50,14 +50,14 @@ pub(super) enum Pending {
         connection: ConnectionNumber,
         readers: Vec<ParticipantId>,
     },
-    /// A look for a user, with the path on which the call leaves a watch.
+    /// The look of a tracker, with the path on which the call leaves a watch.
     Tracked(ParticipantId, Option<ZNodePath>),
-    /// Somebody outside of the engine.
+    /// Code outside the engine.
     Other(ParticipantId),
 }
 
 impl Pending {
-    /// The request that joins with the call.
+    /// Returns the request whose znode the call creates.
     pub(super) fn creates_for(&self) -> Option<ParticipantId> {
         match self {
             Pending::Request(id, asked) => asked.creates().then_some(*id),
@@ -66,7 +66,7 @@ impl Pending {
     }
 }
 
-/// A write that changes nothing.
+/// Returns a write that changes nothing.
 fn keep_alive(path: &'static str) -> Ask<Stat> {
     Call::set_data(path, [], Some(i32::MAX))
 }
@@ -77,19 +77,19 @@ pub(super) fn is_keep_alive(call: &Call) -> bool {
     matches!(call, Call::SetData { path, .. } if is_path(path))
 }
 
-/// Returns whether the request was handled, even if only to refuse it.
+/// Returns whether a server has handled the call, even if only to refuse it.
 pub(super) fn was_answered<T>(result: &ZkResult<T>) -> bool {
     result.as_ref().err().is_none_or(|error| error.is_answer())
 }
 
-/// Returns whether the leader has handled the write.
+/// Returns whether the leader has handled the write, even if only to refuse it.
 pub(super) fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
     result.as_ref().err().is_none_or(|error| error.is_leaders_answer())
 }
 
-/// Returns whether a create that has failed so may have taken effect. An unreadable reply counts as lost.
-/// So does the end of the session, which may have ended for this process alone, and any error that may be
-/// temporary: a search costs less than a znode that is left.
+/// Returns whether a create that has failed with this error may have taken effect. An unreadable reply counts as
+/// a lost one. So does the end of the session, because the session may have ended in this process alone, and so does
+/// any error that may be temporary: a search costs less than a znode that stays.
 pub(super) fn may_have_created(error: ZkError) -> bool {
     error.is_transient() || matches!(error, ZkError::SessionExpired | ZkError::MarshallingError)
 }
@@ -104,26 +104,26 @@ impl Calls {
         }
     }
 
-    /// Returns whether a create is under way, which may leave a znode.
+    /// Returns whether the create of a request is under way, which may leave a znode.
     pub(super) fn has_creates(&self) -> bool {
         self.under_way.values().any(|call| call.pending.creates_for().is_some())
     }
 
-    /// Takes back the create of a request that has ended, if it was not sent.
+    /// Takes back the create of a request that has ended, if it was not sent yet.
     pub(super) fn withdraw_create(&mut self, request: ParticipantId) {
         if let Some(create) = self.window.withdraw_create(request) {
             self.budget.give_back(&create);
         }
     }
 
-    /// Ends the calls that wait to be sent, with the session. A create needs no outcome: the end of the session
-    /// ends its request, which has left nothing.
+    /// Refuses the calls that wait to be sent, because the session has ended. The create of a request needs no
+    /// outcome: the end of the session ends the request, which has left nothing on the server.
     pub(super) fn refuse_waiting(&mut self) {
         let refused = self.window.take_all().filter(|(_, pending)| pending.creates_for().is_none());
         self.refused.extend(refused.map(|(id, pending)| (id, pending, ZkError::SessionExpired)));
     }
 
-    /// The next call that is not made.
+    /// Takes the next call that is never sent, with its error.
     pub(super) fn take_refused(&mut self) -> Option<(CallId, Pending, ZkError)> {
         self.refused.pop_front()
     }
@@ -139,8 +139,8 @@ impl Calls {
 }
 
 impl Commons {
-    /// Makes a call, as soon as the [window](super::window) has room. On a session that has ended, the only
-    /// calls left are deletions of znodes that outlive it here.
+    /// Makes a call as soon as the [window](super::window) has room. After the session has ended, it makes calls only
+    /// if the server may keep the session: they delete what is left there.
     pub(super) fn submit<T>(&mut self, ask: Ask<T>, priority: Priority, pending: Pending) -> CallId {
         let id = CallId(self.next_number());
         if self.life.has_ended() && !self.server_may_keep_session() {
@@ -155,14 +155,14 @@ impl Commons {
         id
     }
 
-    /// Writes what changes nothing. Its reply is `Done` if the leader has answered.
+    /// Makes a write that changes nothing. Its reply is `Done` if the leader has answered.
     pub(super) fn write_nothing(&mut self, priority: Priority, pending: Pending) {
         self.submit(keep_alive(KEEP_ALIVE_PATH), priority, pending);
     }
 
-    /// Takes up the outcome of a keep-alive: it is to be passed on, unless the write was denied, perhaps by another
-    /// server than the leader, and is made again on the other path.
-    pub(super) fn keep_alive_answered(
+    /// Handles the outcome of a keep-alive, and returns what to pass on. If the write was denied, a server other than
+    /// the leader may have done that, so the write is made again on the other path and nothing is passed on yet.
+    pub(super) fn on_keep_alive_reply(
         &mut self,
         answered: UnderWay,
         outcome: ZkResult<Reply>,
@@ -179,7 +179,7 @@ impl Commons {
         Some((pending, outcome))
     }
 
-    /// Takes out a call that was answered, and sends those for which that makes room.
+    /// Removes a call that was answered, and sends those that now have room.
     pub(super) fn take_answered(&mut self, id: CallId) -> Option<UnderWay> {
         let answered = self.calls.under_way.remove(&id)?;
         self.calls.window.leave(&answered.call, answered.priority);

@@ -1,4 +1,4 @@
-//! What the clock asks for: keep-alives, the ends of leases and limits of holds, routine looks, alarms.
+//! What is due at a time: keep-alives, the ends of leases and the limits of holds, routine looks, alarms.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::life::{Contact, Life};
 use super::proof::Proof;
 use crate::time::Moment;
 
-/// The routine looks: every participant looks again now and then, without an event.
+/// The schedule of routine looks: every participant looks again now and then, without an event.
 ///
-/// A client may want its connection to be left alone for a while, to check its own health. Its
-/// looks come together with the next keep-alive, at most a session timeout later.
+/// A client may want its connection to be idle for a while, to check its own health. Then a routine look waits for
+/// the next keep-alive, for at most a session timeout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Routine {
     next: Moment,
-    /// One waits for the next keep-alive, but not beyond this moment.
+    /// The moment until which a routine look waits for the next keep-alive, if one waits.
     pub(super) due_by: Option<Moment>,
 }
 
@@ -24,8 +24,8 @@ impl Routine {
         Routine { next: Routine::draw(commons), due_by: None }
     }
 
-    /// Draws the time of the next look: after half of the longest pause up to the whole, so that sessions which began
-    /// together do not look together.
+    /// Draws the time of the next look, between half of the longest pause and the whole: sessions that began together
+    /// should not look together.
     fn draw(commons: &mut Commons) -> Moment {
         let pause = commons.settings.routine_pause.mul_f64(0.5 + commons.draw() / 2.0);
         commons.now.after(pause)
@@ -33,12 +33,12 @@ impl Routine {
 }
 
 impl Engine {
-    /// Begins an input, at this moment. Any number of methods may follow, and then [`Engine::settle`].
+    /// Begins an input at this moment. Calls of any other methods may follow, and then one of [`Engine::settle`].
     pub(crate) fn begin(&mut self, now: Moment) {
         self.commons.now = now;
     }
 
-    /// Ends the handling of an input: does what follows at once, and what the clock asks for.
+    /// Ends the handling of an input: does whatever is due by now, until nothing is.
     pub(crate) fn settle(&mut self) {
         loop {
             self.tick();
@@ -58,17 +58,17 @@ impl Engine {
         }
     }
 
-    /// The clock has come to [`Engine::poll_deadline`]: gives up a session that has been silent for too long. What else
-    /// is due then, [`Engine::settle`] does.
+    /// Handles that the clock has reached [`Engine::poll_deadline`]: gives up a session that has been silent for too
+    /// long. [`Engine::settle`] does whatever else is due.
     pub(crate) fn handle_deadline(&mut self) {
         self.commons.give_up_if_silent();
     }
 
-    /// Returns when the clock asks for something.
+    /// Returns the next moment at which something is due.
     pub(crate) fn poll_deadline(&self) -> Option<Moment> {
         let of_life = match self.commons.life {
             Life::Open => self.next_of_session(),
-            // Nobody owns anything any more: the leases ask for nothing.
+            // Nobody owns anything any more, so nothing is due for leases.
             Life::Lingering(..) => self.commons.lingers_until(),
             Life::Ending(..) => None,
             Life::Finished(..) => return None,
@@ -89,7 +89,7 @@ impl Engine {
         ];
         let later = of_lease.into_iter().chain(retry).chain(self.routine.due_by).chain(lease.next_limit());
         let later = later.filter(|time| *time > commons.now);
-        // Also when it has come: only the clock gives the session up.
+        // Even if this moment has passed, because only the clock gives the session up.
         let has_had_contact = !matches!(commons.contact, Contact::NotYet { .. });
         let given_up_at = has_had_contact.then(|| lease.given_up_at());
         later.chain(given_up_at).chain(self.lease_checks.first().copied()).min()
@@ -153,8 +153,7 @@ impl Engine {
         self.routine.next = Routine::draw(&mut self.commons);
         match self.commons.settings.min_idle_for_ping.is_zero() {
             true => self.look_routinely(),
-            // Together with the next keep-alive. None may come for long where other requests keep
-            // the session alive.
+            // Together with the next keep-alive, which may be far off if other calls keep the session alive.
             false => self.routine.due_by = Some(now.after(self.commons.lease.session_timeout())),
         }
     }

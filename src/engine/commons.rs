@@ -1,7 +1,7 @@
-//! [`Commons`]: what all that lives on a session shares.
+//! [`Commons`]: the state that everything on a session shares.
 //!
-//! It can reach no participant. What an input means for participants, its methods return, and the engine
-//! passes that on.
+//! It cannot reach a participant. If an input concerns participants, the methods here return what it means for them,
+//! and the engine passes that on.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,7 +19,7 @@ use crate::error::LossReason;
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
-/// The largest number of znodes that are remembered as mentioned in the log.
+/// How many znodes we remember as mentioned in the log, at most.
 const MAX_MENTIONED: usize = 1000;
 
 /// See the [module](self).
@@ -28,7 +28,7 @@ pub(super) struct Commons {
     pub(super) settings: Settings,
     /// The moment of the present input.
     pub(super) now: Moment,
-    /// Somebody asks for the number of requests ahead of one.
+    /// Requests count how many others are ahead, because an observer wants to know.
     pub(super) counts_ahead: bool,
     /// The last number that was given to a participant or to a call.
     last: u64,
@@ -45,7 +45,7 @@ pub(super) struct Commons {
     pub(super) own_queues: OwnQueues,
     pub(super) listings: Listings,
     pub(super) sweeps: Sweeps,
-    /// Znodes that the log has mentioned, for lines that are written once.
+    /// The znodes that the log has mentioned, for lines that are logged once per znode.
     mentioned: BTreeSet<ZNodePath>,
 
     pub(super) effects: VecDeque<Effect>,
@@ -97,7 +97,7 @@ impl Commons {
         self.effects.push_back(Effect::Happened(event));
     }
 
-    /// Returns whether the log has not mentioned this znode yet, which it does now.
+    /// Marks this znode as mentioned in the log. Returns whether it was not mentioned before.
     pub(super) fn mentions_first(&mut self, path: &ZNodePath) -> bool {
         if self.mentioned.len() == MAX_MENTIONED {
             self.mentioned.clear();
@@ -107,19 +107,19 @@ impl Commons {
 
     // ---- watches
 
-    /// Ends a participant's wait for the next event on a path, if it waits. The watch is removed from the
-    /// server if nobody else waits for it.
+    /// Ends a participant's wait for the next event on a path, if it waits for one. Removes the watch from the
+    /// server if nobody else waits there.
     pub(super) fn unwatch(&mut self, path: &ZNodePath, id: ParticipantId) {
         if self.watchers.remove(path, id) {
             self.effects.push_back(Effect::RemoveWatch(path.clone()));
         }
     }
 
-    /// As [`unwatch`](Commons::unwatch), after a look that may have left a watch although its maker has
+    /// As [`unwatch`](Commons::unwatch), after a look that may have set a watch although its participant had already
     /// ended its wait.
     pub(super) fn remove_stray_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
         self.watchers.remove(path, id);
-        if !self.watchers.any(path) {
+        if !self.watchers.has_any(path) {
             self.effects.push_back(Effect::RemoveWatch(path.clone()));
         }
     }
@@ -134,7 +134,8 @@ impl Commons {
         self.life.end_reason()
     }
 
-    /// Returns whether the session may live on at the server without us, with the znodes that we leave.
+    /// Returns whether the server may keep the session after it has ended in this process, with the znodes that we
+    /// leave.
     pub(super) fn server_may_keep_session(&self) -> bool {
         self.end_reason() != Some(LossReason::SessionExpired) && !self.settings.owns_session
     }
@@ -145,7 +146,7 @@ impl Commons {
         self.life.has_ended() && (is_finished || !self.server_may_keep_session())
     }
 
-    /// Returns when the server has ended a session that lingers without contact.
+    /// Returns when the server has ended a lingering session, if there is no contact.
     pub(super) fn lingers_until(&self) -> Option<Moment> {
         match self.contact {
             Contact::NotYet { .. } => Some(self.lease.given_up_at()),
@@ -154,9 +155,9 @@ impl Commons {
         }
     }
 
-    /// Gives the session up if it has been silent for too long. To be called when the clock has come to the
-    /// deadline of the engine, and when a znode is gone; not with every input, because after a pause of the
-    /// process answers may have come that nobody has taken up yet.
+    /// Gives the session up if it has been silent for too long. Call this when the clock has reached the deadline of
+    /// the engine, and when a znode is gone. Do not call it with every input: after a pause of the process, there may
+    /// be answers that nobody has handled yet.
     pub(super) fn give_up_if_silent(&mut self) {
         match self.life {
             Life::Open if matches!(self.contact, Contact::NotYet { .. }) => {}
@@ -177,7 +178,7 @@ impl Commons {
                 }
                 self.effects.push_back(Effect::Ending);
             }
-            // Nothing is left that could be deleted.
+            // The server has deleted all znodes of the session.
             Life::Lingering(..) if reason == LossReason::SessionExpired => self.finish(),
             Life::Ending(..) | Life::Lingering(..) | Life::Finished(..) => {}
         }

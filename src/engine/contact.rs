@@ -13,16 +13,16 @@ use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
 impl Engine {
-    /// Takes up an event of the client. It counts when it happened, at `at`: a server may take the
-    /// session up again right after a disconnect.
+    /// Handles an event of the client, which happened at `at`. That moment counts, not the present one: a server may
+    /// take the session up again right after a disconnect.
     pub(crate) fn handle_event(&mut self, at: Moment, event: ClientEvent) {
         let commons = &mut self.commons;
         match event {
-            ClientEvent::Connected(granted) => self.connected(at, granted),
+            ClientEvent::Connected(granted) => self.handle_connected(at, granted),
             ClientEvent::ReportDelay(report_delay) => commons.lease.set_report_delay(report_delay),
-            ClientEvent::TakenUp { session_timeout } => self.taken_up(at, session_timeout),
-            ClientEvent::PingAnswered { sent } => commons.lease.ping_answered(sent, commons.now),
-            ClientEvent::Disconnected => self.disconnected(at),
+            ClientEvent::TakenUp { session_timeout } => self.handle_taken_up(at, session_timeout),
+            ClientEvent::PingAnswered { sent } => commons.lease.on_ping_answered(sent, commons.now),
+            ClientEvent::Disconnected => self.handle_disconnected(at),
             ClientEvent::SessionLost => commons.end(LossReason::SessionExpired),
             ClientEvent::NodeChanged { path, is_deleted } => {
                 if is_deleted {
@@ -34,11 +34,11 @@ impl Engine {
         }
     }
 
-    /// Contact has begun.
+    /// Handles the beginning of contact.
     ///
-    /// Owners need a proof before they look. Nobody else does: so a session that owns nothing writes
-    /// nothing because of a reconnect, if its client reports pings.
-    fn connected(&mut self, at: Moment, granted: Granted) {
+    /// Owners need a proof before they look; nobody else does. So a session that owns nothing makes no write because
+    /// of a reconnect, if its client reports pings.
+    fn handle_connected(&mut self, at: Moment, granted: Granted) {
         let commons = &mut self.commons;
         let former = commons.contact;
         let (next, taken_up_after) = match former {
@@ -53,7 +53,7 @@ impl Engine {
         commons.contact = next;
         // Another server may show what is there.
         self.strays.clear();
-        self.lease_checks.extend(commons.lease.connected(granted, taken_up_after, at));
+        self.lease_checks.extend(commons.lease.on_connected(granted, taken_up_after, at));
         // A new connection is a reason to try again.
         if matches!(commons.proof, Proof::Failed { .. }) {
             commons.proof = Proof::Idle;
@@ -66,24 +66,24 @@ impl Engine {
         }
     }
 
-    /// A server has taken up the session again, and does not serve it yet.
-    fn taken_up(&mut self, at: Moment, session_timeout: Duration) {
+    /// Handles that a server has taken up the session again, but does not serve it yet.
+    fn handle_taken_up(&mut self, at: Moment, session_timeout: Duration) {
         let after = if let Contact::Lost { since } = self.commons.contact { since } else { at };
-        self.lease_checks.extend(self.commons.lease.taken_up(session_timeout, after));
+        self.lease_checks.extend(self.commons.lease.on_taken_up(session_timeout, after));
     }
 
-    fn disconnected(&mut self, at: Moment) {
+    fn handle_disconnected(&mut self, at: Moment) {
         let Engine { commons, contenders, removals, .. } = self;
         if !commons.in_contact() {
             return;
         }
         commons.contact = Contact::Lost { since: at };
         self.lease_checks.insert(commons.lease.end());
-        commons.lease.disconnected(at);
+        commons.lease.on_disconnected(at);
         if !commons.life.has_ended() {
             commons.report(Event::Suspended);
             for contender in contenders.values() {
-                // The loss of one that has lost its lease is about to be reported.
+                // If a request has lost its lease, its loss is about to be reported.
                 let has_lost = commons.lease.ended_at(contender.id, commons.now).is_some();
                 if contender.znode().is_some() && !has_lost {
                     let is_owner = contender.is_owner();
@@ -101,18 +101,18 @@ impl Engine {
         self.commons.end(reason);
     }
 
-    /// Ends all requests: owners and waiters are notified. Deletions go on if the session outlives us.
+    /// Ends all requests, and so notifies owners and waiters. Deletions go on if the server may keep the session.
     pub(crate) fn complete_end(&mut self) {
         let Life::Ending(reason) = self.commons.life else { return };
         self.commons.report(Event::SessionEnded(reason));
         if self.commons.server_may_keep_session() {
             self.commons.life = Life::Lingering(reason);
         }
-        // Without those that the ends of the requests begin.
+        // Without the deletions that begin when the requests end.
         let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
         let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
         for id in requests {
-            // An owner whose hold had ended before has lost it for that reason.
+            // If an owner's hold had ended before the session did, that is the reason for its loss.
             let ended = self.commons.lease.ended_at(id, self.commons.now).unwrap_or(self.commons.now);
             self.lose_hold(id, ended);
         }

@@ -1,24 +1,25 @@
 //! [`Contender`]: a request for a lock, as the engine keeps it from its start to its end.
 //!
-//! | phase | means | leaves it by |
-//! |---|---|---|
-//! | `Joining` | the znode is being created, or the reply was lost | created, or out of retries |
-//! | `Queued` | the znode exists; its turn has not come, or is unknown | its turn has come and the lease admits it; znode gone; numbers exhausted |
-//! | `Owner` | the lock is held, while the lease lasts | lease over, or znode gone |
+//! A contender is in one of three phases:
+//! - `Joining`: its znode is being created, or the reply to the create was lost. The phase ends when the znode
+//!   exists, or when the retries are used up.
+//! - `Queued`: its znode exists, and its turn has not come or is unknown. The phase ends when its turn has come and the
+//!   lease admits it, when its znode is gone, or when the sequence numbers are exhausted.
+//! - `Owner`: it holds the lock, while its lease lasts. The phase ends when the lease ends, or when its znode is gone.
 //!
-//! Each phase also ends when the request is withdrawn, when the server refuses a call that the
-//! request needs, and with the session. The engine then forgets the request. Its calls may still be
-//! answered: the outcome finds nobody, and anything left on the server is taken back.
+//! Each phase also ends when the request is withdrawn, when the server refuses a call that the request needs, and when
+//! the session ends. The engine then forgets the request. Its calls may still be answered: the engine takes back
+//! whatever they have left on the server.
 //!
-//! A request makes one step after the other, and waits for one outcome at a time. Whatever wakes it meanwhile
-//! may be newer than the outcome, so it makes another step before it rests. (Looks that only
-//! shorten the wait run beside that: see [`super::ahead`].)
+//! A request makes one step after the other, and waits for one outcome at a time. Whatever wakes it meanwhile may be
+//! newer than the outcome, so the request makes another step before it rests. (Looks that only shorten the wait run
+//! beside the steps: see [`super::ahead`].)
 //!
-//! A contender has and needs nobody else: an `on_…` method takes something up, an imperative is a step that acts, and
-//! both return what is [next](Next), the end of the request included. Its files, from top to bottom, none of which
-//! calls one above it: [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue),
-//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) is how it
-//! ends, and what it leaves.
+//! A contender depends on no other participant. An `on_…` method handles an input, an imperative is a step that acts,
+//! and both return what is [next](Next), including the end of the request. These are its files, from top to bottom;
+//! none calls one above it: [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue),
+//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) has
+//! how it ends, and what it leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,10 +36,10 @@ use crate::recipe::path::ZNodePath;
 use crate::retry::RetryCounter;
 use crate::time::{Moment, Priority};
 
-/// The least delay before a failed look is repeated, whatever the retry policy.
+/// The least delay before a failed look is repeated, whatever the retry policy says.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
-/// The number of replies in a row that cannot be read after which a request gives up.
+/// How many unreadable replies in a row make a request give up.
 const MAX_UNREADABLE: u8 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,55 +48,58 @@ pub(super) struct Contender {
     pub(super) spec: Arc<RequestSpec>,
     pub(super) phase: Phase,
     pub(super) activity: Activity,
-    /// The znode whose change wakes the request: the one ahead, by a watch there or, for one of this
-    /// session, by its deletion; its own znode, for an owner and one that takes over; or the directory,
-    /// for a request that waits for any of those ahead. `None` for one that must first list the queue
-    /// or look at its own znode, and for a new owner that has not looked there yet.
+    /// The znode whose change wakes the request:
+    /// - for a waiter, the znode ahead, by a watch or, if it is of this session, by the reply to its deletion;
+    /// - for a waiter that waits for any of the requests ahead, the directory;
+    /// - for an owner, and for a request that takes over, its own znode.
+    ///
+    /// `None` for a request that must first list the queue or look at its own znode, and for a new owner that has
+    /// not looked at its znode yet.
     pub(super) watched: Option<ZNodePath>,
     pub(super) ahead: Ahead,
-    /// The names of directories that look like requests ahead, as looks have shown since the own znode
-    /// exists. A request that comes later under such a name is not ahead, so they are never looked at again.
+    /// The names of directories that look like requests ahead, found since the own znode exists. Even if a request
+    /// gets such a name later, it is not ahead, so they are never looked at again.
     pub(super) directories: BTreeSet<String>,
-    /// A listing that it, or another request, has asked for, and that it has not read yet.
+    /// A listing that this request or another one has asked for, and that this one has not read yet.
     pub(super) listing: Option<Arc<Listing>>,
-    /// The next listing is due to a reconnect, which is no reason to expect the lock.
+    /// A reconnect causes the next listing, so there is no reason to expect the lock from it.
     pub(super) has_reconnected: bool,
     /// The time at which the request was made; later, the time at which it acquired the lock.
     pub(super) since: Moment,
-    /// The number of requests ahead in the first listing; counted only if somebody asks for it.
+    /// The number of requests ahead in the first listing, counted only if an observer wants to know.
     pub(super) number_ahead: Option<usize>,
-    /// The replies in a row that could not be read.
+    /// The number of replies in a row that could not be read.
     pub(super) unreadable: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     Joining {
-        /// The reply to a create was lost: the znode may exist, so it is searched for before another
-        /// is created.
+        /// The reply to a create was lost. The znode may exist, so the request searches for it before it creates
+        /// another one.
         unconfirmed: bool,
         /// `None` until an attempt has failed.
         failed: Option<Box<RetryCounter<Failure>>>,
     },
     Queued {
         znode: ZNodePath,
-        /// It is known that a request is ahead of it, which was reported.
+        /// Another request is known to be ahead, and this was reported.
         is_behind: bool,
     },
     Owner {
         znode: ZNodePath,
-        /// A revocation was reported to the holder.
+        /// The request of another client for the lock was reported.
         revocation_reported: bool,
     },
 }
 
-/// The state of calls that are made one after the other.
+/// The state of steps that are made one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Activity {
     #[default]
     Idle,
     UnderWay,
-    /// Under way, and one more step after that.
+    /// A step is under way, and another one must follow it.
     Woken,
 }
 
@@ -103,26 +107,27 @@ pub(super) enum Activity {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Next {
-    /// Nothing changes: it goes on with the outcome of a call or of a proof, or rests as before.
+    /// Nothing new: the request waits for the outcome of a call or of a proof, or rests as before.
     Stay,
-    /// It makes a step, or one more after the call that is under way.
+    /// The request makes a step now, or after the call that is under way.
     Wake,
-    /// It makes another step.
+    /// The request makes another step now.
     Again,
-    /// It rests until something wakes it, perhaps a listing that it shares.
+    /// The request rests until something wakes it, perhaps a listing that it shares.
     Rest,
+    /// The request ends.
     End(Loss),
 }
 
-/// Why a request ends that nobody has withdrawn; by a failure if there is one.
+/// Why a request ends that nobody has withdrawn, and the failure that caused it, if one did.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Loss {
     pub(super) reason: LossReason,
     pub(super) failure: Option<Failure>,
 }
 
-/// What a request has asked for. It is declared here, taken up in [`Contender::on_reply`], and taken back in
-/// [`Asked::nobody_waits`].
+/// What a request has asked for by a call. [`Contender::on_reply`] handles the outcome. If the request has ended,
+/// [`Asked::nobody_waits`] takes back what the call has left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
     Create(Arc<RequestSpec>),
@@ -136,17 +141,17 @@ pub(super) enum Asked {
     Peers,
     /// A look: the data of a znode, with a watch.
     Data(WatchedRead),
-    /// The look at a znode whose data this session may not read.
+    /// A look at a znode whose data this session may not read: whether it exists, with a watch.
     Existence(WatchedRead),
-    /// A watch on the own znode, before its turn.
+    /// An early watch on the own znode.
     WatchOwn(ZNodePath, ConnectionNumber),
-    /// A watch on the request ahead of the nearest.
+    /// An early watch on the request ahead of the nearest one.
     WatchSecond(ZNodePath),
     /// Whether the own znode exists.
     CheckOwn(ZNodePath),
 }
 
-/// A read of a znode that leaves a watch: the look of a request, on that connection.
+/// The look of a request: a read of a znode that leaves a watch, sent on this connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WatchedRead {
     pub(super) path: ZNodePath,
@@ -157,11 +162,11 @@ pub(super) struct WatchedRead {
 /// The purpose of a look at a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
-    /// To wait for the deletion of the request ahead.
+    /// To wait for the deletion of the znode ahead.
     WaitFor,
-    /// To own the lock, as nobody is ahead.
+    /// To become the owner, because nobody is ahead.
     TakeOver,
-    /// To keep the lock.
+    /// To remain the owner.
     Verify,
 }
 
@@ -228,7 +233,7 @@ impl Contender {
         }
     }
 
-    /// The request ahead that is watched. `None` for one that waits for any of those ahead.
+    /// Returns the znode ahead that wakes the request, or `None` for one that waits for any of the requests ahead.
     pub(super) fn predecessor(&self) -> Option<&ZNodePath> {
         let Phase::Queued { znode, .. } = &self.phase else { return None };
         self.watched.as_ref().filter(|watched| *watched != znode && **watched != self.spec.dir)
@@ -240,8 +245,8 @@ impl Contender {
 
     // ---- what went wrong
 
-    /// Its znode is gone. The end of the session deletes it too, and its event may come before anything
-    /// else that shows that end.
+    /// Ends the request because its znode is gone. The cause may be the end of the session, which deletes the znode
+    /// too: the event of the deletion may come before anything else that shows that end.
     pub(super) fn lose_znode(&self, commons: &mut Commons) -> Next {
         commons.give_up_if_silent();
         match commons.lease.ended_at(self.id, commons.now) {
@@ -250,17 +255,17 @@ impl Contender {
         }
     }
 
-    /// Its hold has ended then, at its limit or with its lease.
+    /// Ends the request because its hold has ended at that moment, at its limit or with its lease.
     pub(super) fn lose_hold(&self, commons: &Commons, ended: Moment) -> Next {
         Next::lose(match commons.lease.has_reached_limit(self.id, ended) {
             true => LossReason::HeldTooLong,
-            // The end of the session ends the lease too, before it is notified.
+            // The end of the session also ends the lease, before the request is notified.
             false => commons.end_reason().unwrap_or(LossReason::LeaseExpired),
         })
     }
 
-    /// A look at the queue failed. The request looks again later, by the reconnect if contact was
-    /// lost, or ends if the error is final.
+    /// Handles a failed look at the queue. The request ends if the error is final. Otherwise it looks again later, or
+    /// with the reconnect if contact was lost.
     pub(super) fn look_failed(
         &mut self,
         commons: &mut Commons,
@@ -281,9 +286,9 @@ impl Contender {
         Next::Rest
     }
 
-    /// Returns whether to look again after an error that is no outage. An owner does: its lease, not the
-    /// look, says that it owns. A waiter does where a reply cannot be read, which it counts: the next
-    /// one may be readable.
+    /// Returns whether the request survives an error that is no outage. An owner does, because its lease, not the look,
+    /// says that it owns the lock. A waiter survives a few unreadable replies in a row, because the next one may be
+    /// readable.
     pub(super) fn tolerates(&mut self, error: ZkError) -> bool {
         if self.is_owner() {
             return true;

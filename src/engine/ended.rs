@@ -1,21 +1,22 @@
-//! The end of a request: withdrawn, lost, dropped from the queue, or refused; and what its calls have left.
+//! The end of a request, whatever its cause, and the removal of what the request's calls have left.
 
 use super::Engine;
 use super::border::{Ending, ParticipantId, RequestEvent};
 use super::calls::may_have_created;
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Loss, WatchedRead};
-use crate::client::port::Reply;
+use crate::client::Reply;
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
 impl Engine {
-    /// Ends a request and deletes its znode, in the background if need be. Returns the number of the
-    /// deletion whose first outcome is to come. Does nothing when the request has ended.
+    /// Ends a request and deletes its znode, in the background if need be. Returns the number of the deletion, whose
+    /// first outcome [`Effect::RemovalAnswered`](super::Effect::RemovalAnswered) reports. Does nothing if the request
+    /// has ended.
     pub(crate) fn withdraw(&mut self, id: ParticipantId) -> Option<ParticipantId> {
         if let Some(ended) = self.commons.lease.ended_at(id, self.commons.now) {
-            // The hold ended before the withdrawal, and nobody has noticed yet.
+            // The hold had ended before the withdrawal, but nobody has noticed yet.
             self.lose_hold(id, ended);
             return None;
         }
@@ -32,7 +33,7 @@ impl Engine {
         self.with_request(id, |request, commons| request.lose_znode(commons));
     }
 
-    /// Ends a request because its hold has ended then.
+    /// Ends a request because its hold has ended at that moment.
     pub(crate) fn lose_hold(&mut self, id: ParticipantId, ended: Moment) {
         self.with_request(id, |request, commons| request.lose_hold(commons, ended));
     }
@@ -54,14 +55,13 @@ impl Engine {
         self.end_request(id, how);
     }
 
-    /// Forgets a request. Returns the number of the deletion of what it leaves, if there is
-    /// something.
+    /// Ends a request and forgets it. Returns the number of the deletion of its znode, if it has one.
     fn end_request(&mut self, id: ParticipantId, how: Ending) -> Option<ParticipantId> {
-        // First of all: nobody else may get the lock before.
+        // First of all: until this is done, nobody else may get the lock.
         self.commons.lease.release(id);
         let contender = self.contenders.remove(&id)?;
         contender.end(&mut self.commons, how);
-        // The outcome of a create that is under way finds nobody, and its znode is deleted. After a lost
+        // If a create is under way, its outcome will find no request, and its znode will be deleted. After a lost
         // create the directory is swept anyway.
         let removal = contender.znode().cloned().map(|znode| self.remove(znode));
         contender.forget_all_watches(&mut self.commons);
@@ -78,7 +78,7 @@ impl Contender {
         self.report(commons, RequestEvent::Ended { place, how, time });
     }
 
-    /// Ends the watches. The deletion of the own znode uses up the one there.
+    /// Ends the request's watches. The deletion of the own znode ends the watch on it.
     fn forget_all_watches(&self, commons: &mut Commons) {
         if let Some(znode) = self.znode() {
             commons.watchers.remove(znode, self.id);
@@ -90,8 +90,8 @@ impl Contender {
 }
 
 impl Asked {
-    /// Takes back what a call has left on the server, or may have left, whose request has ended. Returns the znode
-    /// that is to be deleted.
+    /// Takes back what a call has left on the server, or may have left, after its request has ended. Returns the znode
+    /// to delete, if there is one.
     pub(super) fn nobody_waits(
         self,
         id: ParticipantId,

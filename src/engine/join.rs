@@ -1,4 +1,4 @@
-//! The first steps of a request: to join the queue.
+//! The first steps of a request, by which it joins the queue.
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is [`Contender::join`]
 //! here and [`Contender::evaluate`] in [`super::queue`].
@@ -24,12 +24,12 @@ const MIN_JOIN_RETRY: Duration = Duration::from_millis(1);
 impl Contender {
     /// Creates the znode, and lists the queue unless a request of this session is ahead.
     pub(super) fn join(&mut self, commons: &mut Commons) -> Next {
-        // A reconnect may have woken it before its alarm. The delay to the next attempt counts from this one.
+        // A reconnect may have woken the request before its alarm. The next delay counts from this attempt.
         commons.alarms.clear(self.id);
         let spec = Arc::clone(&self.spec);
         let RequestSpec { dir, prefix, data, acl, access, .. } = &*self.spec;
         let (data, acl) = (Arc::clone(data), Arc::clone(acl));
-        if access.is_exclusive() && commons.own_queues.last_stays(dir) {
+        if access.is_exclusive() && commons.own_queues.is_last_in_queue(dir) {
             let create = Call::create(&dir.child(prefix), data, acl, CreateMode::EphemeralSequential);
             commons.submit(create, Priority::Other, Pending::Request(self.id, Asked::Create(spec)));
         } else {
@@ -40,7 +40,8 @@ impl Contender {
         Next::Stay
     }
 
-    /// Waits for the nearest request of this session. The next listing shows the others ahead.
+    /// Handles the outcome of a create without a listing: waits for the nearest request of this session. The next
+    /// listing shows the others ahead.
     pub(super) fn on_created(
         &mut self,
         commons: &mut Commons,
@@ -115,14 +116,14 @@ impl Contender {
 
     // ---- after a lost reply
 
-    /// Searches for the znode of a create whose reply was lost, before it creates another one.
+    /// Searches for the znode of a create whose reply was lost.
     pub(super) fn find_again(&self, commons: &mut Commons) -> Next {
         commons.alarms.clear(self.id);
         commons.search(&self.spec.dir, self.id);
         Next::Stay
     }
 
-    /// Takes up a listing with this znode of the request, or without any.
+    /// Handles the end of the search, which has found this znode of the request, or none.
     pub(super) fn on_searched(
         &mut self,
         commons: &mut Commons,
@@ -136,7 +137,7 @@ impl Contender {
             return Next::Again;
         };
         let without_number = self.spec.dir.child(&self.spec.prefix);
-        commons.calls.budget.found(without_number.as_str(), znode.as_str());
+        commons.calls.budget.note_found(without_number.as_str(), znode.as_str());
         self.report(commons, RequestEvent::FoundAgain { znode: znode.clone() });
         let exists = Call::exists(&znode, false);
         let asked = Asked::FoundAgain(znode, Arc::clone(listing));
@@ -159,7 +160,7 @@ impl Contender {
         self.decide(commons, listing)
     }
 
-    /// Notes the znode, which exists.
+    /// Notes that the request has this znode.
     fn note_znode(&mut self, commons: &mut Commons, znode: &ZNodePath, stat: Option<Stat>) {
         self.phase = Phase::Queued { znode: znode.clone(), is_behind: false };
         if self.spec.access.is_exclusive() {
@@ -169,7 +170,7 @@ impl Contender {
         self.report(commons, RequestEvent::Joined { znode: znode.clone(), token });
     }
 
-    /// An attempt to join has failed. The request makes another one after a delay, or ends if the error is final.
+    /// Handles a failed attempt to join. The request makes another one after a delay, or ends if the error is final.
     pub(super) fn join_failed(
         &mut self,
         commons: &mut Commons,
@@ -186,8 +187,8 @@ impl Contender {
         }
         *unconfirmed = true;
         if error == ZkError::SessionExpired {
-            // The end of the session ends the request, and gives the reason. It may have ended for
-            // this process alone, with the znode left on the server.
+            // The end of the session ends the request, and gives the reason. The session may have ended in this process
+            // alone, and the znode may be left on the server.
             return Next::Rest;
         }
         let failed = failed.get_or_insert_default();
@@ -195,7 +196,7 @@ impl Contender {
         let attempts = failed.failures();
         self.report(commons, RequestEvent::AttemptFailed { attempts, failure });
         let delay = match next {
-            // Only the second attempt may be made at once: a client may refuse each on the spot.
+            // Only the second attempt may follow at once, because a client may refuse every attempt on the spot.
             Ok(delay) if attempts > 1 => delay.max(MIN_JOIN_RETRY),
             Ok(delay) => delay,
             Err(first) => return Next::fail(first),

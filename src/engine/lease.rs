@@ -1,46 +1,18 @@
 //! The lease: until when the server provably keeps the session, and with it every lock that this
 //! process owns.
 //!
-//! The leader of the ensemble ends a session one session timeout after its last *news* of the
-//! session. For a client on a follower, the leader gets news in only two ways:
-//! - when the session is opened, and when the client reconnects: the follower asks the leader;
-//! - from the reports of the follower, which name the sessions that were active since the last
-//!   report. They are sent every half tick. An observer that is connected to a follower reports to
-//!   the follower, so its reports take two half ticks.
+//! `docs/design.md` explains under "The lease" what proves that a session lives, and why: a *pair* of answered
+//! requests (E1), a *write* that was sent a report delay after the pair was answered, and answered itself (E2), and,
+//! while a lock is held, *another write* that was sent after that answer (E3). There, and in the files of this
+//! module, a *request* is whatever the client sends to a server, even a ping. [`evidence`] keeps what answers prove.
+//! [`keep_alive`] says when requests are due to keep a lease from ending.
 //!
-//! So an answer proves less than it seems, even the answer to a request that goes through the
-//! leader: if the follower dies before its next report, the leader counts from the last report. Two
-//! things together prove that the session lives until one session timeout after a moment:
-//! - *Two requests*, one after the other, the older sent at that moment, and both answered. Any
-//!   request marks the session as active, a ping as well; of two, at least one is in the next
-//!   report (a mark that races with a report can be lost).
-//! - *A write*, sent on the same connection a full report delay after those two were answered, and
-//!   answered itself. It passes through the leader on the same path as the earlier report. A
-//!   read would prove nothing: a server that has lost its leader answers reads for a while after
-//!   the new leader has ended the session.
+//! What a write may confirm is decided when it is sent: the pairs that were answered at least a report delay before. So
+//! a pair can be forgotten once a newer one is as old, and a session that never writes keeps only a handful of pairs.
 //!
-//! That the report left before the write was answered is a matter of time: where the link from the
-//! leader stalls and then dies, it may not have arrived. While a lock is held, *another write* is to
-//! follow, sent after the first was answered: it travels behind the report. Nobody waits for it. For a
-//! lock to be taken the first one is enough.
-//!
-//! A reconnect alone proves nothing for the same reason. It counts once the first write on that
-//! connection has been answered. The report delay that counts is that of the current connection. The
-//! session timeout that counts is the shortest that any server has granted since the creation: a new
-//! leader knows the session with the one of its creation, and a server that was left may still
-//! report it with its own.
-//!
-//! When a write is sent, it is decided what it confirms: the pairs that were answered at least a report
-//! delay before. So a pair can be forgotten once a newer one is as old, and a session that never writes
-//! keeps a handful of them.
-//!
-//! It consists of *epochs*: a disconnect closes the present one for extension, an owner keeps the one
-//! under which it acquired until its znode was seen on the next connection, and an epoch that has ended
-//! stays ended. The lease of a session that owns nothing may lapse: the next epoch begins with the next
-//! write. A hold with a *limit* does not outlast it, whatever is proven.
-//! [`evidence`] keeps what answers prove. [`keep_alive`] says when requests are due to keep a lease from ending.
-//!
-//! A margin covers clock drift.
+//! The lease consists of *epochs*. A disconnect closes the present epoch. An owner keeps the epoch under which it
+//! acquired the lock until its znode was seen on the next connection. A hold with a *limit* never outlasts it,
+//! whatever is proven.
 
 mod evidence;
 mod keep_alive;
@@ -53,26 +25,25 @@ use std::time::Duration;
 pub(crate) use self::evidence::Sending;
 use self::evidence::{RoundTrip, Written};
 use super::border::ParticipantId;
-use crate::client::port::Granted;
+use crate::client::Granted;
 use crate::time::Moment;
 
-/// The part of the session timeout that a lease gives away for clock drift, as a divisor.
+/// The part of the session timeout by which a lease is shortened for clock drift, as a divisor.
 const MARGIN_DIVISOR: u32 = 32;
 
-/// The part of the session timeout that is reserved for the write that extends a lease, as a
-/// divisor. The lease must outlast the moment at which it can be extended by this, for a lock to be
-/// taken.
+/// The part of the session timeout that is reserved for the write that extends a lease, as a divisor. A lock is
+/// taken only if the lease lasts this much longer than until it can be extended.
 const RESERVE_DIVISOR: u32 = 32;
 
-/// The part of the session timeout for which a lease should last when a lock is taken, as a divisor. One that
-/// ends before is extended first, if a write can do that: the write would follow anyway, and it may take long.
+/// The part of the session timeout for which a lease should last when a lock is taken, as a divisor. If it ends
+/// sooner and a write can extend it, that write comes first: it would be due soon anyway, and it may take long.
 const FRESH_DIVISOR: u32 = 8;
 
-/// The session's lease: its present epoch, the owners, and what is to prove the next epoch.
+/// The session's lease: its present epoch, the owners, and the evidence for the next epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lease {
-    /// The shortest session timeout that a server has granted since the creation, and the report
-    /// delay of the current connection.
+    /// The shortest session timeout that any server has granted since the session was created, and the report
+    /// delay of the present connection.
     granted: Granted,
     epoch: EpochNumber,
     /// The end of the present epoch; `None` while nothing is proven under it.
@@ -80,30 +51,31 @@ pub(crate) struct Lease {
     owners: BTreeMap<ParticipantId, Holding>,
     /// The limits of those holds that have one, the next one first.
     limits: BTreeSet<(Moment, ParticipantId)>,
-    /// The owners whose time has changed, in that order.
+    /// The owners whose hold has changed, in the order of the changes.
     changes: VecDeque<ParticipantId>,
     connection: ConnectionNumber,
-    /// The grant of the present connection's server is known. Until then answers prove nothing: it may
-    /// grant less than the last one.
+    /// The client has reported what the server of the present connection grants. Until then answers prove nothing,
+    /// because that server may grant less than the last one.
     is_connected: bool,
-    /// The session was opened, or taken up again, on this connection and after this moment. Nothing
-    /// is proven by that before a write on the connection is answered.
+    /// The session was opened, or taken up again, on this connection and after this moment. That proves nothing
+    /// before a write on the connection is answered.
     taken_up_after: Option<Moment>,
     /// The last request that was answered on this connection; the next one makes a pair with it.
     last: Option<RoundTrip>,
     /// Pairs of answered requests that no write has confirmed yet, oldest first.
     unconfirmed: VecDeque<RoundTrip>,
-    /// The answer time of the pair that is awaiting confirmation.
+    /// The time at which the pair was answered that a connection that wants to be idle waits to confirm.
     awaiting: Option<Moment>,
     /// The last write that was answered on this connection.
     last_write: Option<Written>,
-    /// The sending time of the last write that was answered before another one was sent, which was
-    /// answered too.
+    /// The time at which the last *followed* write was sent: one that was answered before another write was sent,
+    /// which was answered, too.
     followed_write: Option<Moment>,
-    /// The sending time of the last touch on this connection.
+    /// The time at which the last touch on this connection was sent.
     touched: Option<Moment>,
-    /// The time of the last sign of the other side.
+    /// The time of the last sign of life from the ensemble.
     last_contact: Moment,
+    /// The lease has ended for good, with the session.
     over: bool,
     /// The time at which the first of the present owners took its lock.
     owned_since: Moment,
@@ -111,7 +83,7 @@ pub(crate) struct Lease {
     is_always_proven: bool,
     /// A write was answered, on this connection or an earlier one.
     was_proven: bool,
-    /// The outage that an owner is to survive, if it is not the default.
+    /// How long an outage an owner survives, if not the default.
     survived_outage: Option<Duration>,
 }
 
@@ -124,12 +96,12 @@ struct EpochNumber(u64);
 pub(crate) struct Holding {
     epoch: EpochNumber,
     pub(crate) until: Moment,
-    /// The moment that it does not outlast.
+    /// The moment at which the hold ends at the latest, whatever is proven.
     pub(crate) limit: Option<Moment>,
 }
 
 impl Holding {
-    /// A hold under an epoch that ends then.
+    /// Returns a hold under an epoch that ends at `end`.
     fn under(epoch: EpochNumber, end: Moment, limit: Option<Moment>) -> Holding {
         Holding { epoch, until: end, limit }.ending_at(end)
     }
@@ -138,7 +110,7 @@ impl Holding {
         Holding { until: self.limit.map_or(end, |limit| end.min(limit)), ..self }
     }
 
-    /// Returns whether it has ended at its limit, and not before with its lease.
+    /// Returns whether the hold has ended at its limit, and not before that with its lease.
     fn has_reached_limit(&self, now: Moment) -> bool {
         self.until <= now && self.limit == Some(self.until)
     }
@@ -150,22 +122,22 @@ pub(crate) enum Admission {
     Admitted,
     /// The session is not proven alive for long enough.
     Unproven,
-    /// The connection is not the present one any more.
+    /// The lock was seen to be free on an earlier connection.
     Outdated,
 }
 
-/// Counts the times at which contact began or ended. Answers of different counts prove nothing
-/// together: a server that lags behind may have given the later one.
+/// Numbers the stretches of a session with or without contact. Answers from different ones prove nothing together,
+/// because a server that lags behind may have given the later answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionNumber(u64);
 
-/// The end of a lease that ended ahead of its time: no reading of the clock is earlier. Not zero, which stands
-/// for none (see `session/ownership.rs`).
+/// The end of a lease that ended ahead of its time. No reading of the clock is earlier. It is not zero, because zero
+/// means no lease (see `session/ownership.rs`).
 pub(crate) const ENDED: Moment = Moment::from_nanos(1);
 
 impl Lease {
-    /// A lease without proof and without a connection; the contact counts from now. It is always
-    /// kept proven.
+    /// Returns a lease without a proof and without a connection. Contact counts from `now`. The lease is always kept
+    /// proven.
     pub(crate) fn unproven(granted: Granted, now: Moment) -> Lease {
         Lease {
             granted,
@@ -197,17 +169,17 @@ impl Lease {
         Lease { is_always_proven: false, ..self }
     }
 
-    /// Sets the outage that an owner is to survive.
+    /// Sets how long an outage an owner survives.
     pub(crate) fn set_survived_outage(&mut self, outage: Duration) {
         self.survived_outage = Some(outage);
     }
 
-    /// Returns when the present epoch ends, or has ended; the beginning of the clock while nothing is proven.
+    /// Returns when the present epoch ends or has ended, or the beginning of the clock while nothing is proven.
     pub(crate) fn end(&self) -> Moment {
         self.end.unwrap_or(Moment::from_nanos(0))
     }
 
-    /// Returns whether the present epoch has ended. While nothing is proven under it, it has not begun.
+    /// Returns whether the present epoch has ended. While nothing is proven under it, it has not even begun.
     pub(super) fn has_ended(&self, now: Moment) -> bool {
         self.end.is_some_and(|end| end <= now)
     }
@@ -216,24 +188,24 @@ impl Lease {
         self.connection
     }
 
-    /// The session timeout that counts: the shortest that a server has granted since the creation.
+    /// Returns the session timeout that counts: the shortest that any server has granted since the session was created.
     pub(crate) fn session_timeout(&self) -> Duration {
         self.granted.session_timeout
     }
 
-    /// Returns whether a write proves something only after others that came before it.
+    /// Returns whether a write proves something only after a pair of requests.
     pub(crate) fn needs_pairs(&self) -> bool {
         !self.granted.report_delay.is_zero()
     }
 
-    /// Returns when the session is given up unless there is a sign of the other side before.
+    /// Returns when the session is given up, unless there is a sign of life from the ensemble before.
     pub(crate) fn given_up_at(&self) -> Moment {
         self.last_contact.after(self.granted.session_timeout)
     }
 
-    /// Returns until when the last sign of the other side shows that there is contact. Where the lease is
-    /// kept proven, that is a write on the present connection, as a server that has lost its leader
-    /// answers reads. A lease needs more than this.
+    /// Returns until when the last sign of life shows that there is contact. If the lease is kept proven, only a write
+    /// on the present connection counts as a sign, because a server that has lost its leader answers reads. A lease
+    /// needs more than this.
     pub(crate) fn contact_holds_until(&self) -> Moment {
         let last_write = self.last_write.map(|write| write.sent);
         let sign = if self.is_kept_proven() { last_write } else { Some(self.last_contact) };
@@ -245,9 +217,9 @@ impl Lease {
         !self.owners.is_empty()
     }
 
-    /// Returns whether writes keep the lease from ending, the first of them as soon as there is contact.
-    /// Otherwise it lapses, until a request writes. The first write of a session shows that a server
-    /// really serves it.
+    /// Returns whether the session writes to keep the lease from ending, for the first time as soon as there is
+    /// contact. Otherwise the lease lapses until the session writes for another reason. Every session makes one such
+    /// write, to learn that a server really serves it.
     pub(crate) fn is_kept_proven(&self) -> bool {
         self.is_always_proven || self.has_owners() || !self.was_proven
     }
@@ -258,7 +230,7 @@ impl Lease {
 
     // ---- owners
 
-    /// Takes a lock that was seen to be free on that connection, if it is the present one and the epoch
+    /// Takes a lock that was seen to be free on `connection`, if that is the present connection and the epoch
     /// [admits](Lease::admits_owners) owners.
     pub(crate) fn admit(
         &mut self,
@@ -279,27 +251,27 @@ impl Lease {
         Admission::Admitted
     }
 
-    /// Limits the hold of an owner, which does not outlast this moment.
+    /// Limits the hold of an owner: it ends at this moment at the latest.
     pub(crate) fn limit(&mut self, owner: ParticipantId, limit: Moment) {
         if let Some(held) = self.owners.get(&owner).copied() {
             self.hold(owner, Holding::under(held.epoch, held.until, Some(limit)));
         }
     }
 
-    /// Returns the next limit of a hold, which has come if its owner is yet to be notified.
+    /// Returns the next limit of a hold. It lies in the past if its owner is yet to be notified.
     pub(super) fn next_limit(&self) -> Option<Moment> {
         self.limits.first().map(|(limit, _)| *limit)
     }
 
-    /// Has another request hold the lock as its owner does, within the same limit. Returns `false` if it does so no
-    /// longer.
+    /// Lets another request hold the lock together with its owner, within the same limit. Returns `false` if the owner
+    /// no longer holds it.
     pub(crate) fn share(&mut self, owner: ParticipantId, other: ParticipantId, now: Moment) -> bool {
         let held = self.owners.get(&owner).copied().filter(|held| now < held.until);
         held.map(|held| self.hold(other, held)).is_some()
     }
 
-    /// Takes up that an owner's znode was seen on that connection: if it is the present one, the owner
-    /// holds its lock under the present epoch from now on. Returns `false` if its lease has ended.
+    /// Notes that an owner's znode was seen on `connection`. If that is the present connection, the owner holds its
+    /// lock under the present epoch from now on. Returns `false` if the owner's lease has ended.
     pub(crate) fn renew(&mut self, owner: ParticipantId, connection: ConnectionNumber, now: Moment) -> bool {
         let Some(held) = self.owners.get(&owner) else { return true };
         if held.until <= now {
@@ -311,17 +283,17 @@ impl Lease {
         true
     }
 
-    /// Returns when an owner's hold has ended, with its lease or at its limit; `None` while it lasts.
+    /// Returns when an owner's hold has ended, with its lease or at its limit, or `None` while it lasts.
     pub(crate) fn ended_at(&self, owner: ParticipantId, now: Moment) -> Option<Moment> {
         self.owners.get(&owner).map(|held| held.until).filter(|until| *until <= now)
     }
 
-    /// Returns whether an owner's hold that has ended then has come to its limit.
+    /// Returns whether an owner's hold that ended at `ended` had reached its limit.
     pub(crate) fn has_reached_limit(&self, owner: ParticipantId, ended: Moment) -> bool {
         self.owners.get(&owner).and_then(|held| held.limit).is_some_and(|limit| limit <= ended)
     }
 
-    /// The owners whose hold has ended, and when.
+    /// Returns the owners whose hold has ended, and when it ended.
     pub(super) fn ended_owners(&self, now: Moment) -> Vec<(ParticipantId, Moment)> {
         let ended = self.owners.iter().filter(|(_, held)| held.until <= now);
         ended.map(|(owner, held)| (*owner, held.until)).collect()
@@ -336,7 +308,7 @@ impl Lease {
         }
     }
 
-    /// The next owner whose time has changed, and its hold now; `None` for one that has released its lock.
+    /// Returns the next owner whose hold has changed, with its hold now, or `None` if it has released its lock.
     pub(crate) fn next_change(&mut self) -> Option<(ParticipantId, Option<Holding>)> {
         let owner = self.changes.pop_front()?;
         Some((owner, self.owners.get(&owner).copied()))
@@ -359,16 +331,16 @@ impl Lease {
         }
     }
 
-    /// Returns whether a lock may be taken under the current epoch: it lasts, and can be extended before it
-    /// ends, by each pair that waits to be confirmed and later by the first one that is made under
-    /// the lock. Otherwise an owner would lose the lock in perfect contact. It also lasts for a while, unless no
-    /// write could help.
+    /// Returns whether a lock may be taken under the present epoch. The epoch must last, and each pair that waits to be
+    /// confirmed, and then the first pair that is made under the lock, must be able to extend it before it ends.
+    /// Otherwise an owner would lose the lock in perfect contact. The epoch must also last for a while yet, unless no
+    /// write could extend it.
     pub(crate) fn admits_owners(&self, now: Moment) -> bool {
         !self.is_stale(now) && self.admits_owners_until(self.end(), now)
     }
 
-    /// Returns whether the lease ends so soon that a write is to extend it before a lock is taken. One that is always
-    /// kept proven has its keep-alives.
+    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. A lease that is
+    /// always kept proven has its keep-alives, so it is never stale.
     fn is_stale(&self, now: Moment) -> bool {
         let fresh = now.after(self.granted.session_timeout / FRESH_DIVISOR);
         let may_be_stale = !self.is_always_proven && self.end() < fresh;
@@ -381,7 +353,7 @@ impl Lease {
         !self.admits_owners(now) && extended.is_some_and(|end| self.admits_owners_until(end, now))
     }
 
-    /// Returns when the lease ends after the answer to a write that is sent now, if that proves something.
+    /// Returns when the lease would end after the answer to a write that is sent now, if that write proves something.
     fn end_after_write(&self, now: Moment) -> Option<Moment> {
         let proven = self.proven_by(self.sending(now)).filter(|_| self.is_connected && !self.over);
         proven.map(|proven| self.end_of_proof(proven).max(self.end()))
@@ -407,7 +379,7 @@ impl Lease {
         can_follow(now, end)
     }
 
-    /// The time for a write that extends the lease.
+    /// Returns the time that is reserved for a write that extends the lease.
     fn reserve(&self) -> Duration {
         self.granted.session_timeout / RESERVE_DIVISOR
     }
@@ -417,24 +389,24 @@ impl Lease {
         self.granted.session_timeout - self.granted.session_timeout / MARGIN_DIVISOR
     }
 
-    /// Takes note of a sign of the other side that proves nothing.
+    /// Notes a sign of life from the ensemble, which proves nothing.
     fn note_sign_of_life(&mut self, now: Moment) {
         self.last_contact = self.last_contact.max(now);
     }
 
-    /// Contact has begun, with a server that grants this. The session was opened, or taken up
-    /// again, after `taken_up_after`; `None` when that was some time ago.
+    /// Begins contact with a server that grants this. The session was opened, or taken up again, after
+    /// `taken_up_after`, which is `None` if that was some time ago.
     ///
-    /// Returns the moment at which the epochs of before end now, if that may be earlier: a shorter
-    /// session timeout counts from the moment at which the server granted it.
-    pub(crate) fn connected(
+    /// Returns the moment at which earlier epochs now end at the latest, if the grant shortens them: a shorter session
+    /// timeout counts from the moment at which the server granted it.
+    pub(crate) fn on_connected(
         &mut self,
         granted: Granted,
         taken_up_after: Option<Moment>,
         now: Moment,
     ) -> Option<Moment> {
         self.note_sign_of_life(now);
-        let epochs_end = self.taken_up(granted.session_timeout, taken_up_after.unwrap_or(now));
+        let epochs_end = self.on_taken_up(granted.session_timeout, taken_up_after.unwrap_or(now));
         self.granted.report_delay = granted.report_delay;
         self.begin_connection();
         self.is_connected = true;
@@ -442,15 +414,14 @@ impl Lease {
         epochs_end
     }
 
-    /// A server that grants this session timeout has taken up the session after that moment. A
-    /// longer one than before does not count: the leader may change, and then it goes by an earlier
-    /// one.
+    /// Notes that a server that grants this session timeout has taken up the session after that moment. A longer
+    /// timeout than before does not count, because a new leader may go by an earlier one.
     ///
-    /// It is no sign of life: each connect request renews the session, and where no server lets the client
-    /// in after that, a session that counted it would keep its znodes for ever.
+    /// This is no sign of life. Each connect request renews the session at the servers. If no server lets the client
+    /// in after that, a session that counted it as a sign of life would keep its znodes forever.
     ///
-    /// Returns the moment at which the epochs of before end now, if that may be earlier.
-    pub(crate) fn taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
+    /// Returns the moment at which earlier epochs now end at the latest, if the grant shortens them.
+    pub(crate) fn on_taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
         if session_timeout >= self.granted.session_timeout {
             return None;
         }
@@ -461,21 +432,21 @@ impl Lease {
         Some(end)
     }
 
-    /// Returns until when a proof holds that counts from that moment.
+    /// Returns the end of a proof that counts from this moment.
     fn end_of_proof(&self, proven: Moment) -> Moment {
         proven.after(self.span())
     }
 
-    /// The report delay on the present connection is known better. Earlier answers still count: only a
-    /// confirmation depends on the delay.
+    /// Corrects the report delay of the present connection. Earlier answers still count, because only a confirmation
+    /// depends on the delay.
     pub(crate) fn set_report_delay(&mut self, report_delay: Duration) {
         self.granted.report_delay = report_delay;
     }
 
-    /// Contact was lost: what is proven from now on belongs to a new epoch.
-    pub(crate) fn disconnected(&mut self, now: Moment) {
-        // Silence may have ended the connection. Without reports of pings, there may have been contact
-        // that nobody has noticed.
+    /// Ends contact. Whatever is proven from now on belongs to a new epoch.
+    pub(crate) fn on_disconnected(&mut self, now: Moment) {
+        // If the client reports no pings, there may have been contact until now that nobody has noticed. If it does,
+        // silence may have ended the connection, so this is no sign of life.
         if self.is_always_proven {
             self.note_sign_of_life(now);
         }
@@ -502,15 +473,16 @@ impl Lease {
         self.awaiting = None;
     }
 
-    /// Ends the lease and every epoch of it at once, for good. A hold that has come to its limit has ended before.
+    /// Ends the lease at once and for good, with every epoch. The end of a hold that has reached its limit stays as
+    /// it is.
     pub(crate) fn finish(&mut self, now: Moment) {
         self.over = true;
         self.end = Some(ENDED);
         self.change_owners(|held| if held.has_reached_limit(now) { held.until } else { ENDED });
     }
 
-    /// Extends the present epoch as far as that moment proves, or begins another one. Returns whether the
-    /// present one had ended while there were owners, who may have lost their locks.
+    /// Extends the present epoch by a proof that counts from `proven`. If the epoch has ended, begins another one.
+    /// Returns whether it had ended while there were owners, who may have lost their locks.
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {
         let proven_until = self.end_of_proof(proven);
         if self.over {

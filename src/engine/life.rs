@@ -1,23 +1,21 @@
 //! [`Life`]: whether a session lives, and whether its client has a connection.
 //!
-//! | life | event | next |
-//! |---|---|---|
-//! | `Open` | it is closed, it is lost, or there was no contact for a session timeout | `Ending` |
-//! | `Ending` | every participant was notified, and the session lives on without us | `Lingering` |
-//! | `Ending` | every participant was notified, otherwise | `Finished` |
-//! | `Lingering` | the last deletion is done, the session has expired, or there was no contact for a session timeout | `Finished` |
+//! - `Open` becomes `Ending` when the session is closed or lost, or when there was no contact for a session timeout.
+//! - `Ending` becomes `Lingering` when every participant was notified, if the server may keep the session. Otherwise it
+//!   becomes `Finished`.
+//! - `Lingering` becomes `Finished` when the last deletion is done, when the session has expired, or when there was no
+//!   contact for a session timeout.
 //!
-//! Beside it, the session has a [`Contact`], also while it lingers: it deletes its znodes after a reconnect.
+//! Beside it, the session has a [`Contact`], even while it lingers, because it deletes its znodes after a reconnect.
 //!
-//! | contact | connected | disconnected | a write was answered |
-//! |---|---|---|---|
-//! | `NotYet` | `Present` | | |
-//! | `Present` | | `Lost` | |
-//! | `Lost` | `Regained`: a proof is due at once; or `Present`, if the lease is not kept proven: every participant looks again, and deletions are repeated | | |
-//! | `Regained` | | `Lost` | `Present`: every participant looks again |
+//! - `NotYet` becomes `Present` with the first connection.
+//! - `Present` becomes `Lost` with a disconnect.
+//! - `Lost` becomes `Regained` with a reconnect if the lease is kept proven: a proof is due at once. Otherwise it
+//!   becomes `Present`: every participant looks again, and deletions are repeated.
+//! - `Regained` becomes `Present` when a write was answered: every participant looks again. It becomes `Lost` with a
+//!   disconnect.
 //!
-//! Both together, with the age of the last answered request, make what subscribers see as the state
-//! of the session:
+//! Subscribers see a `SessionState`, which follows from both and from the age of the last answered request:
 //!
 //! | life | contact | last answered request | `SessionState` |
 //! |---|---|---|---|
@@ -25,9 +23,9 @@
 //! | `Open` | any | otherwise | `Suspended` |
 //! | any other | any | any | `Lost` |
 //!
-//! Only a write on the present connection counts, from its sending, while a lock is held, where the
-//! client does not report its pings, and until the first one is answered. Otherwise every answer of
-//! the server counts, a reconnect too.
+//! Which answers count depends on the lease. If it is kept proven, only a write on the present connection counts, timed
+//! from when it was sent: while a lock is held, if the client does not report its pings, and until the first write was
+//! answered. Otherwise every answer of the server counts, and a reconnect, too.
 
 use crate::error::LossReason;
 use crate::time::Moment;
@@ -37,24 +35,24 @@ pub(super) enum Life {
     Open,
     /// The participants are being notified.
     Ending(LossReason),
-    /// Deletions go on: the last one finishes the session, or its end at the server.
+    /// Deletions go on, until the last one is done or the server has ended the session.
     Lingering(LossReason),
-    /// The client is dropped and the threads end.
+    /// Nothing is left to do: the driver drops the client and ends the threads.
     Finished(LossReason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Contact {
     NotYet {
-        /// The session was opened after this moment, if that is known.
+        /// A moment before the session was opened, if one is known.
         opened_after: Option<Moment>,
     },
     Present,
     Lost {
         since: Moment,
     },
-    /// Contact is back, but nothing shows yet that the session lives: the participants look again
-    /// when it is proven.
+    /// Contact is back, but nothing proves yet that the session lives. When something does, the participants look
+    /// again.
     Regained,
 }
 

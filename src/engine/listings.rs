@@ -1,9 +1,9 @@
-//! [`Listings`]: one listing of a directory at a time, shared among those who wait for one.
+//! [`Listings`]: one listing of a directory at a time, shared by the requests that wait for one.
 //!
-//! After a reconnect, all requests of a session in one queue must find their positions. Listing a
-//! long queue is the most expensive call, so they share it. A listing that was sent before a
-//! request asked may be outdated for it, so the request gets the next one. At most one is under
-//! way, and one waits for it to end.
+//! After a reconnect, all requests of a session in one queue must find their positions. The listing of a long queue is
+//! the most expensive call, so they share it. A listing that was sent before a request asked for one may be outdated
+//! for that request, which therefore gets the next one. At most one listing of a directory is under way, and at most
+//! one waits for it to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use super::border::ParticipantId;
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::Activity;
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
-/// The directories that are listed, or in which readers wait for that.
+/// The directories of which a listing is under way, or for which readers wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Listings {
     by_dir: BTreeMap<ZNodePath, Dir>,
@@ -24,7 +24,7 @@ pub(super) struct Listings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Dir {
     activity: Activity,
-    /// The participants that get the next listing.
+    /// The requests that get the next listing.
     readers: BTreeSet<ParticipantId>,
 }
 
@@ -41,7 +41,7 @@ impl Listings {
         Vec::new()
     }
 
-    /// Gets the next listing for which somebody else asks.
+    /// Registers a reader for the next listing that another request asks for.
     pub(super) fn share_next(&mut self, dir: &ZNodePath, reader: ParticipantId) {
         self.by_dir.entry(dir.clone()).or_default().readers.insert(reader);
     }
@@ -52,8 +52,8 @@ impl Listings {
         self.drop_if_done(dir);
     }
 
-    /// A listing has ended. Returns the readers of the next one, which is to be sent; nobody if there is none.
-    pub(super) fn ended(&mut self, dir: &ZNodePath) -> Vec<ParticipantId> {
+    /// Notes that a listing has ended. Returns the readers of the next listing to send, or nobody if there is none.
+    pub(super) fn on_ended(&mut self, dir: &ZNodePath) -> Vec<ParticipantId> {
         let Some(entry) = self.by_dir.get_mut(dir) else { return Vec::new() };
         if entry.activity == Activity::Woken && !entry.readers.is_empty() {
             return entry.begin();

@@ -1,4 +1,4 @@
-//! [`OwnQueues`]: the znodes of a session's exclusive requests, until their deletion is confirmed.
+//! [`OwnQueues`]: the znodes of the session's exclusive requests, until their deletion is confirmed.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use crate::recipe::counter::is_ordered;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::znode_name::generated_sequence;
 
-/// The queues by their directories.
+/// The queues, by directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OwnQueues {
     by_dir: BTreeMap<ZNodePath, BTreeMap<QueueKey, OwnZNode>>,
 }
 
-/// The place of a request's znode in the queue of its directory. A directory that is created anew
-/// repeats numbers.
+/// The place of a request's znode in the queue of its directory. The path is part of it because a directory that is
+/// created anew repeats numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct QueueKey {
     sequence: i32,
@@ -21,7 +21,7 @@ struct QueueKey {
 }
 
 impl QueueKey {
-    /// Returns `None` if the number defines no order.
+    /// Returns the place of a znode, or `None` if its number defines no order.
     fn of(path: &ZNodePath) -> Option<QueueKey> {
         let sequence = generated_sequence(path.name()).filter(|sequence| is_ordered(*sequence))?;
         Some(QueueKey { sequence, path: path.clone() })
@@ -41,7 +41,7 @@ enum Stay {
     InQueue,
     /// It is being deleted.
     Leaving,
-    /// The server refuses to delete it for now.
+    /// The server refuses for now to delete it.
     Refused,
 }
 
@@ -57,19 +57,19 @@ impl OwnQueues {
         }
     }
 
-    pub(super) fn leaves(&mut self, path: &ZNodePath) {
+    pub(super) fn note_leaving(&mut self, path: &ZNodePath) {
         if let Some(own) = self.get_mut(path).filter(|own| own.state == Stay::InQueue) {
             own.state = Stay::Leaving;
         }
     }
 
-    /// Returns whether that is news.
+    /// Notes that the server refuses to delete a znode. Returns whether that is news.
     pub(super) fn refuse(&mut self, path: &ZNodePath) -> bool {
         self.get_mut(path)
             .is_some_and(|own| std::mem::replace(&mut own.state, Stay::Refused) != Stay::Refused)
     }
 
-    /// Returns whether its request has owned the lock.
+    /// Removes a znode that is gone. Returns whether its request has owned the lock.
     pub(super) fn remove(&mut self, path: &ZNodePath) -> bool {
         let (Some(dir), Some(place)) = (path.dir(), QueueKey::of(path)) else { return false };
         let Some(queue) = self.by_dir.get_mut(dir) else { return false };
@@ -84,7 +84,7 @@ impl OwnQueues {
         self.get(path).is_some_and(|own| own.has_owned)
     }
 
-    pub(super) fn stays(&self, path: &ZNodePath) -> bool {
+    pub(super) fn is_in_queue(&self, path: &ZNodePath) -> bool {
         self.get(path).is_some_and(|own| own.state == Stay::InQueue)
     }
 
@@ -92,13 +92,13 @@ impl OwnQueues {
         self.get(path).is_some_and(|own| own.state == Stay::Leaving)
     }
 
-    /// Returns whether the last znode of a directory is not being deleted.
-    pub(super) fn last_stays(&self, dir: &ZNodePath) -> bool {
+    /// Returns whether the session has a znode in a directory, and is not deleting the last one.
+    pub(super) fn is_last_in_queue(&self, dir: &ZNodePath) -> bool {
         let last = self.by_dir.get(dir).and_then(BTreeMap::last_key_value);
         last.is_some_and(|(_, own)| own.state == Stay::InQueue)
     }
 
-    /// The nearest znode before this one, unless it is being deleted.
+    /// Returns the nearest znode before this one, unless it is being deleted.
     pub(super) fn before(&self, path: &ZNodePath) -> Option<ZNodePath> {
         let queue = self.by_dir.get(path.dir()?)?;
         let (before, own) = queue.range(..QueueKey::of(path)?).next_back()?;

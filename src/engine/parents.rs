@@ -1,4 +1,4 @@
-//! [`MissingParents`]: creates a znode together with its missing parents.
+//! [`MissingParents`]: the creation of a znode together with its missing parents.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use crate::client::{Acl, Ask, Call, CreateMode, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 
-/// The znodes that are still to be created. A parent that is deleted repeatedly prolongs the work by
-/// one step per deletion.
+/// The znodes that are still to be created. Each time that somebody deletes a parent, this takes one step more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MissingParents {
-    /// From the znode itself up to the parent to be created next. Never empty.
+    /// The znode itself, which is created last.
     path: ZNodePath,
+    /// Its missing parents, the one to create next at the end.
     above: Vec<ZNodePath>,
     mode: CreateMode,
     acl: Arc<[Acl]>,
 }
 
 impl MissingParents {
-    /// A znode without data, and its parents, which persist. A server without containers creates a
-    /// persistent znode in their place.
+    /// Begins to create a znode without data, and its parents, which are persistent. On a server without containers,
+    /// the znode becomes persistent if `mode` asks for a container.
     pub(crate) fn of(path: &ZNodePath, acl: &Arc<[Acl]>, mode: CreateMode) -> MissingParents {
         MissingParents { path: path.clone(), above: Vec::new(), mode, acl: Arc::clone(acl) }
     }
 
-    /// The next call.
+    /// Returns the next call.
     pub(crate) fn call(&self) -> Ask<(String, Option<Stat>)> {
         let (path, mode) = match self.above.last() {
             None => (&self.path, self.mode),
@@ -33,11 +33,10 @@ impl MissingParents {
         Call::create(path, [], Arc::clone(&self.acl), mode)
     }
 
-    /// Takes up the outcome of that call. Returns whether nothing is left to do.
+    /// Handles the outcome of that call. Returns whether nothing is left to do.
     ///
     /// # Errors
-    /// `NoNode` where not even the root exists, as with a chroot that is missing; or that of the
-    /// call.
+    /// `NoNode` if not even the root exists, because the chroot is missing; otherwise the error of the call.
     pub(crate) fn answered<T>(&mut self, outcome: ZkResult<T>) -> ZkResult<bool> {
         match outcome {
             Ok(_) | Err(ZkError::NodeExists) => Ok(self.above.pop().is_none()),

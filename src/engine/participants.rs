@@ -1,8 +1,8 @@
-//! The one door to a participant, and the inputs that reach many of them.
+//! The one way to reach a participant, and the inputs that reach many of them.
 //!
-//! A participant touches no other: it returns what is next, and only the engine passes that on. An input of the
-//! engine that concerns many reaches them here, one after the other, each to its end, in the order in which they
-//! came.
+//! A participant touches no other: it returns what is next, and only the engine passes that on. If an input of the
+//! engine concerns many participants, the methods here pass it to one after the other, and each handles it to
+//! completion.
 
 use super::Engine;
 use super::ahead::ZNodeChange;
@@ -45,7 +45,7 @@ impl Engine {
                 let has_owned = self.commons.own_queues.remove(&path);
                 self.notify(&path, ZNodeChange::Removed { has_owned });
             }
-            // Those who wait for the deletion look again, and set a watch: another client may delete it.
+            // Those who wait for the deletion look again and set a watch, because another client may delete the znode.
             Fate::Refused => {
                 if self.commons.own_queues.refuse(&path) {
                     self.notify(&path, ZNodeChange::Unknown);
@@ -54,7 +54,7 @@ impl Engine {
         }
     }
 
-    /// Something has happened to a znode: notifies those who have registered for it.
+    /// Notifies those who wait for a znode that something has happened to it.
     pub(super) fn notify(&mut self, path: &ZNodePath, change: ZNodeChange) {
         for id in self.commons.watchers.take(path) {
             self.with_request(id, |request, commons| request.on_change(commons, path, change));
@@ -62,7 +62,7 @@ impl Engine {
         }
     }
 
-    /// The alarm of a participant rings, whatever it is.
+    /// Wakes a participant of any kind, because its alarm is due.
     pub(super) fn wake(&mut self, id: ParticipantId) {
         self.with_request(id, |_, _| Next::Wake);
         if let Some(removal) = self.removals.get_mut(&id) {
@@ -78,10 +78,10 @@ impl Engine {
         }
     }
 
-    /// Contact was lost and is back: every watch must be set again. Until then everybody stays registered:
-    /// the client may have set some of them by itself, and they are to be removed in the end.
+    /// Makes everybody look again after a reconnect, because every watch must be set again. Until a watch is set, its
+    /// participant stays registered for it: the client may have set it by itself, and it must be removed in the end.
     pub(super) fn everybody_looks_again(&mut self) {
-        // Owners first: a lease may end while long listings come in.
+        // Owners first, because a lease may end while long listings arrive.
         let mut requests: Vec<(bool, ParticipantId)> =
             self.contenders.iter().map(|(id, contender)| (!contender.is_owner(), *id)).collect();
         requests.sort_unstable();
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Has everybody look. Without contact it does nothing: the reconnect wakes them.
+    /// Makes everybody look. Does nothing without contact, because the reconnect wakes them.
     pub(crate) fn look_routinely(&mut self) {
         self.routine.due_by = None;
         if !self.commons.in_contact() {
@@ -117,17 +117,17 @@ impl Engine {
 
     // ---- deletions
 
-    /// Deletes a znode of this session, trying again until it is gone or the session has ended.
+    /// Deletes a znode of this session. Tries again until the znode is gone or the session has ended.
     pub(crate) fn remove(&mut self, path: ZNodePath) -> ParticipantId {
         let id = self.commons.new_id();
-        self.commons.own_queues.leaves(&path);
+        self.commons.own_queues.note_leaving(&path);
         self.removed_paths.insert(path.clone());
         self.removals.insert(id, Removal::new(id, path));
         self.with_removal(id, |removal, commons| removal.start(commons));
         id
     }
 
-    pub(super) fn removal_answered(&mut self, id: ParticipantId, outcome: ZkResult<()>) {
+    pub(super) fn handle_removal_reply(&mut self, id: ParticipantId, outcome: ZkResult<()>) {
         self.with_removal(id, |removal, commons| removal.on_reply(commons, outcome));
     }
 

@@ -1,6 +1,6 @@
-//! [`Proof`]: the calls that prove in time that the session lives.
+//! [`Proof`]: the calls of a keep-alive, which prove in time that the session lives.
 //!
-//! Here, a *request* is one for a lock; what goes over the wire is a *call*.
+//! Here, a *request* is a request for a lock. What goes over the wire is a *call*.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use crate::client::{Call, KEEP_ALIVE_PATH, Reply};
 use crate::error::ZkResult;
 use crate::time::{Moment, Priority};
 
-/// The delay before a failed proof is repeated in contact.
+/// The delay before a failed proof is repeated, while there is contact.
 const PROOF_RETRY: Duration = Duration::from_millis(100);
 
-/// The calls that prove that the session lives, and the requests that wait for them.
+/// The state of a proof that the session lives, and the requests that wait for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Proof {
     #[default]
     Idle,
     UnderWay {
-        /// The requests whose turn has come, and that have waited since before it began.
+        /// The requests whose turn had come when the proof began.
         waiting: Vec<ParticipantId>,
-        /// Those that have come since.
+        /// The requests whose turn has come since.
         later: Vec<ParticipantId>,
     },
-    /// It has failed, and is not repeated before this moment.
+    /// The proof has failed, and is not repeated before this moment.
     Failed { until: Moment },
 }
 
-/// The calls of a proof: one of the first two, and the last.
+/// A call of a proof, which consists of one of the first two and the last, or of the last alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ProofCall {
     FirstRead,
@@ -38,7 +38,7 @@ pub(super) enum ProofCall {
 }
 
 impl Proof {
-    /// Returns whether one may begin.
+    /// Returns whether a proof may begin.
     pub(super) fn may_begin(&self, now: Moment) -> bool {
         match self {
             Proof::Idle => true,
@@ -47,7 +47,7 @@ impl Proof {
         }
     }
 
-    /// Returns whether a request waits for its end.
+    /// Returns whether a request waits for the end of the proof.
     fn is_awaited(&self) -> bool {
         match self {
             Proof::UnderWay { waiting, later } => !waiting.is_empty() || !later.is_empty(),
@@ -57,8 +57,8 @@ impl Proof {
 }
 
 impl Commons {
-    /// It is this request's turn, but the session is not proven alive for long enough. A proof
-    /// needs a call and its confirmation.
+    /// Adds a request whose turn has come, while the session is not proven to live for long enough. Begins a proof,
+    /// unless one is under way.
     pub(super) fn await_proof(&mut self, id: ParticipantId) {
         match &mut self.proof {
             Proof::UnderWay { later, .. } => later.push(id),
@@ -68,8 +68,8 @@ impl Commons {
 
     pub(super) fn begin_proof(&mut self, waiting: Vec<ParticipantId>) {
         self.proof = Proof::UnderWay { waiting, later: Vec::new() };
-        // One write is enough: no pair is needed, or a pair or the reconnect waits to be confirmed, and then
-        // admits owners.
+        // One write is enough if no pair is needed, or if a pair or the reconnect waits to be confirmed and then admits
+        // owners.
         if !self.lease.needs_pairs() || self.lease.needs_proof(self.now) {
             self.write_nothing(Priority::Session, Pending::Proof(ProofCall::LastWrite));
         } else if self.lease.has_owners() {
@@ -80,15 +80,15 @@ impl Commons {
         }
     }
 
-    /// Handles the outcome of a call of the proof. When that ends the proof, returns those who waited, and the
-    /// result for them.
+    /// Handles the outcome of a call of the proof. If that ends the proof, returns the requests that waited for it, and
+    /// its result.
     pub(super) fn on_proof_reply(
         &mut self,
         asked: ProofCall,
         outcome: &ZkResult<Reply>,
     ) -> Option<(Vec<ParticipantId>, ZkResult<()>)> {
         let result = match asked {
-            // Any answer shows a server; the ACL of the znode is no concern of this.
+            // Any answer counts, even a refusal by the znode's ACL.
             ProofCall::FirstRead if was_answered(outcome) => Ok(()),
             _ => outcome.as_ref().map(drop).map_err(|error| *error),
         };
@@ -99,8 +99,8 @@ impl Commons {
         Some((self.end_proof(result)?, result))
     }
 
-    /// Returns whether the first write of a keep-alive has proven what an earlier write, made for a
-    /// request, has reported.
+    /// Returns whether the first write of a keep-alive needs no second one, because it has proven what an earlier write
+    /// has reported, which was made for a request.
     fn is_one_write_enough(&self) -> bool {
         let quiet = self.settings.min_idle_for_ping;
         self.lease.has_owners()
@@ -121,16 +121,16 @@ impl Commons {
         Some(waiting)
     }
 
-    /// Begins a write beside the look of a request, if its session has waited for so long that the
-    /// lock could not be taken without a proof. Both take one round trip together.
+    /// Makes a write beside the look of a request, if the request could not take the lock without a proof because the
+    /// lease has lapsed. Together they take one round trip.
     pub(super) fn prove_beside(&mut self) {
         if self.settings.is_ordered && self.lease.needs_proof(self.now) {
-            // It leaves before the look, and counts, as each of many requests may make one.
+            // The write leaves before the look. It counts in the window, because each of many requests may make one.
             self.write_nothing(Priority::Owner, Pending::Nobody);
         }
     }
 
-    /// Sends two reads, which make a pair for the lease.
+    /// Makes two reads, which are a pair for the lease.
     pub(super) fn touch(&mut self) {
         for _ in 0..2 {
             self.submit(Call::exists(KEEP_ALIVE_PATH, false), Priority::Session, Pending::Nobody);

@@ -1,11 +1,11 @@
-//! What a request concludes from a listing of its queue: to own, or to wait for whom.
+//! What a request concludes from a listing of its queue: that it owns the lock, or for whom it waits.
 
 use super::border::Failure;
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Next};
 use super::listing::Listing;
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::client::port::Names;
 use crate::error::{Operation, ZkError};
 use crate::recipe::path::ZNodePath;
@@ -13,7 +13,7 @@ use crate::recipe::queue::{Decision, count_ahead};
 use crate::time::Priority;
 
 impl Contender {
-    /// Acts on the listing that was asked for, or asks for one, which wakes the request.
+    /// Decides by the listing that has arrived, or asks for one, which wakes the request.
     pub(super) fn evaluate(&mut self, commons: &mut Commons) -> Next {
         let expects_lock = !std::mem::take(&mut self.has_reconnected);
         if let Some(listing) = self.listing.take() {
@@ -22,7 +22,7 @@ impl Contender {
         let readers = commons.listings.ask(&self.spec.dir, self.id);
         if !readers.is_empty() {
             if expects_lock {
-                // It will need a proof to own.
+                // The request may need a proof to own the lock.
                 commons.prove_beside();
             }
             commons.list(self.spec.dir.clone(), readers);
@@ -66,8 +66,7 @@ impl Contender {
         }
     }
 
-    /// Waits for any of the requests ahead to leave. A listing that left no watch is repeated with
-    /// one.
+    /// Waits for any of the requests ahead to leave. If the listing left no watch, lists again with one.
     fn wait_for_any(&mut self, commons: &mut Commons) -> Next {
         let dir = self.spec.dir.clone();
         let is_watched = self.watched.as_ref() == Some(&dir);
@@ -75,9 +74,9 @@ impl Contender {
         if is_watched { Next::Rest } else { self.count(commons) }
     }
 
-    /// Counts the requests ahead, in a listing that leaves a watch on the children of the directory.
-    /// Only a request whose number decides does so, and only the first that waits: a lock in front
-    /// of the directory spares it a herd.
+    /// Counts the requests ahead, by a listing that leaves a watch on the children of the directory. Only a request
+    /// for a permit does so, and only the first one that waits, because a lock in front of the directory prevents a
+    /// herd.
     pub(super) fn count(&mut self, commons: &mut Commons) -> Next {
         let dir = self.spec.dir.clone();
         self.watched = Some(dir.clone());
@@ -94,7 +93,7 @@ impl Contender {
             commons.remove_stray_watch(dir, self.id);
         }
         let next = self.decide(commons, listing);
-        // An owner does not need it.
+        // An owner does not need the watch.
         if self.is_owner() && self.watched.take_if(|watched| watched == dir).is_some() {
             commons.remove_stray_watch(dir, self.id);
         }

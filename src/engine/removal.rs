@@ -1,10 +1,10 @@
-//! [`Removal`]: deletes a znode, in the background if need be: after an unlock, a timeout, or where no
-//! request [has](super::sweep) it.
+//! [`Removal`]: the deletion of a znode, in the background if need be: after an unlock or a timeout, or if no request
+//! [has](super::sweep) the znode.
 //!
-//! An unlock during an outage must not leave a znode that blocks others while the session lives,
-//! so a deletion is repeated until it is done or the session has ended: after every reconnect, and
-//! now and then in contact. This holds even if the server refuses it, as an ACL can be changed back.
-//! A reconnect changes nothing of a refusal, so the next attempt after one comes in its time.
+//! An unlock during an outage must not leave a znode that blocks others while the session lives. So a deletion is
+//! repeated until it is done or the session has ended: after every reconnect, and now and then during contact. The
+//! session repeats it even if the server refuses it, because an ACL can be changed back. A reconnect does not change a
+//! refusal, so after a refusal the next attempt waits for its delay.
 
 use std::time::Duration;
 
@@ -12,13 +12,12 @@ use super::border::{Effect, Event, ParticipantId, Target};
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::Activity;
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
-/// The delay before a failed deletion is repeated in contact. It doubles with each failure, up to
-/// the other one.
+/// The delay before a failed deletion is repeated during contact. It doubles with each failure, up to [`MAX_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(30);
 
@@ -26,13 +25,13 @@ const MAX_RETRY: Duration = Duration::from_secs(30);
 pub(super) struct Removal {
     id: ParticipantId,
     pub(super) path: ZNodePath,
-    /// Serializes the attempts: a concurrent second one would report `NoNode`.
+    /// Serializes the attempts, because a concurrent second one would report `NoNode`.
     activity: Activity,
-    /// Nobody has heard of the outcome of the first, nor of the loss of contact.
+    /// The caller has not learned of a first outcome, nor of the loss of contact.
     is_unreported: bool,
-    /// The error of the last failed attempt; logged when it changes.
+    /// The error of the last failed attempt, which is logged when it changes.
     failure: Option<ZkError>,
-    /// The number of failed attempts: on this connection, or in all once the server has refused one.
+    /// The number of failed attempts on this connection; once the server has refused one, on all connections.
     failures: u32,
     was_refused: bool,
 }
@@ -42,11 +41,11 @@ pub(super) struct Removal {
 #[must_use]
 pub(super) enum Fate {
     GoesOn,
-    /// It goes on; the server refuses it for now.
+    /// It goes on, although the server refuses it for now.
     Refused,
     Done,
-    /// It has ended: the server deletes the znode with the session. If that lives on there, the session that
-    /// follows does.
+    /// It has ended. The server deletes the znode with the session; if the server keeps the session, the next session
+    /// deletes the znode.
     LeftBehind,
 }
 
@@ -75,7 +74,7 @@ impl Removal {
         Fate::GoesOn
     }
 
-    /// Makes an attempt, or one more after that which is under way.
+    /// Makes an attempt now, or another one after the attempt that is under way.
     pub(super) fn wake(&mut self, commons: &mut Commons) {
         if self.activity != Activity::Idle {
             self.activity = Activity::Woken;
@@ -94,7 +93,7 @@ impl Removal {
 
     // ---- inputs
 
-    /// Takes up the outcome of an attempt.
+    /// Handles the outcome of an attempt.
     pub(super) fn on_reply(&mut self, commons: &mut Commons, outcome: ZkResult<()>) -> Fate {
         self.report(commons, outcome);
         match outcome {
@@ -103,7 +102,7 @@ impl Removal {
                 commons.report(Event::Removed { path: self.path.clone(), was_refused: self.was_refused });
                 Fate::Done
             }
-            // The session may have ended for this process alone, with the znode left on the server.
+            // The session may have ended in this process alone, and the znode may be left on the server.
             Err(ZkError::SessionExpired) => self.leave_behind(commons),
             Err(error) => self.fail(commons, error),
         }
@@ -119,7 +118,7 @@ impl Removal {
         }
     }
 
-    /// The session has ended. It may live on at the server without us.
+    /// Handles the end of the session. If the server may keep the session, the deletion goes on.
     pub(super) fn on_end(&mut self, commons: &mut Commons) -> Fate {
         if commons.is_over() {
             return self.leave_behind(commons);

@@ -1,4 +1,4 @@
-//! The outcomes of calls: what each shows of the session, and who goes on with it.
+//! The outcomes of calls: what each shows about the session, and who continues with it.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
 impl Engine {
-    /// Takes up the outcome of a call that an effect has asked for. One that comes a second time is ignored.
+    /// Handles the outcome of a call that an effect has asked for. Ignores a second outcome of the same call.
     pub(crate) fn handle_reply(&mut self, id: CallId, outcome: ZkResult<Reply>) {
         let Some(answered) = self.commons.take_answered(id) else { return };
         let mut outcome = outcome.and_then(|reply| match answered.call.is_answered_by(&reply) {
             true => Ok(reply),
             false => Err(ZkError::MarshallingError),
         });
-        self.commons.calls.budget.answered(&answered.call, &outcome);
+        self.commons.calls.budget.on_reply(&answered.call, &outcome);
         self.count_answer(&answered.call, answered.sending, &outcome);
         if is_keep_alive(&answered.call) {
-            if let Some((pending, outcome)) = self.commons.keep_alive_answered(answered, outcome) {
+            if let Some((pending, outcome)) = self.commons.on_keep_alive_reply(answered, outcome) {
                 self.pass_on(id, pending, outcome);
             }
             return;
@@ -41,18 +41,18 @@ impl Engine {
         }
     }
 
-    /// Makes a call for somebody else. [`Effect::Answered`] follows.
+    /// Makes a call for code outside the engine. [`Effect::Answered`] follows.
     pub(crate) fn ask(&mut self, id: ParticipantId, call: Call) {
         if !self.refuses(id) {
             self.commons.submit(Ask { call, read: Ok }, Priority::Other, Pending::Other(id));
         }
     }
 
-    /// As [`ask`](Engine::ask), a write that changes nothing.
+    /// Makes a write that changes nothing, as [`ask`](Engine::ask) makes a call.
     ///
-    /// A read that follows on the same connection shows every write that was answered before, to any client: a
-    /// read alone may be answered by a server that lags behind. A write whose reply was lost may still
-    /// [take effect](super::sweep) after both.
+    /// After it, a read on the same connection shows every write that was answered before, to any client. A read alone
+    /// may be answered by a server that lags behind. A write whose reply was lost may still [take
+    /// effect](super::sweep) after both.
     pub(crate) fn ask_to_write_nothing(&mut self, id: ParticipantId) {
         if !self.refuses(id) {
             self.commons.write_nothing(Priority::Other, Pending::Other(id));
@@ -67,14 +67,14 @@ impl Engine {
         has_ended
     }
 
-    /// Takes up what the outcome of a call shows of the session. An answer to a read helps to extend the lease, one
-    /// to a write extends it.
+    /// Notes what the outcome of a call shows about the session. An answer to a read helps to extend the lease; an
+    /// answer to a write extends it.
     fn count_answer(&mut self, call: &Call, sending: Sending, outcome: &ZkResult<Reply>) {
         let now = self.commons.now;
-        // A denial of a write counts as a read, since any server may have given it.
+        // A denied write counts as a read, because any server may have denied it.
         if call.is_write() && was_answered_by_leader(outcome) {
             let is_of_this_contact = self.commons.lease.counts(sending);
-            if self.commons.lease.write_answered(sending, now) {
+            if self.commons.lease.on_write_answered(sending, now) {
                 self.check_owners();
             }
             if is_of_this_contact && self.commons.contact == Contact::Regained {
@@ -82,18 +82,18 @@ impl Engine {
                 self.everybody_looks_again();
             }
         } else if was_answered(outcome) {
-            self.commons.lease.read_answered(sending, now);
+            self.commons.lease.on_read_answered(sending, now);
         }
         if matches!(outcome, Err(ZkError::SessionExpired)) {
             self.commons.end(LossReason::SessionExpired);
         }
     }
 
-    /// Passes an outcome to those for whom the call was made.
+    /// Passes an outcome to the participants for whom the call was made.
     pub(super) fn pass_on(&mut self, call: CallId, pending: Pending, outcome: ZkResult<Reply>) {
         match pending {
             Pending::Nobody => {}
-            Pending::Proof(asked) => self.proof_goes_on(asked, outcome),
+            Pending::Proof(asked) => self.handle_proof_reply(asked, outcome),
             Pending::Request(id, asked) if self.contenders.contains_key(&id) => {
                 self.with_request(id, |request, commons| request.on_reply(commons, call, asked, outcome));
             }
@@ -102,10 +102,10 @@ impl Engine {
                     self.remove(znode);
                 }
             }
-            Pending::Removal(id) => self.removal_answered(id, outcome.and_then(Reply::done)),
+            Pending::Removal(id) => self.handle_removal_reply(id, outcome.and_then(Reply::done)),
             Pending::Sweep(id, asked) => self.sweep_goes_on(id, asked, outcome),
             Pending::Listing { dir, connection, readers } => {
-                self.listed(&dir, connection, &readers, outcome);
+                self.handle_listing(&dir, connection, &readers, outcome);
             }
             Pending::Tracked(id, _) if self.tracked.contains_key(&id) => {
                 self.commons.effects.push_back(Effect::ReadFor(id, outcome));
@@ -117,7 +117,7 @@ impl Engine {
         }
     }
 
-    fn proof_goes_on(&mut self, asked: ProofCall, outcome: ZkResult<Reply>) {
+    fn handle_proof_reply(&mut self, asked: ProofCall, outcome: ZkResult<Reply>) {
         let Some((waiting, result)) = self.commons.on_proof_reply(asked, &outcome) else { return };
         for id in waiting {
             self.with_request(id, |request, commons| request.on_proof_ended(commons, result));
@@ -128,15 +128,15 @@ impl Engine {
     }
 
     /// Hands a listing to the requests that share it.
-    fn listed(
+    fn handle_listing(
         &mut self,
         dir: &ZNodePath,
         connection: ConnectionNumber,
         readers: &[ParticipantId],
         outcome: ZkResult<Reply>,
     ) {
-        // Before the readers get this one: they may ask for the next.
-        let next = self.commons.listings.ended(dir);
+        // Before the readers get this listing, because they may ask for the next one.
+        let next = self.commons.listings.on_ended(dir);
         if !next.is_empty() {
             self.commons.list(dir.clone(), next);
         }

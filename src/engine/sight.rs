@@ -7,17 +7,17 @@ use crate::recipe::is_directory;
 /// The outcome of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// It exists with these data, which were written `version` times since its creation. A
-    /// persistent one stays when its creator's session ends. A directory is no request.
+    /// It exists and is watched. Its data were written `version` times since its creation. If it is persistent, it
+    /// stays when its creator's session ends. If it is a directory, it is no request.
     Watched { data: Vec<u8>, version: i32, is_persistent: bool, is_directory: bool },
-    /// It exists, but READ is denied: servers since 3.8.4 set the watch and never report its event.
+    /// It exists, but READ is denied. Servers since 3.8.4 set the watch, but never report its event.
     Unreadable,
-    /// It does not exist, and no watch was left where READ is granted.
+    /// It does not exist. The look has left no watch if READ is granted.
     Gone,
 }
 
 impl Sight {
-    /// The outcome of a look at the data of a znode that may be read.
+    /// Returns what a look at the data of a znode has shown.
     pub(crate) fn of_data(result: ZkResult<(Vec<u8>, Stat)>) -> ZkResult<Sight> {
         match result {
             Ok((data, stat)) => {
@@ -29,8 +29,8 @@ impl Sight {
         }
     }
 
-    /// The outcome of a look at a znode whose data may not be read. Servers since 3.8.4 refuse this
-    /// too if it exists.
+    /// Returns what a look at a znode has shown whose data this session may not read. Servers since 3.8.4 refuse this
+    /// look, too, if the znode exists.
     pub(crate) fn of_exists(result: ZkResult<Option<Stat>>) -> ZkResult<Sight> {
         match result {
             Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(Sight::Unreadable),

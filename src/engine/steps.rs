@@ -1,4 +1,4 @@
-//! The inputs of a request, and its steps: here the ways from one phase to the next branch.
+//! The inputs of a request, and the choice of its next step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,14 @@ use crate::client::{Call, Reply, Stat};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::time::Priority;
 
-/// The interval between checks for a proof of the session's life, for a request whose turn has
-/// come.
+/// The interval at which a request whose turn has come looks again, after a proof that was not enough to admit it.
 const LEASE_LOOK: Duration = Duration::from_millis(100);
 
-/// The interval between looks at an unreadable znode, whose watch the server may not report.
+/// The interval between looks at an unreadable znode, because the server may withhold its events.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
 
 impl Contender {
-    /// Goes on after an input: makes steps until the request rests, waits for an outcome, or has to end.
+    /// Continues after an input: makes steps until the request rests, waits for an outcome, or must end.
     pub(super) fn run(&mut self, commons: &mut Commons, mut next: Next) -> Option<Loss> {
         loop {
             match (next, self.activity) {
@@ -63,7 +62,7 @@ impl Contender {
 
     // ---- inputs
 
-    /// Takes up the outcome of a call.
+    /// Handles the outcome of a call.
     pub(super) fn on_reply(
         &mut self,
         commons: &mut Commons,
@@ -107,7 +106,7 @@ impl Contender {
         }
     }
 
-    /// Takes up a listing that it shares with others.
+    /// Handles a listing that the request shares with others.
     pub(super) fn on_listed(&mut self, listing: &Arc<Listing>) -> Next {
         if !self.is_queued() {
             return Next::Stay;
@@ -116,7 +115,7 @@ impl Contender {
         Next::Wake
     }
 
-    /// A proof of the session's life has ended that it has waited for.
+    /// Handles the end of the proof that the request has waited for.
     pub(super) fn on_proof_ended(&mut self, commons: &mut Commons, result: ZkResult<()>) -> Next {
         match result {
             Err(error) => {
@@ -132,27 +131,28 @@ impl Contender {
     }
 
     pub(super) fn on_reconnect(&mut self, commons: &mut Commons) -> Next {
-        let is_behind_own = self.watched.as_ref().is_some_and(|ahead| commons.own_queues.stays(ahead));
+        let is_behind_own = self.watched.as_ref().is_some_and(|ahead| commons.own_queues.is_in_queue(ahead));
         self.ahead.on_reconnect(is_behind_own);
         self.has_reconnected = true;
         Next::Wake
     }
 
-    /// A routine look: a watch can be used up silently, as a server withholds the event from a client
-    /// that may not read the znode any more (CVE-2024-23944), and a change of an ACL fires no watch.
+    /// Makes a routine look. A watch may have ended silently: a server withholds the event from a client that may no
+    /// longer read the znode (CVE-2024-23944), and a change of an ACL fires no watch.
     pub(super) fn on_routine(&mut self, commons: &mut Commons) -> Next {
         match &self.phase {
-            // It is repeated by its retry policy.
+            // Its retry policy repeats what it does.
             Phase::Joining { .. } => return Next::Stay,
             Phase::Owner { .. } => {
-                // Requests that do not count this one may have come after it.
+                // Requests of other libraries that do not count this one may have joined after it.
                 let list = Call::get_children(&self.spec.dir, false);
                 commons.submit(list, Priority::Other, Pending::Request(self.id, Asked::Peers));
             }
-            // The listing that it is woken for shows its own znode as well.
+            // The listing that follows shows its own znode as well.
             Phase::Queued { .. } if self.spec.access.watches_children() => {}
             Phase::Queued { znode, .. } => {
-                // Many waiters do not watch their own znode, and learn of its deletion when the queue moves.
+                // Many waiters do not watch their own znode: without this they learn of its deletion only when the
+                // queue moves.
                 let pending = Pending::Request(self.id, Asked::CheckOwn(znode.clone()));
                 commons.submit(Call::exists(znode, false), Priority::Other, pending);
             }
@@ -179,8 +179,8 @@ impl Contender {
 
     fn on_seen(&mut self, commons: &mut Commons, look: &WatchedRead, sight: ZkResult<Sight>) -> Next {
         let WatchedRead { path, connection, purpose } = look;
-        // The request may have been woken during the call, which had registered it again. A look at an unreadable
-        // znode that has gone leaves a watch on its creation.
+        // Forget the watch that the look has left, if the request was woken meanwhile and no longer needs it, or if
+        // it is a watch on the creation of a znode that is gone: the look at an unreadable znode leaves one.
         if self.watched.as_ref() != Some(path) || sight == Ok(Sight::Gone) {
             commons.remove_stray_watch(path, self.id);
         }
@@ -194,8 +194,8 @@ impl Contender {
         match purpose {
             Purpose::WaitFor => self.on_predecessor_seen(commons, path, *connection, &sight),
             _ if sight == Sight::Gone => self.lose_znode(commons),
-            // From a predecessor that is deleted. No request was between the two in a listing, and none can
-            // get there. So all that was left to see is that the own znode exists.
+            // The predecessor is deleted. A listing has shown no request between the two, and none can get there. All
+            // that was left to find out is that the own znode exists.
             Purpose::TakeOver => self.acquire(commons, *connection),
             Purpose::Verify => self.keep_owning(commons, *connection, &sight),
         }

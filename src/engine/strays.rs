@@ -11,7 +11,7 @@ use super::lease::ConnectionNumber;
 use super::listing::Listing;
 use super::sweep::SweepCall;
 use crate::client::port::Names;
-use crate::client::port::Reply;
+use crate::client::{Enqueued, Reply};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;

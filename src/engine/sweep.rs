@@ -1,16 +1,16 @@
-//! [`Sweep`]: finds what lost creates have left in a directory, and deletes what no request has.
+//! [`Sweep`]: the search of a directory for znodes that lost creates have left, and the deletion of those that no
+//! request has.
 //!
-//! A server may hold a create back whose reply was lost, and pass it on after others have served the session.
-//! It does so if it is paused, and meanwhile gets a request to take the session up again: when it goes on, it
-//! reports the session to the leader, and then takes up what it had held back. So a search that finds nothing
-//! settles nothing, and neither does a write that another server has answered. Two rules settle it together:
+//! If the reply to a create was lost, a server may hold the create back, and pass it on after other servers have
+//! served the session. (`docs/design.md` says how, under "How late a lost create takes effect".) So a search that
+//! finds nothing settles nothing, and neither does a write that another server has answered. Two rules together
+//! settle it:
+//! - A session recognizes the names of its znodes, and knows for which request it has created each. A znode whose
+//!   request has ended or has another znode is a stray. The session deletes each stray that any listing shows.
+//! - After a lost create, the session lists the directory after each reconnect and now and then, until the create can
+//!   no longer take effect.
 //!
-//! - A session recognizes the names of its znodes, and for which request it has created each. A znode whose
-//!   request has ended, or has another znode, is a stray. Whatever listing shows one, it is deleted.
-//! - After a lost create the directory is listed again and again, until the create cannot come any more:
-//!   after each reconnect, and now and then.
-//!
-//! All lost creates of a directory share its sweep: an outage may lose thousands at once.
+//! All lost creates of a directory share its sweep, because an outage may lose thousands at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,18 +20,18 @@ use super::calls::{Pending, may_have_created};
 use super::commons::Commons;
 use super::contender::Activity;
 use super::lease::ConnectionNumber;
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::error::ZkError;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 use crate::time::{Moment, Priority};
 
-/// The time after which a lost create does not come any more. The leader gives up a server that it has not
-/// heard from for `syncLimit` ticks, which are 10 s by default, and what that server holds is lost with it.
-/// The system of a client goes on to send what a closed connection has left for up to some 100 s.
+/// The time after which a lost create can no longer take effect. The leader gives up a server that it has not heard
+/// from for `syncLimit` ticks (10 s by default), and whatever that server holds is lost with it. The client's
+/// operating system sends what a closed connection has left for up to about 100 s.
 const SETTLES_IN: Duration = Duration::from_secs(120);
 
-/// The pause after the first round. It doubles with each, up to the other one.
+/// The pause after the first round. It doubles with each round, up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(15);
 
@@ -40,25 +40,26 @@ const MAX_PAUSE: Duration = Duration::from_secs(15);
 pub(super) struct Sweeps {
     pub(super) by_id: BTreeMap<ParticipantId, Sweep>,
     by_dir: BTreeMap<ZNodePath, ParticipantId>,
-    /// The tags of the sessions that this one follows, and that may live on at the server.
+    /// The tags of earlier sessions that this one has replaced, and that may live on at the server.
     pub(super) former: BTreeSet<SessionTag>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sweep {
     pub(super) dir: ZNodePath,
-    /// No lost create comes after this moment.
+    /// The moment after which no lost create can take effect.
     until: Moment,
-    /// A request that may have a znode has ended, and no round has begun since.
+    /// A request that may have a znode has ended, and no round that began after that has ended yet.
     is_owed: bool,
-    /// Of a round, which is a write and a listing.
+    /// The state of the present round, which is a write and a listing.
     activity: Activity,
-    /// The requests that search for their znodes in the next round, and in the present one.
+    /// The requests that search for their znodes in the next round.
     waiting: BTreeSet<ParticipantId>,
+    /// The requests that search for their znodes in the present round.
     pub(super) searching: Vec<ParticipantId>,
     /// The number of rounds since the last lost create or reconnect.
     rounds: u32,
-    /// The error of the last round; logged when it changes.
+    /// The error of the last round, which is logged when it changes.
     pub(super) failure: Option<ZkError>,
 }
 
@@ -67,7 +68,7 @@ impl Sweeps {
         self.by_id.is_empty()
     }
 
-    /// The number of those that have yet to list what a request may have left.
+    /// Returns the number of sweeps that have yet to list what a request may have left.
     pub(super) fn owed(&self) -> usize {
         self.by_id.values().filter(|sweep| sweep.is_owed).count()
     }
@@ -85,7 +86,7 @@ impl Sweep {
     }
 }
 
-/// The calls of a round, with the connection on which it began.
+/// A call of a round, with the connection on which the round began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum SweepCall {
     Write(ConnectionNumber),
@@ -93,7 +94,8 @@ pub(super) enum SweepCall {
 }
 
 impl Commons {
-    /// The reply to a create in this directory was lost, unless the error says that nothing was created.
+    /// Notes that a create in this directory has failed. Begins to sweep the directory, unless the error says that
+    /// nothing was created.
     pub(super) fn note_failed_create(&mut self, dir: &ZNodePath, error: ZkError) {
         if !may_have_created(error) {
             return;
@@ -108,7 +110,7 @@ impl Commons {
         self.alarms.set(id, self.now.after(FIRST_PAUSE));
     }
 
-    /// Lists the directory of a request that has ended and may have a znode.
+    /// Sweeps the directory of a request that has ended and may have a znode.
     pub(super) fn sweep(&mut self, dir: &ZNodePath) {
         if self.is_over() {
             return self.leave_sweep_behind(dir.clone());
@@ -120,7 +122,7 @@ impl Commons {
         self.wake_sweep(id);
     }
 
-    /// Has a request search for its znode. [`Contender::on_searched`](super::contender::Contender::on_searched)
+    /// Searches for the znode of a request. [`Contender::on_searched`](super::contender::Contender::on_searched)
     /// follows.
     pub(super) fn search(&mut self, dir: &ZNodePath, request: ParticipantId) {
         let id = self.sweep_of(dir);
@@ -152,8 +154,8 @@ impl Commons {
 
     // ---- rounds
 
-    /// Begins a round, or one more after the one under way. A read alone may be answered by a server that
-    /// lags behind, so a write goes before it.
+    /// Begins a round now, or another one after the round that is under way. A round begins with a write, because a
+    /// server that lags behind may answer a read alone.
     pub(super) fn wake_sweep(&mut self, id: ParticipantId) {
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         if sweep.activity != Activity::Idle {
@@ -187,7 +189,7 @@ impl Commons {
         }
     }
 
-    /// Ends a round.
+    /// Ends a round that has succeeded.
     pub(super) fn end_round(&mut self, id: ParticipantId) {
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         sweep.rounds = sweep.rounds.saturating_add(1);
@@ -204,7 +206,8 @@ impl Commons {
         }
     }
 
-    /// A server that has taken the session up may have held a create back.
+    /// Begins all sweeps anew after a reconnect, because the server that has taken the session up may have held a
+    /// create back.
     pub(super) fn sweep_again(&mut self) {
         let all: Vec<ParticipantId> = self.sweeps.by_id.keys().copied().collect();
         for id in all {
@@ -217,7 +220,7 @@ impl Commons {
 
     // ---- the end
 
-    /// The session has ended. It may live on at the server without us.
+    /// Handles the end of the session. If the server may keep the session, the sweeps go on.
     pub(super) fn sweeps_at_end(&mut self) {
         if !self.is_over() {
             return self.sweep_again();
@@ -229,7 +232,7 @@ impl Commons {
         self.sweeps.by_dir.clear();
     }
 
-    /// Leaves a directory to the session that follows.
+    /// Leaves a directory to the next session.
     fn leave_sweep_behind(&mut self, dir: ZNodePath) {
         let tags = self.sweeps.former.iter().copied().chain([self.settings.tag]).collect();
         let id = self.new_id();

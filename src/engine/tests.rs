@@ -1,4 +1,4 @@
-//! The parts of the engine, and the engine itself, input by input.
+//! Tests of the engine's parts, and of the engine itself, input by input.
 
 mod budget;
 mod explore;
@@ -52,17 +52,17 @@ fn the_nearest_request_of_a_session_is_known_until_it_leaves() {
     let mut own = OwnQueues::default();
     let [first, second, third] = [1, 2, 3].map(|number| path(&format!("/lock/x-000000000{number}")));
     [&first, &second, &third].into_iter().for_each(|znode| own.add(znode));
-    assert!(own.last_stays(&path("/lock")));
+    assert!(own.is_last_in_queue(&path("/lock")));
     assert_eq!(own.before(&third), Some(second.clone()));
-    own.leaves(&second);
+    own.note_leaving(&second);
     assert_eq!(own.before(&third), None, "its deletion may fail");
-    assert!(own.is_leaving(&second) && !own.stays(&second));
+    assert!(own.is_leaving(&second) && !own.is_in_queue(&second));
     own.note_owner(&first);
     assert!(!own.remove(&second));
-    assert!(own.stays(&first) && own.has_owned(&first));
+    assert!(own.is_in_queue(&first) && own.has_owned(&first));
     assert!(own.remove(&first), "it has owned");
-    own.leaves(&third);
-    assert!(!own.last_stays(&path("/lock")));
+    own.note_leaving(&third);
+    assert!(!own.is_last_in_queue(&path("/lock")));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn refusal_of_a_deletion_is_news_once() {
     let mut own = OwnQueues::default();
     let znode = path("/lock/x-0000000001");
     own.add(&znode);
-    own.leaves(&znode);
+    own.note_leaving(&znode);
     assert!(own.refuse(&znode));
     assert!(!own.is_leaving(&znode), "it needs a watch");
     assert!(!own.refuse(&znode));
@@ -81,10 +81,10 @@ fn numbers_of_a_directory_that_was_created_anew_do_not_hide_the_old_ones() {
     let mut own = OwnQueues::default();
     let [old, new] = ["a", "b"].map(|guid| path(&format!("/lock/x-{guid}-lock-0000000000")));
     own.add(&old);
-    own.leaves(&old);
+    own.note_leaving(&old);
     own.add(&new);
-    assert!(own.stays(&new));
-    assert!(!own.remove(&old) && own.last_stays(&path("/lock")));
+    assert!(own.is_in_queue(&new));
+    assert!(!own.remove(&old) && own.is_last_in_queue(&path("/lock")));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn numbers_without_an_order_are_left_to_watches() {
     let mut own = OwnQueues::default();
     let last = path("/lock/x-2147483647");
     own.add(&last);
-    assert!(!own.stays(&last) && !own.last_stays(&path("/lock")));
+    assert!(!own.is_in_queue(&last) && !own.is_last_in_queue(&path("/lock")));
 }
 
 #[test]
@@ -103,12 +103,12 @@ fn one_listing_at_a_time_serves_all_who_had_asked_when_it_was_sent() {
     assert_eq!(listings.ask(&dir, B), [A, B]);
     assert_eq!(listings.ask(&dir, C), [], "it may be outdated for this one");
     listings.share_next(&dir, D);
-    assert_eq!(listings.ended(&dir), [C, D]);
+    assert_eq!(listings.on_ended(&dir), [C, D]);
     assert_eq!(listings.ask(&dir, A), []);
     listings.forget(&dir, A);
-    assert_eq!(listings.ended(&dir), [], "nobody needs another one");
+    assert_eq!(listings.on_ended(&dir), [], "nobody needs another one");
     assert_eq!(listings.ask(&dir, A), [A]);
-    assert_eq!(listings.ended(&dir), []);
+    assert_eq!(listings.on_ended(&dir), []);
     listings.share_next(&dir, B);
     assert_eq!(listings.readers(&dir), 1);
     listings.forget(&dir, B);
@@ -145,7 +145,7 @@ fn seconds(seconds: u64) -> Moment {
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A session that a server has served since then.
+/// Returns the engine of a session that a server has served since this moment.
 fn served_since(now: Moment) -> Engine {
     let settings = Settings {
         is_ordered: true,
@@ -180,7 +180,7 @@ fn session_that_was_silent_for_too_long_is_given_up_by_the_clock_whatever_comes_
     let mut engine = served_since(seconds(1));
     let late = seconds(1).after(TIMEOUT);
     engine.input(late, |engine| engine.handle_event(late, ClientEvent::Disconnected));
-    assert_eq!(engine.end_reason(), None, "answers may have come that nobody has taken up yet");
+    assert_eq!(engine.end_reason(), None, "there may be answers that nobody has handled yet");
     assert!(engine.poll_deadline().is_some_and(|due| due <= late), "{:?}", engine.poll_deadline());
     engine.input(late, Engine::handle_deadline);
     assert_eq!(engine.end_reason(), Some(LossReason::LeaseExpired));
@@ -211,7 +211,7 @@ fn session_that_was_closed_without_contact_asks_the_clock_for_nothing_that_has_p
     engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Disconnected));
     engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
     engine.input(NOW, Engine::complete_end);
-    // Its deletion is pending until the server has ended the session.
+    // The deletion is pending until the server has ended the session.
     let end = NOW.after(Duration::from_secs(3600));
     assert_eq!(engine.poll_deadline(), Some(end));
     let beyond_the_lease = NOW.after(Duration::from_secs(3599));
@@ -219,7 +219,7 @@ fn session_that_was_closed_without_contact_asks_the_clock_for_nothing_that_has_p
     assert_eq!(engine.poll_deadline(), Some(end));
 }
 
-/// An engine in contact, which one write proves.
+/// Returns an engine in contact, for which one write is a proof.
 fn connected_engine() -> Engine {
     engine_that_owns_its_session(true)
 }
@@ -232,7 +232,7 @@ fn engine_that_owns_its_session(owns_session: bool) -> Engine {
     engine
 }
 
-/// An engine in contact, which waits for the reply to its first call.
+/// Returns an engine in contact, which waits for the reply to its first call.
 fn unproven_engine(owns_session: bool, granted: Granted) -> Engine {
     let settings = Settings {
         is_ordered: true,
@@ -251,7 +251,7 @@ fn unproven_engine(owns_session: bool, granted: Granted) -> Engine {
     engine
 }
 
-/// The only request of an engine in contact, which owns.
+/// Returns an engine in contact with its only request, which owns the lock.
 fn owner(owns_session: bool) -> (Engine, ParticipantId) {
     const ALONE: &str = "x-a-lock-0000000000";
     let mut engine = engine_that_owns_its_session(owns_session);
@@ -270,7 +270,7 @@ fn owners_look_before_those_who_wait_after_a_reconnect() {
     let waiting = [OTHER, "x-b-lock-0000000001"];
     joined(&mut engine, create, waiting[1], &waiting);
     serve(&mut engine, &waiting);
-    // Of another directory.
+    // An owner in another directory.
     let owner = engine.new_id();
     let of_owner = RequestSpec {
         dir: path("/other"),
@@ -369,7 +369,7 @@ fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_conta
     let mut now = NOW;
     let (mut deletion, call) = submitted(&mut engine);
     assert!(matches!(call, Call::Delete { .. }), "once at first, not twice: {call:?}");
-    // For longer than a session timeout.
+    // The deletion is refused for longer than a session timeout.
     for _ in 0..200 {
         engine.input(now, |engine| engine.handle_reply(deletion, Err(ZkError::Throttled)));
         now = engine.poll_deadline().unwrap();
@@ -419,7 +419,7 @@ fn start_as(engine: &mut Engine, access: Access, prefix: &str) -> (ParticipantId
     (id, submitted(engine).0)
 }
 
-/// A request has joined the queue, with this znode among these children.
+/// Answers the create of a request, which joins the queue with this znode among these children.
 fn joined(engine: &mut Engine, create: CallId, znode: &str, children: &[&str]) {
     let children = Ok(Names::from_iter(children.iter().copied()));
     let reply = Reply::Enqueued(Enqueued::new(format!("/lock/{znode}"), children));
@@ -431,7 +431,7 @@ fn data() -> ZkResult<Reply> {
     Ok(Reply::Data(Vec::new(), Stat { ephemeral_owner: 1, ..Stat::default() }))
 }
 
-/// Answers all calls, and those that follow, as a server with these children.
+/// Answers all calls, and those that follow, as a server with these children does.
 fn serve(engine: &mut Engine, children: &[&str]) {
     loop {
         let calls = all_submitted(engine);
@@ -450,7 +450,7 @@ fn serve(engine: &mut Engine, children: &[&str]) {
     }
 }
 
-/// Takes the effects, and returns the calls among them.
+/// Takes all effects, and returns the calls among them.
 fn all_submitted(engine: &mut Engine) -> Vec<(CallId, Call)> {
     let call = |effect| match effect {
         Effect::Submit(id, call, _) => Some((id, call)),
@@ -459,14 +459,14 @@ fn all_submitted(engine: &mut Engine) -> Vec<(CallId, Call)> {
     std::iter::from_fn(|| engine.poll_effect()).filter_map(call).collect()
 }
 
-/// As [`all_submitted`], of which there is one.
+/// As [`all_submitted`], for a single call.
 fn submitted(engine: &mut Engine) -> (CallId, Call) {
     let mut calls = all_submitted(engine);
     assert_eq!(calls.len(), 1, "{calls:?}");
     calls.remove(0)
 }
 
-/// The number of the call that looks at a znode.
+/// Returns the number of the call that looks at a znode.
 fn look_at(calls: &[(CallId, Call)], znode: &str) -> CallId {
     let is_it = |call: &Call| matches!(call, Call::GetData { path, watch: true } if **path == *znode);
     calls.iter().find(|(_, call)| is_it(call)).unwrap_or_else(|| panic!("{calls:?}")).0
@@ -517,7 +517,7 @@ fn late_reply_to_a_look_leaves_the_watch_of_a_newer_look_at_the_same_znode() {
     joined(&mut engine, create, children[1], &children);
     let looks = all_submitted(&mut engine);
     let (first, ahead) = (look_at(&looks, OWN), look_at(&looks, AHEAD));
-    // The event of a watch that was set earlier.
+    // This is the event of a watch that was set earlier.
     changed(&mut engine, false);
     engine.input(NOW, |engine| engine.handle_reply(ahead, data()));
     let (list, _) = submitted(&mut engine);
@@ -540,7 +540,7 @@ fn reply_that_shows_the_last_one_ahead_gone_is_no_reason_to_own_without_a_look()
     let (own, ahead) =
         (look_at(&looks, "/lock/x-a-lock-0000000001"), look_at(&looks, "/lock/x-b-lock-0000000000"));
     engine.input(NOW, |engine| engine.handle_reply(own, data()));
-    // The event of an earlier change, of the own znode, may be yet to come.
+    // The event of an earlier change, of the own znode, may still be under way.
     engine.input(NOW, |engine| engine.handle_reply(ahead, Err(ZkError::NoNode)));
     assert_ne!(engine.place(id), Some(Place::Owner));
     let look = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
@@ -587,7 +587,7 @@ fn change_among_the_permits_while_they_are_listed_frees_none() {
 
 // ---- strays
 
-/// The name of a request's znode, by the request's number on its session.
+/// Returns the name of a request's znode, by the request's number on its session.
 fn named(number: u64, sequence: i32) -> String {
     format!("{}{sequence:010}", Access::Exclusive(NamingScheme::Recipe).prefix(tag().guid(number)))
 }
@@ -690,7 +690,7 @@ fn every_listing_of_a_lock_is_searched_for_strays() {
     };
     let routine: Ask = Engine::look_routinely;
     let cases = [
-        // That of all waiters, that of the permits, and an owner's search for peers.
+        // The shared listing of the waiters, the listing for permits, and an owner's search for peers.
         (exclusive, "x-a-lock-", &children[..], departure),
         (permit, "_c_a-lease-", &permits[..], routine),
         (exclusive, "x-a-lock-", &children[2..], routine),
@@ -752,7 +752,7 @@ fn requests_whose_creates_were_lost_share_the_search() {
     for (_, create) in &creates {
         engine.input(NOW, |engine| engine.handle_reply(*create, Err(ZkError::ConnectionLoss)));
     }
-    // The first has begun a round by itself.
+    // The first request has begun a round by itself.
     let mut lists = 0;
     let names: Vec<String> = creates.iter().zip(0..).map(|((id, _), number)| named(*id, number)).collect();
     loop {
@@ -774,7 +774,7 @@ fn requests_whose_creates_were_lost_share_the_search() {
             engine.input(NOW, |engine| engine.handle_reply(id, reply));
         }
     }
-    assert_eq!(lists, 2, "of the first, and of all others");
+    assert_eq!(lists, 2, "one for the first request, one for all others");
     let places = creates.iter().map(|(id, _)| engine.place(ParticipantId(*id)));
     let owners = places.filter(|place| *place == Some(Place::Owner)).count();
     assert_eq!((engine.contenders.len(), owners), (MANY, 1));

@@ -1,9 +1,9 @@
-//! [`Tracked`]: something on the server that is looked at again whenever it may have changed, for a user
-//! and not for a request.
+//! [`Tracked`]: a subject on the server that a user tracks: its tracker looks again whenever the subject may have
+//! changed.
 //!
-//! The steps of a look are up to its tracker (`tracking/`), which makes one call after the other. The engine
-//! says when to look, and knows which watches stand: those of a look serve until the next one, which ends
-//! those that it does not need.
+//! The tracker (`tracking/`) decides on the steps of a look, and makes one call after the other. The engine says when
+//! to look, and knows which watches are set. The watches of a look serve until the next look, which ends those that
+//! it does not need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::error::{LossReason, ZkError};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
-/// The delay before a failed look is repeated in contact.
+/// The delay before a failed look is repeated during contact.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// The interval at which a refused look is repeated: a change of an ACL fires no watch.
+/// The interval at which a refused look is repeated, because a change of an ACL fires no watch.
 const REFUSED_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tracked {
     id: ParticipantId,
     activity: Activity,
-    /// The paths on which the present look has registered, or the last one.
+    /// The paths that the present look watches, or the last one if none is under way.
     paths: Vec<ZNodePath>,
-    /// The paths of the look before, while a look is under way.
+    /// The paths that the previous look watches, while a look is under way.
     former: Vec<ZNodePath>,
 }
 
@@ -38,7 +38,7 @@ impl Tracked {
         Tracked { id, activity: Activity::Idle, paths: Vec::new(), former: Vec::new() }
     }
 
-    /// Asks for a look, or for one more after that which is under way.
+    /// Begins a look now, or another one after the look that is under way.
     pub(super) fn wake(&mut self, commons: &mut Commons) {
         if self.activity != Activity::Idle {
             self.activity = Activity::Woken;
@@ -71,8 +71,8 @@ impl Tracked {
         }
     }
 
-    /// Makes the next call of a look. One that leaves a watch is registered for before, so that no event
-    /// is missed.
+    /// Makes the next call of a look. If the call leaves a watch, registers for the event first, so that none is
+    /// missed.
     fn read(&mut self, commons: &mut Commons, call: Call) {
         let watched = call.watched_path().map(|path| ZNodePath::from_server(Arc::clone(path)));
         if let Some(path) = &watched {
@@ -84,7 +84,7 @@ impl Tracked {
         commons.submit(Ask { call, read: Ok }, Priority::Other, Pending::Tracked(self.id, watched));
     }
 
-    /// Ends the watches of the look before that this one did not need.
+    /// Ends the watches of the previous look that this one did not need.
     fn end_former_watches(&mut self, commons: &mut Commons) {
         for path in std::mem::take(&mut self.former) {
             if !self.paths.contains(&path) {
@@ -101,7 +101,7 @@ impl Tracked {
         }
     }
 
-    /// The session has ended.
+    /// Ends the tracking because the session has ended.
     pub(super) fn lose(self, commons: &mut Commons, reason: LossReason) {
         let id = self.id;
         self.end(commons);

@@ -1,4 +1,4 @@
-//! The turn of a request: to own the lock, and to keep it.
+//! The turn of a request: how it becomes the owner, and how it remains the owner.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use super::lease::{Admission, ConnectionNumber};
 use super::sight::Sight;
 use crate::recipe::revocation;
 
-/// About how long, and no longer, a lock must be held before its znode is looked at. This saves a
-/// short hold a round trip. A deletion by another client is noticed after this delay plus one server
-/// notification.
+/// How long a new owner waits at most, and about this long, before it looks at its znode. This saves a short hold a
+/// round trip. A new owner learns of a deletion by another client after this delay and a round trip.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
-/// The interval between the times that requests share, so that thousands of them a second that end
-/// before their time cost the timer few wake-ups.
+/// New owners share the times of their first looks, which are this far apart. So thousands of short holds a second cost
+/// the timer few wake-ups.
 const SHARED_STEP: Duration = Duration::from_millis(10);
 
 impl Contender {
-    /// Nobody is ahead any more: owns the lock, if events have shown all that decides, or looks at its own znode.
+    /// Takes the lock, because nobody is ahead any more: at once, if events alone have shown that, or after a look at
+    /// the own znode.
     pub(super) fn take_over(&mut self, commons: &mut Commons) -> Next {
         match self.ahead.owns_by_event_on(commons.lease.connection()) {
             Some(watched_on) if commons.lease.admits_owners(commons.now) => self.acquire(commons, watched_on),
             _ => {
-                // Its reply comes before that to the look, if the client is ordered.
+                // If the client is ordered, the write is answered before the look.
                 commons.prove_beside();
                 self.look_at_own(commons, Purpose::TakeOver)
             }
         }
     }
 
-    /// Takes the lock, which was seen to be free on that connection.
+    /// Takes the lock, which was seen to be free on `connection`, if the lease admits the request.
     pub(super) fn acquire(&mut self, commons: &mut Commons, connection: ConnectionNumber) -> Next {
         let Phase::Queued { znode, .. } = &self.phase else { return Next::Rest };
         let znode = znode.clone();
@@ -41,7 +41,7 @@ impl Contender {
                 commons.await_proof(self.id);
                 return Next::Stay;
             }
-            // Contact was lost since: the listing may be older, and the znode gone.
+            // Contact was lost since then. The listing may be older than that, and the znode may be gone.
             Admission::Outdated => return Next::Again,
         }
         commons.own_queues.note_owner(&znode);
@@ -61,8 +61,7 @@ impl Contender {
         }
     }
 
-    /// Takes up the watch on an owner's znode, which still exists: the owner goes on under the present epoch of
-    /// the lease.
+    /// Handles a look which has shown that the owner's znode still exists: renews the owner's lease.
     pub(super) fn keep_owning(
         &mut self,
         commons: &mut Commons,
@@ -81,7 +80,7 @@ impl Contender {
         Next::Rest
     }
 
-    /// Notifies the owner, once, that another client asks for the lock.
+    /// Notifies the owner that another client asks for the lock, once for each hold.
     fn report_revocation(&mut self, commons: &mut Commons) {
         let Phase::Owner { revocation_reported, .. } = &mut self.phase else { return };
         if !std::mem::replace(revocation_reported, true) {

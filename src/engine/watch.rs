@@ -5,13 +5,13 @@ use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Next, Phase, Purpose, WatchedRead};
 use super::lease::ConnectionNumber;
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::client::port::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::mismatch;
 
 impl Contender {
-    /// Looks at its own znode and leaves a watch there.
+    /// Looks at its own znode, and leaves a watch there.
     pub(super) fn look_at_own(&mut self, commons: &mut Commons, purpose: Purpose) -> Next {
         match self.znode().cloned() {
             Some(znode) => self.look(commons, znode, purpose),
@@ -19,7 +19,7 @@ impl Contender {
         }
     }
 
-    /// Looks at a znode and leaves a watch there.
+    /// Looks at a znode, and leaves a watch there.
     pub(super) fn look(&mut self, commons: &mut Commons, path: ZNodePath, purpose: Purpose) -> Next {
         self.set_watched(commons, &path);
         commons.watchers.add(&path, self.id);
@@ -29,7 +29,7 @@ impl Contender {
         Next::Stay
     }
 
-    /// Notes for which znode the request has registered.
+    /// Notes that a change of this znode wakes the request, in place of the znode before.
     pub(super) fn set_watched(&mut self, commons: &mut Commons, path: &ZNodePath) {
         self.ahead.watched_on = None;
         let before = self.watched.replace(path.clone());
@@ -56,8 +56,7 @@ impl Contender {
             || (needs_own && self.znode() == Some(path))
     }
 
-    /// Keeps the watch on the own znode for the owner that the request becomes, and forgets the
-    /// others.
+    /// Prepares the watches for a request that becomes the owner: keeps a watch on its own znode, and ends the others.
     pub(super) fn keep_own_watch(
         &mut self,
         commons: &mut Commons,
@@ -75,9 +74,9 @@ impl Contender {
         }
     }
 
-    /// Something has happened on a path for which the request had registered.
+    /// Looks again because something has happened to a znode that the request waits for.
     pub(super) fn look_again(&mut self, commons: &mut Commons) -> Next {
-        // The event was of a znode ahead that this session is deleting. The reply to that says more.
+        // If this session is deleting the znode ahead, the reply to that deletion will say more than the event.
         let ahead = self.watched.as_ref().filter(|_| self.is_queued());
         if let Some(leaving) = ahead.filter(|ahead| commons.own_queues.is_leaving(ahead)) {
             commons.watchers.add(leaving, self.id);
@@ -87,7 +86,7 @@ impl Contender {
         Next::Wake
     }
 
-    /// Records that the request is behind another.
+    /// Notes that a request is ahead of this one, and reports it the first time.
     pub(super) fn note_place(&mut self, commons: &mut Commons, ahead: &ZNodePath) {
         let Phase::Queued { is_behind, .. } = &mut self.phase else { return };
         self.unreadable = 0;
@@ -97,7 +96,7 @@ impl Contender {
         }
     }
 
-    /// Has the request wait no more for a znode that is a directory.
+    /// Notes that a znode ahead is a directory, so that the request no longer waits for it.
     pub(super) fn pass_over(&mut self, commons: &mut Commons, directory: &ZNodePath) {
         self.directories.insert(directory.name().to_owned());
         if commons.mentions_first(directory) {
@@ -105,8 +104,8 @@ impl Contender {
         }
     }
 
-    /// Names in the log a request of another library that may own beside this one. Once per session
-    /// and directory.
+    /// Reports a request of another library that may own the lock at the same time as this one, once per session and
+    /// directory.
     pub(super) fn warn_of_peers(&self, commons: &mut Commons, children: &Names) {
         let Some(mismatch) = self.znode().and_then(|znode| mismatch(znode.name(), children)) else { return };
         let dir = self.spec.dir.clone();

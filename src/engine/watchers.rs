@@ -1,11 +1,12 @@
-//! [`Watchers`]: who is to be woken by the next event on a path.
+//! [`Watchers`]: the participants that the next event on a path wakes.
 
 use std::collections::BTreeMap;
 
 use super::border::ParticipantId;
 use crate::recipe::path::ZNodePath;
 
-/// One watch on a path serves all who wait for it. They are woken in the order in which they came.
+/// The participants that wait for events, by path. One watch on a path serves all of them, and its event wakes them
+/// in the order in which they came.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Watchers {
     by_path: BTreeMap<ZNodePath, Vec<ParticipantId>>,
@@ -19,7 +20,7 @@ impl Watchers {
         }
     }
 
-    /// Returns whether it was the last one who waited.
+    /// Removes a participant. Returns whether it was the last one that waited on this path.
     pub(super) fn remove(&mut self, path: &ZNodePath, id: ParticipantId) -> bool {
         let Some(watching) = self.by_path.get_mut(path) else { return false };
         watching.retain(|other| *other != id);
@@ -30,7 +31,7 @@ impl Watchers {
         is_last
     }
 
-    pub(super) fn any(&self, path: &ZNodePath) -> bool {
+    pub(super) fn has_any(&self, path: &ZNodePath) -> bool {
         self.by_path.contains_key(path)
     }
 

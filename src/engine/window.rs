@@ -1,7 +1,7 @@
 //! [`Window`]: the bound on the calls that are under way at once.
 //!
 //! A connection delivers in order, so a keep-alive waits for every call that was sent before it. Without a bound,
-//! a program that starts requests faster than the server answers them would lose its locks, and its memory.
+//! a program that starts requests faster than the server answers them would lose its locks and run out of memory.
 //!
 //! | calls | sent while |
 //! |---|---|
@@ -9,20 +9,20 @@
 //! | what keeps or releases a lock ([`Priority::Owner`]) | less than two windows are under way |
 //! | all others, and what the application asks for ([`Priority::Other`]) | less than one window is under way |
 //!
-//! The others wait here, those of owners and releases first, otherwise in their order. So the second window belongs
-//! to them alone, and a release never waits for the requests that are yet to join. A request that ends before
-//! its create was sent takes that back: nothing is sent, and nothing is left to delete.
+//! All other calls wait here: first those that keep or release a lock, otherwise in their order. The second window
+//! belongs to those alone, so a release never waits for requests that are yet to join. A request that ends before its
+//! create was sent takes the create back: nothing is sent, and nothing is left to delete.
 
 use std::collections::BTreeMap;
 
 use super::border::CallId;
 use super::border::ParticipantId;
 use super::calls::Pending;
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::time::Priority;
 
-/// The bytes in one window: more than 512 calls with long paths have. A link of 10 Mbit/s transmits them in a
-/// fifth of a second. A longer call is sent when less than that is under way.
+/// The bytes in one window. 512 calls with long paths have less, and a link of 10 Mbit/s transmits this much in a
+/// fifth of a second. A single call may be longer: it is sent while less than a window is under way.
 const BYTES: usize = 256 * 1024;
 
 /// See the [module](self).
@@ -30,10 +30,11 @@ const BYTES: usize = 256 * 1024;
 pub(super) struct Window {
     /// The calls in one window.
     size: usize,
-    /// The calls under way that count, and their bytes.
+    /// The number of calls under way that count.
     calls: usize,
+    /// The bytes of these calls.
     bytes: usize,
-    /// In the order in which they are to be sent.
+    /// The waiting calls, in the order in which they must be sent.
     waiting: BTreeMap<(Priority, CallId), (Call, Pending)>,
     /// The waiting creates, by the request that joins with them.
     creates: BTreeMap<ParticipantId, (Priority, CallId)>,
@@ -50,7 +51,7 @@ impl Window {
         !counts(priority) || (self.calls < windows * self.size && self.bytes < windows * BYTES)
     }
 
-    /// A call is sent.
+    /// Notes that a call is sent.
     pub(super) fn enter(&mut self, call: &Call, priority: Priority) {
         if counts(priority) {
             self.calls += 1;
@@ -58,7 +59,7 @@ impl Window {
         }
     }
 
-    /// A call is under way no longer.
+    /// Notes that a call is no longer under way.
     pub(super) fn leave(&mut self, call: &Call, priority: Priority) {
         if counts(priority) {
             self.calls = self.calls.saturating_sub(1);
@@ -86,20 +87,20 @@ impl Window {
         Some((id, call, priority, pending))
     }
 
-    /// Takes back the create of a request, if it waits, and returns it.
+    /// Removes the waiting create of a request, if there is one, and returns it.
     pub(super) fn withdraw_create(&mut self, request: ParticipantId) -> Option<Call> {
         let key = self.creates.remove(&request)?;
         self.waiting.remove(&key).map(|(create, _)| create)
     }
 
-    /// Takes all that waits.
+    /// Removes all waiting calls, and returns them.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (CallId, Pending)> + use<> {
         self.creates.clear();
         std::mem::take(&mut self.waiting).into_iter().map(|((_, id), (_, pending))| (id, pending))
     }
 }
 
-/// Returns whether a call counts, and waits for room.
+/// Returns whether calls of this priority count in the window, and wait for room there.
 fn counts(priority: Priority) -> bool {
     matches!(priority, Priority::Owner | Priority::Other)
 }

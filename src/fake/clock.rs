@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::jobs::{self, Jobs, Parked};
 use super::virtual_runtime::VirtualRuntime;
-use crate::client::port::ZooKeeperClient;
+use crate::client::ZooKeeperClient;
 use crate::error::Result;
 use crate::session::{Factory, FirstContact, Session, Threads, check_timeout};
 use crate::time::{Job, Latch, Moment, Runtime, Setter};

@@ -1,16 +1,16 @@
-//! The macros by which this crate logs, with its targets.
+//! The macros by which this crate logs, and the targets of its lines.
 //!
-//! What they call contains a panic of the logger, and has another thread write the lines of threads that must
-//! not block.
+//! The functions that they call contain the panics of a logger. If the calling thread must not block, another thread
+//! writes the line.
 
 pub(crate) use zookeeper_connection::support::logging::{defer_on_this_thread, deferring, is_enabled, write};
 
-/// The targets of the lines, for filters. They stay as they are when code moves.
+/// The targets of the lines, by which users filter them. They do not change when code moves.
 pub(crate) const CONNECTION: &str = "zookeeper_recipes_lock::connection";
 pub(crate) const SESSION: &str = "zookeeper_recipes_lock::session";
 pub(crate) const LOCKS: &str = "zookeeper_recipes_lock::locks";
 
-/// The target of the lines of a module.
+/// Returns the target of the lines of a module.
 pub(crate) fn target_of(module: &str) -> &'static str {
     match module.split("::").nth(1) {
         Some("client") => CONNECTION,

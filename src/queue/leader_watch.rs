@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 
 use super::lock_info::LockInfo;
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::client::port::Names;
 use crate::error::{Result, ZkError};
 use crate::recipe::is_directory;

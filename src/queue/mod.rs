@@ -23,7 +23,7 @@ pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
 pub use self::revoker::{Revocation, Revoker};
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::error::{LockError, Operation, Result, ZkError};
 use crate::logging;
 use crate::recipe::kind::LockKind;

@@ -10,7 +10,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
 use crate::lock_options::LockOptions;
 use crate::logging;

@@ -7,24 +7,24 @@ use uuid::Uuid;
 use super::kind::LockKind;
 use super::naming_scheme::{NamingScheme, around};
 
-/// The requested access.
+/// The access that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
-    /// Excludes all other requests, readers and writers, in a queue without readers of this crate.
+    /// Excludes all other requests, in a queue without readers of this crate.
     Exclusive(NamingScheme),
-    /// Shared with other readers; excludes writers.
+    /// Shares the lock with other readers; excludes writers.
     Read(NamingScheme),
-    /// Of a read-write lock: excludes all other requests, readers and writers.
+    /// Excludes all other requests, readers and writers, in the queue of a read-write lock.
     Write(NamingScheme),
-    /// One of so many permits: waits until fewer than that are ahead.
+    /// Takes one of this many permits: waits until fewer requests than that are ahead.
     Permit(NonZeroU32),
 }
 
 impl Access {
-    /// The name of a new request's znode up to its sequence number.
+    /// Returns the name of a new request's znode, without the sequence number.
     ///
-    /// The GUID replaces the session id of the Java recipe, so that two threads on one session can
-    /// contend for one lock.
+    /// The Java recipe has the session id in place of the GUID. With a GUID, two threads on one session can contend for
+    /// one lock.
     pub(crate) fn prefix(self, guid: Uuid) -> String {
         match self {
             Access::Exclusive(scheme) => scheme.exclusive_prefix(guid),
@@ -35,7 +35,7 @@ impl Access {
         }
     }
 
-    /// The kind of the request.
+    /// Returns the kind of the request.
     pub(crate) fn kind(self) -> LockKind {
         match self {
             Access::Exclusive(_) => LockKind::Exclusive,
@@ -45,13 +45,13 @@ impl Access {
         }
     }
 
-    /// Returns whether it is one of a queue in which each excludes every other. A writer is not: readers may be
-    /// ahead of it, of which several own at once.
+    /// Returns whether the request is in a queue in which each request excludes every other one. A writer is not:
+    /// readers may be ahead of it, and several of them may own the lock at once.
     pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Access::Exclusive(_))
     }
 
-    /// Returns how many requests may own at once, if their number decides.
+    /// Returns how many requests may own at once, for a request for a permit.
     pub(crate) fn permits(self) -> Option<NonZeroU32> {
         match self {
             Access::Permit(permits) => Some(permits),
@@ -59,13 +59,13 @@ impl Access {
         }
     }
 
-    /// Returns whether a request that waits watches the children of the directory, and not the request ahead:
-    /// any of those ahead may make way for it.
+    /// Returns whether a waiter watches the children of the directory, and not the request ahead, because any of the
+    /// requests ahead may make way for it.
     pub(crate) fn watches_children(self) -> bool {
         self.permits().is_some()
     }
 
-    /// Returns whether a request of that name makes this one wait, or takes a permit, when it is ahead.
+    /// Returns whether a request with the name `ahead` makes this one wait, or takes a permit, if it is ahead.
     ///
     /// A request that is not known to be a reader counts as a writer, whichever library made it.
     pub(crate) fn waits_for(self, ahead: &str) -> bool {

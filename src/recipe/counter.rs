@@ -1,4 +1,4 @@
-//! The order that sequence numbers define between requests, and the numbers that define none.
+//! The order that sequence numbers define, and the numbers that define none.
 //!
 //! # How a server counts
 //! The counter of a directory is its `cversion`, a signed 32-bit number that starts at 0. Only
@@ -21,8 +21,8 @@
 //!
 //! # Why there is one owner
 //! A request decides by a listing that contains its own znode, so it sees every older request that
-//! still exists. Take two requests that exclude each other, and let the older one still exist when
-//! the younger one decides. Suppose that no request outlasts the creation of 2^30 others. Then the
+//! still exists. Take two requests that exclude each other, and suppose that the older one still exists
+//! when the younger one decides. Assume that no request outlasts the creation of 2^30 others. Then the
 //! younger one does not become the owner:
 //! - If its number is in doubt, it owns only if the listing has no request that excludes it.
 //! - If its number is in order, the older one's is at most 2^30 before it, so it waits.
@@ -39,8 +39,8 @@
 //! request excludes it, it fails. So a request waits for an older one, or for a younger one in
 //! doubt that sees it and fails.
 
-/// The count of the numbers in doubt. The larger this is, the longer a request may last. Numbers are
-/// compared by their distance, so it must be less than half of the circle.
+/// How many numbers are in doubt. The larger this is, the longer a request may last. Numbers are compared by
+/// their distance, so it must be less than half of the circle.
 const IN_DOUBT: u32 = 1 << 30;
 
 /// Returns whether the number defines no order.
@@ -48,7 +48,7 @@ pub(crate) fn is_in_doubt(sequence: i32) -> bool {
     distance_ahead(sequence, i32::MAX) < IN_DOUBT
 }
 
-/// Returns whether the number has its order from the counter's beginning.
+/// Returns whether the number is in order, and the server issued it before the counter could wrap.
 pub(crate) fn is_ordered(sequence: i32) -> bool {
     sequence >= 0 && !is_in_doubt(sequence)
 }

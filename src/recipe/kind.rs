@@ -20,14 +20,14 @@ pub enum LockKind {
     /// A permit of a semaphore: `…-lease-` of this crate and of Curator. Several may be held at
     /// once; how many is not known from the names.
     Permit,
-    /// A name with a sequence number that belongs to no library known here. In the queue it counts
-    /// as an exclusive request, as every name with a number does. It may not be a lock at all, so
-    /// it is never [reaped](crate::queue::LockDirectory::reap_expired).
+    /// A name with a sequence number that no library known here uses. In the queue it counts as an
+    /// exclusive request. It may be no request for a lock at all, so it is never
+    /// [reaped](crate::LockDirectory::reap_expired).
     Other,
 }
 
 impl LockKind {
-    /// Returns the kind for the name of a child, or `None` for a child that is not a request: its
+    /// Returns the kind for the name of a child, or `None` for a child that is not a request, because its
     /// name does not end in a sequence number in ZooKeeper's format.
     pub(crate) fn of(name: &str) -> Option<LockKind> {
         let (prefix, _) = split_generated(name)?;

@@ -1,8 +1,8 @@
-//! The laws of the recipe rules, for any children of a lock directory: any client may create any
-//! name there.
+//! The laws of the recipe rules. They hold for any children of a lock directory, because any client may create any name
+//! there.
 //!
-//! Each function takes untrusted input and panics if it violates a law. The tests below call them
-//! with generated input, the targets in `fuzz/` with mutated input.
+//! Each function takes untrusted input, and panics if a law is broken. The tests below call the functions with
+//! generated input, and the targets in `fuzz/` call them with mutated input.
 
 mod histories;
 
@@ -20,7 +20,7 @@ const SEPARATORS: [&str; 8] =
 
 const EXCLUSIVE: Access = Access::Exclusive(NamingScheme::Recipe);
 
-/// A name splits into its prefix and its number, with no rest.
+/// Checks that a name splits into its prefix and its number, with no rest.
 pub fn check_name(name: &str) {
     let split = ZNodeName::new(name);
     assert_eq!((split.name(), split.to_string().as_str()), (name, name));
@@ -38,8 +38,7 @@ pub fn check_name(name: &str) {
     }
 }
 
-/// After a prefix there is only the number: its digits, preceded by a dash, a minus, both or
-/// neither.
+/// Checks that only the number follows a prefix: its digits, preceded by a dash, a minus, both or neither.
 fn check_number(text: &str, sequence: i32) {
     let digits = text.trim_start_matches('-');
     let dashes = text.len() - digits.len();
@@ -49,8 +48,8 @@ fn check_number(text: &str, sequence: i32) {
     assert!(if sequence < 0 { dashes > 0 } else { dashes < 2 || sequence == 0 }, "{text:?}");
 }
 
-/// The order of names is total, agrees with equality, and sorts low numbers first and names without
-/// a number last.
+/// Checks that the order of names is total, agrees with equality, and sorts low numbers first and names without a
+/// number last.
 pub fn check_order(names: &[&str]) {
     let names: Vec<ZNodeName> = names.iter().copied().map(ZNodeName::new).collect();
     for one in &names {
@@ -71,7 +70,7 @@ fn is_lower(one: Option<i32>, other: Option<i32>) -> bool {
     one.is_some_and(|one| other.is_none_or(|other| one < other))
 }
 
-/// The name that ZooKeeper makes of a request's prefix is parsed back, with its number.
+/// Checks that the name that ZooKeeper makes of a request's prefix is parsed back, with its number.
 pub fn check_generated(text: &str, sequence: i32) {
     for separator in SEPARATORS {
         let name = format!("{text}{separator}{sequence:010}");
@@ -80,7 +79,7 @@ pub fn check_generated(text: &str, sequence: i32) {
     }
 }
 
-/// The decisions about all children of a directory, each name once, are consistent.
+/// Checks that the decisions about all children of a directory, each name once, are consistent.
 pub fn check_listing(children: &[String]) {
     let (requests, others): (Vec<String>, Vec<String>) =
         children.iter().cloned().partition(|child| generated_sequence(child).is_some());
@@ -109,7 +108,7 @@ pub fn check_listing(children: &[String]) {
     check_chain(&requests);
 }
 
-/// Checks that the outlook of a request is its decision without the predecessor.
+/// Checks that the outlook of a request agrees with its decision after the predecessor has left.
 fn check_outlook(own: &String, decision: Decision<'_>, children: &[String]) {
     let expected = outlook(own, children);
     let listed = Names::from(children.to_vec());
@@ -132,8 +131,7 @@ fn check_outlook(own: &String, decision: Decision<'_>, children: &[String]) {
 /// The lock mode of each request, by its name.
 type Rule<'a> = &'a dyn Fn(&str) -> Access;
 
-/// Among readers and writers, a request that excludes another waits for it where it would if both
-/// were exclusive.
+/// Checks the decisions among readers and writers, with the names of each scheme that has readers.
 fn check_sharing(requests: &[String]) {
     for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
         let rule = |name: &str| match scheme.is_reader(name) {
@@ -146,9 +144,9 @@ fn check_sharing(requests: &[String]) {
     }
 }
 
-/// Of any two requests, one owns and the other waits for it, or they share, or at least one fails.
-/// Decisions among all requests agree with those in pairs. It follows that in any listing no two
-/// owners exclude each other.
+/// Checks that of any two requests, one owns the lock and the other waits for it, or they share the lock, or at least
+/// one fails; and that the decisions among all requests agree with those in pairs. It follows that in any listing no
+/// two owners exclude each other.
 fn check_among_pairs(rule: Rule<'_>, own: &String, decision: Decision<'_>, requests: &[String]) {
     let mut ahead = Vec::new();
     let mut exhausted = false;
@@ -186,7 +184,7 @@ fn do_share(one: Access, other: Access) -> bool {
     matches!((one, other), (Access::Read(_), Access::Read(_)))
 }
 
-/// A request finds its znode by its prefix, and a second one with the same prefix if it exists.
+/// Checks that a request finds a znode with its prefix if there is one.
 fn check_found_again(own: &str, children: &[String]) {
     let prefix = own.trim_end_matches(|last: char| last.is_ascii_digit());
     let alike: Vec<&str> =
@@ -205,9 +203,9 @@ fn without(name: &str, children: &[String]) -> Vec<String> {
     children.iter().filter(|child| *child != name).cloned().collect()
 }
 
-/// Numbers within half of the counter's circle form one chain: the first owns, and every other
-/// request waits for the one just before it, or fails. So the path from each request along the
-/// awaited ones leads to the owner, or to one that fails.
+/// Checks that numbers within half of the counter's circle form one chain: the first request owns the lock, and every
+/// other one waits for the one just before it, or fails. So from each request, the chain of those that it waits for
+/// leads to the owner, or to a request that fails.
 fn check_chain(requests: &[String]) {
     let Some(queue) = queue(requests) else { return };
     // A request in doubt can only be the last of the chain.
@@ -225,8 +223,7 @@ fn check_chain(requests: &[String]) {
     }
 }
 
-/// The requests in order of creation, with their numbers, or `None` if the numbers do not define
-/// the order.
+/// Returns the requests in order of creation, with their numbers, or `None` if the numbers do not define an order.
 fn queue(requests: &[String]) -> Option<Vec<(&str, i32)>> {
     let mut queue: Vec<(&str, i32)> =
         requests.iter().filter_map(|name| Some((name.as_str(), generated_sequence(name)?))).collect();
@@ -241,8 +238,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Numbers around those where the rules change, so that some collide and some lie on both
-    /// sides.
+    /// Returns numbers around those where the rules change, so that some are equal and some lie on both sides.
     fn sequence() -> impl Strategy<Value = i32> {
         let corner =
             prop::sample::select(vec![0, i32::MAX, i32::MIN + (1 << 30), 1_000_000_000, -1_000_000_000]);
@@ -254,7 +250,7 @@ mod tests {
         (before, sequence()).prop_map(|((text, separator), number)| format!("{text}{separator}{number:010}"))
     }
 
-    /// Almost a number, of any width.
+    /// Returns something like a number, of any width.
     fn odd_name() -> impl Strategy<Value = String> {
         "[a-z]{0,2}[-_]{0,3}[0-9]{0,12}[-_+]{0,3}[0-9]{0,12}"
     }
@@ -284,8 +280,7 @@ mod tests {
             check_listing(&children.into_iter().collect::<Vec<_>>());
         }
 
-        /// From any start of the counter, with prefixes unrelated to the order, and other children
-        /// among them.
+        /// The counter starts anywhere, prefixes are unrelated to the order, and other children are among the requests.
         #[test]
         fn queue_is_one_chain(
             start in sequence(),

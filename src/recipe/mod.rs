@@ -2,7 +2,9 @@
 //!
 //! The primary type in this module is [`NamingScheme`], which [`LockOptions::naming`](crate::LockOptions::naming) takes.
 
-// For maintainers: the recipe rules, pure functions over names, without I/O, time or threads.
+// For maintainers: the rules of the recipes, pure functions over names, without I/O, time or threads. `queue` and `permit`
+// decide who owns the lock, by the order that `counter` defines. `access`, `naming_scheme` and `znode_name` have the names
+// of requests, and `peers` those of other libraries.
 
 pub(crate) mod access;
 pub(crate) mod counter;
@@ -25,8 +27,8 @@ use zookeeper_connection::Stat;
 pub use self::kind::LockKind;
 pub use self::naming_scheme::NamingScheme;
 
-/// Returns whether a znode has children, or had some, so that it is no request for a lock: those of every known
-/// library are ephemeral, and an ephemeral znode cannot have children.
+/// Returns whether a znode is a directory, because it has children or had some. A directory is no request: the requests
+/// of every known library are ephemeral, and an ephemeral znode cannot have children.
 pub(crate) fn is_directory(stat: &Stat) -> bool {
     stat.num_children > 0 || stat.cversion != 0 || stat.is_container()
 }

@@ -2,8 +2,10 @@
 
 use uuid::Uuid;
 
-/// The naming of a lock's requests, so that another library that shares the directory counts them.
-/// [`LockOptions::naming`](crate::LockOptions::naming) sets it.
+/// The naming of a lock's requests, by which another library counts them.
+///
+/// Set it with [`LockOptions::naming`](crate::LockOptions::naming) if the lock shares its directory with another
+/// library.
 ///
 /// | scheme | an exclusive request | a reader | a writer |
 /// |---|---|---|---|
@@ -31,13 +33,15 @@ use uuid::Uuid;
 /// | kazoo's `ReadLock` and `WriteLock` | `ReadWriteLock` | `Kazoo` |
 /// | shared locks as on ZooKeeper's recipe page, and in HBase 1, which leave out the GUID | `ReadWriteLock` | `Recipe` |
 ///
-/// Requests here count every other one, whatever its name: a reader waits for every request ahead of
-/// it except readers of the same scheme, and any other request waits for all. The other libraries
-/// know only the names of the tables. A holder of theirs that does not count a name owns beside it.
-/// If requests of this crate find others in their directory that do not count them, the log names one
-/// at `warn`, with the scheme to use: once per session and directory. A request looks for them when it
-/// lists the queue, so not when it joins behind another one of its session, and within half a minute
-/// while it holds the lock.
+/// Requests of this crate count every other request, whatever its name: a reader waits for every request ahead of
+/// it except readers of the same scheme, and any other request waits for all requests ahead. Other libraries
+/// know only the names in these tables. If one of their requests does not count a request of this crate, both may
+/// hold the lock at once.
+///
+/// If a request of this crate finds another one in its directory that does not count it, the log names that one at
+/// `warn`, with the scheme to use, once per session and directory. A request looks for them when it lists the queue,
+/// and every half minute or sooner while it holds the lock. It does not list the queue when it joins behind another
+/// request of its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NamingScheme {
@@ -96,7 +100,7 @@ impl NamingScheme {
     }
 }
 
-/// The GUID between two texts.
+/// Returns the GUID between two texts.
 pub(super) fn around(guid: Uuid, before: &str, after: &str) -> String {
     [before, guid.hyphenated().encode_lower(&mut Uuid::encode_buffer()), after].concat()
 }

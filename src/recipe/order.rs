@@ -1,17 +1,16 @@
 //! The queue as a whole, for observers: its requests in order, and how many of them hold the lock.
 //!
-//! A request itself never needs this: it [decides](super::queue::decide) by the requests ahead of
-//! it, without sorting.
+//! A request itself never needs this. It [decides](super::queue::decide) by the requests ahead of it, without
+//! sorting.
 
 use super::kind::LockKind;
 use super::znode_name::generated_sequence;
 
-/// The requests among the children of a lock directory, in order of arrival.
+/// Returns the requests among the children of a lock directory, in order of arrival.
 ///
-/// The counter wraps, so numbers are compared by their distance to one of them. This is correct as
-/// long as fewer than 2^31 requests lie between the first and the last. At the [end of the
-/// counter](super::counter) it is a guess: of two requests with numbers in doubt, either may have
-/// come first.
+/// The counter wraps, so numbers are compared by their distance to one of them. This is correct as long as the first
+/// and the last number are less than 2^31 apart. At the [end of the counter](super::counter) it is a guess: of two
+/// requests with numbers in doubt, either may have come first.
 pub(crate) fn in_order<'a, N: AsRef<str> + ?Sized + 'a>(
     children: impl IntoIterator<Item = &'a N>,
 ) -> Vec<&'a str> {
@@ -20,14 +19,14 @@ pub(crate) fn in_order<'a, N: AsRef<str> + ?Sized + 'a>(
     queue.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The first of them.
+/// Returns the request among the children that came first.
 pub(crate) fn first<'a, N: AsRef<str> + ?Sized + 'a>(
     children: impl IntoIterator<Item = &'a N>,
 ) -> Option<&'a str> {
     with_distances(children).into_iter().min().map(|(_, name)| name)
 }
 
-/// The requests, each with the distance of its number to that of one of them.
+/// Returns the requests, each with the distance of its number to the number of one of them.
 fn with_distances<'a, N: AsRef<str> + ?Sized + 'a>(
     children: impl IntoIterator<Item = &'a N>,
 ) -> Vec<(i32, &'a str)> {
@@ -101,7 +100,7 @@ mod tests {
     }
 
     proptest! {
-        /// From any start of the counter, for any order of the listing, and as seen by each
+        /// This holds from any start of the counter, for any order of the listing, and for the decision of each
         /// request.
         #[test]
         fn order_is_the_order_of_arrival(
@@ -131,7 +130,8 @@ mod tests {
             }
         }
 
-        /// The decisions of this crate's locks agree, or fail where an observer guesses.
+        /// The decisions of requests of this crate agree with what an observer sees. Where the observer guesses, some
+        /// fail.
         #[test]
         fn count_owners_agrees_with_decide(
             scheme in prop::sample::select(vec![NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo]),

@@ -1,8 +1,7 @@
 //! [`ZNodePath`]: the full path of a znode, checked before anything is sent.
 //!
-//! A separate type, so that a full path and the bare name of a child cannot be confused. The Java
-//! recipe kept either of them in one string field, and a lock that found its znode again after a
-//! lost reply never became its owner.
+//! It is a separate type so that nobody confuses a full path with the bare name of a child. The Java recipe kept either
+//! of them in one string field, so a lock that found its znode again after a lost reply never became the owner.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -23,7 +22,7 @@ impl From<&ZNodePath> for Arc<str> {
 }
 
 impl ZNodePath {
-    /// Checks a caller's path for a lock directory, or for another znode to be created.
+    /// Checks a caller's path of a lock directory, or of another znode that may be created or deleted.
     pub(crate) fn parse(path: &str) -> Result<ZNodePath> {
         let rule = match path {
             "/" => Some("the root can be neither locked nor created nor deleted"),
@@ -35,7 +34,7 @@ impl ZNodePath {
         }
     }
 
-    /// Checks a caller's path for an existing znode, which may be the root.
+    /// Checks a caller's path of an existing znode, which may be the root.
     pub(crate) fn parse_or_root(path: &str) -> Result<ZNodePath> {
         if path == "/" { Ok(ZNodePath::root()) } else { ZNodePath::parse(path) }
     }
@@ -44,7 +43,7 @@ impl ZNodePath {
         ZNodePath("/".into())
     }
 
-    /// Takes a path from a server's answer, which needs no check.
+    /// Takes a path from a server's answer. It needs no check.
     pub(crate) fn from_server(path: impl Into<Arc<str>>) -> ZNodePath {
         ZNodePath(path.into())
     }
@@ -54,17 +53,17 @@ impl ZNodePath {
         ZNodePath([self.0.trim_end_matches('/'), "/", name].concat().into())
     }
 
-    /// The part after the last slash.
+    /// Returns the part after the last slash.
     pub(crate) fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The parent znode, or `None` directly below the root, which always exists.
+    /// Returns the parent znode, or `None` directly below the root, which always exists.
     pub(crate) fn parent(&self) -> Option<ZNodePath> {
         self.dir().map(|dir| ZNodePath(dir.into()))
     }
 
-    /// The path of the [parent](ZNodePath::parent).
+    /// Returns the path of the [parent](ZNodePath::parent).
     pub(crate) fn dir(&self) -> Option<&str> {
         self.0.rsplit_once('/').map(|(dir, _)| dir).filter(|dir| !dir.is_empty())
     }

@@ -1,8 +1,8 @@
-//! The libraries whose requests may be in a lock directory, known by the names of the requests, and
-//! which other requests each of them counts.
+//! The libraries whose requests may be in a lock directory, recognized by the names of the requests, and which other
+//! requests each library counts.
 //!
-//! This crate counts every name with a sequence number, so it never owns beside another library. A
-//! library that does not count a name of this crate may own beside it.
+//! This crate counts every name with a sequence number, so it never takes a lock that another library holds. A library
+//! that does not count a request of this crate may take a lock that this crate holds.
 
 use super::kind::LockKind;
 use super::znode_name::split_generated;
@@ -29,12 +29,11 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    /// Returns the library for the name of its request. `None` for a library that counts every
-    /// request, as this crate does, or fails for a name that it cannot read, as go-zookeeper does,
-    /// and for a name that belongs to no library known here.
+    /// Returns the library that has made the request with this name. Returns `None` for a library that counts every
+    /// request, as this crate does, or fails if it cannot read a name, as go-zookeeper does; and for a name that no
+    /// library known here uses.
     ///
-    /// Requests of this crate under the scheme of a library are not distinguished from the
-    /// library's.
+    /// A request of this crate under the scheme of a library counts as a request of that library.
     fn of(name: &str) -> Option<Peer> {
         let before = before_number(name)?;
         let is_apache = |id: &str| id.chars().all(|digit| digit.is_ascii_hexdigit());
@@ -60,26 +59,26 @@ impl Peer {
         ends.into_iter().find(|(end, _)| before.ends_with(end)).map(|(_, peer)| peer)
     }
 
-    /// Returns whether a request of this library waits for a request of that name that is ahead of it.
+    /// Returns whether a request of this library waits for a request with the name `ahead` that is ahead of it.
     fn counts(self, ahead: &str) -> bool {
         let Some(before) = before_number(ahead) else { return false };
         let ends_with_any = |ends: &[&str]| ends.iter().any(|end| before.ends_with(end));
         match self {
             // The number after the last dash.
             Peer::Apache => before.ends_with('-'),
-            // A name without the marker is sorted by its whole text.
+            // It sorts a name without this marker by its whole text.
             Peer::CuratorMutex => ends_with_any(&["lock-"]),
             Peer::CuratorReader => ends_with_any(&["__WRIT__"]),
             Peer::CuratorWriter => ends_with_any(&["__READ__", "__WRIT__"]),
             Peer::CuratorLatch => ends_with_any(&["latch-"]),
-            // A `Lock` does not count readers, but cannot be distinguished from a `WriteLock`.
+            // A `Lock` does not count readers, but we cannot tell it from a `WriteLock`.
             Peer::Kazoo => ends_with_any(&["__lock__", "__rlock__"]),
             Peer::KazooReader => ends_with_any(&["__lock__"]),
             Peer::HbaseReader => before.starts_with("write-"),
         }
     }
 
-    /// The library and its class, for a message.
+    /// Returns the library and its class, for a message.
     fn class(self) -> &'static str {
         match self {
             Peer::Apache => "Apache's WriteLock",
@@ -106,8 +105,8 @@ impl Peer {
     }
 }
 
-/// The first of the children that may own the lock although the request `own` is ahead of it, and
-/// its library. Two readers may share.
+/// Returns the first of the children that may own the lock although the request `own` is ahead of it, and its
+/// library. Two readers may share the lock.
 fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
     own: &str,
     children: impl IntoIterator<Item = &'a N>,
@@ -120,8 +119,8 @@ fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
     children.into_iter().map(N::as_ref).filter(|child| !is_alike(own, child)).find_map(overlooks)
 }
 
-/// Returns why a request of another library may own the lock although the request `own` is ahead of it: a
-/// message with the remedy.
+/// Returns a message if a request of another library may own the lock although the request `own` is ahead of it: the
+/// reason, and the remedy.
 pub(crate) fn mismatch<'a, N: AsRef<str> + ?Sized + 'a>(
     own: &str,
     children: impl IntoIterator<Item = &'a N>,
@@ -144,7 +143,7 @@ pub(crate) fn any_mismatch<'a>(children: impl IntoIterator<Item = &'a str>) -> O
     unlike.iter().find_map(|own| mismatch(own, unlike.iter().copied()))
 }
 
-/// Returns whether two names differ in nothing but GUID and number, for most of the children.
+/// Returns whether two names differ only in GUID and number. This is a quick test that settles most of the children.
 fn is_alike(own: &str, child: &str) -> bool {
     let ends = |name: &str| {
         let name = name.as_bytes();
@@ -157,7 +156,7 @@ fn is_alike(own: &str, child: &str) -> bool {
     ends(own).is_some_and(|of_own| ends(child) == Some(of_own))
 }
 
-/// The part of a request's name before the number, with the separator.
+/// Returns the part of a request's name before the number, with the separator.
 fn before_number(name: &str) -> Option<&str> {
     let prefix = split_generated(name)?.0.len();
     // A dash that is no minus belongs to the separator.
@@ -208,7 +207,7 @@ mod tests {
         KAZOOS_WRITER,
     ];
 
-    /// For each library, which requests of this crate are counted, or may share with its reader.
+    /// For each library, the requests of this crate that it counts, or that may share the lock with its reader.
     const TABLE: [(&str, &[Access]); 11] = [
         (APACHE, &[RECIPE, CURATOR, CURATOR_LATCH, RECIPE_READER, RECIPE_WRITER]),
         (APACHE_C, &[RECIPE, CURATOR, CURATOR_LATCH, RECIPE_READER, RECIPE_WRITER]),
@@ -253,7 +252,7 @@ mod tests {
                 check_together(&together);
             }
         }
-        // They count all others.
+        // These count all others.
         check_together(&[RECIPE, RECIPE_READER, RECIPE_WRITER]);
     }
 

@@ -1,16 +1,15 @@
-//! Decides which requests own the permits of a semaphore, only from the names of a directory's
-//! children.
+//! The decision which requests own the permits of a semaphore, only by the names of a directory's children.
 //!
-//! Origin: `internalAcquire1Lease` of Curator's `InterProcessSemaphoreV2`, which counts all children.
-//! This counts those ahead, so that it holds however requests join: a lock in front of the directory
-//! keeps the order and spares it a herd, but safety does not depend on that lock.
+//! Origin: `internalAcquire1Lease` of Curator's `InterProcessSemaphoreV2`, which counts all children. Here a request
+//! counts only the requests ahead of it. So the bound holds however requests join: the lock in front of the directory
+//! keeps the order and prevents a herd, but safety does not depend on it.
 //!
 //! # Why no more than `n` own
-//! A request decides by a listing that contains its own znode, so it sees every older request that
-//! still exists. Of `n + 1` owners with living znodes, take the youngest: when it decided, the other
-//! `n` existed. If its number is in order it counts them as ahead, and if its number is [in
-//! doubt](super::counter) it counts every request. So it is no owner. If clients count with different
-//! numbers, the largest one bounds the owners.
+//! A request decides by a listing that contains its own znode, so it sees every older request that still exists.
+//! Suppose that `n + 1` owners with existing znodes are there, and take the youngest. When it decided, the other `n`
+//! existed. If its number is in order, it counted them as ahead. If its number is [in doubt](super::counter), it
+//! counted every request. Either way it did not become an owner. If clients have different numbers of permits, the
+//! largest one bounds the owners.
 
 use std::num::NonZeroU32;
 
@@ -18,11 +17,11 @@ use super::counter::{distance_ahead, is_in_doubt};
 use super::queue::{Decision, HALF_CIRCLE};
 use super::znode_name::generated_sequence;
 
-/// Decides for a request for one of so many permits.
+/// Decides for a request for one of this many permits.
 ///
-/// A request whose number is in order owns if fewer requests than permits are ahead. A request whose
-/// number is [in doubt](super::counter) owns if fewer exist, and waits if all of them are in order and
-/// ahead.
+/// A request whose number is in order owns a permit if fewer requests than permits are ahead. A request whose number
+/// is [in doubt](super::counter) owns a permit if fewer other requests than permits exist. Otherwise it waits if all
+/// of them are in order and ahead, and fails if not.
 pub(super) fn decide_permit<'a, 'c, N: AsRef<str> + ?Sized + 'c>(
     permits: NonZeroU32,
     own: &str,
@@ -130,15 +129,15 @@ mod tests {
         assert_eq!(decide_permit(permits(1), &first, &listed), Decision::Full);
     }
 
-    /// A start of the counter for a queue with no number in doubt.
+    /// Returns a start of the counter for a queue with no number in doubt.
     fn any_start() -> impl Strategy<Value = i32> {
         let is_in_order = |start: &i32| !is_in_doubt(*start) && !is_in_doubt(start.wrapping_add(20));
         any::<i32>().prop_filter("numbers in doubt", is_in_order)
     }
 
     proptest! {
-        /// While requests leave a queue in any order, the first of the rest own, and no owner loses
-        /// its permit to a request behind.
+        /// While requests leave a queue in any order, the first of the rest own permits, and no owner loses its
+        /// permit to a request behind it.
         #[test]
         fn first_of_the_rest_own_while_a_queue_empties(
             start in any_start(), number in 1..6_u32, seed: u64,

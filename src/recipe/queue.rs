@@ -1,9 +1,9 @@
-//! Decides which request owns the lock and which one to watch, only from the names of a lock
-//! directory's children.
+//! The decision whether a request owns the lock or which request it watches, only by the names of a lock directory's
+//! children.
 //!
-//! Origin: steps 3 and 4 of ZooKeeper's recipes for locks and for shared locks,
-//! `LockZooKeeperOperation.execute` in the Java class `WriteLock`. It makes one pass over the
-//! children, without sorting.
+//! Origin: steps 3 and 4 of ZooKeeper's recipes for locks and for shared locks, and
+//! `LockZooKeeperOperation.execute` in the Java class `WriteLock`. [`decide`] makes one pass over the children, without
+//! sorting.
 
 use std::cmp::Reverse;
 
@@ -14,7 +14,7 @@ use super::permit::decide_permit;
 use super::znode_name::generated_sequence;
 use zookeeper_connection::Names;
 
-/// The meaning of a lock directory's children for one request.
+/// What a lock directory's children mean for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision<'a> {
     /// No request that excludes this one is ahead.
@@ -26,16 +26,16 @@ pub(crate) enum Decision<'a> {
     Full,
     /// The request's own znode is not among the children.
     Missing,
-    /// Another request excludes this one, and their numbers do not define which of them came first:
-    /// they are from the [end of the counter](super::counter).
+    /// Another request excludes this one, and their numbers do not define which of them came first, because they
+    /// are from the [end of the counter](super::counter).
     Exhausted,
 }
 
 /// Decides for a request by the children that exclude it.
 ///
-/// A request whose number is in order owns if none of them is ahead. A request whose number is [in
-/// doubt](super::counter) owns if none of them exists, and waits if all of them are in order and
-/// ahead.
+/// A request whose number is in order owns the lock if none of them is ahead. A request whose number is [in
+/// doubt](super::counter) owns the lock if there are none at all. Otherwise it waits if all of them are in order and
+/// ahead, and fails if not.
 pub(crate) fn decide<'a, N: AsRef<str> + ?Sized + 'a>(
     access: Access,
     own: &str,
@@ -57,8 +57,8 @@ pub(crate) fn decide<'a, N: AsRef<str> + ?Sized + 'a>(
         }
         let Some(theirs) = generated_sequence(child).filter(|_| access.waits_for(child)) else { continue };
         let distance = distance_ahead(sequence, theirs);
-        // A downgraded reader has the number of its writer: both are ahead of all other requests,
-        // or both behind.
+        // A downgraded reader has the number of its writer. For every other request, both are ahead or both are
+        // behind.
         let is_ahead = match distance {
             0 | HALF_CIRCLE => child < own,
             _ => distance < HALF_CIRCLE,
@@ -76,21 +76,19 @@ pub(crate) fn decide<'a, N: AsRef<str> + ?Sized + 'a>(
     }
 }
 
-/// The expectation of a waiting exclusive request for the moment when its predecessor leaves.
+/// What a waiting exclusive request can expect when its predecessor leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook<'a> {
-    /// Only the predecessor is ahead, and no other request can take its place: its deletion leaves
-    /// nobody ahead.
+    /// Only the predecessor is ahead, and no other request can take its place. So its deletion leaves nobody ahead.
     Next,
     /// This child is the nearest one ahead of the predecessor.
     Behind(&'a str),
-    /// The predecessor may be replaced by another request with its number, or the numbers do not
-    /// define an order.
+    /// Another request with the predecessor's number may take its place, or the numbers do not define an order.
     Unclear,
 }
 
 impl<'a> Outlook<'a> {
-    /// The outlook of a request by the two nearest ones ahead.
+    /// Returns the outlook of a request by the two nearest requests ahead.
     fn of(own: i32, nearest: Option<&str>, second: Option<&'a str>) -> Outlook<'a> {
         match (nearest, second) {
             _ if !is_ordered(own) => Outlook::Unclear,
@@ -107,7 +105,7 @@ pub(crate) fn outlook<'a, N: AsRef<str> + ?Sized + 'a>(
     children: impl IntoIterator<Item = &'a N>,
 ) -> Outlook<'a> {
     let Some(sequence) = generated_sequence(own) else { return Outlook::Unclear };
-    // Of two with one number, the larger name is nearer, as in `decide`.
+    // If two requests have the same number, the one with the larger name is nearer, as in `decide`.
     let mut nearest: Option<(u32, Reverse<&str>)> = None;
     let mut second: Option<(u32, Reverse<&str>)> = None;
     for child in children.into_iter().map(AsRef::as_ref).filter(|child| *child != own) {
@@ -128,25 +126,24 @@ pub(crate) fn outlook<'a, N: AsRef<str> + ?Sized + 'a>(
     Outlook::of(sequence, nearest.map(|(_, name)| name.0), second.map(|(_, name)| name.0))
 }
 
-/// Returns whether no request can get the number of this one. A writer may become a reader with its number,
-/// and what clients of unknown kinds do is unknown. A writer with kazoo's names looks as its
-/// exclusive requests do.
+/// Returns whether no other request can get the number of this one. A writer may become a reader with its number, and
+/// nobody knows what clients of unknown kinds do. With kazoo's names, writers and exclusive requests look alike.
 fn is_irreplaceable(name: &str) -> bool {
     LockKind::of(name) == Some(LockKind::Exclusive) && !name.contains("__lock__")
 }
 
-/// A listing in order, for many requests of one kind that decide by it.
+/// A listing in order, by which many requests of one kind decide.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ordered {
     access: Access,
     /// The numbers of the requests, each with the position of its name in the listing.
     requests: Vec<(i32, usize)>,
-    /// The positions among them of those that exclude this kind.
+    /// The positions, in `requests`, of those that exclude this kind.
     excluding: Vec<usize>,
 }
 
 impl Ordered {
-    /// Returns `None` for a listing with numbers that are negative or [in doubt](super::counter).
+    /// Sorts a listing. Returns `None` if it has numbers that are negative or [in doubt](super::counter).
     pub(crate) fn of(children: &Names, access: Access) -> Option<Ordered> {
         let numbered = |(position, child): (usize, _)| Some((generated_sequence(child)?, position));
         let mut requests: Vec<_> = children.iter().enumerate().filter_map(numbered).collect();
@@ -161,12 +158,12 @@ impl Ordered {
         Some(Ordered { access, requests, excluding })
     }
 
-    /// Returns whether it was made for requests of this kind.
+    /// Returns whether this was made for requests of this kind.
     pub(crate) fn serves(&self, access: Access) -> bool {
         self.access == access
     }
 
-    /// [Decides](decide) for a request of the kind, by the listing that this was made from.
+    /// [Decides](decide) for a request of this kind. `children` must be the listing that this was made from.
     pub(crate) fn decide<'a>(&self, own: &str, children: &'a Names) -> Decision<'a> {
         match self.nearest_ahead(own, children) {
             None => Decision::Missing,
@@ -183,7 +180,7 @@ impl Ordered {
         }
     }
 
-    /// The two nearest requests ahead; `None` if the own one is missing.
+    /// Returns the two nearest requests ahead, or `None` if the own request is missing.
     fn nearest_ahead<'a>(&self, own: &str, children: &'a Names) -> Option<[Option<&'a str>; 2]> {
         let name = |position: usize| children.get(position).unwrap_or_default();
         let sequence = generated_sequence(own)?;
@@ -200,9 +197,9 @@ impl Ordered {
     }
 }
 
-/// From this distance on a number is behind. At exactly this distance two numbers are as much ahead
-/// of each other as behind. Then the names decide, so that of any two requests one owns, whatever
-/// names other clients put into the directory.
+/// From this distance on, a number is behind. At exactly this distance, two numbers are as far ahead of each other as
+/// behind. Then the names decide, so that one of any two requests is ahead, whatever names other clients put into the
+/// directory.
 pub(super) const HALF_CIRCLE: u32 = 1 << 31;
 
 /// Returns how many requests are ahead of this one.
@@ -215,8 +212,7 @@ pub(crate) fn count_ahead<'a>(own: &str, children: impl IntoIterator<Item = &'a 
     children.into_iter().filter(is_ahead).count()
 }
 
-/// The child that a request created with this prefix, whatever its number. Finds a request's znode
-/// again after the reply to its creation was lost.
+/// Finds the child that a request has created with this prefix, after the reply to the create was lost.
 pub(crate) fn find_own<'a, N: AsRef<str> + ?Sized + 'a>(
     prefix: &str,
     children: impl IntoIterator<Item = &'a N>,

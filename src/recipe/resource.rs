@@ -1,15 +1,14 @@
-//! Maps the name of a resource to the name of one znode. Characters that ZooKeeper refuses are
-//! escaped as in a URL.
+//! The name of a znode for a resource. Characters that ZooKeeper refuses are escaped as in a URL.
 
 use std::fmt::Write as _;
 
 use super::znode_name::generated_sequence;
 use zookeeper_connection::is_forbidden;
 
-/// The name of a resource's znode. Different resources have different names.
+/// Returns the name of a resource's znode. Different resources have different names.
 ///
-/// Escapes the slash, the percent sign, the characters that ZooKeeper forbids, the names `.` and `..`,
-/// and the last digit of a name that ends as that of a request does: the directory of a resource is no
+/// Escapes the slash, the percent sign, the characters that ZooKeeper forbids, and the names `.` and `..`. If the
+/// name ends in a sequence number, escapes its last digit, too: the directory of a resource must not look like a
 /// request for a lock on the directory above.
 pub(crate) fn escaped(resource: &str) -> String {
     let mut name = escaped_characters(resource);
@@ -44,8 +43,7 @@ mod tests {
     use crate::recipe::path::ZNodePath;
     use proptest::prelude::*;
 
-    /// The original text, recovered from the name alone. That this is possible proves the names
-    /// unique.
+    /// Recovers the original text from the name alone. Because this is possible, the names are unique.
     fn unescaped(name: &str) -> String {
         let mut bytes = Vec::new();
         let mut rest = name.as_bytes();

@@ -3,21 +3,22 @@
 //!
 //! Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page; Curator's `LockInternals.REVOKE_MESSAGE`.
 
-/// The whole message, as on the recipe page.
+/// The message, as on the recipe page. Nothing else may be in the data.
 pub(crate) const MESSAGE: &[u8] = b"unlock";
 
-/// The whole message that Curator's holders wait for.
+/// The message that Curator's holders wait for.
 const CURATORS_MESSAGE: &[u8] = b"__REVOKE__";
 
-/// What the names of Curator's requests begin with.
+/// The beginning of the names of Curator's requests.
 const CURATORS_PREFIX: &str = "_c_";
 
-/// The message that the holder of a request with this name understands. Holders of this crate understand both.
+/// Returns the message that the holder of a request with this name understands. Holders of this crate understand both
+/// messages.
 pub(crate) fn message_for(name: &str) -> &'static [u8] {
     if name.starts_with(CURATORS_PREFIX) { CURATORS_MESSAGE } else { MESSAGE }
 }
 
-/// Returns whether a znode's data ask its holder to release. Data at version 0 are the holder's own.
+/// Returns whether a znode's data ask its holder to release the lock. Data at version 0 are the holder's own.
 pub(crate) fn is_requested(data: &[u8], version: i32) -> bool {
     version > 0 && (data == MESSAGE || data == CURATORS_MESSAGE)
 }

@@ -9,19 +9,19 @@ const NUMBER: u128 = (1 << 48) - 1;
 
 /// The random part of the GUIDs of a session's requests. The rest of each GUID is the request's number.
 ///
-/// So the name of any znode shows a session whether it has created that znode, and for which request: also
-/// where the reply to the create was lost.
+/// So the name of any znode shows a session whether it has created that znode and for which request, even if the
+/// reply to the create was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SessionTag(Uuid);
 
 impl SessionTag {
-    /// The tag has 74 bits of this GUID, which must be random.
+    /// Makes a tag of 74 bits of this GUID, which must be random.
     pub(crate) fn new(random: Uuid) -> SessionTag {
         let bits = uuid::Builder::from_u128(random.as_u128() & !NUMBER);
         SessionTag(bits.with_version(Version::Random).with_variant(Variant::RFC4122).into_uuid())
     }
 
-    /// The GUID of the request with this number.
+    /// Returns the GUID of the request with this number.
     pub(crate) fn guid(self, number: u64) -> Uuid {
         Uuid::from_u128(self.0.as_u128() | (u128::from(number) & NUMBER))
     }

@@ -1,5 +1,5 @@
-//! [`ZNodeName`]: the name of a child of a lock directory, split at its sequence number and ordered
-//! as by today's Java class of that name.
+//! [`ZNodeName`]: the name of a child of a lock directory, split at its sequence number, and ordered as by the present
+//! Java class of the same name.
 
 use std::cmp::Ordering;
 use std::convert::Infallible;
@@ -13,11 +13,10 @@ const WIDTH: usize = 10;
 
 /// The name of a znode, with its prefix and sequence number.
 ///
-/// Ordered as in Apache ZooKeeper 3.8 and later: by sequence number, then by prefix. Names without
-/// a number come last. (The recipe's first versions compared the prefix first, so that two sessions
-/// could own one lock at the same time: ZOOKEEPER-2931.) Negative numbers, which appear after the
-/// server's counter has wrapped, count as smaller ones here. The queue itself compares by wrapping
-/// distance, which no total order can express.
+/// Names are ordered as in Apache ZooKeeper 3.8 and later: by sequence number, then by prefix. Names without a number
+/// come last. (The first versions of the recipe compared the prefix first, so two sessions could own one lock at the
+/// same time: ZOOKEEPER-2931.) Negative numbers, which the server issues after its counter has wrapped, sort before
+/// positive ones. The queue itself compares numbers by wrapping distance, which no total order can express.
 ///
 /// ```
 /// use zookeeper_recipes_lock::ZNodeName;
@@ -125,16 +124,14 @@ impl Ord for ZNodeName {
     }
 }
 
-/// The sequence number of a child in ZooKeeper's own format, or `None` for a child that is not a
-/// lock request.
+/// Returns the sequence number of a child in ZooKeeper's own format, or `None` for a child that is not a request.
 ///
-/// Whichever library made the request, and whatever it puts before the number, its name ends in a
-/// number of full width.
+/// Whichever library made a request, and whatever that puts before the number, the name ends in a number of full width.
 pub(crate) fn generated_sequence(name: &str) -> Option<i32> {
     split_generated(name).map(|(_, sequence)| sequence)
 }
 
-/// The prefix and the [number](generated_sequence) of a lock request.
+/// Returns the prefix and the [number](generated_sequence) of a request.
 pub(super) fn split_generated(name: &str) -> Option<(&str, i32)> {
     let digits = trailing_digits(name);
     let (prefix, sequence) = split(name, digits)?;
@@ -142,12 +139,12 @@ pub(super) fn split_generated(name: &str) -> Option<(&str, i32)> {
     (digits >= WIDTH || (signed && digits == WIDTH - 1)).then_some((prefix, sequence))
 }
 
-/// Splits a name that ends in so many digits.
+/// Splits a name that ends in this many digits.
 fn split(name: &str, digits: usize) -> Option<(&str, i32)> {
     split_at_dash(name, digits).or_else(|| split_at_width(name, digits))
 }
 
-/// The number after the last dash. The dash is its minus if another separator precedes it.
+/// Splits a name at its last dash. The dash is the minus of the number if another separator precedes it.
 fn split_at_dash(name: &str, digits: usize) -> Option<(&str, i32)> {
     let (before, digits) = name.split_at(name.len() - digits);
     let before = before.strip_suffix('-').filter(|_| !digits.is_empty())?;
@@ -155,7 +152,7 @@ fn split_at_dash(name: &str, digits: usize) -> Option<(&str, i32)> {
     if let Some(prefix) = before.strip_suffix('-') {
         return Some((prefix, name[dash..].parse().ok()?));
     }
-    // The first of ten digits is a zero only without a minus, which would take its place.
+    // If the first of ten digits is a zero, there is no minus, which would take its place.
     let may_be_minus = digits.len() == WIDTH - 1 || (digits.len() == WIDTH && !digits.starts_with('0'));
     if before.ends_with('_') && may_be_minus {
         return Some((before, name[dash..].parse().ok()?));
@@ -163,7 +160,7 @@ fn split_at_dash(name: &str, digits: usize) -> Option<(&str, i32)> {
     Some((before, digits.parse().ok()?))
 }
 
-/// The last ten digits, whatever precedes them.
+/// Splits a name before its last ten digits, whatever precedes them.
 fn split_at_width(name: &str, digits: usize) -> Option<(&str, i32)> {
     if digits < WIDTH {
         return None;
@@ -171,7 +168,7 @@ fn split_at_width(name: &str, digits: usize) -> Option<(&str, i32)> {
     let (prefix, digits) = name.split_at(name.len() - WIDTH);
     match (digits.parse(), prefix.strip_suffix('-')) {
         (Ok(sequence), _) => Some((prefix, sequence)),
-        // Ten digits above the largest positive number: the dash before them is a minus.
+        // These ten digits are above the largest positive number, so the dash before them is a minus.
         (Err(_), Some(before)) => Some((before, name[prefix.len() - 1..].parse().ok()?)),
         (Err(_), None) => None,
     }
@@ -192,7 +189,7 @@ mod tests {
         assert_eq!(sorted, expected);
     }
 
-    // The next seven are Apache's ZNodeNameTest, with the order of 3.8 where the first version
+    // The next seven tests are those of Apache's ZNodeNameTest, with the order of version 3.8 where the first version
     // differed.
 
     #[test]

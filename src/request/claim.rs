@@ -1,11 +1,11 @@
-//! [`Claim`]: a hold on a request.
+//! [`Claim`]: a handle of a request, which withdraws the request when it is dropped.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::Request;
 
-/// A hold on a request. Dropping it withdraws the request.
+/// A handle of a request. Dropping it withdraws the request.
 pub(crate) struct Claim(Arc<Request>);
 
 impl Claim {

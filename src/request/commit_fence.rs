@@ -1,23 +1,25 @@
 //! [`CommitFence`]: keeps a transaction whose reply was lost from taking effect after a later one.
 //!
-//! Each transaction of an owner checks the version of the data of the own znode. A transaction whose reply
-//! was lost may reach the leader late, because a server that was paused passes on what it has received. So the
-//! owner raises the version before its next transaction: from then on the check of the lost one fails.
+//! Each transaction of an owner checks the data version of the owner's znode. If its reply was lost, a transaction may
+//! reach the leader late, because a server that was paused passes on what it has received. So the owner raises the
+//! version before its next transaction. From then on the check of the lost transaction fails.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The versions of the data of an owner's znode, which only grow. Zero is that of a new znode.
+/// The data versions of an owner's znode, which only grow. A new znode has version 0.
 #[derive(Debug, Default)]
 pub(crate) struct CommitFence {
-    /// The newest version known.
+    /// The newest version that is known.
     version: AtomicI32,
-    /// The versions below it are those at which the outcome of a transaction is unknown.
+    /// The least version that the next transaction may check. A transaction at a lower version may have been lost.
     least: AtomicI32,
 }
 
 impl CommitFence {
-    /// Returns the version that the next transaction checks. `Err` with the present version if that must be
-    /// raised first.
+    /// Returns the version that the next transaction checks.
+    ///
+    /// # Errors
+    /// The present version, if it must be raised first.
     pub(crate) fn version(&self) -> Result<i32, i32> {
         let version = self.version.load(Ordering::Acquire);
         if version < self.least.load(Ordering::Acquire) { Err(version) } else { Ok(version) }
@@ -28,7 +30,7 @@ impl CommitFence {
         self.version.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Requires a later version from the next transaction on, because one at this version was lost.
+    /// Requires a later version from the next transaction on, because a transaction at this version was lost.
     pub(crate) fn close(&self, version: i32) {
         self.least.fetch_max(version.saturating_add(1), Ordering::AcqRel);
     }

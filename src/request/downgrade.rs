@@ -1,9 +1,8 @@
-//! [`Downgrade`]: replaces an owner's request by one with less access, and no other request
-//! acquires in between.
+//! [`Downgrade`]: the replacement of an owner's request by a request with less access, such that no other request
+//! acquires the lock in between.
 //!
-//! The new request's znode has the number of the owner's, and is created before the owner's is
-//! deleted: the requests behind see one of the two at any time. Origin: the downgrade of Curator's
-//! `InterProcessReadWriteLock`.
+//! The new znode has the number of the owner's znode, and is created before the owner's znode is deleted. So the
+//! requests behind see one of the two at any time. Origin: the downgrade of Curator's `InterProcessReadWriteLock`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +22,8 @@ pub(crate) struct Downgrade {
     spec: RequestSpec,
     znode: ZNodePath,
     is_complete: AtomicBool,
-    /// The number of the new request. It is pinned, which keeps the session from being finished while there
-    /// may be something to undo, and the znode from being taken for one that no request has.
+    /// The number of the new request. It is pinned: so the session is not idle while there may be something to undo,
+    /// and the new znode does not count as a stray.
     id: ParticipantId,
 }
 
@@ -32,7 +31,7 @@ impl Downgrade {
     /// Names the new request's znode. Sends nothing.
     ///
     /// # Errors
-    /// `NotOwner`.
+    /// `NotOwner` if the request does not hold the lock.
     pub(crate) fn begin(owner: &Arc<Request>, access: Access) -> Result<Arc<Downgrade>> {
         owner.check_process(Operation::DOWNGRADE)?;
         let spec = &*owner.seat.spec;
@@ -53,18 +52,18 @@ impl Downgrade {
         &self.znode
     }
 
-    /// Creates the new znode and checks that the owner's still exists, so that no other request
-    /// acquired in between. Returns the owner's fencing token.
+    /// Creates the new znode, and then checks that the owner's znode still exists: if it does, no other request has
+    /// acquired the lock in between. Returns the owner's fencing token.
     ///
-    /// Blocks as calls to the server do. When it is called again after a loss of contact, it finds the
-    /// znode that it has created by the name.
+    /// Blocks as calls to the server do. May be called again after a loss of contact: if the znode was created then,
+    /// it is recognized by its name.
     pub(crate) fn prepare(self: &Arc<Self>) -> Result<i64> {
         if self.owner.has_ended() {
             return Err(not_owner(&self.owners_znode));
         }
         match self.create_and_look() {
             Ok(Some(fencing_token)) => Ok(fencing_token),
-            // The znode is gone, perhaps with its directory; the owner has not noticed yet.
+            // The owner's znode is gone, perhaps with its directory, and the owner has not noticed yet.
             Ok(None) | Err(ZkError::NoNode) => {
                 self.owner.core.znode_is_gone(&self.owner.seat);
                 Err(not_owner(&self.owners_znode))
@@ -78,7 +77,7 @@ impl Downgrade {
         let core = &self.owner.core;
         let connection = core.snapshot().connection;
         let create = Call::create(&self.znode, Arc::clone(data), Arc::clone(acl), CreateMode::Ephemeral);
-        // It is undone when the outcome of the call is known, and not before.
+        // The call holds this downgrade, so it is undone only when the outcome of the call is known.
         match core.begin_ask(create, Arc::clone(self)).wait(core) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => {
@@ -95,16 +94,15 @@ impl Downgrade {
         Ok(seen.map(|stat| stat.czxid))
     }
 
-    /// Makes the new request. It owns at once, under the lease and with the fencing token of the
-    /// first request, which the caller then withdraws.
+    /// Makes the new request. It owns the lock at once, under the lease of the first request and with its fencing
+    /// token. The caller then withdraws the first request.
     ///
     /// # Errors
-    /// `NotOwner`, when the lock was taken away meanwhile.
+    /// `NotOwner` if the lock was lost meanwhile.
     pub(crate) fn complete(&self, fencing_token: i64, observer: Arc<dyn Observer>) -> Result<Arc<Request>> {
         let core = Arc::clone(&self.owner.core);
         let request = Request::on(core, self.id, self.spec.clone(), observer);
-        // The new znode is younger than those of waiters, which will own later and must have larger
-        // tokens.
+        // The new znode is younger than those of waiters, which will own the lock later and must have larger tokens.
         let _ = request.seat.fencing_token.set(fencing_token);
         if !request.core.start_as_owner(&request.seat, &self.znode, self.owner.seat.id) {
             return Err(not_owner(&self.owners_znode));

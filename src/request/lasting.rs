@@ -1,20 +1,21 @@
 //! [`LastingRequest`]: a request that outlives its session.
 //!
-//! On a session that is [replaced](crate::SessionBuilder::replace_lost_sessions), a request that waits when its
-//! session is lost is made again on the next one. This is the only place that does so, for every kind of lock.
+//! If a session that is [replaced](crate::SessionBuilder::replace_lost_sessions) is lost while a request waits, the
+//! request is made again on the next session. This is the only place that does so, for every kind of lock.
 //!
-//! | stage | means | leaves it by |
-//! |---|---|---|
-//! | `Unmade` | there was no session to make it on | a new session: `Made` |
-//! | `Made` | it waits, owns the lock, or has ended | its session is lost while it waits: made again on the next one |
-//! | `Over` | it was taken out or withdrawn, or the session was closed | |
+//! A lasting request is in one of three stages:
+//! - `Unmade`: there was no session to make the request on. The next session makes it.
+//! - `Made`: the request waits, owns the lock, or has ended. If its session is lost while it waits, the next session
+//!   makes it again.
+//! - `Over`: the request was taken out or withdrawn, or the session was closed. This is final.
 //!
-//! A lasting request is the observer of the requests that it makes. It passes their events on to the observer of
-//! the lock, except the end of one that is to be made again. If no session follows, because the application closes
-//! it, that end is reported after all.
+//! A lasting request is the observer of the requests that it makes. It passes their events on to the observer of the
+//! lock, except the end of a request that is made again. If the application closes the session, so that no other one
+//! follows, it reports that end after all.
 //!
-//! A lasting request and the request that it has made hold each other. [`take`](LastingRequest::take) and
-//! [`withdraw`](LastingRequest::withdraw) end that, so the lock must call one of them before it drops its handle.
+//! A lasting request and the request that it has made refer to each other. [`take`](LastingRequest::take) and
+//! [`withdraw`](LastingRequest::withdraw) break this cycle, so the lock must call one of them before it drops its
+//! handle.
 
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -32,11 +33,11 @@ pub(crate) struct LastingRequest {
     /// Weak, because the session holds the observers of its requests.
     session: WeakSession,
     spec: RequestSpec,
-    /// The request is made again after the loss of its session.
+    /// Whether the request is made again after the loss of its session.
     is_lasting: bool,
     observer: Arc<dyn Observer>,
     stage: Mutex<LASTING, Stage>,
-    /// Reasons to look whether the request is to be made. One thread at a time looks.
+    /// Reasons to check whether the request must be made. One thread at a time checks.
     news: Mailbox<()>,
 }
 
@@ -47,8 +48,9 @@ enum Stage {
 }
 
 impl LastingRequest {
-    /// Makes one that does nothing until it is [started](LastingRequest::start). Only one that `is_lasting` is made
-    /// again, if the session is replaced. The session completes the `spec`, as for [`Request::new`].
+    /// Makes a lasting request, which does nothing until it is [started](LastingRequest::start). It is made again
+    /// only if `is_lasting` is set and the session is replaced. The session completes the `spec`, as for
+    /// [`Request::new`].
     pub(crate) fn new(
         session: &Session,
         spec: RequestSpec,
@@ -64,14 +66,14 @@ impl LastingRequest {
             stage: Mutex::new(Stage::Unmade),
             news: Mailbox::new(),
         });
-        // Before the start, as other threads may wait for it from now on.
+        // Before the start, because other threads may wait for the request from now on.
         if let Some(first) = lasting.make(session) {
             *lasting.stage.lock() = Stage::Made(first);
         }
         lasting
     }
 
-    /// Starts the request; if there is no session, as soon as one follows. The caller holds no mutex.
+    /// Starts the request now or, if there is no session, as soon as one follows. The caller must hold no mutex.
     pub(crate) fn start(&self) {
         if let Some(first) = self.request() {
             first.start();
@@ -81,12 +83,12 @@ impl LastingRequest {
                 let me: Weak<LastingRequest> = Weak::clone(&self.me);
                 session.follow(me);
             }
-            // A session that came before that was news to nobody.
+            // Nobody was notified of a session that had come before that.
             self.follow_session();
         }
     }
 
-    /// The request on the present session; the former one until it is made again.
+    /// Returns the request on the present session, or the previous request until it is made again.
     pub(crate) fn request(&self) -> Option<Arc<Request>> {
         match &*self.stage.lock() {
             Stage::Made(request) => Some(Arc::clone(request)),
@@ -94,8 +96,7 @@ impl LastingRequest {
         }
     }
 
-    /// Takes the request out, which is not made again then; `None` if there is none. Its events still go to the
-    /// observer.
+    /// Takes the request out, if there is one. It is not made again from then on. Its events still go to the observer.
     pub(crate) fn take(&self) -> Option<Arc<Request>> {
         match mem::replace(&mut *self.stage.lock(), Stage::Over) {
             Stage::Made(request) => Some(request),
@@ -103,15 +104,15 @@ impl LastingRequest {
         }
     }
 
-    /// Ends the request and deletes its znode, in the background if need be. The caller holds no mutex. Does
-    /// nothing if it was taken out.
+    /// Ends the request and deletes its znode, in the background if need be. Does nothing if the request was taken out.
+    /// The caller must hold no mutex.
     pub(crate) fn withdraw(&self) {
         if let Some(request) = self.take() {
             request.withdraw();
         }
     }
 
-    /// Returns whether the request has ended and is not made again.
+    /// Returns whether the request has ended and will not be made again.
     pub(crate) fn is_over(&self) -> bool {
         match &*self.stage.lock() {
             Stage::Unmade => false,
@@ -120,7 +121,7 @@ impl LastingRequest {
         }
     }
 
-    /// As [`Request::wait_until_placed`]; `Unknown` if the next session makes the request.
+    /// As [`Request::wait_until_placed`], but the place is `Unknown` if the next session makes the request.
     pub(crate) fn wait_until_placed(&self, ends: &[&Latch]) -> Result<Option<Place>> {
         let Some(request) = self.request() else {
             return Ok((!self.is_over()).then_some(Place::Unknown));
@@ -151,7 +152,7 @@ impl LastingRequest {
         }
     }
 
-    /// Makes the request again if it is to be made and there is a session. The caller holds no mutex.
+    /// Makes the request if it must be made and there is a session. The caller must hold no mutex.
     fn follow_session(&self) {
         self.news.post(());
         self.deliver_news();
@@ -162,7 +163,7 @@ impl LastingRequest {
     }
 
     fn make_if_needed(&self) {
-        // Without handles of the session nobody waits.
+        // If there is no handle of the session, nobody waits.
         let Some(session) = self.session.upgrade().filter(|_| self.needs_session()) else { return };
         if self.is_lasting && session.replacement().is_none_or(Replacement::is_closed) {
             return self.end_with(&session);
@@ -172,10 +173,10 @@ impl LastingRequest {
         }
     }
 
-    /// Makes the request on the present session; `None` if that is lost.
+    /// Makes the request on the present session. Returns `None` if that session is lost.
     fn make(&self, session: &Session) -> Option<Arc<Request>> {
         let core = session.core();
-        // One that is ending counts as lost: the next one is news.
+        // A session that is ending counts as lost: we are notified of the next one.
         let is_awaited = self.is_lasting && core.snapshot().end_reason.is_some();
         let me = self.me.upgrade().filter(|_| !is_awaited)?;
         Some(Request::new(core, &self.spec, me))
@@ -186,14 +187,14 @@ impl LastingRequest {
             let mut stage = self.stage.lock();
             match &*stage {
                 Stage::Over => (false, None),
-                // Dropped outside the mutex, as it may be the last handle of a client.
+                // The former stage is dropped outside the mutex, because it may have the last handle of a client.
                 _ => (true, Some(mem::replace(&mut *stage, Stage::Made(Arc::clone(next))))),
             }
         };
         if is_wanted { next.start() } else { next.withdraw() }
     }
 
-    /// Reports the end of a request that waits for a session, as none follows.
+    /// Reports the end of a request that waits for a session, because no other session follows.
     fn end_with(&self, session: &Session) {
         // Dropped outside the mutex.
         let former = mem::replace(&mut *self.stage.lock(), Stage::Over);

@@ -3,13 +3,13 @@
 //! Every lock of this crate is a thin shell around requests. The [`engine`](crate::engine) decides for
 //! them; its docs begin with a walk from `lock()` to the owner.
 //!
-//! | one request is | for | until |
-//! |---|---|---|
-//! | a `Contender`, with a `ParticipantId` | the engine | it has ended |
-//! | a [`Seat`] | everybody: ownership, znode, outcome | the last of them drops it |
-//! | a [`Request`] | its lock: a seat and the session's core | its lock drops it |
-//! | a [`LastingRequest`] | a lock that waits, also for the next session | it is taken out for a guard, or given up |
-//! | a [`Claim`] | a guard: a request that is withdrawn when it is dropped | the guard is dropped |
+//! Different parts of the crate have different views of one request:
+//! - The engine has a `Contender`, with a `ParticipantId`, until the request has ended.
+//! - The session's driver and the lock share a [`Seat`]: the ownership, the znode and the outcome.
+//! - The lock has a [`Request`]: the seat, and the core of its session.
+//! - A lock that waits has a [`LastingRequest`], which outlives the session. It ends when the request is taken out
+//!   for a guard, or given up.
+//! - A guard has a [`Claim`], which withdraws the request when it is dropped.
 
 mod claim;
 mod commit_fence;
@@ -21,7 +21,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::port::Call;
+use crate::client::Call;
 pub(crate) use crate::engine::{Ending, Place, RequestEvent, RequestSpec};
 use crate::engine::{Event, ParticipantId};
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result, ZkResult};
@@ -42,8 +42,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Makes a request, which does nothing until it is [started](Request::start). It gets the prefix of its znode's
-    /// name from the session, whatever the prefix of `spec` is.
+    /// Makes a request, which does nothing until it is [started](Request::start). The session makes the prefix of its
+    /// znode's name, whatever the prefix in `spec` is.
     pub(crate) fn new(core: Arc<Core>, spec: &RequestSpec, observer: Arc<dyn Observer>) -> Arc<Request> {
         let (id, prefix) = core.name_request(spec.access);
         Request::on(core, id, RequestSpec { prefix, ..spec.clone() }, observer)
@@ -59,24 +59,24 @@ impl Request {
         Arc::new(Request { core, seat, commit_fence: CommitFence::default() })
     }
 
-    /// Starts the request. It needs no further calls; [`Request::withdraw`] ends it.
+    /// Starts the request. It runs by itself from then on; [`Request::withdraw`] ends it.
     pub(crate) fn start(&self) {
         self.core.start_request(&self.seat);
     }
 
-    /// Ends the request and deletes its znode, in the background if need be. Does nothing when the
-    /// request has ended.
+    /// Ends the request and deletes its znode, in the background if need be. Does nothing if the request has ended.
     ///
-    /// Does nothing in a forked child either: the request is its parent's, and a mutex may stay held for ever.
+    /// Does nothing in a forked child either, because the request belongs to the parent, and a mutex may stay held
+    /// forever.
     pub(crate) fn withdraw(&self) {
-        // The end first: a guard that was unlocked asks the system no second time.
+        // Check the end first: then the drop of a guard that was unlocked makes no system call.
         if !self.has_ended() && self.is_of_this_process() {
             self.core.withdraw(&self.seat, None);
         }
     }
 
-    /// As [`withdraw`](Request::withdraw), and makes the callbacks for that on the calling thread, which holds no
-    /// lock. The first outcome of the deletion fills `first`. For callers that have checked the process.
+    /// As [`withdraw`](Request::withdraw), but makes the callbacks for that on the calling thread, which must hold no
+    /// mutex. The first outcome of the deletion fills `first`. The caller must have checked the process.
     pub(crate) fn release(&self, first: Filler<ZkResult<()>>) {
         self.core.withdraw(&self.seat, Some(first));
         self.seat.observer.deliver();
@@ -91,11 +91,11 @@ impl Request {
     // ---- queries of the lock
 
     pub(crate) fn is_owner(&self) -> bool {
-        // First: the request may be that of another process.
+        // Check the process first, because the request may belong to another one.
         self.is_of_this_process() && self.holds_lease()
     }
 
-    /// Returns whether this is no copy in a forked child.
+    /// Returns whether this process made the request, and is no forked child of that process.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.core.process().is_current()
     }
@@ -105,7 +105,7 @@ impl Request {
         check_process(self.core.process(), operation, self.seat.name())
     }
 
-    /// As [`is_owner`](Request::is_owner), for callers that have checked the process.
+    /// As [`is_owner`](Request::is_owner), for a caller that has checked the process.
     pub(crate) fn holds_lease(&self) -> bool {
         self.seat.ownership.covers(self.core.now())
     }
@@ -118,13 +118,13 @@ impl Request {
         }
     }
 
-    /// Returns when half of the time is over for which it may hold the lock, if that is limited.
+    /// Returns when half of the hold's time is over, if the hold has a limit.
     pub(crate) fn half_time(&self) -> Option<Moment> {
         let limit = self.seat.limit.get()?;
         self.seat.spec.max_hold.map(|max_hold| limit.before(max_hold / 2))
     }
 
-    /// The id of the transaction that created the znode; read from the server once.
+    /// Returns the id of the transaction that created the znode. Reads it from the server at most once.
     pub(crate) fn fencing_token(&self) -> Result<i64> {
         if let Some(token) = self.seat.fencing_token.get() {
             return Ok(*token);
@@ -137,7 +137,7 @@ impl Request {
         }
     }
 
-    /// The core that the request was made on, even if the session has been replaced since.
+    /// Returns the core that the request was made on, even if the session has been replaced since.
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -151,7 +151,7 @@ impl Request {
         Arc::ptr_eq(&self.core, &other.core) && self.seat.spec.dir == other.seat.spec.dir
     }
 
-    /// The znode, once it is known.
+    /// Returns the znode, once it is known.
     pub(crate) fn znode(&self) -> Option<ZNodePath> {
         self.seat.znode.get().cloned()
     }
@@ -160,14 +160,14 @@ impl Request {
         self.seat.ending().is_some()
     }
 
-    /// Returns whether the znode of a request that has ended may exist and block others: it is still to
-    /// be deleted, here or by the server with the session.
+    /// Returns whether the znode of a request that has ended may still exist and block others, because it is yet to be
+    /// deleted, here or by the server with the session.
     pub(crate) fn may_leave_its_znode(&self) -> bool {
         self.znode().is_some() && self.core.may_leave_znodes_of(&self.seat.spec)
     }
 
-    /// Waits until the request owns the lock or is known to be behind another, and returns its place, which
-    /// is known; `None` if it was withdrawn or one of the latches was set meanwhile.
+    /// Waits until the request owns the lock or is known to be behind another one, and returns that place. Returns
+    /// `None` if the request was withdrawn or one of the latches was set meanwhile.
     pub(crate) fn wait_until_placed(&self, ends: &[&Latch]) -> Result<Option<Place>> {
         loop {
             let (place, placed) = self.core.await_place(&self.seat);
@@ -203,7 +203,7 @@ impl Request {
         LockError::of(ErrorReason::NotOwner, operation, self.seat.name())
     }
 
-    /// Returns why the lock was lost while this request held it.
+    /// Returns why the lock was lost, if it was lost while this request held it.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         match self.seat.ending() {
             Some(Ending::Lost(reason)) => return Some(*reason),
@@ -216,7 +216,7 @@ impl Request {
             let ended = ownership.ended_at(Moment::from_nanos(u64::MAX));
             return ended.map(|_| LossReason::LeaseExpired);
         }
-        // The hold may have ended, and no thread has noticed yet.
+        // The hold may have ended before any thread has noticed.
         let ended = ownership.ended_at(self.core.now())?;
         Some(match self.seat.has_reached_limit(ended) {
             true => LossReason::HeldTooLong,
@@ -229,13 +229,12 @@ impl Request {
         self.is_of_this_process() && self.core.is_revocation_requested(&self.seat)
     }
 
-    /// Returns whether the lock was taken away while this request held it.
+    /// Returns whether the lock was lost while this request held it.
     pub(crate) fn was_taken_away(&self) -> bool {
         matches!(self.seat.ending(), Some(Ending::Lost(_)))
     }
 
-    /// Returns whether the request waited when its session was lost, so that it may be made again on
-    /// another.
+    /// Returns whether the request was waiting when its session was lost. Then it may be made again on another session.
     pub(crate) fn was_dropped_with_its_session(&self) -> bool {
         matches!(self.seat.ending(), Some(Ending::Dropped(reason, _)) if reason.is_session_loss())
     }

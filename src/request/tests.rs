@@ -1,4 +1,4 @@
-//! The protocol, step by step, on the fake server, with faults that no real server has on demand.
+//! Tests of the protocol, step by step, on the fake server, with faults that no real server has on demand.
 
 mod crossing;
 mod directories;
@@ -46,18 +46,18 @@ const LONG: Duration = Duration::from_secs(30);
 const STEPS: [SimOperation; 4] =
     [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData, SimOperation::Delete];
 
-/// A session on a fake client.
+/// A session, and the fake client that it uses.
 struct Fixture {
     client: Arc<SimulatedClient>,
     session: Session,
 }
 
-/// Options with the default retries, but short delays.
+/// Returns options with the default number of retries, but short delays.
 fn quick_retries() -> LockOptions {
     LockOptions::new().retry(RetryPolicy::linear(Duration::from_millis(1)))
 }
 
-/// For a test whose own thread reconnects, however late that thread is.
+/// Returns options for a test whose own thread reconnects, however late that thread is.
 fn patient_retries() -> LockOptions {
     LockOptions::new().retry(RetryPolicy::constant(Duration::from_millis(1)).with_attempts(100_000))
 }
@@ -67,7 +67,7 @@ impl Fixture {
         Fixture::join_for(zk, LONG)
     }
 
-    /// On a client that promises no order.
+    /// Opens a session on a client that promises no order.
     fn join_unordered(zk: &SimulatedZooKeeper) -> Fixture {
         let client = zk.connect(LONG);
         client.set_ordered(false);
@@ -142,7 +142,7 @@ impl LockListener for RecordingListener {
 
 /// Makes the client panic in its next call of this operation, before or after the call's effect.
 fn panic_in_next(client: &SimulatedClient, operation: SimOperation, when: Effect) {
-    // Without the panic hook, which would print it.
+    // This panic does not run the panic hook, which would print it.
     let panic = || std::panic::resume_unwind(Box::new("a client panics on purpose"));
     match when {
         Effect::Before => client.before_next(operation, panic),
@@ -150,7 +150,7 @@ fn panic_in_next(client: &SimulatedClient, operation: SimOperation, when: Effect
     }
 }
 
-/// The calls so far, without the keep-alives.
+/// Returns the calls so far, without the keep-alives.
 fn operations(zk: &SimulatedZooKeeper) -> Vec<SimOperation> {
     let log = zk.log();
     log.iter().filter(|call| call.path != KEEP_ALIVE_PATH).map(|call| call.operation).collect()
@@ -174,7 +174,7 @@ fn parents_are_created_only_when_missing() {
     let lock = Fixture::join(&zk).blocking();
     zk.clear_log();
     drop(lock.lock().unwrap());
-    // Creates the request, the directory, its parent, the directory again, the request again.
+    // The creates of the request, the directory, its parent, the directory again, and the request again.
     assert_eq!(zk.calls(SimOperation::Create), 5);
     eventually("the request is gone", || zk.children(DIR).is_empty());
 }
@@ -192,7 +192,7 @@ fn waiter_looks_once_and_watches_once() {
         zk.log().iter().filter(ours).filter(|call| call.operation == operation).count()
     };
     assert_eq!(of_waiter(SimOperation::GetChildren), 1);
-    // Next in line, it watches its own znode, too: the event of its turn makes it the owner.
+    // The waiter is next in line, so it watches its own znode, too, and the event of its turn makes it the owner.
     let watched = |path: &str| zk.log().iter().filter(|call| call.watch && call.path == path).count();
     assert_eq!(watched(guard.id()), 1);
     assert_eq!(watched(&lock.id().unwrap()), 1);

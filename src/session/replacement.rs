@@ -10,7 +10,7 @@ use crossbeam_channel::Sender;
 
 use super::driver::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
-use crate::client::port::ZooKeeperClient;
+use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
 use crate::external::External;
 use crate::lock_order::{Mutex, rank::REPLACEMENT};

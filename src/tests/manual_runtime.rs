@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::Session;
-use crate::client::port::ZooKeeperClient;
+use crate::client::ZooKeeperClient;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::FirstContact;
 use crate::time::{Job, Latch, Moment, Priority, Runtime};

@@ -1,14 +1,13 @@
-//! [`Latch`]: what a thread or a task waits for. It opens once, and stays open.
+//! [`Latch`]: a flag that threads and tasks wait for. It is set once, and stays set.
 //!
-//! Every blocking call of the library waits for latches, in [`Runtime::wait`](super::Runtime::wait): for an
-//! outcome, a cancellation, a close, the end of a session. A thread that has to wait sleeps at once. It does
-//! not spin first, because what it waits for is the answer of a server, and its processor has other threads
-//! to run meanwhile.
+//! Every blocking call of the library waits for latches, in [`Runtime::wait`](super::Runtime::wait): for an outcome, a
+//! cancellation, a close, the end of a session. A thread that must wait sleeps at once. It does not spin first, because
+//! it waits for the answer of a server, and its processor has other threads to run meanwhile.
 //!
-//! Every future of the library waits for latches, too, in [`until`](super::until). Its waker is on the same
-//! list as the threads. A waker is the executor's code, which may block, while a latch is often set under a
-//! mutex. So setting a latch leaves the wakers on the list, and [`wake_tasks`](super::wake_tasks) wakes the
-//! tasks afterwards.
+//! Every future of the library waits for latches, too, in [`until`](super::until). A latch keeps its waker with the
+//! waiting threads. A waker is the executor's code, which may block, but a latch is often set under a mutex. So
+//! setting a latch leaves the wakers where they are, and [`wake_tasks`](super::wake_tasks) wakes the tasks
+//! afterwards.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -31,14 +30,14 @@ use std::thread::{self, Thread};
 use super::parking::{self as thread, Thread};
 use crate::lock_order::{Mutex, rank::LATCH};
 
-/// The waiting side of a flag that is set once. Clones share it.
+/// The waiting side of a flag that is set once. Clones share the flag.
 #[derive(Clone, Debug)]
 pub(crate) struct Latch {
     /// `None` for a latch that nobody can set.
     flag: Option<Arc<Flag>>,
 }
 
-/// The side that sets a latch. Dropping it sets the latch, too: nobody waits for what cannot come any more.
+/// The side that sets a latch. Dropping it sets the latch, too, so that nobody waits for what can no longer happen.
 #[derive(Debug)]
 pub(crate) struct Setter {
     latch: Latch,
@@ -50,7 +49,7 @@ struct Flag {
     waiting: Mutex<LATCH, Waiters>,
 }
 
-/// Those to wake.
+/// The threads and tasks to wake.
 #[derive(Debug, Default)]
 struct Waiters {
     threads: Vec<Thread>,
@@ -68,14 +67,14 @@ impl Setter {
         &self.latch
     }
 
-    /// Sets the latch and wakes the threads that wait for it. Idempotent; does not block.
+    /// Sets the latch, and wakes the threads that wait for it. Idempotent; does not block.
     ///
-    /// Where tasks may wait for it, the caller has them [woken](super::wake_tasks) when it holds no mutex.
+    /// If tasks may wait for the latch, the caller must have them [woken](super::wake_tasks) when it holds no mutex.
     pub(crate) fn set(&self) {
         if let Some(flag) = self.latch.flag.as_ref().filter(|_| !self.latch.is_set()) {
             let threads = {
                 let mut waiting = flag.waiting.lock();
-                // Under the mutex: a thread that registers later sees it.
+                // Under the mutex, so that a thread that registers later sees it.
                 flag.is_set.store(true, Ordering::Release);
                 mem::take(&mut waiting.threads)
             };
@@ -91,12 +90,12 @@ impl Drop for Setter {
 }
 
 impl Latch {
-    /// A latch that is never set.
+    /// Returns a latch that is never set.
     pub(crate) const fn never() -> Latch {
         Latch { flag: None }
     }
 
-    /// Takes no mutex.
+    /// Returns whether the latch is set. Takes no mutex.
     pub(crate) fn is_set(&self) -> bool {
         self.flag.as_ref().is_some_and(|flag| flag.is_set.load(Ordering::Acquire))
     }
@@ -109,7 +108,7 @@ impl Latch {
 
     // ---- tasks: no waker is cloned, woken or dropped under the mutex
 
-    /// Puts the waker of a wait on the list, in place of its former one.
+    /// Registers the waker of a wait, in place of its former one.
     pub(super) fn register(&self, wait: u64, waker: &Waker) {
         let Some(flag) = &self.flag else { return };
         let is_registered = {
@@ -123,20 +122,20 @@ impl Latch {
         }
     }
 
-    /// Takes the waker of a wait off the list.
+    /// Removes the waker of a wait.
     pub(super) fn deregister(&self, wait: u64) {
         let Some(flag) = &self.flag else { return };
         let waker = flag.waiting.lock().wakers.remove(&wait);
         drop(waker);
     }
 
-    /// Returns whether the latch is set, and tasks are to be woken.
+    /// Returns whether the latch is set and there are tasks to wake.
     pub(crate) fn has_tasks_to_wake(&self) -> bool {
         let has_wakers = |flag: &Arc<Flag>| !flag.waiting.lock().wakers.is_empty();
         self.is_set() && self.flag.as_ref().is_some_and(has_wakers)
     }
 
-    /// Takes the wakers of the tasks that are to be woken, which are none until the latch is set.
+    /// Takes the wakers of the tasks to wake. There are none before the latch is set.
     pub(super) fn take_wakers(&self) -> Vec<Waker> {
         match self.flag.as_ref().filter(|_| self.is_set()) {
             Some(flag) => mem::take(&mut flag.waiting.lock().wakers).into_values().collect(),
@@ -145,17 +144,17 @@ impl Latch {
     }
 }
 
-/// Parks the calling thread until one of the latches is set, or `park` returns `false`. Returns whether one
-/// is set.
+/// Parks the calling thread until one of the latches is set, or `park` returns `false`. Returns whether one of them is
+/// set.
 ///
-/// `park` may return early: a thread may also be unparked by others.
+/// `park` may return early, because other code may unpark the thread, too.
 pub(crate) fn park_until_set(latches: &[&Latch], mut park: impl FnMut() -> bool) -> bool {
     let is_one_set = || latches.iter().any(|latch| latch.is_set());
     if is_one_set() {
         return true;
     }
     let _waiting = Waiting::of_this_thread(latches);
-    // One that is set from here on unparks this thread, and a `park` that comes later returns at once.
+    // A latch that is set from here on unparks this thread, and a `park` that comes later returns at once.
     while !is_one_set() {
         if !park() {
             return is_one_set();
@@ -164,7 +163,7 @@ pub(crate) fn park_until_set(latches: &[&Latch], mut park: impl FnMut() -> bool)
     true
 }
 
-/// The calling thread, on the lists of some latches.
+/// The registration of the calling thread with some latches.
 struct Waiting<'a> {
     latches: &'a [&'a Latch],
 }
@@ -189,7 +188,7 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 impl Latch {
-    /// The number of the registrations of threads and tasks that wait.
+    /// Returns how often threads and tasks are registered with the latch.
     pub(crate) fn waiting(&self) -> usize {
         self.flag.as_ref().map_or(0, |flag| {
             let waiting = flag.waiting.lock();

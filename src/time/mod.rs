@@ -1,5 +1,5 @@
-//! Time: moments on the clock of the lease, the [`Runtime`] that gives a session its time, its
-//! threads and its waits, and the [`Latch`] and the [`Slot`] that threads and tasks wait for.
+//! Time and waiting: moments on the clock of the lease, the [`Runtime`] that gives a session its time, its threads and
+//! its waits, and the [`Latch`] and the [`Slot`] that threads and tasks wait for.
 
 mod latch;
 mod runtime;

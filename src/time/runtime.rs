@@ -1,6 +1,6 @@
 //! [`Runtime`]: the time, the threads, the waits and the timer of a session.
 //!
-//! A trait, so that a test can run a whole session on one thread and with a simulated clock.
+//! It is a trait so that a test can run a whole session on one thread with a simulated clock.
 
 use std::fmt;
 use std::io;
@@ -16,23 +16,24 @@ use super::{Clock, MAX_SLEEP, Moment};
 use crate::logging;
 use crate::panics::contain;
 
-/// A piece of work for a thread of the session's.
+/// A piece of work for a thread of the session.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// The purpose of a job. Of the jobs that wait for a thread, the first of these come first.
+/// The purpose of a job, the most urgent one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Priority {
-    /// The proof of the session, and its end. Such a job never waits for jobs of another kind to end.
+    /// The proof that the session lives, and the end of the session. Such a job never waits for jobs of another
+    /// purpose.
     Session,
-    /// A call of the application's code. It may block for ever, and delays no other job by that.
+    /// A call of the application's code. It may block forever, and delays no other job by that.
     Callback,
-    /// The work that an owner needs to keep its lock, and deletions, which let the next owner in.
+    /// What an owner needs to keep its lock, and deletions, which let the next owner in.
     Owner,
     Other,
 }
 
 impl Priority {
-    /// The [urgency](crate::client::port::Done::urgency) of a call.
+    /// Returns the [urgency](crate::client::Done::urgency) of a call.
     pub(crate) fn urgency(self) -> u8 {
         match self {
             Priority::Session => 0,
@@ -54,36 +55,35 @@ impl Priority {
 pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
 
-    /// Runs a job that may block, soon, on a thread of the session's; callbacks even after
+    /// Runs a job that may block, soon, on a thread of the session. Runs callbacks even after
     /// [`shut_down`](Runtime::shut_down).
     fn submit(&self, priority: Priority, job: Job);
 
-    /// Runs a job at that moment or soon after. It must be short and must not block.
+    /// Runs a job at `moment` or soon after. The job must be short, and must not block.
     fn at(&self, moment: Moment, job: Job);
 
-    /// Starts a thread that may wait and run the application's code. It ends with its body.
+    /// Starts a thread that may wait and may run the application's code. It ends with its body.
     fn spawn(&self, name: &'static str, body: Job) -> io::Result<()>;
 
-    /// Blocks until one of the latches is set, or until the deadline. Returns `false` at the
-    /// deadline if none is set.
+    /// Blocks until one of the latches is set, or until the deadline. Returns whether one of them is set.
     ///
-    /// Every blocking call of the library waits here, even after
-    /// [`shut_down`](Runtime::shut_down).
+    /// Every blocking call of the library waits here, even after [`shut_down`](Runtime::shut_down).
     fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool;
 
-    /// Ends all threads once the jobs submitted so far are done; timers are dropped.
+    /// Ends all threads when the jobs that were submitted so far are done. Drops the jobs of the timer.
     fn shut_down(&self);
 
-    /// The longest time for which a session relies on its watches, without a routine look.
+    /// Returns the longest time for which a session relies on its watches without a routine look.
     fn routine_pause(&self) -> Duration {
         Duration::from_secs(30)
     }
 
-    /// The number of calls under way at once, beyond which others wait; twice as many for owners and deletions.
+    /// Returns how many calls may be under way at once. Calls of owners and deletions may be under way when there are
+    /// up to twice as many.
     ///
-    /// Over a round trip of 100 ms, a session still makes 5,000 calls in a second. And a keep-alive is behind at
-    /// most the 1,000 requests that a server takes in before it throttles (`globalOutstandingLimit`), which
-    /// it answers in a small part of the shortest session timeout.
+    /// With this number, a session still makes 5,000 calls a second if a round trip takes 100 ms. And a keep-alive
+    /// waits for at most about the 1,000 requests that a server accepts before it throttles
+    /// (`globalOutstandingLimit`), which the server answers in a small part of the shortest session timeout.
     fn window(&self) -> usize {
         512
     }
@@ -94,7 +94,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     }
 }
 
-/// [Waits](Runtime::wait) by this clock.
+/// Waits as [`Runtime::wait`] does, by this clock.
 pub(crate) fn wait_by(clock: &dyn Clock, latches: &[&Latch], deadline: Option<Moment>) -> bool {
     park_until_set(latches, || {
         let Some(deadline) = deadline else {
@@ -109,9 +109,9 @@ pub(crate) fn wait_by(clock: &dyn Clock, latches: &[&Latch], deadline: Option<Mo
     })
 }
 
-/// Wakes the tasks that wait for these latches, as far as those are set. Called on a callback thread.
+/// Wakes the tasks that wait for those of these latches that are set. Called on a callback thread.
 ///
-/// A waker may block. So each but the last gets a callback thread for itself.
+/// A waker may block, so each waker but the last gets a callback thread of its own.
 pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<Item = &'a Latch>) {
     let mut wakers: Vec<Waker> = latches.into_iter().flat_map(Latch::take_wakers).collect();
     let last = wakers.pop();
@@ -123,7 +123,7 @@ pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<I
     }
 }
 
-/// As [`wake_tasks`], for a caller on any thread, which no waker holds up.
+/// As [`wake_tasks`], for a caller on any thread, which no waker can hold up.
 pub(crate) fn submit_wake_up(runtime: &Arc<dyn Runtime>, latch: &Latch) {
     if latch.has_tasks_to_wake() {
         let (of_job, latch) = (Arc::clone(runtime), latch.clone());

@@ -1,4 +1,4 @@
-//! [`Slot`]: the one value that a thread waits for.
+//! [`Slot`]: a single value that a thread waits for.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ impl<T> Slot<T> {
         (Filler { value, setter }, slot)
     }
 
-    /// Takes the value, if it has come and was not taken before.
+    /// Takes the value, if it is there and was not taken before.
     pub(crate) fn take(&self) -> Option<T> {
         self.value.lock().take()
     }
 
-    /// The latch that is set when the value has come, or none can come any more.
+    /// Returns the latch that is set when the value is there, or can no longer come.
     pub(crate) fn latch(&self) -> &Latch {
         &self.latch
     }

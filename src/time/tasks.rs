@@ -1,8 +1,8 @@
-//! [`until`]: how a task waits, which is a future that an executor polls.
+//! [`until`]: the wait of a task, which is a future that an executor polls.
 //!
-//! A task waits for latches, as a thread does, and looks again after its waker is on their lists. It differs
-//! in two ways. Its executor may drop the future at any moment, which takes the waker off the lists. And a
-//! forked child may have a copy of the future, whose latches have mutexes that no thread may ever release.
+//! A task waits for latches, as a thread does: it registers its waker with them, and then looks again. Two things
+//! differ from a thread. The executor may drop the future at any moment, which removes the waker. And a forked child
+//! may have a copy of the future, whose latches have mutexes that perhaps no thread will ever release.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use std::task::{Poll, Waker};
 use super::latch::Latch;
 use crate::process::Process;
 
-/// Waits until there is an answer, and looks for it whenever one of the latches is set. Returns `None` in a
-/// forked child of this process, where none comes.
+/// Waits until there is an answer. Looks for it whenever one of the latches is set. Returns `None` in a forked child of
+/// this process, where no answer comes.
 pub(crate) async fn until<T, const N: usize>(
     process: Process,
     latches: [&Latch; N],
@@ -27,17 +27,18 @@ pub(crate) async fn until<T, const N: usize>(
             return Poll::Ready(Some(answer));
         }
         waiting.register(context.waker());
-        // A latch that is set from here on wakes the task. One may have been set before the waker was there.
+        // A latch that is set from here on wakes the task. A latch may also have been set before the waker was
+        // registered.
         answer().map_or(Poll::Pending, |answer| Poll::Ready(Some(answer)))
     })
     .await
 }
 
-/// The wait of a task. Dropping it takes the task's waker off the lists.
+/// The wait of a task. Dropping it removes the task's waker from the latches.
 struct Waiting<'a, const N: usize> {
     process: Process,
     latches: [&'a Latch; N],
-    /// Differs from that of any other wait: one task may have several, with the same waker.
+    /// The number of this wait alone, because one task may have several waits with the same waker.
     number: u64,
 }
 
@@ -97,7 +98,7 @@ mod tests {
                 assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
                 assert_eq!(seen.take(), [before, (1, 1)]);
             }
-            // As when the task is woken.
+            // This is what happens when the task is woken.
             one.set();
             assert_eq!((one.latch().take_wakers().len(), other.latch().take_wakers().len()), (1, 0));
             assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

@@ -1,17 +1,16 @@
-//! [`DeletionWatch`]: waits until a znode is deleted, over reconnects, and costs no thread
-//! meanwhile.
+//! [`DeletionWatch`]: a wait for the deletion of a znode, which goes on over reconnects and costs no thread.
 
 use std::sync::Arc;
 
 use super::{Look, Subject, Tracking};
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::engine::Sight;
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 use crate::time::{Latch, Setter};
 
-/// Ends when it is dropped.
+/// A wait for the deletion of a znode. It ends when this is dropped.
 pub(crate) struct DeletionWatch {
     tracking: Tracking<Deletion>,
 }
@@ -22,7 +21,7 @@ impl DeletionWatch {
         DeletionWatch { tracking: Tracking::begin(core, subject) }
     }
 
-    /// The latch that is set when the znode is gone, but not after the end of the session.
+    /// Returns the latch that is set when the znode is gone. The end of the session does not set it.
     pub(crate) fn deleted(&self) -> &Latch {
         self.tracking.inner.subject.deleted.latch()
     }
@@ -59,7 +58,7 @@ impl Deletion {
         match outcome {
             Ok(Sight::Gone) => self.deleted.set(),
             Ok(Sight::Watched { .. }) => {}
-            // No watch may fire, so the session has it looked at again by the clock.
+            // The watch may never fire. After this error the engine looks again at an interval.
             Ok(Sight::Unreadable) => return Look::Failed(ZkError::NoAuth),
             Err(error) => return Look::Failed(error),
         }
@@ -80,7 +79,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// The longest delay before the session has it looked at again.
+    /// The longest delay before the engine looks again.
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
     #[test]
@@ -138,7 +137,7 @@ mod tests {
         zk.create("/a", b"");
         let client = zk.connect(Duration::from_secs(30));
         let session = Session::from_client(client.clone()).unwrap();
-        // Without the hook, which would print it.
+        // This panic does not run the panic hook, which would print it.
         client.before_next(SimOperation::GetData, || {
             std::panic::resume_unwind(Box::new("a client panics on purpose"));
         });
@@ -158,7 +157,7 @@ mod tests {
         let id = inner.state.lock().id;
         drop(deletion_watch);
         inner.register(&core, id);
-        // The first look may be under way still.
+        // The first look may still be under way.
         eventually("no registration is left", || core.census() == (0, 0));
     }
 }

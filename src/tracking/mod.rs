@@ -1,13 +1,12 @@
-//! Tracking: the present state of something on the server, looked at again whenever it may have
-//! changed.
+//! Tracking: the present state of a subject on the server, looked at again whenever it may have changed.
 //!
-//! A [`Subject`] says how to look. The session says when, as a watch fires or contact is back, and knows
-//! the watches (`engine/tracked.rs`). All between the two is [`TrackerInner`]'s: it takes the steps of a look, keeps
-//! what was seen last, and moves to the session that replaces a lost one. Tracking costs no thread, and a look
-//! always reads the present state, so changes in quick succession may be seen as one.
+//! A [`Subject`] says how to look. The engine says when: after a watch has fired, and after a reconnect. It also knows
+//! the watches (`engine/tracked.rs`). A [`TrackerInner`] does everything between the two: it takes the steps of a look,
+//! keeps what was seen last, and moves to the session that replaces a lost one. Tracking costs no thread. A look always
+//! reads the present state, so it may see several quick changes as one.
 //!
-//! The watches of a tracking that ends are removed from the server if nobody else waits for them and
-//! the client can do so. There is one for a path and a session.
+//! There is one watch for each path and session. When a tracking ends, its watches are removed from the server if
+//! nobody else waits for them and the client can do so.
 
 mod deletion_watch;
 mod sighting;
@@ -26,7 +25,7 @@ use self::sighting::{Sighting, View};
 use self::subject::Then;
 pub(crate) use self::subject::{Look, Subject};
 pub(crate) use self::waiter_watch::WaiterWatch;
-use crate::client::port::Reply;
+use crate::client::Reply;
 use crate::engine::{LookStep, ParticipantId};
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result, ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::TRACKER};
@@ -39,13 +38,13 @@ use crate::wait::{Wait, Waited};
 /// A subject that is tracked until this is dropped.
 pub(crate) struct Tracking<S: Subject> {
     inner: Arc<TrackerInner<S>>,
-    /// Stays open until then. `None` if the tracking ends with the present session, replaced or not.
+    /// Keeps the session open until then. `None` if the tracking ends with its first session, even if that is replaced.
     _session: Option<Session>,
     process: Process,
 }
 
-/// What the session has of a tracking. It does not keep the session open: the last handle may be on a thread that
-/// must not block.
+/// The part of a tracking that the session holds. It does not keep the session open, because the last handle of it
+/// may be dropped on a thread that must not block.
 struct TrackerInner<S: Subject> {
     me: Weak<TrackerInner<S>>,
     subject: Arc<S>,
@@ -56,8 +55,9 @@ struct TrackerInner<S: Subject> {
 }
 
 struct State<T> {
-    /// The session that looks, and the number of the tracking there. Looks of a former session come too late.
+    /// The session that looks. A look of an earlier session comes too late.
     core: Arc<Core>,
+    /// The number of the tracking on that session.
     id: ParticipantId,
     is_over: bool,
     /// The continuation of the call that is under way.
@@ -70,11 +70,11 @@ impl<S: Subject> Tracking<S> {
     ///
     /// # Errors
     /// `SessionLost` or `Closed`, `AccessDenied` or another refusal of the server, `Cancelled`, and
-    /// `ConnectionLoss` when the wait times out.
+    /// `ConnectionLoss` if the wait times out.
     pub(crate) fn start(session: &Session, subject: S, wait: &Wait) -> Result<Tracking<S>> {
         let tracking = Tracking::new(session.core(), Some(session), subject);
         session.follow(Weak::<TrackerInner<S>>::clone(&tracking.inner.me));
-        // A session that came before that was news to nobody.
+        // Nobody was notified of a session that had come before that.
         tracking.inner.new_session();
         match tracking.wait_for(wait, |_| Some(()))? {
             Some(()) => Ok(tracking),
@@ -82,7 +82,7 @@ impl<S: Subject> Tracking<S> {
         }
     }
 
-    /// Starts to track on this session alone. Waits for nothing.
+    /// Starts to track on this session alone. Does not wait.
     fn begin(core: &Arc<Core>, subject: S) -> Tracking<S> {
         Tracking::new(Arc::clone(core), None, subject)
     }
@@ -112,13 +112,13 @@ impl<S: Subject> Tracking<S> {
         let state = self.inner.state.lock();
         match self.judge(state.sighting.view())? {
             Some(sight) => Ok(sight),
-            // Proof: `start` returns no tracking before the first value, and every later view has
-            // one.
+            // Proof: `start` returns no tracking before the first value, and every later view has a value or an error.
             None => Err(self.end_error(LossReason::SessionClosed)),
         }
     }
 
-    /// Gets a message after each change, or after several; disconnected when no more can come.
+    /// Returns a channel that gets a message after each change, or one after several. It is disconnected when no more
+    /// can come.
     pub(crate) fn changes(&self) -> &Receiver<()> {
         &self.inner.changes
     }
@@ -127,7 +127,7 @@ impl<S: Subject> Tracking<S> {
         self.inner.subject.path()
     }
 
-    /// Waits until something wanted is seen; `None` when the wait ends first.
+    /// Waits until `wanted` accepts a value, and returns its result, or `None` if the wait ends first.
     ///
     /// # Errors
     /// As [`start`](Tracking::start).
@@ -160,7 +160,7 @@ impl<S: Subject> Tracking<S> {
         check_process(self.process, Operation::WATCH, self.path())
     }
 
-    /// The value in a view, if there is one yet.
+    /// Returns the value in a view, if there is one yet.
     fn judge(&self, view: &View<S::Value>) -> Result<Option<S::Value>> {
         match view {
             View::Unseen => Ok(None),
@@ -177,7 +177,7 @@ impl<S: Subject> Tracking<S> {
 
 impl<S: Subject> Drop for Tracking<S> {
     fn drop(&mut self) {
-        // In a forked child the watches are the parent's, and a mutex may stay held for ever.
+        // In a forked child, the watches belong to the parent, and a mutex may stay held forever.
         if !self.process.is_current() {
             return;
         }
@@ -191,17 +191,18 @@ impl<S: Subject> Drop for Tracking<S> {
 }
 
 impl<S: Subject> TrackerInner<S> {
-    /// Has a session look, unless the tracking has ended meanwhile, or moved to the next one.
+    /// Makes a session look, unless the tracking has ended or has moved to the next session meanwhile.
     fn register(&self, core: &Arc<Core>, id: ParticipantId) {
         let Some(me) = self.me.upgrade() else { return };
         core.track(id, me);
-        // That may have happened before the session knew the tracker.
+        // Either may have happened before the session knew the tracker.
         if self.with_state_on(core, |_| ()).is_none() {
             core.untrack(id);
         }
     }
 
-    /// Moves to this session; `None` if the tracking is there, or has ended.
+    /// Moves to this session, and returns the number of the tracking there. Returns `None` if the tracking is there
+    /// already, or has ended.
     fn move_to(&self, core: &Arc<Core>) -> Option<ParticipantId> {
         let mut state = self.state.lock();
         if state.is_over || Arc::ptr_eq(&state.core, core) {
@@ -211,12 +212,12 @@ impl<S: Subject> TrackerInner<S> {
         let former = (std::mem::replace(&mut state.core, Arc::clone(core)), state.then.take());
         state.id = id;
         drop(state);
-        // Outside the mutex. The session has ended the tracking with itself.
+        // Outside the mutex. The former session has ended the tracking with itself.
         drop(former);
         Some(id)
     }
 
-    /// Changes the state; `None` if the tracking has ended on this session.
+    /// Changes the state, unless the tracking has ended on this session.
     fn with_state_on<R>(
         &self,
         core: &Arc<Core>,
@@ -227,9 +228,9 @@ impl<S: Subject> TrackerInner<S> {
         if looks { Some(change(&mut state)) } else { None }
     }
 
-    /// Returns whether the view is another one now.
+    /// Shows this view. Returns whether it differs from the one before.
     fn show(&self, core: &Arc<Core>, view: View<S::Value>) -> bool {
-        // Dropped outside the mutex.
+        // The former view is dropped outside the mutex.
         let former = self.with_state_on(core, |state| state.sighting.set(view));
         former.flatten().is_some()
     }
@@ -237,7 +238,7 @@ impl<S: Subject> TrackerInner<S> {
     fn note_failure(&self, core: &Arc<Core>, error: ZkError) {
         let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
         if is_refused && self.show(core, View::Refused(error)) {
-            // This may be a thread of the client's, and the logger is the application's.
+            // This may be a thread of the client, which the application's logger must not hold up.
             logging::deferring(|| logging::warn!("{} cannot be watched: {error:?}", self.subject.path()));
         }
     }
@@ -249,7 +250,8 @@ impl<S: Subject> Tracker for TrackerInner<S> {
             None => self.subject.look(),
             Some(outcome) => match self.with_state_on(core, |state| state.then.take()).flatten() {
                 Some(then) => then(outcome),
-                // The tracking has ended here: each call leaves what follows from it, and has one outcome.
+                // The tracking has ended on this session: otherwise the one outcome of each call finds its
+                // continuation.
                 None => return LookStep::Seen,
             },
         };
@@ -279,7 +281,7 @@ impl<S: Subject> Tracker for TrackerInner<S> {
 
 impl<S: Subject> OnNewSession for TrackerInner<S> {
     fn new_session(&self) {
-        // Until the present session looks: that may be replaced meanwhile.
+        // Repeat this until the present session looks, because that session may be replaced meanwhile.
         while let Some(session) = self.session.as_ref().and_then(WeakSession::upgrade) {
             let core = session.core();
             let Some(id) = self.move_to(&core) else { return };

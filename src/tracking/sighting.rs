@@ -1,4 +1,4 @@
-//! [`Sighting`]: what was seen last, for those who ask and those who wait.
+//! [`Sighting`]: what was seen last, for threads that ask and threads that wait.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -7,28 +7,27 @@ use crate::time::{Latch, Setter};
 
 pub(super) struct Sighting<T> {
     view: View<T>,
-    /// Set at the next change of the view.
+    /// Sets its latch at the next change of the view.
     changed: Setter,
-    /// Has room for one message, which covers all changes until it is taken. Dropped at the
-    /// end.
+    /// A channel with room for one message, which stands for all changes until it is taken. `None` after the end.
     changes: Option<Sender<()>>,
-    /// A lost session is replaced, so its loss ends nothing.
+    /// Whether a lost session is replaced, so that its loss is no end.
     is_lasting: bool,
 }
 
-/// A subject, as far as it is known.
+/// What is known of a subject.
 #[derive(Debug, PartialEq)]
 pub(super) enum View<T> {
     Unseen,
     Seen(T),
     /// The server refuses the look.
     Refused(ZkError),
-    /// Final.
+    /// The session has ended. This is final.
     Ended(LossReason),
 }
 
 impl<T: PartialEq> Sighting<T> {
-    /// Returns the channel of its changes, too.
+    /// Makes a sighting of nothing, and the channel of its changes.
     pub(super) fn new(is_lasting: bool) -> (Sighting<T>, Receiver<()>) {
         let (changes, received) = bounded(1);
         let (view, changed) = (View::Unseen, Setter::new());
@@ -39,27 +38,27 @@ impl<T: PartialEq> Sighting<T> {
         &self.view
     }
 
-    /// The latch that is set when the view changes.
+    /// Returns the latch that is set when the view changes.
     pub(super) fn changed(&self) -> &Latch {
         self.changed.latch()
     }
 
-    /// Sets the view. Returns the former one if it was another: it may be long.
+    /// Sets the view. Returns the former view if it was different. The caller should drop it outside its mutex.
     pub(super) fn set(&mut self, view: View<T>) -> Option<View<T>> {
         if matches!(self.view, View::Ended(_)) || self.view == view {
             return None;
         }
         let former = std::mem::replace(&mut self.view, view);
-        // Dropping the former one sets it.
+        // Dropping the former setter sets its latch.
         self.changed = Setter::new();
         if let (Some(changes), false) = (&self.changes, matches!(former, View::Unseen)) {
-            // The message in a full channel covers this change, too.
+            // The message in a full channel stands for this change, too.
             let _ = changes.try_send(());
         }
         Some(former)
     }
 
-    /// The session has ended. Returns the former view, as [`set`](Sighting::set).
+    /// Ends with the session. Returns the former view, as [`set`](Sighting::set) does.
     pub(super) fn end(&mut self, reason: LossReason) -> Option<View<T>> {
         if self.is_lasting && reason.is_session_loss() {
             return None;
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
     use crate::tests::deadline;
 
-    /// Returns how many messages there are up to the disconnect, which must have come.
+    /// Returns the number of messages up to the disconnect, which must come.
     fn all_until_the_end(changes: &Receiver<()>) -> usize {
         let count = changes.try_iter().count();
         assert!(changes.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));

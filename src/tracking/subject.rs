@@ -7,7 +7,7 @@ use crate::client::{Ask, Call, Reply, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 
-/// Something that is tracked.
+/// Something on the server that can be tracked.
 pub(crate) trait Subject: Send + Sync + 'static {
     /// The result of a look.
     type Value: Clone + PartialEq + Send + 'static;
@@ -24,7 +24,7 @@ pub(crate) enum Look<T> {
     /// A call, and its continuation.
     Call(Call, Then<T>),
     Seen(T),
-    /// It changed while it was looked at, so that no watch was left.
+    /// The subject has changed during the look, which has left no watch.
     ChangedMeanwhile,
     Failed(ZkError),
 }
@@ -33,7 +33,7 @@ pub(crate) enum Look<T> {
 pub(crate) type Then<T> = Box<dyn FnOnce(ZkResult<Reply>) -> Look<T> + Send>;
 
 impl<T: Send + 'static> Look<T> {
-    /// Makes a call. A refusal that `then` does not expect is to be passed on as [`Look::Failed`].
+    /// Makes a call. If `then` gets an error that it does not expect, it must pass it on as [`Look::Failed`].
     pub(crate) fn ask<R: 'static>(
         ask: Ask<R>,
         then: impl FnOnce(ZkResult<R>) -> Look<T> + Send + 'static,
@@ -42,8 +42,8 @@ impl<T: Send + 'static> Look<T> {
         Look::Call(call, Box::new(move |outcome| then(outcome.and_then(read))))
     }
 
-    /// Reads a znode; the watch fires when it changes or goes. None is left where there is no such
-    /// znode.
+    /// Reads a znode, and leaves a watch that fires when the znode changes or is deleted. Leaves none if there is no
+    /// such znode.
     pub(crate) fn data(
         path: &ZNodePath,
         then: impl FnOnce(ZkResult<(Vec<u8>, Stat)>) -> Look<T> + Send + 'static,
@@ -51,8 +51,8 @@ impl<T: Send + 'static> Look<T> {
         Look::ask(Call::get_data(path, true), then)
     }
 
-    /// Lists the children of a znode; the watch fires when one comes or goes. None is left where
-    /// there is no such znode.
+    /// Lists the children of a znode, and leaves a watch that fires when a child is created or deleted. Leaves none
+    /// if there is no such znode.
     pub(crate) fn children(
         path: &ZNodePath,
         then: impl FnOnce(ZkResult<Names>) -> Look<T> + Send + 'static,
@@ -60,8 +60,8 @@ impl<T: Send + 'static> Look<T> {
         Look::ask(Call::get_children(path, true), then)
     }
 
-    /// Looks whether a znode that was not found is still missing, which is seen as `value`; the
-    /// watch fires when it comes.
+    /// Checks that a znode that was not found is still missing, which is then seen as `value`. Leaves a watch that
+    /// fires when the znode is created.
     pub(crate) fn absence(path: &ZNodePath, value: T) -> Look<T> {
         Look::ask(Call::exists(path, true), move |found| match found {
             Ok(None) => Look::Seen(value),

@@ -1,4 +1,4 @@
-//! Trackers of one znode, on the fake server.
+//! Tests of trackers of one znode, on the fake server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn tracker_continues_after_a_panic_of_the_client() {
     let (zk, client, session) = connected();
     zk.create(PATH, b"first");
     let tracker = tracker(&session);
-    // Without the panic hook, which would print it.
+    // This panic does not run the panic hook, which would print it.
     client.before_next(SimOperation::GetData, || {
         std::panic::resume_unwind(Box::new("a client panics on purpose"));
     });
@@ -77,7 +77,7 @@ fn new_tracker_knows_an_existing_znode() {
     assert_eq!(node.stat.czxid, zk.stat(PATH).unwrap().czxid);
     assert!(tracker.changes().is_empty(), "the first value is no change");
     assert_eq!(zk.calls(SimOperation::GetData), 1);
-    // A change of its children does not count.
+    // A change of the znode's children does not count.
     zk.create(&format!("{PATH}/child"), b"");
     client.exists(PATH, false).unwrap();
     assert_eq!(zk.calls(SimOperation::GetData), 1);
@@ -239,7 +239,7 @@ fn stuck_first_look_ends_with_the_session() {
 #[test]
 fn znode_without_read_permission_is_an_error_until_granted() {
     let (zk, _client, session) = connected();
-    // The server sends an event of the creation although the new znode may not be read.
+    // The server sends an event of the creation although the client may not read the new znode.
     zk.set_read_checks(ReadChecks::ReadsOnly);
     let secret = [Acl::new(Permissions::DELETE, "world", "anyone")];
     zk.create_with_acl(PATH, b"secret", &secret);
@@ -337,7 +337,7 @@ fn close_during_replacement_ends_every_wait() {
     let zk = SimulatedZooKeeper::new();
     let first = zk.connect(LONG);
     let client = std::sync::Mutex::new(Some(Arc::clone(&first)));
-    // It makes no second client.
+    // The session makes no second client.
     let session = Session::from_client_factory(move || match client.lock().unwrap().take() {
         Some(client) => Ok(client),
         None => Err(LockError::from_client("connect", "", ZkError::SessionExpired)),

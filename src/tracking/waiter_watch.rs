@@ -1,5 +1,5 @@
-//! [`WaiterWatch`]: notices that a request joins the queue behind an exclusive owner, over
-//! reconnects, and costs no thread meanwhile.
+//! [`WaiterWatch`]: a wait for requests that join the queue behind an exclusive owner, which goes on over reconnects
+//! and costs no thread.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::has_waiter;
 use crate::session::Core;
 
-/// Ends when it is dropped, which its report may do.
+/// A wait for requests behind an owner. It ends when this is dropped, and its report may drop it.
 pub(crate) struct WaiterWatch {
     _tracking: Tracking<Waiters>,
 }
 
 impl WaiterWatch {
-    /// Watches the children of the owner's directory. The report is called, on a worker, after each
-    /// look that finds a request behind the owner's znode, and after each that the server refuses:
-    /// the owner cannot find out then whether somebody waits.
+    /// Watches the children of the owner's directory. Calls the report, on a worker, after each look that finds a
+    /// request behind the owner's znode. Also calls it after each look that the server refuses, because the owner
+    /// then cannot find out whether somebody waits.
     pub(crate) fn begin(
         core: &Arc<Core>,
         dir: &ZNodePath,
@@ -50,8 +50,8 @@ impl Subject for Waiters {
         &self.dir
     }
 
-    /// Every look sets the watch again, as it may have fired for a child that is no request. The
-    /// same call lists the children, so no request is missed that came before the watch.
+    /// Every look sets the watch again, because it may have fired for a child that is no request. The same call lists
+    /// the children, so it misses no request that joined before the watch was set.
     fn look(self: &Arc<Self>) -> Look<()> {
         let behind = Arc::clone(self);
         Look::children(&self.dir, move |children| match children {
@@ -61,7 +61,7 @@ impl Subject for Waiters {
                 }
                 Look::Seen(())
             }
-            // The owner's znode is gone too, which its request notices.
+            // The owner's znode is gone, too. The owner's request notices that.
             Err(ZkError::NoNode) => Look::Seen(()),
             Err(error) => {
                 if !error.is_transient() && error != ZkError::SessionExpired {

@@ -1,4 +1,4 @@
-//! The lease, by the clock.
+//! Tests of the lease, by the clock.
 
 mod pings;
 
@@ -16,34 +16,34 @@ fn granted(session_timeout: Duration, report_delay: Duration) -> Granted {
     Granted::new(session_timeout).with_report_delay(report_delay)
 }
 
-/// A lease on a server that leads, so that nothing has to be reported.
+/// Returns a lease on a connection to the leader, to which nothing has to be reported.
 fn of_the_leader() -> Lease {
     let mut lease = Lease::unproven(granted(TIMEOUT, Duration::ZERO), second(0));
-    lease.connected(granted(TIMEOUT, Duration::ZERO), None, second(0));
+    lease.on_connected(granted(TIMEOUT, Duration::ZERO), None, second(0));
     lease
 }
 
-/// A lease of a session that was opened at second 0, where a write was answered.
+/// Returns the lease of a session that was opened at second 0, where a write was answered.
 fn opened() -> Lease {
     let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
-    lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(0));
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(second(0)), second(0));
     lease.write(second(0), second(0));
     lease
 }
 
 impl Lease {
-    /// A write that is sent and answered on the present connection.
+    /// Sends a write on the present connection, and takes its answer.
     fn write(&mut self, sent: Moment, answered: Moment) -> bool {
         let sending = self.sending(sent);
-        self.write_answered(sending, answered)
+        self.on_write_answered(sending, answered)
     }
 
     fn read(&mut self, sent: Moment, answered: Moment) {
         let sending = self.sending(sent);
-        self.read_answered(sending, answered);
+        self.on_read_answered(sending, answered);
     }
 
-    /// Takes a lock under the current epoch.
+    /// Takes a lock under the present epoch.
     fn take(&mut self, now: Moment) -> Option<ParticipantId> {
         let owner = ParticipantId(self.owners.len() as u64);
         (self.admit(owner, self.connection(), now) == Admission::Admitted).then_some(owner)
@@ -58,7 +58,7 @@ impl Lease {
         self.owners[&owner].until
     }
 
-    /// Does what a session does to prove that it lives. Returns the result of `write`.
+    /// Makes a whole proof, as a session does. Returns the result of `write`.
     fn read_and_write(&mut self, sent: Moment, answered: Moment) -> bool {
         self.read(sent, answered);
         self.write(answered, answered)
@@ -83,14 +83,14 @@ fn a_lease_ends_a_margin_before_the_session_timeout() {
 #[test]
 fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
     let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
-    lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(1));
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(second(0)), second(1));
     lease.read(second(2), second(2));
     assert!(!lease.covers(second(2)), "a leader that was deposed answers reads");
     let sent_before = lease.sending(second(2));
-    lease.disconnected(second(3));
-    lease.connected(granted(TIMEOUT, REPORT), Some(second(3)), second(4));
-    lease.write_answered(sent_before, second(5));
-    assert!(!lease.covers(second(5)), "that write was on the connection before");
+    lease.on_disconnected(second(3));
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(second(3)), second(4));
+    lease.on_write_answered(sent_before, second(5));
+    assert!(!lease.covers(second(5)), "that write was sent on the previous connection");
     lease.write(second(6), second(7));
     assert_eq!(lease.end(), second(3 + 31));
 }
@@ -98,12 +98,12 @@ fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
 #[test]
 fn answers_before_the_grant_of_a_reconnect_is_known_prove_nothing() {
     let mut lease = opened();
-    lease.disconnected(second(10));
-    // The client has a connection already, and does not report it yet.
+    lease.on_disconnected(second(10));
+    // The client already has a connection, but does not report it yet.
     lease.read_and_write(second(11), second(11));
     lease.read_and_write(second(20), second(20));
     assert!(!lease.covers(second(20)), "the server may grant much less than the last one");
-    lease.connected(granted(TIMEOUT / 8, REPORT), Some(second(10)), second(21));
+    lease.on_connected(granted(TIMEOUT / 8, REPORT), Some(second(10)), second(21));
     assert!(lease.end() <= second(10).after(TIMEOUT / 8));
     lease.write(second(22), second(22));
     assert!(!lease.covers(second(22)), "the shorter timeout counts from the disconnect");
@@ -119,12 +119,12 @@ fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
     let sending = lease.sending(second(13));
     lease.read(second(15), second(15));
     assert_eq!(lease.end(), second(31), "a read confirms nothing");
-    lease.write_answered(sending, second(20));
+    lease.on_write_answered(sending, second(20));
     assert_eq!(lease.end(), second(10 + 31));
 }
 
-/// The link from the leader stalls, so the report of what was answered leaves together with the answer
-/// to the write, and is lost with the follower.
+/// The link from the leader stalls. So the report of the pair leaves together with the answer to the write, and is lost
+/// with the follower.
 #[test]
 fn an_owners_lease_is_extended_only_by_a_write_that_follows_another() {
     let mut lease = opened();
@@ -133,15 +133,15 @@ fn an_owners_lease_is_extended_only_by_a_write_that_follows_another() {
     let beside = lease.sending(second(14));
     lease.write(second(13), second(15));
     assert_eq!(lease.end(), second(31), "the report may not have arrived");
-    lease.write_answered(beside, second(16));
+    lease.on_write_answered(beside, second(16));
     assert_eq!(lease.end(), second(31), "it may have overtaken the report");
     let follows = lease.sending(second(17));
-    lease.write_answered(follows, second(18));
+    lease.on_write_answered(follows, second(18));
     assert_eq!(lease.end(), second(10 + 31));
     lease.release(ownership);
     lease.read_and_write(second(20), second(21));
     lease.write(second(23), second(23));
-    assert_eq!(lease.end(), second(20 + 31), "to take a lock, one is enough");
+    assert_eq!(lease.end(), second(20 + 31), "to take a lock, one write is enough");
 }
 
 #[test]
@@ -150,22 +150,22 @@ fn what_one_write_has_confirmed_is_forgotten_with_its_connection() {
     let owner = lease.take(second(1)).unwrap();
     lease.read_and_write(second(10), second(11));
     lease.write(second(13), second(13));
-    lease.disconnected(second(14));
-    lease.connected(granted(TIMEOUT, REPORT), None, second(15));
+    lease.on_disconnected(second(14));
+    lease.on_connected(granted(TIMEOUT, REPORT), None, second(15));
     lease.write(second(16), second(16));
-    assert!(!lease.covers(second(16)), "that is another server's report");
+    assert!(!lease.covers(second(16)), "another server would have to report that pair");
     assert_eq!(lease.held_until(owner), second(31));
 }
 
 #[test]
 fn a_single_request_before_the_report_extends_no_lease() {
     let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
-    lease.connected(granted(TIMEOUT, REPORT), None, second(0));
+    lease.on_connected(granted(TIMEOUT, REPORT), None, second(0));
     lease.write(second(1), second(1));
     lease.write(second(9), second(9));
     assert!(!lease.covers(second(9)), "the mark that the first one left may be lost");
     lease.write(second(12), second(12));
-    assert_eq!(lease.end(), second(1 + 31), "of two requests one is reported");
+    assert_eq!(lease.end(), second(1 + 31), "one of two requests is reported");
 }
 
 #[test]
@@ -226,11 +226,11 @@ fn a_pair_that_a_second_write_has_confirmed_is_not_waited_for() {
     let mut lease = opened();
     lease.read_and_write(second(24), second(24));
     lease.take(second(24)).unwrap();
-    // On two threads: both confirm the pair of second 24.
+    // Two threads write at once: both writes confirm the pair of second 24.
     let (first, other) = (lease.sending(second(26)), lease.sending(second(26)));
-    lease.write_answered(first, second(26));
+    lease.on_write_answered(first, second(26));
     assert!(!lease.is_keep_alive_due(QUIET, second(27)), "the newest pair can be confirmed a moment later");
-    lease.write_answered(other, second(27));
+    lease.on_write_answered(other, second(27));
     let mut writes = 0;
     while writes < 10 && lease.is_keep_alive_due(QUIET, second(28)) {
         lease.write(second(28), second(28));
@@ -245,8 +245,8 @@ fn an_owner_does_not_wait_beyond_its_lease_where_the_next_write_proves_what_the_
     lease.read_and_write(second(27), second(27));
     let write = lease.sending(second(29));
     let owner = lease.take(second(29)).unwrap();
-    // It would have been enough to take the lock, but an owner relies on the write that follows it.
-    lease.write_answered(write, second(29));
+    // That write would be enough to take the lock, but an owner relies on the write that follows it.
+    lease.on_write_answered(write, second(29));
     assert_eq!(lease.held_until(owner), second(31));
     assert!(lease.is_keep_alive_due(QUIET, second(29)), "{lease:?}");
     lease.write(second(29), second(29));
@@ -274,8 +274,8 @@ fn writes_need_no_keep_alive() {
 fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
     let mut lease = opened();
     lease.write(second(26), second(26));
-    // It makes a pair with the request that opened the session, which a confirmation would not
-    // extend.
+    // The write makes a pair with the request that opened the session. The confirmation of that pair would not extend
+    // the lease.
     assert!(lease.keep_alive_due(QUIET) > second(26));
     assert!(!lease.await_confirmation(second(27)), "{lease:?}");
     lease.read_and_write(second(27), second(27));
@@ -288,7 +288,7 @@ fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
 fn single_writes_do_not_put_a_keep_alive_off_where_the_report_delay_is_long() {
     let half = granted(TIMEOUT, TIMEOUT / 2);
     let mut lease = Lease::unproven(half, second(0));
-    lease.connected(half, Some(second(0)), second(0));
+    lease.on_connected(half, Some(second(0)), second(0));
     lease.read_and_write(second(0), second(0));
     let epoch = lease.epoch;
     for now in 1..100 {
@@ -307,7 +307,7 @@ fn single_writes_do_not_put_a_keep_alive_off_where_the_report_delay_is_long() {
 fn reads_alone_do_not_put_a_keep_alive_off() {
     for report_delay in [REPORT, TIMEOUT / 2] {
         let mut lease = Lease::unproven(granted(TIMEOUT, report_delay), second(0));
-        lease.connected(granted(TIMEOUT, report_delay), Some(second(0)), second(0));
+        lease.on_connected(granted(TIMEOUT, report_delay), Some(second(0)), second(0));
         lease.read_and_write(second(0), second(0));
         let busy = (1..31).find(|now| {
             lease.read(second(*now), second(*now));
@@ -333,14 +333,14 @@ fn after_a_disconnect_the_old_epoch_runs_on_and_proof_goes_to_the_new_one() {
     let mut lease = opened();
     let old = lease.take(second(0)).unwrap();
     lease.read_and_write(second(1), second(1));
-    lease.disconnected(second(2));
+    lease.on_disconnected(second(2));
     assert!(second(30) < lease.held_until(old) && !lease.covers(second(2)));
-    lease.connected(granted(TIMEOUT, REPORT), Some(second(2)), second(8));
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(second(2)), second(8));
     lease.write(second(9), second(9));
     assert_eq!(lease.end(), second(2 + 31));
     assert_eq!(lease.held_until(old), second(31));
     assert_eq!(lease.given_up_at(), second(9 + 32));
-    // What was sent on the old connection is confirmed by nothing on the new one.
+    // Nothing on the new connection confirms what was sent on the old one.
     lease.write(second(10), second(10));
     assert_eq!(lease.end(), second(2 + 31));
 }
@@ -350,12 +350,12 @@ fn an_owner_is_renewed_only_by_a_look_on_the_present_connection() {
     let mut lease = opened();
     let owner = lease.take(second(1)).unwrap();
     let looked_on = lease.connection();
-    lease.disconnected(second(10));
-    lease.connected(granted(TIMEOUT, REPORT), Some(second(10)), second(11));
+    lease.on_disconnected(second(10));
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(second(10)), second(11));
     lease.write(second(12), second(12));
     assert_eq!(lease.end(), second(10 + 31));
-    assert!(lease.renew(owner, looked_on, second(13)), "its former epoch lasts");
-    assert_eq!(lease.held_until(owner), second(31), "its znode may be gone since that look");
+    assert!(lease.renew(owner, looked_on, second(13)), "its earlier epoch lasts");
+    assert_eq!(lease.held_until(owner), second(31), "its znode may have gone since that look");
     assert!(lease.renew(owner, lease.connection(), second(13)));
     assert_eq!(lease.held_until(owner), second(10 + 31));
 }
@@ -364,10 +364,10 @@ fn an_owner_is_renewed_only_by_a_look_on_the_present_connection() {
 fn a_shorter_timeout_that_a_reconnect_brings_ends_the_old_epochs_sooner() {
     let mut lease = opened();
     let old = lease.take(second(0)).unwrap();
-    lease.disconnected(second(10));
+    lease.on_disconnected(second(10));
     let shorter = granted(Duration::from_secs(8), REPORT);
     let end = second(10).after(Duration::from_millis(7750));
-    assert_eq!(lease.connected(shorter, Some(second(10)), second(12)), Some(end));
+    assert_eq!(lease.on_connected(shorter, Some(second(10)), second(12)), Some(end));
     assert_eq!(lease.held_until(old), end);
     lease.write(second(13), second(13));
     assert_eq!(lease.end(), end);
@@ -378,16 +378,15 @@ fn a_shorter_timeout_that_a_reconnect_brings_ends_the_old_epochs_sooner() {
 fn a_longer_timeout_that_a_reconnect_brings_never_counts() {
     let mut lease = opened();
     let old = lease.take(second(0)).unwrap();
-    lease.disconnected(second(10));
+    lease.on_disconnected(second(10));
     let longer = granted(2 * TIMEOUT, REPORT);
-    assert_eq!(lease.connected(longer, Some(second(10)), second(12)), None);
+    assert_eq!(lease.on_connected(longer, Some(second(10)), second(12)), None);
     assert_eq!(lease.held_until(old), second(31));
     assert_eq!(lease.session_timeout(), TIMEOUT);
     for at in 13..30 {
         lease.read_and_write(second(at), second(at));
     }
-    // The leader dies at 30. A new one serves at 31, and keeps the session for the timeout of its
-    // creation.
+    // The leader dies at 30. A new leader serves from 31 on, and keeps the session for the timeout of its creation.
     let new_leader_ends_it = second(31).after(TIMEOUT);
     assert!(lease.end() <= new_leader_ends_it, "{:?}", lease.end().since(second(0)));
     assert_eq!(lease.given_up_at(), second(29).after(TIMEOUT));
@@ -397,14 +396,14 @@ fn a_longer_timeout_that_a_reconnect_brings_never_counts() {
 fn the_shortest_timeout_counts_whatever_is_granted_after_it() {
     let mut lease = opened();
     let (longer, end) = (granted(4 * TIMEOUT, REPORT), |from: u64| second(from).after(TIMEOUT / 64 * 31));
-    lease.disconnected(second(10));
-    lease.taken_up(TIMEOUT / 2, second(10));
+    lease.on_disconnected(second(10));
+    lease.on_taken_up(TIMEOUT / 2, second(10));
     for at in [11, 20, 29] {
-        lease.connected(longer, Some(second(at - 1)), second(at));
+        lease.on_connected(longer, Some(second(at - 1)), second(at));
         lease.write(second(at), second(at));
         assert_eq!(lease.end(), end(at - 1));
         assert_eq!(lease.given_up_at(), second(at).after(TIMEOUT / 2));
-        lease.disconnected(second(at));
+        lease.on_disconnected(second(at));
     }
 }
 
@@ -431,11 +430,11 @@ fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
     assert!(lease.covers(second(31)) && !lease.admits_owners(second(31)));
 }
 
-/// Keeps the lease of an idle session as its core does, on a network with these round trips.
-/// Returns the least time that was left of it.
+/// Keeps the lease of an idle session alive, as its driver does, on a network with these round trips. Returns the least
+/// time that was left of the lease.
 fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_trip: Duration) -> Duration {
     let mut lease = Lease::unproven(granted(timeout, report), second(0));
-    lease.connected(granted(timeout, report), Some(second(0)), second(0));
+    lease.on_connected(granted(timeout, report), Some(second(0)), second(0));
     let mut now = second(0).after(round_trip);
     lease.read_and_write(second(0), now);
     let mut least = timeout;
@@ -469,7 +468,7 @@ fn an_idle_session_admits_owners_at_any_time() {
         let ticks = [100, 500, 2000, 10_000].map(|tick| Duration::from_millis(tick).min(timeout / 2));
         let of_adapter = ticks.map(|tick| (tick * 11 / 10, quiet));
         for (report, quiet) in of_adapter.into_iter().chain([(timeout / 2, Duration::ZERO)]) {
-            // Three round trips, and what delays a timer, fit into the slack of a sixteenth.
+            // Three round trips and the delay of a timer fit into the slack of T/16.
             assert!(keep_when_idle(timeout, report, quiet, timeout / 80) >= timeout / 160);
         }
     }
@@ -487,7 +486,7 @@ fn a_finished_lease_takes_no_more_proof() {
     lease.finish(second(100));
     assert!(!lease.covers(second(1)));
     assert!(!lease.write(second(1), second(4)));
-    lease.connected(granted(TIMEOUT, REPORT), Some(second(5)), second(5));
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(second(5)), second(5));
     lease.write(second(5), second(5));
     assert!(!lease.covers(second(5)));
 }
@@ -496,11 +495,11 @@ fn a_finished_lease_takes_no_more_proof() {
 fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
     let mut lease = opened();
     let first = lease.take(second(0)).unwrap();
-    lease.disconnected(second(1));
-    lease.connected(granted(TIMEOUT, REPORT), Some(second(1)), second(2));
+    lease.on_disconnected(second(1));
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(second(1)), second(2));
     lease.write(second(2), second(2));
     let other = lease.take(second(2)).unwrap();
-    lease.disconnected(second(3));
+    lease.on_disconnected(second(3));
     assert!([first, other].iter().all(|owner| second(4) < lease.held_until(*owner)));
     lease.finish(second(100));
     assert!([first, other].iter().all(|owner| lease.held_until(*owner) == ENDED));
@@ -509,8 +508,8 @@ fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
 #[test]
 fn silence_before_a_disconnect_is_no_contact() {
     let mut lease = opened().proven_for_owners_only();
-    // The last sign of the server was at 0; the connection was left for its silence at 12.
-    lease.disconnected(second(12));
+    // The last sign of life was at 0. At 12 the client left the connection because of its silence.
+    lease.on_disconnected(second(12));
     assert_eq!(lease.given_up_at(), second(0).after(TIMEOUT));
 }
 

@@ -1,17 +1,17 @@
-//! The bound on the ephemeral znodes of a session.
+//! Tests of the bound on the ephemeral znodes of a session.
 
 use super::*;
 use crate::client::{Acl, Op, OpOutcome, Transacted};
 use crate::engine::border::Failure;
 use crate::engine::budget::Budget;
 
-/// `/lock/x-a-lock-0000000000` and its length.
+/// The bytes of `/lock/x-a-lock-0000000000` and of its length.
 const REQUEST: usize = 25 + 4;
 
-/// An engine in contact with room for so many requests.
+/// Returns an engine in contact, with room for this many requests.
 fn engine_for(requests: usize) -> Engine {
     let mut engine = connected_engine();
-    // An eighth is a reserve.
+    // One eighth is reserved.
     engine.commons.calls.budget = Budget::new((requests * REQUEST).div_ceil(7) * 8, 0);
     engine
 }
@@ -64,7 +64,7 @@ fn a_request_beyond_the_bound_is_refused_until_a_deletion_is_confirmed() {
     engine.input(NOW, |engine| engine.withdraw(first));
     let (deletion, _) = submitted(&mut engine);
     let third = begin(&mut engine, "x-c-lock-");
-    assert!(is_refused(&mut engine, third), "it may exist still");
+    assert!(is_refused(&mut engine, third), "the znode may still exist");
     engine.input(NOW, |engine| engine.handle_reply(deletion, Ok(Reply::Done)));
     assert_eq!(engine.commons.calls.budget.used(), 0);
     let fourth = begin(&mut engine, "x-d-lock-");
@@ -97,7 +97,7 @@ fn create_whose_reply_was_lost_counts_until_a_search_was_answered() {
         engine.commons.calls.window = Window::new(0);
         let children = Names::from_iter(listed.iter().copied());
         engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(children))));
-        // The next create, if there is one, waits.
+        // If the request creates another znode, that create is under way.
         assert_eq!(engine.commons.calls.budget.used(), used.max(REQUEST), "{listed:?}");
     }
 }
@@ -133,7 +133,7 @@ fn stray_that_a_search_lists_counts_until_it_is_gone() {
     assert_eq!(engine.commons.calls.budget.used(), 0);
 }
 
-/// The listing may be of a moment before.
+/// The listing may be older than the lost create.
 #[test]
 fn create_that_is_lost_while_a_search_is_under_way_counts_until_the_next_one_is_answered() {
     let mut engine = engine_for(3);
@@ -168,7 +168,7 @@ fn znode_that_another_client_deletes_does_not_count() {
 #[test]
 fn what_the_application_creates_counts_with_its_chroot() {
     let mut engine = connected_engine();
-    // Of 35 bytes.
+    // Each znode takes 35 bytes.
     engine.commons.calls.budget = Budget::new(40, 10);
     let answer = |engine: &mut Engine, effects: Vec<Effect>, outcome| {
         let Some(Effect::Submit(call, ..)) = effects.into_iter().next() else { panic!("nothing was sent") };
@@ -182,7 +182,7 @@ fn what_the_application_creates_counts_with_its_chroot() {
     let (_, effects) = ask(&mut engine, create("/a"));
     answer(&mut engine, effects, Err(ZkError::NodeExists));
     assert_eq!(engine.commons.calls.budget.used(), 10 + 2 + 4);
-    // The reply to a repetition is lost, and the znode is found.
+    // The reply to another create is lost, and a search finds the znode.
     let (_, effects) = ask(&mut engine, create("/b"));
     answer(&mut engine, effects, Err(ZkError::ConnectionLoss));
     assert_eq!(engine.commons.calls.budget.used(), 2 * (10 + 2 + 4));

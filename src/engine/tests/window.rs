@@ -1,4 +1,4 @@
-//! The bound on the calls under way.
+//! Tests of the bound on the calls that are under way at once.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::client::{Ask, KEEP_ALIVE_PATH};
 use crate::time::Priority;
 
-/// An engine in contact, proven, of which so many calls may be under way.
+/// Returns an engine in contact that is proven to live, with a window of this many calls.
 fn engine_with_window(window: usize) -> Engine {
     let mut engine = connected_engine();
     engine.commons.calls.window = Window::new(window);
@@ -180,7 +180,7 @@ fn proofs_do_not_count() {
     assert_eq!(window, Window::new(1));
 }
 
-/// A connection on which calls are answered in order, and so many in each of its steps.
+/// A connection on which calls are answered in order, a fixed number of them in each step.
 struct Link {
     under_way: VecDeque<(CallId, Call)>,
     answers: usize,
@@ -208,8 +208,8 @@ impl Link {
     }
 }
 
-/// More requests are begun, and given up at once, than the server answers. Another lock of the session does not
-/// suffer, and nothing piles up.
+/// The application begins more requests than the server answers, and gives each up at once. Another lock of the
+/// session does not suffer, and nothing piles up.
 #[test]
 fn an_owner_in_contact_keeps_its_lock_whatever_else_its_session_starts() {
     const STEP: Duration = Duration::from_millis(2);

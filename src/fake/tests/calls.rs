@@ -1,5 +1,5 @@
 use super::*;
-use crate::client::port::Enqueued;
+use crate::client::Enqueued;
 use crate::client::port::Names;
 use SimOperation::{Create, Delete, Exists, GetChildren, GetData, SetData};
 

@@ -1,5 +1,5 @@
-//! The laws of the recipe rules over time, however a server numbers the requests: two owners never
-//! exclude each other, and no request waits forever.
+//! The laws of the recipe rules over time: however a server numbers the requests, two owners never exclude each other,
+//! and no request waits forever.
 //!
 //! In a history, requests join the queue, list it, decide by their listing, wait, own and leave.
 //! The steps come in any order.
@@ -41,12 +41,12 @@ struct Request {
 
 enum Phase {
     Queued {
-        /// The last listing, if the request has not acted on it yet.
+        /// The request's last listing, if it has not decided by it yet.
         listed: Option<Vec<String>>,
         waits_for: WaitsFor,
     },
     Owner,
-    /// A writer replaced by a reader. Its znode still exists.
+    /// A writer that a reader has replaced. Its znode still exists.
     Downgraded,
     /// A request of another library, which decides on its own.
     OtherLibrary,
@@ -61,22 +61,22 @@ enum WaitsFor {
 
 struct History {
     counter: Counter,
-    /// `Some` if all requests are for one of so many permits.
+    /// The number of permits, if all requests are for a permit.
     permits: Option<NonZeroU32>,
     requests: Vec<Request>,
     created: u64,
 }
 
-/// Runs a history on a server whose next number is `start`. At its end all owners leave, until no
+/// Runs a history on a server whose next number is `start`. At the end of the history all owners leave, until no
 /// request waits.
 ///
-/// The counter `wraps` as up to ZooKeeper 3.5, or mixes numbers at its end as from 3.6 on. The
-/// lower half of each step selects the action, the upper half the request.
+/// The counter `wraps` as in ZooKeeper up to 3.5, or mixes numbers at its end as in 3.6 and later. The lower half of
+/// each step selects the action, the upper half selects the request.
 pub fn check_history(start: i32, wraps: bool, steps: &[u8]) {
     check(start, wraps, None, steps);
 }
 
-/// As [`check_history`], with requests for permits.
+/// As [`check_history`], for requests for permits.
 pub fn check_permit_history(start: i32, wraps: bool, permits: NonZeroU32, steps: &[u8]) {
     check(start, wraps, Some(permits), steps);
 }
@@ -145,7 +145,7 @@ impl History {
         }
     }
 
-    /// A request acts on its last listing. Others may have acted on newer ones since.
+    /// Makes a request decide by its last listing. Others may have decided by newer listings meanwhile.
     fn act(&mut self, index: usize) {
         let Request { access, name, phase } = &mut self.requests[index];
         let Phase::Queued { listed, waits_for } = phase else { return };
@@ -159,7 +159,7 @@ impl History {
         }
     }
 
-    /// A reader with the same number replaces a writer.
+    /// Replaces a writer by a reader with the same number.
     fn downgrade(&mut self, index: usize) {
         let Request { access, name, phase } = &mut self.requests[index];
         if !matches!((&*access, &*phase), (Access::Write(_), Phase::Owner)) {
@@ -182,7 +182,7 @@ impl History {
         assert!(is_within, "owners at once: {:?} of {:?}", names(), self.names());
     }
 
-    /// All requests that do not wait leave, until none is left.
+    /// Makes all requests leave that do not wait, until none is left.
     fn let_every_waiter_own(&mut self) {
         while !self.requests.is_empty() {
             while let Some(index) = self.requests.iter().position(|request| self.can_proceed(request)) {
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Numbers around those where the rule changes.
+    /// Returns numbers around those where the rule changes.
     fn any_start() -> impl Strategy<Value = i32> {
         let corner = prop::sample::select(vec![0, i32::MAX, i32::MAX, i32::MAX, i32::MIN + (1 << 30)]);
         prop_oneof![1 => any::<i32>(), 4 => (corner, -6..6_i32).prop_map(|(corner, more)| corner.wrapping_add(more))]

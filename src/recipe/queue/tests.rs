@@ -1,4 +1,4 @@
-//! The rules over the names of a queue.
+//! Tests of the rules over the names of a queue.
 
 use super::*;
 use crate::recipe::naming_scheme::NamingScheme;
@@ -263,7 +263,7 @@ fn own_znode_is_found_by_its_guid() {
     assert_eq!(find_own("x-c-lock-", &all), None);
 }
 
-/// Requests in order of arrival, with names unrelated to the order.
+/// Returns requests in order of arrival, with names unrelated to the order.
 fn queue_of(kinds: &[Access], start: i32, seed: u64) -> Vec<(Access, String)> {
     let named = |(index, access): (usize, &Access)| {
         let guid = Uuid::from_u64_pair(seed.rotate_left(index as u32 * 7), index as u64);
@@ -281,7 +281,7 @@ fn any_access(scheme: NamingScheme) -> impl Strategy<Value = Access> {
     ]
 }
 
-/// A start of the counter for a queue with no number in doubt.
+/// Returns a start of the counter for a queue with no number in doubt.
 fn any_start() -> impl Strategy<Value = i32> {
     let is_in_order = |start: &i32| !is_in_doubt(*start) && !is_in_doubt(start.wrapping_add(20));
     let corner = (prop::sample::select(vec![0, i32::MAX - 25]), -20..4_i32);
@@ -294,7 +294,7 @@ fn any_queue() -> impl Strategy<Value = Vec<Access>> {
         .prop_flat_map(|scheme| prop::collection::vec(any_access(scheme), 1..20))
 }
 
-/// The decision of each request in the queue, in order.
+/// Returns the decision of each request in the queue, in order.
 fn decide_all<'a>(queue: &[(Access, String)], listed: &'a [String]) -> Vec<Decision<'a>> {
     queue.iter().map(|(access, own)| decide(*access, own, listed)).collect()
 }
@@ -333,9 +333,9 @@ fn share(one: Access, other: Access) -> bool {
 }
 
 proptest! {
-    /// Requests leave a queue of readers and writers in any order. Each request that none ahead
-    /// excludes owns, and every other request waits for the nearest one that excludes it. Only
-    /// the requests that waited for the leaving one get a new decision.
+    /// Requests leave a queue of readers and writers in any order. A request owns the lock if no request ahead
+    /// excludes it. Every other request waits for the nearest one that excludes it. When a request leaves, only those
+    /// that waited for it get a new decision.
     #[test]
     fn readers_share_and_writers_exclude_while_a_queue_empties(
         kinds in any_queue(), start in any_start(), seed: u64, leaving in prop::collection::vec(any::<prop::sample::Index>(), 20),

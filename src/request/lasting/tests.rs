@@ -1,4 +1,4 @@
-//! Requests that outlive their session, on the fake server: the loss of a session and the next session cross in
+//! Tests of requests that outlive their session, on the fake server. The loss of a session and the next session come in
 //! every order, with everything that an application may do meanwhile.
 
 use crate::error::ErrorReason;
@@ -25,7 +25,7 @@ const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Threads whose callbacks wait until the test lets them go.
+/// Threads whose callbacks wait until the test lets them run.
 #[derive(Debug)]
 struct HeldCallbacks {
     threads: Arc<Threads>,
@@ -90,17 +90,17 @@ impl Runtime for HeldCallbacks {
     }
 }
 
-/// A session that is replaced when the test permits it, and whose losses are delivered when the test permits that.
+/// A session that is replaced, and whose losses are delivered, when the test permits it.
 struct Scene {
     server: SimulatedZooKeeper,
     session: Session,
     clients: Receiver<Arc<SimulatedClient>>,
-    /// A message whenever a session is to be opened.
+    /// Gets a message whenever a session must be opened.
     asked: Receiver<()>,
-    /// A message for each session that may be opened; without the sender none is any more.
+    /// Takes a message for each session that may be opened. When this is dropped, no more sessions are opened.
     permits: Option<Sender<()>>,
     callbacks: Arc<Gate>,
-    /// The request of another client, ahead of all others.
+    /// The znode of another client's request, ahead of all others.
     ahead: String,
 }
 
@@ -130,23 +130,23 @@ impl Scene {
         Scene { server, session, clients, asked, permits: Some(permits), callbacks, ahead }
     }
 
-    /// The present session is lost, and no other follows yet.
+    /// Loses the present session. No other one follows yet.
     fn lose(&self) {
         next(&self.clients).expire();
         next(&self.asked);
     }
 
-    /// Another session follows, and all have been notified of it.
+    /// Opens another session, and waits until everybody was notified of it.
     fn replace(&self) {
         let (notified, is_notified) = unbounded();
-        // Those who came before are notified before.
+        // Everybody who follows the session already is notified before this one.
         let last: Arc<dyn OnNewSession> = Arc::new(Notified(notified));
         self.session.follow(Arc::downgrade(&last));
         self.permits.as_ref().unwrap().send(()).unwrap();
         next(&is_notified);
     }
 
-    /// The next session follows the lost one, before or after the loss is delivered.
+    /// Opens the next session, before or after the loss of the last one is delivered.
     fn replace_and_deliver(&self, order: Order) {
         eventually("the loss is to be delivered", || self.callbacks.holds());
         match order {
@@ -183,7 +183,7 @@ impl Scene {
         BlockingWriteLock::new(&self.session, DIR).unwrap()
     }
 
-    /// A request of which only its observer hears.
+    /// Makes a request whose events go only to its observer.
     fn request(&self) -> (Arc<LastingRequest>, Receiver<String>) {
         let (events, received) = unbounded();
         let support = ProtocolSupport::new(&self.session);
@@ -199,7 +199,7 @@ impl Scene {
     }
 }
 
-/// Reports when it is notified.
+/// Sends a message when it is notified of a session.
 struct Notified(Sender<()>);
 
 impl OnNewSession for Notified {
@@ -216,7 +216,7 @@ enum Order {
 
 const ORDERS: [Order; 2] = [Order::LossFirst, Order::LossLast];
 
-/// Sends what it hears.
+/// Sends the events that it gets.
 struct Recorder(Sender<String>);
 
 impl Observer for Recorder {
@@ -277,7 +277,7 @@ fn a_request_is_made_once_for_each_session_however_often_it_is_notified() {
     scene.await_requests(1);
 }
 
-/// As between the moment at which one thread installs the request of a lock, and its start.
+/// This is the state after one thread has installed the request of a lock, and before it starts the request.
 #[test]
 fn a_thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let scene = Scene::new();
@@ -377,7 +377,7 @@ fn a_request_whose_znode_is_deleted_is_not_made_again() {
     eventually("it is in the queue", || request.request().is_some_and(|request| request.znode().is_some()));
     let znode = request.request().unwrap().znode().unwrap();
     scene.server.delete(znode.as_str());
-    // It looks at its znode by the clock alone as long as another one is ahead.
+    // As long as another request is ahead, it looks at its znode only routinely.
     scene.server.delete(&scene.ahead);
     assert_eq!(next(&heard), "dropped: NodeDeleted");
     assert!(request.is_over());
@@ -433,7 +433,7 @@ fn a_request_that_is_withdrawn_while_it_is_made_again_leaves_nothing() {
     request.start();
     scene.await_requests(2);
     let core = scene.session.core();
-    // The step of the thread that makes it again, which comes last.
+    // The last step of the thread that makes the request again.
     let again = Request::new(core, &request.spec, Arc::clone(&request) as Arc<dyn Observer>);
     request.withdraw();
     request.install(&again);
@@ -514,7 +514,7 @@ fn a_call_that_only_tries_fails_between_two_sessions() {
     assert!(semaphore.try_acquire().unwrap_err().is_session_lost());
     let cohort = crate::locks::CohortLock::new(&scene.session, DIR).unwrap();
     assert!(cohort.try_lock().unwrap_err().is_session_lost());
-    // A thread that waits is not in the way of one that tries later.
+    // A thread that waits does not block one that tries later.
     scene.replace();
     scene.server.delete(&scene.ahead);
     assert!(cohort.try_lock().unwrap().is_some());
@@ -594,7 +594,7 @@ fn a_second_call_between_two_sessions_makes_no_second_request() {
     assert_eq!(next(&events), LockEvent::Acquired);
 }
 
-/// Calls back into its lock on the acquisition, and panics.
+/// Calls its lock when the lock is acquired, and panics.
 struct CallsBack(Sender<bool>);
 
 impl LockListener for CallsBack {

@@ -1,4 +1,4 @@
-//! Directories whose names look like requests.
+//! Tests of directories whose names look like requests.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn directory_is_no_request() {
     }
     for attempt in 0..2 {
         let guard = fixture.blocking().try_lock().unwrap();
-        // A drop does not wait for the deletion.
+        // Unlock the guard, because a drop does not wait for the deletion.
         assert!(guard.is_some_and(|guard| guard.unlock().is_ok()), "attempt {attempt}");
     }
     let sharing = fixture.sharing();
@@ -52,7 +52,7 @@ fn waiter_passes_over_the_directories_before_and_behind_its_predecessor() {
     }
 }
 
-/// It may be a request of a client that is unknown here.
+/// The znode may be a request of an unknown library.
 #[test]
 fn persistent_znode_without_children_counts_until_it_has_some() {
     let zk = SimulatedZooKeeper::new();

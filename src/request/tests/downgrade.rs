@@ -1,4 +1,4 @@
-//! Writers that become readers.
+//! Tests of writers that become readers.
 
 use super::waiting::Waiting;
 use super::*;
@@ -32,14 +32,14 @@ impl DowngradeFixture {
         (DowngradeFixture { zk, fixture, waiting, next }, writer)
     }
 
-    /// Checks that the reader owns alone, and that the next writer acquires after it.
+    /// Checks that the reader owns the lock alone, and that the next writer acquires it after the reader.
     fn assert_downgraded(&self, reader: ReadGuard) {
         assert!(reader.is_owner() && !self.next.is_owner());
         assert!(reader.id().starts_with(&format!("{DIR}/read-")));
         eventually("the writer's znode is gone", || self.zk.children(DIR).len() == 2);
         assert!(self.zk.exists(reader.id()));
         assert!(self.waiting.sharing().try_read().unwrap().is_none(), "behind the next writer");
-        // Without contact the deletion is pending.
+        // If there is no contact, the deletion is pending.
         reader.unlock().unwrap();
         eventually("the next writer owns", || self.next.is_owner());
     }
@@ -234,7 +234,7 @@ fn stuck_downgrade_ends_with_the_session() {
     fixture.client.release();
 }
 
-/// A client that stays open when its session of locks is closed, as a handle of the application does.
+/// A client that stays open when the session of locks on it is closed, as an application's handle does.
 struct BorrowedClient(Arc<SimulatedClient>);
 
 impl BlockingClient for BorrowedClient {

@@ -1,8 +1,8 @@
-//! Random interleavings: single requests, replies and events of a few connections, in any order that
-//! the order of each connection allows, while other clients join, leave, write and delete.
+//! Tests of random interleavings: single calls, replies and events of a few connections, in any order that the order of
+//! each connection allows, while other clients join, leave, write and delete.
 //!
-//! The [oracle] knows the queue at each moment, also for requests whose znodes other clients have
-//! deleted. `INTERLEAVINGS=<number>` sets the number of runs, `INTERLEAVINGS_SEED=<seed>` the first.
+//! The [oracle] knows the queue at each moment, including requests whose znodes other clients have deleted.
+//! `INTERLEAVINGS=<number>` sets the number of runs, and `INTERLEAVINGS_SEED=<seed>` sets the first seed.
 
 mod oracle;
 
@@ -19,10 +19,10 @@ use crate::tests::simulation::random::Random;
 use crate::tests::{BlockingFake, ManualRuntime, SteppedClient};
 use crate::time::Runtime;
 
-/// How many runs there are unless the environment says otherwise.
+/// The number of runs, unless the environment sets another one.
 const RUNS: u64 = 100;
 const ACTIONS: usize = 600;
-/// At most so many requests of ours are in the queue.
+/// The number of our requests that are in the queue at most.
 const MOST: usize = 6;
 
 struct Client {
@@ -63,17 +63,17 @@ struct Rig {
     zk: SimulatedZooKeeper,
     clients: Vec<Client>,
     ours: Vec<OurRequest>,
-    /// The names of our requests that others deleted while a request ahead excluded them.
+    /// The names of our requests that other clients deleted while a request ahead excluded them.
     deleted_behind: BTreeSet<String>,
-    /// The names of those that others deleted while nobody was ahead.
+    /// The names of our requests that other clients deleted while nobody was ahead.
     deleted_first: BTreeSet<String>,
     trace: Vec<String>,
-    /// Readers take part.
+    /// Whether readers take part.
     shares: bool,
-    /// Connections are cut.
+    /// Whether connections are cut.
     cuts: bool,
-    /// Clients pass on some outcomes late: after those of later calls, and after events of the watches that
-    /// those calls set.
+    /// Whether clients pass on some outcomes late: after the outcomes of later calls, and after events of the watches
+    /// that those calls set.
     is_late: bool,
     was_cut: bool,
 }
@@ -211,7 +211,7 @@ impl Rig {
         self.clients[client].simulated.cut_next(operation, when);
     }
 
-    /// Everything moves.
+    /// Lets everything arrive, and lets time pass.
     fn calm(&mut self) {
         self.note("calm".to_owned());
         for _ in 0..12 {
@@ -237,7 +237,7 @@ impl Rig {
         self.note(format!("another joins: {path}"));
     }
 
-    /// Mostly one at the head of the queue, and seldom one of ours.
+    /// Deletes a request for another client: more often one at the head of the queue, and seldom one of ours.
     fn other_deletes_one(&mut self) {
         let queue = self.queue();
         if queue.is_empty() {
@@ -250,7 +250,7 @@ impl Rig {
         }
     }
 
-    /// The first two, the second one first.
+    /// Deletes the first two requests for another client, the second one first.
     fn other_deletes_backwards(&mut self) {
         let queue = self.queue();
         let [first, second, ..] = queue.as_slice() else { return };
@@ -260,8 +260,8 @@ impl Rig {
         }
     }
 
-    /// Writes the second one and deletes it with the first, while the server takes up nothing but listings,
-    /// and the clients pass on what they have held back.
+    /// Writes the second request for another client, and deletes it with the first one, while the server handles
+    /// nothing but listings, and the clients pass on what they have held back.
     fn other_revokes(&mut self) {
         let queue = self.queue();
         let Some(second) = queue.get(1).filter(|second| self.is_ours(second)) else { return };
@@ -314,7 +314,7 @@ impl Rig {
         }
     }
 
-    /// A writer at the head becomes a reader with its number.
+    /// Turns a writer at the head into a reader with its number.
     fn other_downgrades(&mut self) {
         let first = self.queue().into_iter().next();
         if let Some(writer) = first.filter(|name| name.starts_with("write-other-")) {
@@ -325,7 +325,7 @@ impl Rig {
     }
 }
 
-/// Runs a seed. Returns what was violated, and the rig.
+/// Runs a seed. Returns what was violated, if anything, and the rig.
 fn run(seed: u64) -> (Result<(), String>, Rig) {
     let mut rig = Rig::new(seed);
     let outcome = rig.run();

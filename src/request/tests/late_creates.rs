@@ -1,7 +1,7 @@
-//! Creates that take effect after a search has not found them. As real servers do it: the server of the lost
-//! connection was paused with the create unread, another one has answered the search, and the session has
-//! come back to the first when that goes on. The leader learns that the session is there before the create
-//! comes, so it takes that.
+//! Tests of creates that take effect after a search has not found them. This happens with real servers: the server of
+//! the lost connection is paused with the create unread, and another server answers the search. Then the session
+//! comes back to the first server, and that goes on. The leader learns that the session is there before the create
+//! arrives, so it commits the create.
 
 use super::*;
 use crate::Candidate;
@@ -49,7 +49,7 @@ fn late_create_of_a_withdrawn_request_is_undone_although_nothing_happens() {
     assert!(fixture.blocking().try_lock_for(deadline()).unwrap().is_some());
 }
 
-/// The directory, which of the creates is lost, and what makes them.
+/// The directory, the number of the create that is lost, and the code that makes the creates.
 type Hold = (&'static str, u64, fn(&Session));
 
 #[test]
@@ -139,13 +139,13 @@ fn readers_znode_that_is_created_again_after_its_release_blocks_nobody() {
     assert!(reader.is_owner() && !next_writer.is_owner());
     reader.unlock().unwrap();
     eventually("the next writer owns", || next_writer.is_owner());
-    // It has the number of the former writer, and is ahead of all that have joined since.
+    // The late reader has the number of the former writer, so it is ahead of all requests that have joined since.
     create_late_reader(&zk, &fixture.client);
     eventually("the reader's znode is gone", || zk.children(DIR).len() == 1);
     assert!(next_writer.is_owner());
 }
 
-/// Creates the reader of a downgrade, which seemed to have failed.
+/// Creates the znode of the reader, after the downgrade seemed to have failed.
 fn create_late_reader(zk: &SimulatedZooKeeper, client: &SimulatedClient) {
     let log = zk.log();
     let reader = &log.iter().rfind(|call| call.path.starts_with(&format!("{DIR}/read-"))).unwrap().path;

@@ -1,4 +1,4 @@
-//! Holds that end at a limit, whatever the lease allows.
+//! Tests of holds that end at a limit, whatever the lease allows.
 
 use super::*;
 use crate::error::ErrorReason;
@@ -89,7 +89,7 @@ fn hold_ends_at_its_limit_and_then_the_znode_is_deleted() {
     assert!(is_held_too_long(&guard.unlock()));
 }
 
-/// The znode of an earlier acquisition counts for nothing.
+/// An earlier acquisition does not count.
 #[test]
 fn limit_counts_from_the_acquisition() {
     let limited = Limited::new();
@@ -115,7 +115,7 @@ fn loss_is_known_before_anybody_has_noticed_and_stays_the_same() {
     limited.runtime.suspend(LIMIT);
     assert!(!guard.is_owner() && guard.lost().is_empty());
     assert_eq!((guard.loss(), limited.requests()), (Some(LossReason::HeldTooLong), 1));
-    // Beyond the end of the session, too.
+    // The reason stays, even after the end of the session.
     limited.runtime.suspend(LONG);
     assert_eq!(guard.loss(), Some(LossReason::HeldTooLong));
     limited.fixture.client.expire();
@@ -158,7 +158,7 @@ fn lease_that_ends_before_the_limit_is_the_reason() {
     assert!(remaining < LONG);
     limited.runtime.suspend(remaining);
     assert_eq!((guard.is_owner(), guard.loss()), (false, Some(LossReason::LeaseExpired)));
-    // Nobody has noticed it when the limit comes.
+    // Nobody has noticed the end of the lease when the limit is reached.
     limited.runtime.suspend(LONG);
     assert_eq!(guard.loss(), Some(LossReason::LeaseExpired));
     limited.runtime.advance(Duration::ZERO);
@@ -212,7 +212,7 @@ fn release_at_the_limit_is_late_and_one_before_it_is_not() {
     assert!(is_held_too_long(&outcome));
 }
 
-/// One thread sees the limit while another one, which has read the clock before, takes up the end of the session.
+/// One thread sees the limit while another one, which has read the clock before, handles the end of the session.
 #[test]
 fn limit_that_a_reader_has_seen_stays_the_reason() {
     let limited = Limited::new();

@@ -1,4 +1,4 @@
-//! Lost replies, at every step.
+//! Tests of lost replies, at every step.
 
 use crate::error::ErrorReason;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,7 +92,7 @@ fn request_continues_after_a_step_that_panics() {
     eventually("no registration is left", || fixture.session.core().census().0 == 0);
 }
 
-/// As between the moment at which one thread installs the request of a lock, and its start.
+/// This is the state after one thread has installed the request of a lock, and before it starts the request.
 #[test]
 fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let zk = SimulatedZooKeeper::new();
@@ -223,7 +223,7 @@ fn a_waiter_looks_again_after_replies_that_cannot_be_read() {
     for operation in [SimOperation::GetChildren, SimOperation::GetData] {
         let zk = SimulatedZooKeeper::new();
         let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
-        // An ordered client reads more than its predecessor.
+        // On an ordered client the waiter would also read other znodes than its predecessor's.
         let fixture = Fixture::join_unordered(&zk);
         for _ in 1..MAX_UNREADABLE {
             fixture.client.fail_next(operation, Effect::After, ZkError::MarshallingError);
@@ -231,7 +231,7 @@ fn a_waiter_looks_again_after_replies_that_cannot_be_read() {
         let (lock, calls) = fixture.listening();
         assert!(!lock.lock().unwrap());
         assert_eq!(fixture.client.pending_faults(), 0, "{operation:?}");
-        // The count begins again.
+        // The count starts again.
         for _ in 1..MAX_UNREADABLE {
             fixture.client.fail_next(operation, Effect::After, ZkError::MarshallingError);
         }

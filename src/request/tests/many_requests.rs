@@ -1,4 +1,4 @@
-//! Many requests on one session.
+//! Tests of many requests on one session.
 
 use super::*;
 use crate::recipe::path::ZNodePath;
@@ -56,7 +56,7 @@ fn waiters_of_one_directory_share_a_listing_that_another_is_reading() {
         assert!(held.recv().is_err());
     });
     fixture.client.reconnect();
-    // From then on only those who ask wait: the others are the readers of this listing.
+    // From then on, the other waiters that ask for a listing are counted as readers of the next one.
     assert!(begun.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
     let (core, dir) = (fixture.session.core(), ZNodePath::parse(DIR).unwrap());
     eventually("the others have asked", || core.readers(&dir) == WAITERS - 1);

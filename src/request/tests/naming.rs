@@ -1,4 +1,4 @@
-//! The names of requests, for each kind of lock.
+//! Tests of the names of requests, for each kind of lock.
 
 use super::*;
 use crate::Candidate;
@@ -94,7 +94,7 @@ fn read_write_lock_refuses_a_scheme_without_readers() {
     assert!(refusal.to_string().contains("naming scheme"), "{refusal}");
 }
 
-/// The fear behind the schemes: two owners. Each scheme's request waits for one of every other.
+/// Two owners are what the schemes must prevent: a request of each scheme waits for a request of every other scheme.
 #[test]
 fn requests_of_all_schemes_exclude_one_another() {
     let zk = SimulatedZooKeeper::new();

@@ -1,10 +1,10 @@
-//! Waiters that know that only one request is ahead.
+//! Tests of waiters that know that only one request is ahead.
 
 use super::*;
 use crate::tests::{Hold, HoldingClient};
 
 impl Fixture {
-    /// A session on a client that is ordered.
+    /// Opens a session on an ordered client.
     fn ordered(zk: &SimulatedZooKeeper) -> Fixture {
         let client = zk.connect(LONG);
         let session = Session::from_client(HoldingClient::new(client.clone())).unwrap();
@@ -17,19 +17,19 @@ impl Fixture {
     }
 }
 
-/// A request of another client.
+/// Creates a request of another client.
 fn other(zk: &SimulatedZooKeeper) -> String {
     zk.create_sequential(DIR, "x-other-lock-", None)
 }
 
-/// A lock that waits, and its calls.
+/// Returns a lock that waits, and the calls of its listener.
 fn waiter(fixture: &Fixture) -> (WriteLock, Receiver<Call>) {
     let (lock, calls) = fixture.listening();
     assert!(!lock.lock().unwrap());
     (lock, calls)
 }
 
-/// A server with the lock directory.
+/// Returns a server with the lock directory.
 fn server() -> SimulatedZooKeeper {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
@@ -45,7 +45,7 @@ fn next_in_line_owns_when_its_predecessor_is_deleted_without_a_listing() {
     assert_eq!(fixture.calls(&zk, SimOperation::GetData), 2, "the predecessor and its own znode");
     zk.clear_log();
     zk.delete(&ahead);
-    // The event is taken up on this thread, up to the ownership.
+    // This thread handles the event, up to the ownership.
     assert!(lock.is_owner());
     assert!(zk.log().is_empty());
     assert_eq!(next(&calls), Call::Acquired);
@@ -153,7 +153,7 @@ fn waiter_that_reconnects_looks_at_what_it_has_watched_and_lists_only_if_somethi
         staying.iter().for_each(|(path, _)| zk.delete(path));
         eventually("it owns", || lock.is_owner());
         if !left.contains(&true) {
-            // The one for the time when it becomes the next, as without a reconnect.
+            // It lists only once, as without a reconnect: when it becomes the next in line.
             assert_eq!(fixture.calls(&zk, SimOperation::GetChildren), 1);
         }
     }
@@ -164,7 +164,7 @@ fn waiter_that_no_longer_watches_its_own_znode_lists_the_queue_after_a_reconnect
     let zk = server();
     let fixture = Fixture::ordered(&zk);
     let first = other(&zk);
-    // One whose number another request may get: a writer may become a reader.
+    // Another request may get the number of this one, because a writer may become a reader.
     zk.create_sequential(DIR, "write-other-lock-", None);
     let (lock, calls) = waiter(&fixture);
     // Nobody is between the two any more, and the deletion of the writer would say nothing.
@@ -240,8 +240,7 @@ fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
     let own = lock.id().unwrap();
     ordered.hold_next(Hold::Call);
     zk.set_data(&own, b"changed");
-    // The first look at the own znode has set a watch, which has fired. The second look is made
-    // later.
+    // The first look at the own znode has set a watch, which has fired. The second look comes later.
     ordered.release_first();
     zk.delete(&own);
     zk.delete(&ahead);
@@ -252,13 +251,13 @@ fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
 
 #[test]
 fn reader_behind_a_deleted_request_of_its_session_acquires_beside_other_readers() {
-    // One that is not next in line has no watch on its own znode.
+    // With three requests ahead, the exclusive request is not next in line, so it does not watch its own znode.
     for (ordered, ahead) in [(true, 1), (false, 1), (true, 3), (false, 3)] {
         let zk = server();
         let fixture = if ordered { Fixture::ordered(&zk) } else { Fixture::join(&zk) };
         (0..ahead).for_each(|_| drop(zk.create_sequential(DIR, "read-other-", None)));
         let (exclusive, calls) = waiter(&fixture);
-        // Not only the routine look, half a minute later, would find the deletion of the exclusive request.
+        // The reader must not have to wait for the routine look of the exclusive request, half a minute later.
         let reader = fixture.waiting_reader(&zk);
         zk.delete(&exclusive.id().unwrap());
         eventually("the reader owns", || reader.is_owner());
@@ -276,11 +275,11 @@ fn watch_on_the_predecessor_stands_when_a_reply_shows_that_the_one_before_has_le
     let (second, _calls) = waiter(&fixture);
     let nearest = other(&zk);
     let (lock, _calls) = waiter(&fixture);
-    // From now on it knows both ahead.
+    // The reconnect makes the waiter list the queue, so that it knows both requests ahead.
     fixture.client.disconnect();
     fixture.client.reconnect();
     eventually("the watches are set", || zk.watch_count() == 4);
-    // So the event of its deletion is withheld.
+    // Without READ, the server withholds the event of the deletion.
     zk.set_acl(&second.id().unwrap(), &[Acl::new(Permissions::DELETE, "world", "anyone")]);
     zk.clear_log();
     second.unlock().unwrap();
@@ -301,7 +300,8 @@ fn refused_deletion_leaves_the_watch_on_the_second_in_line() {
     assert!(owner.lock().unwrap());
     let between = other(&zk);
     let (lock, _calls) = waiter(&fixture);
-    // So that it lists: it watches the one between, and behind that the owner of its session.
+    // The reconnect makes the waiter list the queue: it watches the request between, and the owner of its session
+    // ahead of that.
     fixture.client.disconnect();
     fixture.client.reconnect();
     let path = owner.id().unwrap();

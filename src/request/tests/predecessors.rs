@@ -1,4 +1,4 @@
-//! Races with the predecessor in the queue.
+//! Tests of races with the predecessor in the queue.
 
 use super::*;
 use crate::error::ErrorReason;
@@ -20,7 +20,7 @@ fn predecessor_deleted_between_listing_and_watch_is_noticed() {
         lock.lock().unwrap();
         assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
         assert!(lock.is_owner());
-        // Removes also the owner's watch on its own znode.
+        // This also removes the owner's watch on its own znode.
         lock.unlock().unwrap();
         assert_eq!(zk.watch_count(), 0, "a watch on a missing znode would stay");
     }
@@ -97,7 +97,7 @@ fn routine_look_of_a_waiter_is_a_read_of_its_znode_and_of_its_predecessor() {
     let fixture = Fixture::join(&zk);
     let (lock, _calls) = fixture.listening();
     assert!(!lock.lock().unwrap());
-    // Next in line, it watches its own znode and its predecessor.
+    // The waiter is next in line, so it watches its own znode and its predecessor.
     eventually("it waits", || zk.watch_count() == 2);
     zk.clear_log();
     fixture.session.core().look_routinely();
@@ -105,7 +105,7 @@ fn routine_look_of_a_waiter_is_a_read_of_its_znode_and_of_its_predecessor() {
     assert_eq!(zk.watch_count(), 2);
 }
 
-/// For any request, behind any other.
+/// This holds for any request, behind any other.
 #[test]
 fn waiter_notices_the_deletion_of_its_znode_while_the_queue_stays() {
     let delete_unseen = |fixture: &Fixture, zk: &SimulatedZooKeeper, own: &str| {

@@ -1,4 +1,4 @@
-//! Calls that the server refuses.
+//! Tests of calls that the server refuses.
 
 use crate::error::ErrorReason;
 use std::error::Error;
@@ -132,7 +132,7 @@ fn unlock_fails_when_the_deletion_is_refused() {
 #[test]
 fn waiter_acquires_when_another_client_deletes_what_its_session_may_not_delete() {
     let zk = SimulatedZooKeeper::new();
-    // Nothing is retried, as no time passes.
+    // No time passes, so nothing is retried.
     let (_client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
     let lock = || WriteLock::new(&session, DIR).unwrap();
     let (holder, waiter) = (lock(), lock());
@@ -168,7 +168,7 @@ fn all_who_wait_for_a_refused_request_get_the_same_error() {
     let (lock, _calls) = fixture.listening();
     let lock = Arc::new(lock);
     let (other, second) = (Arc::clone(&lock), unbounded());
-    // The second thread comes while the first one's request is being created.
+    // The second thread calls while the request of the first one is being created.
     fixture.client.before_next(SimOperation::Create, move || {
         let request = other.request().unwrap();
         eventually("the first one waits", || request.is_awaited());

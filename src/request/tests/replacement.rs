@@ -1,4 +1,4 @@
-//! Sessions that are replaced when they are lost.
+//! Tests of sessions that are replaced when they are lost.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ fn znodes_of_a_lost_session_are_deleted_on_the_next() {
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let guard = lock.lock().unwrap();
     let left = guard.id().to_owned();
-    // The client gives up, as it does when it was too busy to ping. The session lives on for its
+    // The client gives up, as it does when it was too busy to ping. At the server, the session lives on for its
     // timeout.
     next(&clients).give_up();
     assert_eq!(next(guard.lost()), LossReason::SessionExpired);
@@ -72,7 +72,7 @@ fn create_under_way_at_the_loss_of_the_session_is_undone_on_the_next() {
         let (session, clients) = replacing_session(&zk, LONG);
         let client = next(&clients);
         let (release, held) = crossbeam_channel::bounded::<()>(0);
-        // The client gives up before the reply. The session lives on for its timeout.
+        // The client gives up before the reply. At the server, the session lives on for its timeout.
         let gives_up = Arc::clone(&client);
         client.after_next(SimOperation::Create, move || {
             gives_up.give_up();

@@ -1,4 +1,4 @@
-//! Attempts, and the delays between them.
+//! Tests of attempts, and of the delays between them.
 
 use super::*;
 use crate::error::{ErrorKind, ErrorReason};

@@ -1,4 +1,4 @@
-//! The end of a session, at every step.
+//! Tests of the end of a session, at every step.
 
 use super::*;
 
@@ -189,7 +189,7 @@ fn nothing_is_logged_of_an_owner_in_a_session_that_has_ended() {
     let zk = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zk, LONG);
     let guard = Fixture { client: client.clone(), session }.blocking().lock().unwrap();
-    // The participants are notified of both when this job has ended.
+    // When this job has ended, the participants are notified of both.
     let lines = logged(|| {
         runtime.submit(
             Priority::Other,
@@ -222,7 +222,7 @@ fn removals_that_wait_for_contact_are_no_news() {
 
 #[test]
 fn the_deletions_of_a_borrowed_session_outlive_its_handles() {
-    // The second attempt comes with the end.
+    // The end of the session causes the second attempt.
     let refuse = |client: &SimulatedClient| {
         for _ in 0..2 {
             client.fail_next(SimOperation::Delete, Effect::Before, ZkError::Throttled);
@@ -246,7 +246,7 @@ fn the_deletions_of_a_borrowed_session_outlive_its_handles() {
     }
 }
 
-/// Locks again whenever it has lost.
+/// Locks again whenever the lock is lost.
 struct Perseveres(Sender<bool>);
 
 impl LockListener for Perseveres {
@@ -268,7 +268,7 @@ fn listener_locks_again_after_a_loss() {
     assert!(lock.lock().unwrap());
     for _ in 0..2 {
         zk.delete(&lock.id().unwrap());
-        // Whether it owns at once depends on whether the former znode is known to be deleted.
+        // Whether the lock is owned at once depends on whether the deletion of the former znode is known.
         next(&owns);
         eventually("it owns again", || lock.is_owner());
     }

@@ -1,4 +1,4 @@
-//! Readers and writers in one queue.
+//! Tests of readers and writers in one queue.
 
 use super::*;
 use crate::error::ErrorReason;
@@ -226,7 +226,7 @@ fn release_of_a_reader_is_pending_during_an_outage() {
     eventually("the znode is deleted", || zk.children(DIR).is_empty());
 }
 
-/// Behind a writer, and behind a session that is lost meanwhile.
+/// The reader waits behind a writer, and its session is lost meanwhile.
 #[test]
 fn reader_that_waits_outlives_its_session_where_that_is_replaced() {
     let zk = SimulatedZooKeeper::new();

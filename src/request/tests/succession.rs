@@ -1,4 +1,4 @@
-//! Locks that pass from one request of a session to the next.
+//! Tests of locks that pass from one request of a session to the next.
 
 use super::*;
 use crate::tests::SteppedClient;
@@ -122,7 +122,7 @@ fn waiter_behind_its_session_learns_at_once_that_the_directory_was_created_anew(
     let fixture = Fixture { session: Session::from_client(stepped.clone()).unwrap(), client };
     zk.create(DIR, b"");
     let first = zk.create_sequential(DIR, "x-other-lock-", None);
-    // It does not watch its own znode, as it may have two.
+    // The reply to this request's create is lost, so the request must search for its znode.
     fixture.client.cut_next(SimOperation::Create, Effect::After);
     let (ahead, calls_ahead) = fixture.listening();
     let placed = in_background(move || (ahead.lock(), ahead));
@@ -130,7 +130,7 @@ fn waiter_behind_its_session_learns_at_once_that_the_directory_was_created_anew(
     fixture.client.reconnect();
     let (_, ahead) = next(&placed);
     let behind = waiting(&fixture, 1).remove(0);
-    // Both see the queue, so that the next listing is not one for both.
+    // Now both requests have seen the queue, so they will not share the next listing.
     zk.set_data(&first, b"changed");
     stepped.step_by_step();
     let number = |lock: &WriteLock| lock.id().unwrap().rsplit('-').next().unwrap().to_owned();
@@ -141,7 +141,7 @@ fn waiter_behind_its_session_learns_at_once_that_the_directory_was_created_anew(
     zk.delete(DIR);
     zk.create(DIR, b"");
     zk.create_sequential(DIR, "x-other-lock-", None);
-    // Has the number of the first one of this session, and joins before that learns of its end.
+    // This request gets the number of the session's first one, and joins before that learns of its end.
     let (again, _calls) = fixture.listening();
     let joined = in_background(move || (again.lock(), again));
     eventually("it joins", || stepped.requests() > 0);

@@ -51,7 +51,7 @@ impl<G: Deref<Target = LockGuard>> Waiting<G> {
         matches!(&*self.task.lock(), Task::Done(Ok(guard)) if guard.is_owner())
     }
 
-    /// The outcome of the wait.
+    /// Returns the outcome of the wait.
     pub(super) fn outcome(self) -> Result<G, LockError> {
         eventually("the wait ends", || {
             self.poll();
@@ -69,12 +69,12 @@ impl Fixture {
         ReadWriteLock::with_options(&self.session, DIR, quick_retries()).unwrap()
     }
 
-    /// A reader that waits for the one ahead.
+    /// Joins a reader, which waits for the request ahead.
     pub(super) fn waiting_reader(&self, zk: &SimulatedZooKeeper) -> Waiting<ReadGuard> {
         Waiting::join(zk, self, self.sharing().read_async())
     }
 
-    /// A writer that waits for the one ahead.
+    /// Joins a writer, which waits for the request ahead.
     pub(super) fn waiting_writer(&self, zk: &SimulatedZooKeeper) -> Waiting<WriteGuard> {
         Waiting::join(zk, self, self.sharing().write_async())
     }

@@ -1,4 +1,4 @@
-//! Requests that are withdrawn or cancelled, at every step.
+//! Tests of requests that are withdrawn or cancelled, at every step.
 
 use crate::error::ErrorReason;
 use std::fmt;
@@ -19,7 +19,7 @@ fn request_withdrawn_at_any_step_leaves_no_znode_and_pairs_its_calls() {
             let (lock, calls) = fixture.listening();
             let lock = Arc::new(lock);
             let at_step = Arc::clone(&lock);
-            // On the worker that makes the call.
+            // This runs on the worker that makes the call.
             let withdraw = move || at_step.close();
             match before {
                 true => fixture.client.before_next(operation, withdraw),
@@ -117,7 +117,7 @@ fn waiter_acquires_after_a_predecessor_without_read_permission() {
         let guard = lock.lock().unwrap();
         let (waiting, calls) = other.listening();
         assert!(!waiting.lock().unwrap(), "{read_checks:?}");
-        // Long enough for the owner to look at its own znode, too.
+        // This is long enough for the owner to look at its own znode, too.
         assert!(calls.recv_timeout(Duration::from_millis(300)).is_err(), "{read_checks:?}");
         assert!(guard.is_owner(), "{read_checks:?}");
         drop(guard);
@@ -147,7 +147,7 @@ fn assert_cancellable<G: fmt::Debug>(call: impl Fn(&Fixture, &Wait) -> Result<Op
                 matches!(outcome, Err(ref error) if error.reason() == ErrorReason::Cancelled),
                 "{step:?} {after}: {outcome:?}"
             );
-            // The create may still be running.
+            // The create may still be under way.
             eventually("only the request ahead is left", || {
                 zk.calls(SimOperation::Delete) == 1 && zk.children(DIR).len() == 1
             });
@@ -197,7 +197,7 @@ fn deletion_failed_at_unlock_is_repeated_after_a_reconnect() {
     }
 }
 
-/// An owner on a client whose requests wait for a command.
+/// Returns an owner on a client whose calls wait for a command.
 fn owner_step_by_step(zk: &SimulatedZooKeeper) -> (Fixture, Arc<SteppedClient>, LockGuard) {
     let client = zk.connect(LONG);
     let stepped = SteppedClient::new(Arc::clone(&client));

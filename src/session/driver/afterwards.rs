@@ -6,7 +6,7 @@ use super::Core;
 use super::announcer::ForLog;
 use super::calls::OutcomeSink;
 use super::trackers::Tracker;
-use crate::client::port::Reply;
+use crate::client::Reply;
 use crate::engine::{ParticipantId, Target};
 use crate::error::{LossReason, ZkResult};
 use crate::session::seat::Seat;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::Core;
-use crate::client::port::ZooKeeperClient;
+use crate::client::ZooKeeperClient;
 use crate::engine::lease::ConnectionNumber;
 use crate::engine::{Event, Place};
 use crate::error::LossReason;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::seen::Seen;
-use crate::client::port::Reply;
+use crate::client::Reply;
 use crate::error::ZkResult;
 use crate::fake::{ServedConnection, SimulatedZooKeeper};
 use zookeeper_connection::codec::{Control, Request};

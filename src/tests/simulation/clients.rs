@@ -17,7 +17,7 @@ use super::runtime::SimulatedRuntime;
 use super::scheduler::DIRS;
 use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
-use crate::client::port::ZooKeeperClient;
+use crate::client::ZooKeeperClient;
 use crate::session::{Core, Factory, FirstContact};
 use crate::tests::port;
 use crate::time::{Moment, Runtime};

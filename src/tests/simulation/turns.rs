@@ -12,7 +12,7 @@ use super::scheduler::{ALL_DIRS, DIRS, LEASES};
 use super::wire;
 use super::world::{ClientState, World, short};
 use crate::LockGuard;
-use crate::client::port::Call;
+use crate::client::Call;
 use crate::recipe::znode_name::generated_sequence;
 use crate::request::Request;
 use crate::time::Moment;

@@ -1,26 +1,26 @@
-//! The lease of a session whose client reports its pings.
+//! Tests of the lease of a session whose client reports its pings.
 
 use super::*;
 
-/// A connected lease that was not just taken up, and lapses while no lock is held.
+/// Returns a lease with a connection that has been there for some time. It lapses while no lock is held.
 fn of_pings(report: Duration) -> Lease {
     let granted = granted(TIMEOUT, report);
     let mut lease = Lease::unproven(granted, second(0)).proven_for_owners_only();
-    lease.connected(granted, None, second(0));
+    lease.on_connected(granted, None, second(0));
     lease
 }
 
 impl Lease {
     fn ping(&mut self, at: u64) {
-        self.ping_answered(second(at), second(at));
+        self.on_ping_answered(second(at), second(at));
     }
 }
 
 #[test]
 fn two_pings_that_are_old_enough_are_confirmed_by_a_write() {
     let mut lease = of_pings(REPORT);
-    lease.ping_answered(second(5), second(6));
-    lease.ping_answered(second(10), second(11));
+    lease.on_ping_answered(second(5), second(6));
+    lease.on_ping_answered(second(10), second(11));
     lease.write(second(13), second(14));
     assert_eq!(lease.end(), second(5 + 31));
 }
@@ -29,7 +29,7 @@ fn two_pings_that_are_old_enough_are_confirmed_by_a_write() {
 fn pings_younger_than_the_report_delay_are_not_confirmed() {
     let mut lease = of_pings(REPORT);
     lease.ping(5);
-    lease.ping_answered(second(10), second(11));
+    lease.on_ping_answered(second(10), second(11));
     lease.write(second(12), second(20));
     assert!(!lease.covers(second(20)), "their follower may have died before it reported them");
 }
@@ -46,7 +46,7 @@ fn a_single_ping_is_no_pair() {
 fn pings_alone_prove_nothing() {
     let granted = granted(TIMEOUT, REPORT);
     let mut lease = Lease::unproven(granted, second(0)).proven_for_owners_only();
-    lease.connected(granted, Some(second(0)), second(0));
+    lease.on_connected(granted, Some(second(0)), second(0));
     for at in 1..30 {
         lease.ping(at);
         assert!(!lease.covers(second(at)), "a leader that was deposed answers pings");
@@ -61,11 +61,11 @@ fn pings_outside_of_a_connection_are_ignored() {
     let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0)).proven_for_owners_only();
     lease.ping(1);
     lease.ping(2);
-    lease.connected(granted(TIMEOUT, REPORT), None, second(3));
+    lease.on_connected(granted(TIMEOUT, REPORT), None, second(3));
     lease.write(second(6), second(6));
     assert!(!lease.covers(second(6)));
     lease.ping(7);
-    lease.disconnected(second(8));
+    lease.on_disconnected(second(8));
     lease.ping(8);
     lease.ping(9);
     assert!(lease.unconfirmed.is_empty() && lease.last.is_none());
@@ -86,10 +86,10 @@ fn ten_thousand_pings_without_a_write_keep_a_handful_of_pairs() {
         let mut now = second(0);
         for _ in 0..10_000 {
             now = now.after(step);
-            lease.ping_answered(now, now);
+            lease.on_ping_answered(now, now);
             assert!(lease.unconfirmed.len() <= pairs, "{} pairs", lease.unconfirmed.len());
         }
-        // Nothing that counts was dropped.
+        // No pair that counts was dropped.
         lease.write(now, now);
         let youngest = lease.end().before(lease.span());
         let missed = now.since(youngest).saturating_sub(report);
@@ -106,7 +106,7 @@ fn pings_take_nothing_from_a_write_that_is_under_way() {
     for at in 5..25 {
         lease.ping(at);
     }
-    lease.write_answered(sending, second(25));
+    lease.on_write_answered(sending, second(25));
     assert_eq!(lease.end(), second(1 + 31));
 }
 
@@ -117,7 +117,7 @@ fn a_report_delay_that_proves_longer_counts_for_a_write_that_is_under_way() {
     lease.ping(2);
     let sending = lease.sending(second(4));
     lease.set_report_delay(2 * REPORT);
-    lease.write_answered(sending, second(4));
+    lease.on_write_answered(sending, second(4));
     assert!(!lease.covers(second(4)));
 }
 
@@ -139,14 +139,14 @@ fn no_keep_alive_is_due_while_no_lock_is_held() {
         assert!(lease.keep_alive_due(quiet) < lease.end().before(REPORT));
         lease.release(other);
         assert!(!lease.is_keep_alive_due(quiet, second(200)));
-        lease.disconnected(second(201));
-        lease.connected(granted(TIMEOUT, REPORT), Some(second(201)), second(202));
+        lease.on_disconnected(second(201));
+        lease.on_connected(granted(TIMEOUT, REPORT), Some(second(201)), second(202));
         assert!(!lease.is_keep_alive_due(quiet, second(202)), "there is nothing to prove");
         assert_eq!(lease.contact_holds_until(), second(202 + 31));
         lease.write(second(203), second(203));
         let _owner = lease.take(second(203)).unwrap();
-        lease.disconnected(second(204));
-        lease.connected(granted(TIMEOUT, REPORT), Some(second(204)), second(205));
+        lease.on_disconnected(second(204));
+        lease.on_connected(granted(TIMEOUT, REPORT), Some(second(204)), second(205));
         assert!(lease.is_keep_alive_due(quiet, second(205)), "the first proof on the connection");
         assert!(lease.contact_holds_until() < second(205));
     }
@@ -188,7 +188,7 @@ fn a_lock_that_is_taken_under_an_epoch_that_was_closed_is_refused() {
     let mut lease = opened();
     let connection = lease.connection();
     assert!(lease.covers(second(2)));
-    lease.disconnected(second(2));
+    lease.on_disconnected(second(2));
     assert_eq!(lease.admit(ParticipantId(1), connection, second(2)), Admission::Outdated);
 }
 
@@ -206,9 +206,9 @@ fn a_proof_is_needed_when_a_write_would_admit_owners() {
     lease.ping(40);
     lease.ping(41);
     assert!(lease.needs_proof(second(43)), "the lease has lapsed");
-    lease.disconnected(second(44));
+    lease.on_disconnected(second(44));
     assert!(!lease.needs_proof(second(44)));
-    lease.connected(granted(TIMEOUT, REPORT), Some(second(44)), second(45));
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(second(44)), second(45));
     assert!(lease.needs_proof(second(45)), "the session was taken up");
     lease.finish(second(100));
     assert!(!lease.needs_proof(second(45)));
@@ -218,27 +218,27 @@ fn a_proof_is_needed_when_a_write_would_admit_owners() {
 fn a_shorter_timeout_counts_from_the_disconnect_even_if_its_connection_never_serves() {
     let mut lease = opened();
     let old = lease.take(second(0)).unwrap();
-    lease.disconnected(second(10));
+    lease.on_disconnected(second(10));
     let end = second(10).after(Duration::from_millis(7750));
-    assert_eq!(lease.taken_up(Duration::from_secs(8), second(10)), Some(end));
+    assert_eq!(lease.on_taken_up(Duration::from_secs(8), second(10)), Some(end));
     assert_eq!(lease.held_until(old), end);
     assert_eq!(lease.given_up_at(), second(10 + 8), "it has not served since the disconnect");
-    // The next server grants more again.
-    assert_eq!(lease.taken_up(TIMEOUT, second(10)), None);
-    assert_eq!(lease.connected(granted(TIMEOUT, REPORT), Some(second(10)), second(12)), None);
+    // The next server grants a longer timeout again.
+    assert_eq!(lease.on_taken_up(TIMEOUT, second(10)), None);
+    assert_eq!(lease.on_connected(granted(TIMEOUT, REPORT), Some(second(10)), second(12)), None);
     assert_eq!(lease.held_until(old), end);
     lease.write(second(13), second(13));
-    assert_eq!(lease.end(), end, "it counts for the rest of the session");
+    assert_eq!(lease.end(), end, "the shorter one counts for the rest of the session");
 }
 
 // ---- an owner's lease over time
 
 const TICK: Duration = Duration::from_secs(2);
 
-/// Round trips take up to this part of the session timeout.
+/// Round trips take at most this part of the session timeout, as a divisor.
 const MAX_ROUND_TRIP: u32 = 100;
 
-/// A session with a lease, its pings and its keep-alives, on a slow network.
+/// A session with its lease, its pings and its keep-alives, on a slow network.
 struct Run {
     lease: Lease,
     timeout: Duration,
@@ -247,9 +247,9 @@ struct Run {
     next_ping: Moment,
     next_request: Option<Moment>,
     keep_alive_under_way: bool,
-    /// How many writes were sent.
+    /// The number of writes that were sent.
     writes: u32,
-    /// In the order of their answers.
+    /// The requests under way, in the order of their answers.
     under_way: VecDeque<(Moment, Sending, Kind)>,
 }
 
@@ -258,7 +258,7 @@ enum Kind {
     Ping,
     Read,
     Write,
-    /// Of a keep-alive.
+    // The calls of a proof.
     FirstRead,
     FirstWrite,
     LastWrite,
@@ -270,7 +270,7 @@ impl Run {
         let granted = Granted::new(timeout).with_tick(TICK);
         let now = second(0);
         let mut lease = Lease::unproven(granted, now).proven_for_owners_only();
-        lease.connected(granted, Some(now), now);
+        lease.on_connected(granted, Some(now), now);
         let mut run = Run {
             lease,
             timeout,
@@ -305,10 +305,10 @@ impl Run {
 
     fn answer(&mut self, sending: Sending, kind: Kind) {
         match kind {
-            Kind::Ping => self.lease.ping_answered(sending.at, self.now),
-            Kind::Read | Kind::FirstRead => self.lease.read_answered(sending, self.now),
+            Kind::Ping => self.lease.on_ping_answered(sending.at, self.now),
+            Kind::Read | Kind::FirstRead => self.lease.on_read_answered(sending, self.now),
             Kind::Write | Kind::FirstWrite | Kind::LastWrite => {
-                _ = self.lease.write_answered(sending, self.now)
+                _ = self.lease.on_write_answered(sending, self.now)
             }
         }
         let is_enough = !self.lease.is_second_write_due(Duration::ZERO, self.now);
@@ -320,7 +320,7 @@ impl Run {
         }
     }
 
-    /// Does what comes next, at its time.
+    /// Does what is due next, at its time.
     fn step(&mut self) {
         let never = Moment::from_nanos(u64::MAX);
         let keep_alive = match self.keep_alive_under_way {
@@ -353,7 +353,7 @@ impl Run {
         }
     }
 
-    /// The least time that is left of the lease before any answer in this time.
+    /// Returns the least time that is left of the lease before any answer, during this time.
     fn least_left(&mut self, time: Duration) -> Duration {
         let (until, mut least) = (self.now.after(time), self.timeout);
         while self.now < until {
@@ -375,7 +375,7 @@ fn an_owners_lease_always_lasts_for_the_outage_that_it_is_to_survive() {
             run.least_left(timeout);
             let least = run.least_left(50 * timeout);
             let round_trips = 3 * timeout / MAX_ROUND_TRIP;
-            // Between other requests there is no pair of the very moment that would be the best one.
+            // The pairs that other requests make do not begin at exactly the best moment.
             let wait = if is_busy { run.lease.least_period() } else { Duration::ZERO };
             assert!(
                 least + round_trips + wait >= outage,
@@ -437,12 +437,12 @@ fn an_owner_touches_a_server_from_half_a_period_on() {
     assert!(!lease.begin_touch(Duration::ZERO, second(20)), "no lock is held");
     let owner = lease.take(second(14)).unwrap();
     let first = second(14).after(lease.period() / 2);
-    assert!(lease.touch_due(QUIET) > second(1000), "the connection wants to be left alone");
+    assert!(lease.touch_due(QUIET) > second(1000), "the connection wants to be idle");
     assert_eq!(lease.touch_due(Duration::ZERO), first);
     assert!(lease.begin_touch(Duration::ZERO, first) && !lease.begin_touch(Duration::ZERO, first));
     assert_eq!(lease.touch_due(Duration::ZERO), first.after(lease.period()));
-    lease.disconnected(first);
-    lease.connected(granted(TIMEOUT, REPORT), Some(first), first);
+    lease.on_disconnected(first);
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(first), first);
     assert!(!lease.begin_touch(Duration::ZERO, first), "a write comes first");
     lease.write(first, first);
     assert!(lease.begin_touch(Duration::ZERO, first), "it has no pair on this connection");
@@ -459,12 +459,12 @@ fn a_touch_shortly_after_a_ping_makes_a_separate_pair() {
     lease.ping(9);
     let at = second(9).after(REPORT / 32);
     lease.touched = Some(at);
-    lease.read_answered(lease.sending(at), at);
-    lease.read_answered(lease.sending(at), at);
+    lease.on_read_answered(lease.sending(at), at);
+    lease.on_read_answered(lease.sending(at), at);
     assert_eq!(lease.unconfirmed.back().map(|pair| pair.sent), Some(at), "{lease:?}");
 }
 
-/// Its lease may be about to lapse.
+/// The lease may be about to lapse when the turn of the request comes.
 #[test]
 fn a_lock_that_was_waited_for_has_a_lease_that_lasts() {
     for ticks in 3..=20 {
@@ -517,7 +517,7 @@ fn an_idle_sessions_first_write_admits_an_owner_whose_lease_lasts() {
             }
             let ownership = run.lease.take(run.now);
             if ticks == 2 {
-                // Here the reserve is close to the round trips.
+                // With these ticks the reserve is hardly longer than the round trips.
                 continue;
             }
             assert!(ownership.is_some(), "{ticks} ticks: {:?}", run.lease);
@@ -541,9 +541,9 @@ fn an_owner_keeps_its_lock_when_a_reconnect_brings_a_much_longer_timeout() {
         run.under_way.clear();
         run.keep_alive_under_way = false;
         let (lost_at, longer) = (run.now, 16 * run.timeout);
-        run.lease.disconnected(lost_at);
+        run.lease.on_disconnected(lost_at);
         run.now = run.now.after(run.timeout / 10);
-        run.lease.connected(Granted::new(longer).with_tick(TICK), Some(lost_at), run.now);
+        run.lease.on_connected(Granted::new(longer).with_tick(TICK), Some(lost_at), run.now);
         while !run.lease.covers(run.now) {
             run.step();
         }
@@ -589,7 +589,7 @@ fn answer_taken_up_late_does_not_widen_the_gap_between_pairs() {
     let late = lease.sending(second(4));
     lease.ping(3);
     lease.ping(5);
-    lease.read_answered(late, second(6));
+    lease.on_read_answered(late, second(6));
     lease.ping(7);
     lease.write(second(11), second(11));
     assert_eq!(lease.end(), second(5 + 31));

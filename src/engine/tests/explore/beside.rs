@@ -1,5 +1,5 @@
-//! The small [model](super::server) beside the simulated server, which is held against real ones: the
-//! same random history on both, and both must show the same.
+//! Tests of the small [model](super::server) against the simulated server, which is tested against real ones. Both
+//! get the same random history, and both must show the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ const SESSIONS: usize = 3;
 enum Step {
     Call(Call),
     RemoveWatch(String),
-    /// By a client that is none of the sessions.
+    /// A step of a client that is none of the sessions.
     Delete(String),
     Touch(String),
-    /// The connection is lost, this happens, and the session sets its watches again on the next one.
+    /// The connection is lost, this happens, and the session sets its watches again on the next connection.
     Reconnect(Box<Step>),
     Expire,
 }
 
-/// What a session sees. The transactions are in it as what they are in the small model.
+/// What a session sees. Transactions have the numbers that they have in the small model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     Event(Watch, bool),
@@ -39,7 +39,7 @@ enum Shown {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Fields {
     path: String,
-    /// When it was created and changed, its version, and its owner.
+    /// The transactions that created and changed it, its version, and its owner.
     stat: Option<(i64, i64, i32, i64)>,
     names: Vec<String>,
 }
@@ -54,7 +54,7 @@ struct Beside {
     /// `None` for a session that has ended.
     connections: Vec<Option<ServedConnection>>,
     last_number: i64,
-    /// Those of the simulated server, with what they are in the small model.
+    /// The transactions of the simulated server, with their numbers in the small model.
     transactions: BTreeMap<i64, i64>,
 }
 
@@ -99,7 +99,7 @@ impl Beside {
         ServedConnection::open(&self.zookeeper, self.last_number, self.sessions[session])
     }
 
-    /// The next step, unless it is that of a session that has ended.
+    /// Draws the next step. Returns `None` if the session has ended.
     fn draw(&mut self, number: usize) -> Option<(usize, Step)> {
         let session = self.random.index(SESSIONS);
         self.connections[session].as_ref()?;
@@ -141,7 +141,7 @@ impl Beside {
         }
     }
 
-    /// That of a request, which is there or not.
+    /// Draws the path of a request's znode, which may not exist.
     fn path(&mut self) -> String {
         let names: Vec<&String> = self.small.tree.znodes.keys().collect();
         let name =
@@ -186,7 +186,7 @@ impl Beside {
         }
     }
 
-    /// A call of the session is one of its former connection, whose reply nobody gets.
+    /// Takes a step while the connection is lost. A write is one of the previous connection: nobody gets its reply.
     fn meanwhile_small(&mut self, session: usize, step: &Step) -> Sent {
         match step {
             Step::Call(call) if call.is_write() => self.small.take_late(session, call),
@@ -291,7 +291,7 @@ impl Beside {
         Ok(fields)
     }
 
-    /// The small model has made the same transaction.
+    /// Notes which transaction of the small model is the same as the last one here.
     fn note_transaction(&mut self) {
         self.transactions.insert(self.zookeeper.last_zxid(), self.small.tree.zxid);
     }
@@ -304,7 +304,7 @@ impl Beside {
     }
 }
 
-/// What a client sets again on its next connection.
+/// The watches that a client sets again on its next connection.
 struct Again {
     watches: BTreeSet<Watch>,
     since: i64,
@@ -346,8 +346,8 @@ fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     names
 }
 
-/// The events of one transaction that deletes several znodes, and of watches that are set again, come in
-/// no order.
+/// Sorts what has no order: the events of one transaction that deletes several znodes, and those of watches that are
+/// set again.
 fn in_order(mut by_them: ByThem, step: &Step) -> ByThem {
     if matches!(step, Step::Expire | Step::Reconnect(_)) {
         by_them.values_mut().for_each(|shown| shown.sort());

@@ -12,7 +12,7 @@ const EXCLUSIVE: Access = Access::Exclusive(NamingScheme::Recipe);
 const READ: Access = Access::Read(NamingScheme::Recipe);
 const WRITE: Access = Access::Write(NamingScheme::Recipe);
 
-/// Longer than the steps that an owner takes at first.
+/// A limit of a hold, longer than the first steps of an owner take.
 const LIMIT: Option<Duration> = Some(Duration::from_secs(2));
 
 const NONE: Faults = Faults {
@@ -47,7 +47,7 @@ fn case<const N: usize>(name: &'static str, requests: [(usize, Access); N], faul
     }
 }
 
-/// Those of the test suite.
+/// Returns the cases of the test suite.
 pub(super) fn small_cases() -> Vec<Case> {
     let two = [(0, EXCLUSIVE), (1, EXCLUSIVE)];
     vec![

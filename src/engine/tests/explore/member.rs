@@ -1,7 +1,7 @@
 //! [`Member`]: a session with its client and its driver, as plain data.
 //!
-//! It passes inputs to the engine and carries out the effects as `session/driver` does: ownerships
-//! first, then the alarm, then calls and reports.
+//! It passes inputs to the engine and carries out its effects as `session/driver` does: first ownerships, then the
+//! alarm, then calls and reports.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 use crate::time::Moment;
 
-/// So long that no lease ends unless a session is to expire.
+/// The session timeout, so long that no lease ends unless a session expires on purpose.
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Longer than what requests and deletions wait for, shorter than the time to the next keep-alive: the
-/// clock stops here, as the rest goes on for ever.
+/// The time at which the clock stops, because the rest goes on forever. It is longer than requests and deletions
+/// wait, and shorter than the time to the next keep-alive.
 const HORIZON: Duration = Duration::from_secs(300);
 
 /// The longest time for which a server holds a write back.
@@ -32,23 +32,23 @@ const BEGIN: Moment = Moment::from_nanos(1_000_000_000_000_000);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Member {
     pub(super) engine: Engine,
-    /// Every session has a clock, as none of what they do depends on the other's.
+    /// The session's own clock. Nothing that sessions do depends on the clock of another one.
     pub(super) now: Moment,
     /// When the ensemble last had news of the session.
     pub(super) heard: Moment,
     alarm: Option<Moment>,
     pub(super) contact: Contact,
-    /// [`Engine::complete_end`] is due.
+    /// The driver must call [`Engine::complete_end`].
     pub(super) is_ending: bool,
-    /// Under way to the server, or held until there is contact.
+    /// What is under way to the server, or held until there is contact.
     pub(super) calls: VecDeque<Wire>,
-    /// Under way from the server.
+    /// What is under way from the server.
     pub(super) inbox: VecDeque<Item>,
-    /// Sent on a former connection; the server may take them up yet.
+    /// What was sent on a previous connection, and a server may still handle.
     pub(super) late: VecDeque<Wire>,
-    /// They hold nothing back for longer.
+    /// The time from which on servers hold none of that back any more.
     pub(super) held_back_until: Moment,
-    /// What the client sets again after a reconnect.
+    /// The watches that the client sets again after a reconnect.
     pub(super) watches: BTreeSet<Watch>,
     /// The last transaction that the client has seen, and the last one in a reply.
     pub(super) seen: i64,
@@ -60,7 +60,7 @@ pub(super) struct Member {
 pub(super) enum Contact {
     Connected,
     CutOff,
-    /// A server has refused the session.
+    /// A server has refused the session, because it has ended.
     Lost,
     /// The client was closed.
     Closed,
@@ -69,17 +69,17 @@ pub(super) enum Contact {
 /// A request, as its lock sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Seat {
-    /// Its number among all requests.
+    /// The number of the request among all requests.
     pub(super) request: usize,
     prefix: String,
     id: ParticipantId,
     pub(super) stage: Stage,
-    /// The name of its znode.
+    /// The name of the request's znode.
     pub(super) znode: Option<String>,
     owns_until: Option<Moment>,
-    /// When it has begun to own.
+    /// When the request became the owner.
     pub(super) owns_since: Option<Moment>,
-    /// It has searched for its znode, which was gone.
+    /// The request has searched for its znode, which was gone.
     pub(super) is_gone: bool,
 }
 
@@ -88,12 +88,12 @@ pub(super) enum Stage {
     NotStarted,
     Live,
     Withdrawn,
-    /// It was taken away, or has failed.
+    /// The request has lost the lock or its place, or has failed.
     Ended(LossReason),
 }
 
 impl Member {
-    /// A session in contact, which owns these requests.
+    /// Returns a session in contact, with these requests.
     pub(super) fn new(
         tag: SessionTag,
         requests: impl Iterator<Item = (usize, String)>,
@@ -182,8 +182,8 @@ impl Member {
         }
     }
 
-    /// The connection is lost. A call whose reply may still come is answered by an error. `is_listing_lost`:
-    /// of a znode's creation and the listing behind it, the reply to the first has come.
+    /// Loses the connection. Calls that may have been sent are answered by an error. `is_listing_lost` says that the
+    /// reply to a znode's creation has come, but the reply to the listing behind it is lost.
     pub(super) fn disconnect(&mut self, is_listing_lost: bool, may_be_late: bool) {
         self.contact = Contact::CutOff;
         self.held_back_until = self.now.after(HELD_BACK);
@@ -218,7 +218,7 @@ impl Member {
         self.client_reports(ClientEvent::Connected(granted()));
     }
 
-    /// A server refuses the session, as it has ended.
+    /// Handles that a server refuses the session, because it has ended.
     pub(super) fn lose(&mut self) {
         self.contact = Contact::Lost;
         let calls: Vec<Wire> = self.calls.drain(..).collect();
@@ -237,7 +237,7 @@ impl Member {
         self.feed(|engine| engine.end(LossReason::SessionClosed));
     }
 
-    /// Returns whether the alarm rings, now or when nothing else happens.
+    /// Returns whether the alarm may ring, now or when nothing else is left to happen.
     pub(super) fn has_alarm(&self) -> bool {
         self.alarm.is_some_and(|alarm| alarm <= self.now.max(BEGIN.after(HORIZON)))
     }
@@ -337,13 +337,13 @@ impl Member {
         self.seats.iter_mut().find(|seat| seat.id == id)
     }
 
-    // ---- what is to be checked
+    // ---- what the promises are about
 
     pub(super) fn owns(&self, seat: &Seat) -> bool {
         seat.owns_until.is_some_and(|until| until > self.now)
     }
 
-    /// Returns whether a request has owned for this time.
+    /// Returns whether a request has held the lock for this time.
     pub(super) fn has_owned_for(&self, seat: &Seat, time: Duration) -> bool {
         seat.owns_since.is_some_and(|since| self.now.since(since) >= time)
     }
@@ -363,7 +363,7 @@ impl Wire {
 }
 
 impl Item {
-    /// The znode that a request has searched for, and that does not exist.
+    /// Returns the znode that a request has searched for, and that does not exist.
     fn shows_as_gone(&self) -> Option<&str> {
         match self {
             Item::Reply { name, answer: Ok(Answer::Found(None)), .. } => Some(name),
@@ -379,7 +379,7 @@ impl Item {
     }
 }
 
-/// One write proves the session.
+/// What each server grants: one write proves the session.
 fn granted() -> Granted {
     Granted::new(SESSION_TIMEOUT).with_report_delay(Duration::ZERO)
 }

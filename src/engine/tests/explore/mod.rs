@@ -1,23 +1,23 @@
-//! The engine explored exhaustively: every order of steps of small systems, with a model checker.
+//! An exhaustive exploration of the engine: a model checker takes small systems through every order of steps.
 //!
-//! A system is one to three sessions, each with an [`Engine`](crate::engine::Engine), up to three
-//! requests, and a [model](server) of the server. After each step the promises must hold, see
-//! [`system::Exploration::violation`]. The shortest way to a broken one is printed.
+//! A system is one to three sessions, each with an [`Engine`](crate::engine::Engine), up to three requests, and a
+//! [model](server) of the server. After each step the promises must hold (see [`system::Exploration::violation`]). If
+//! one is broken, the test prints the shortest way to it.
 //!
 //! What is modelled, and what is not:
-//! - One write proves a session: its server reports to the leader without delay. The tests of the lease
-//!   have the rest. A session expires when the ensemble has not heard of it for a session timeout; its
-//!   own clock has gone on for as long, so an owner's lease must have ended.
-//! - A server that holds back a write of a former connection takes it up within 100 s, also after others have
+//! - One write proves a session, because its server reports to the leader without delay. The tests of the lease cover
+//!   the rest. A session expires when the ensemble has not heard of it for a session timeout. The session's own clock
+//!   has advanced by as much, so an owner's lease must have ended.
+//! - A server that holds back a write of a previous connection handles it within 100 s, even after other servers have
 //!   answered the session.
-//! - A connection loses what is under way, in both directions. What a session asks for without
-//!   contact waits for the next connection.
-//! - The clock stands still while something is under way, but for as many alarms as the case permits. It
-//!   stops before the first keep-alive and the first routine look.
+//! - A lost connection loses what is under way, in both directions. What a session asks for without contact waits for
+//!   the next connection.
+//! - The clock stands still while something is under way, except for as many alarms as the case permits. It stops
+//!   before the first keep-alive and the first routine look.
 //! - A refused call has no effect. A borrowed session lives on at the ensemble when it is closed.
-//! - No persistent znodes, no numbers near the end of the counter, no downgrade, no observers.
+//! - There are no persistent znodes, no numbers near the end of the counter, no downgrades and no observers.
 
-// A test prints what it has explored.
+// The test prints what it has explored.
 #![allow(clippy::print_stdout)]
 
 mod beside;
@@ -34,7 +34,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use self::cases::{large_cases, small_cases};
 use self::system::{Case, Exploration};
 
-/// Explores a case until about so many states were seen, and returns whether all is well.
+/// Explores a case until about `limit` states were seen. Returns whether no promise was broken.
 fn explore(case: &Case, limit: usize) -> bool {
     let begun = Instant::now();
     let exploration = Exploration::new(case.clone()).checker().finish_when(HasDiscoveries::AnyFailures);
@@ -63,7 +63,7 @@ fn explore(case: &Case, limit: usize) -> bool {
     failure.is_none() && !is_vacuous
 }
 
-/// Stops after the first case that fails.
+/// Explores these cases, up to the first one that fails.
 fn explore_all(cases: &[Case], limit: usize) {
     for case in cases {
         assert!(explore(case, limit), "{}", case.name);

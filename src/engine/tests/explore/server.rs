@@ -1,12 +1,12 @@
 //! [`Server`]: a small model of a ZooKeeper ensemble, as plain data.
 //!
-//! It has one directory, with ephemeral sequential znodes. A session's requests take effect in their
-//! order, and events come among the replies as the changes came among the requests: the tests of
-//! `conformance/` and `tests/` check that of real servers.
+//! It has one directory, with ephemeral sequential znodes. A session's calls take effect in order, and events come
+//! among the replies as the changes came among the calls. The tests of `conformance/` and `tests/` check that real
+//! servers do the same.
 //!
-//! A session's server may lag by one write of others behind the leader. It shows what it has taken up,
-//! and fires a watch when it takes the change up. A write of the session goes through the leader, and is
-//! answered when the session's server has taken up everything before it.
+//! A session's server may lag behind the leader by one write of other sessions. It shows what it has applied, and
+//! fires a watch when it applies the change. A write of the session goes through the leader, and is answered when the
+//! session's server has applied everything before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub(super) struct Tree {
     next: i32,
     /// The transaction that last created or deleted a child.
     pzxid: i64,
-    /// By their names.
+    /// The znodes in the directory, by name.
     pub(super) znodes: BTreeMap<String, ZNode>,
 }
 
@@ -44,9 +44,10 @@ pub(super) struct ZNode {
 /// A watch fires once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Watch {
-    /// On the data of a znode with this name, and on its deletion.
+    /// A watch on the data of the znode with this name, and on its deletion.
     Data(String),
-    /// On the creation of a znode with this name, which has gone: no number is given twice.
+    /// A watch on the creation of a znode with this name. It never fires, because that znode is gone and no number is
+    /// given twice.
     Creation(String),
     Children,
 }
@@ -56,7 +57,7 @@ pub(super) enum Watch {
 pub(super) struct Link {
     pub(super) is_alive: bool,
     pub(super) is_connected: bool,
-    /// What the session's server shows, if that lags behind.
+    /// What the session's server shows, if it lags behind.
     pub(super) behind: Option<Tree>,
     pub(super) watches: BTreeSet<Watch>,
 }
@@ -105,9 +106,9 @@ pub(super) type Sent = Vec<(usize, Item)>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Server {
-    /// What the leader has.
+    /// What the leader has applied.
     pub(super) tree: Tree,
-    /// The same before the last transaction, where servers may lag.
+    /// What the leader had applied before the last transaction, if servers may lag.
     previous: Option<Tree>,
     may_lag: bool,
     pub(super) links: Vec<Link>,
@@ -155,14 +156,13 @@ impl Server {
 
     // ---- connections
 
-    /// Returns whether a server that lags behind by the last transaction may take up a session that has seen
-    /// this one.
+    /// Returns whether a server without the last transaction may take up a session that has seen this transaction.
     pub(super) fn may_connect_behind(&self, seen: i64) -> bool {
         self.previous.as_ref().is_some_and(|previous| previous.zxid >= seen)
     }
 
-    /// Takes up a session again, whose client sets these watches again. Those on what has changed since
-    /// this transaction fire at once.
+    /// Takes up a session again, whose client sets these watches again. If something has changed since this
+    /// transaction, the watches on it fire at once.
     pub(super) fn connect(
         &mut self,
         session: usize,
@@ -215,7 +215,7 @@ impl Server {
 
     // ---- changes
 
-    /// Makes a change. The servers of other sessions may take it up later.
+    /// Makes a change. The servers of other sessions may apply it later.
     fn write(&mut self, by: Option<usize>, change: impl FnOnce(&mut Tree)) -> Sent {
         let mut sent = Vec::new();
         if let Some(by) = by {
@@ -239,18 +239,18 @@ impl Server {
         sent
     }
 
-    /// A session's server takes up what the leader has.
+    /// Makes a session's server apply what the leader has applied.
     pub(super) fn catch_up(&mut self, session: usize) -> Sent {
         let link = &mut self.links[session];
         link.behind.take().map(|behind| link.fire(session, &behind, &self.tree)).unwrap_or_default()
     }
 
-    /// Another client deletes a znode.
+    /// Deletes a znode for another client.
     pub(super) fn delete(&mut self, name: &str) -> Sent {
         self.write(None, |tree| tree.delete(name))
     }
 
-    /// Another client writes the data of a znode.
+    /// Writes the data of a znode for another client.
     pub(super) fn touch(&mut self, name: &str) -> Sent {
         self.write(None, |tree| {
             let zxid = tree.zxid;
@@ -263,7 +263,7 @@ impl Server {
 
     // ---- calls
 
-    /// Takes up what a session's client has sent. Returns what is left of it, too.
+    /// Handles what a session's client has sent. Also returns what is left of it.
     pub(super) fn take(&mut self, session: usize, wire: Wire) -> (Sent, Option<Wire>) {
         match wire {
             Wire::Call(call, Call::CreateAndList { prefix, .. }) if self.tree.has_dir => {
@@ -290,7 +290,7 @@ impl Server {
         }
     }
 
-    /// Answers what a session's client has sent by an error, and does nothing.
+    /// Refuses what a session's client has sent with an error.
     pub(super) fn refuse(&mut self, session: usize, wire: Wire, error: ZkError) -> Sent {
         let zxid = self.shown(session).zxid;
         let (call, name, answer) = match wire {
@@ -306,7 +306,7 @@ impl Server {
         vec![(session, Item::Reply { call, name, answer, watch: None, zxid })]
     }
 
-    /// Takes up a call of a former connection, whose reply nobody gets.
+    /// Handles a call of a previous connection, whose reply nobody gets.
     pub(super) fn take_late(&mut self, session: usize, made: &Call) -> Sent {
         match made {
             Call::CreateAndList { prefix, .. } => self.create(session, prefix).0,
@@ -372,7 +372,7 @@ impl Server {
 }
 
 impl Link {
-    /// Fires the watches on what a change has changed.
+    /// Fires the watches on what has changed.
     fn fire(&mut self, session: usize, before: &Tree, after: &Tree) -> Sent {
         let version = |tree: &Tree, name: &str| tree.znodes.get(name).map(|znode| znode.version);
         let is_fired = |watch: &Watch| match watch {

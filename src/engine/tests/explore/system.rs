@@ -1,5 +1,5 @@
-//! [`Exploration`]: sessions, requests and the server together, every step that may come next, and the
-//! promises that are to hold after each.
+//! [`Exploration`]: sessions, requests and the server together, every step that may come next, and the promises that
+//! must hold after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,7 +22,7 @@ use crate::recipe::session_tag::SessionTag;
 use crate::retry::RetryPolicy;
 
 pub(super) const ALWAYS: &str = "no promise is broken";
-/// It shows that a case is more than its beginning.
+/// This shows that a case gets beyond its beginning.
 pub(super) const SOMETIMES: &str = "the last request owns";
 
 /// What is explored.
@@ -38,14 +38,14 @@ pub(super) struct Case {
     pub(super) may_lag: bool,
     /// Whether the client sets its watches again after a reconnect.
     pub(super) sets_watches_again: bool,
-    /// Whether a server may take up a write after its connection was lost, at any time within
+    /// Whether a server may handle a write after the connection was lost, at any time within
     /// [`HELD_BACK`](super::member::HELD_BACK).
     pub(super) may_be_late: bool,
-    /// Whether the sessions write for their proof while they own nothing, as without reports of pings.
+    /// Whether sessions write for their proof even while they own nothing, as they do if the client reports no pings.
     pub(super) is_kept_proven: bool,
-    /// Whether the sessions live on at the ensemble when they are closed, as their clients are borrowed.
+    /// Whether sessions live on at the ensemble when they are closed, because their clients are borrowed.
     pub(super) is_borrowed: bool,
-    /// The calls of a session under way beyond which others wait.
+    /// The number of calls in the window of a session.
     pub(super) window: usize,
     /// How servers refuse calls.
     pub(super) refusal: ZkError,
@@ -53,7 +53,7 @@ pub(super) struct Case {
     pub(super) max_hold: Option<Duration>,
 }
 
-/// How often something may happen that need not.
+/// How often each fault may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Faults {
     pub(super) withdrawals: u8,
@@ -75,7 +75,7 @@ pub(super) struct Faults {
 pub(super) struct Exploration {
     pub(super) case: Case,
     specs: Vec<Arc<RequestSpec>>,
-    /// The first violation is found by the shortest trace; later ones are not looked for.
+    /// The first violation, which is found by the shortest trace. Later ones are not searched for.
     is_violated: AtomicBool,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct State {
     left: Faults,
     /// The znodes that another client has deleted, and whether it was their request's turn by then.
     deleted: BTreeMap<String, bool>,
-    /// A promise that the last step has broken.
+    /// The promise that the last step has broken.
     broken: Option<&'static str>,
 }
 
@@ -99,11 +99,11 @@ pub(super) struct Shared {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The server takes up what the session has sent first.
+    /// The server handles the oldest item that the session has sent.
     Take(usize),
-    /// The session receives what the server has sent first.
+    /// The session receives the oldest item that the server has sent.
     Receive(usize),
-    /// The session's server takes up what the leader has.
+    /// The session's server applies what the leader has applied.
     CatchUp(usize),
     CompleteEnd(usize),
     Start(usize),
@@ -117,7 +117,7 @@ pub(super) enum Action {
         is_listing_lost: bool,
     },
     TakeLate(usize),
-    /// The server refuses what the session has sent first.
+    /// The server refuses the oldest item that the session has sent.
     Refuse(usize),
     Expire(usize),
     Withdraw(usize),
@@ -176,7 +176,7 @@ impl Exploration {
     pub(super) fn new(case: Case) -> Exploration {
         let mut made: BTreeMap<usize, u64> = BTreeMap::new();
         let spec = |(session, access): &(usize, Access)| {
-            // As the members number them.
+            // The members number them in the same way.
             let number = made.entry(*session).or_default();
             *number += 1;
             let guid = tag_of(*session).guid(*number);
@@ -199,7 +199,7 @@ impl Exploration {
         self.specs[seat.request].access
     }
 
-    /// Returns whether two requests cannot own at once, wherever they are.
+    /// Returns whether two requests can never own the lock at once.
     fn exclude(&self, one: &Seat, other: &Seat) -> bool {
         let kinds = (self.access(one), self.access(other));
         let share = matches!(kinds, (Access::Read(_), Access::Read(_)));
@@ -208,7 +208,7 @@ impl Exploration {
 
     // ---- what may happen
 
-    /// Returns what happens sooner or later.
+    /// Returns the steps that must happen sooner or later.
     fn pending(&self, state: &State) -> Vec<Action> {
         let mut actions = Vec::new();
         for (session, member) in state.members.iter().enumerate() {
@@ -246,7 +246,7 @@ impl Exploration {
         actions
     }
 
-    /// What need not happen.
+    /// Adds the faults, which need not happen.
     fn faults(&self, state: &State, actions: &mut Vec<Action>) {
         let left = &state.left;
         for (session, member) in state.members.iter().enumerate() {
@@ -313,7 +313,7 @@ impl Exploration {
                 state.members[session].change(|member| member.start(seat, &self.specs[*request]));
             }
             Action::Ring(session) => {
-                // It costs nothing where nothing else is left to happen.
+                // An alarm does not count as a fault if nothing else is left to happen.
                 if !self.pending(state).contains(action) {
                     state.left.alarms -= 1;
                 }
@@ -380,9 +380,9 @@ impl Exploration {
         state.deliver(sent);
     }
 
-    // ---- what is to hold
+    // ---- the promises
 
-    /// The promise that is broken in a state.
+    /// Returns the promise that is broken in a state.
     pub(super) fn violation(&self, state: &State) -> Option<&'static str> {
         state
             .broken
@@ -397,20 +397,22 @@ impl Exploration {
             seat.is_gone || seat.znode.as_ref().and_then(|name| state.deleted.get(name)) == Some(&false)
         };
         if state.owners().any(has_lost_its_turn) {
-            return Some("a request owns whose znode was deleted before its turn, or is known to be gone");
+            return Some(
+                "a request owns the lock although its znode was deleted before its turn, or is known to be gone",
+            );
         }
         if state.members.iter().any(|member| self.owns_too_long(member)) {
-            return Some("a request owns beyond the limit of its hold");
+            return Some("a request owns the lock beyond the limit of its hold");
         }
-        // Nobody can keep a lock whose znode another client deletes.
+        // The other promises hold only while no other client deletes a znode.
         let owners: Vec<&Seat> = state.owners().filter(|seat| !state.was_deleted(seat)).collect();
         for (number, owner) in owners.iter().enumerate() {
             if owners[..number].iter().any(|other| self.exclude(owner, other)) {
-                return Some("two requests own that exclude each other");
+                return Some("two requests that exclude each other own the lock");
             }
             let is_ahead = |other: &Seat| state.is_ahead(other, owner) && self.exclude(owner, other);
             if state.seats().any(is_ahead) {
-                return Some("a request owns although one ahead of it exists, which excludes it");
+                return Some("a request owns the lock although a request ahead excludes it");
             }
             if self.access(owner).permits().is_some_and(|permits| owners.len() > permits.get() as usize) {
                 return Some("more requests own than there are permits");
@@ -424,8 +426,8 @@ impl Exploration {
         member.seats.iter().any(|seat| member.owns(seat) && is_over(seat))
     }
 
-    /// A create is repeated only when a search has not found the znode. Where a server may hold it back, that says
-    /// little.
+    /// Checks that a create is repeated only after a search has not found the znode. If servers may hold the create
+    /// back, a search says little.
     fn unlawful_znode(&self, state: &State) -> Option<&'static str> {
         if self.case.may_be_late {
             return None;
@@ -438,8 +440,8 @@ impl Exploration {
         has_two.then_some("a request has two znodes")
     }
 
-    /// A request has ended although it was not withdrawn, its session lives, nobody has deleted its
-    /// znode, no server has refused it, and it has not held its lock for too long.
+    /// Checks that no request has ended without a cause: it was withdrawn, its session has ended, another client has
+    /// deleted its znode, a server has refused it, or it has held its lock for too long.
     fn unlawful_end(&self, state: &State) -> Option<&'static str> {
         let was_refused = state.left.refusals < self.case.faults.refusals;
         for (member, link) in state.members.iter().zip(&state.server.links) {
@@ -459,12 +461,12 @@ impl Exploration {
         None
     }
 
-    /// Returns what is wrong where nothing is left to happen.
+    /// Returns what is wrong in a state in which nothing is left to happen.
     fn unlawful_rest(&self, state: &State) -> Option<&'static str> {
         for (member, link) in state.members.iter().zip(&state.server.links) {
             let is_open = member.contact == Contact::Connected;
             if is_open && !member.engine.commons.calls.is_empty() {
-                return Some("a call is waited for that was answered");
+                return Some("a session waits for a call that was answered");
             }
             if is_open && !member.is_live() && member.engine.census() != (0, 0) {
                 return Some("something is left of requests that have ended");
@@ -483,10 +485,10 @@ impl Exploration {
             live.any(|seat| seat.znode.as_deref() == Some(name))
         };
         let is_left = state.server.tree.znodes.keys().any(|name| !is_live(name));
-        is_left.then_some("a znode is left that no request has")
+        is_left.then_some("a znode is left without a request")
     }
 
-    /// Returns whether those ahead of a request let it own.
+    /// Returns whether the requests ahead of a request let it own the lock.
     fn is_its_turn(&self, state: &State, seat: &Seat) -> bool {
         let mut ahead = state.seats().filter(|other| state.is_ahead(other, seat));
         match self.access(seat).permits() {
@@ -535,8 +537,8 @@ impl State {
         self.deliver(sent);
     }
 
-    /// The ensemble ends a session of which it has not had news for a session timeout. Its clock shows
-    /// that time, at least.
+    /// Lets the ensemble end a session of which it has had no news for a session timeout. The session's clock shows
+    /// at least that time.
     fn expire(&mut self, session: usize) {
         if self.members[session].contact == Contact::CutOff {
             self.left.expiries -= 1;
@@ -557,7 +559,7 @@ impl State {
         }
     }
 
-    /// A client that was closed by the last step has closed its connection.
+    /// Closes the connection of a client that the last step has closed.
     fn close_connections(&mut self) {
         for (session, member) in self.members.iter().enumerate() {
             if member.contact == Contact::Closed && self.server.links[session].is_connected {
@@ -609,7 +611,7 @@ impl Model for Exploration {
             deleted: BTreeMap::new(),
             broken: None,
         };
-        // The proofs of the new sessions, before anything else.
+        // First of all, the new sessions are proven.
         let is_start = |action: &Action| matches!(action, Action::Start(_));
         while let Some(action) = self.pending(&state).into_iter().find(|action| !is_start(action)) {
             self.take_step(&mut state, &action);

@@ -1,4 +1,4 @@
-//! A way to a broken promise, as readable steps.
+//! The way to a broken promise, printed as readable steps.
 
 use stateright::Model;
 

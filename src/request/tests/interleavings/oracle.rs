@@ -1,11 +1,11 @@
-//! What must hold in every interleaving.
+//! The promises that must hold in every interleaving.
 
 use super::Rig;
 use crate::recipe::znode_name::generated_sequence;
 use crate::request::tests::DIR;
 
 impl Rig {
-    /// The names in the queue, in their order.
+    /// Returns the names in the queue, in order.
     pub(super) fn queue(&self) -> Vec<String> {
         let numbered = |name: String| Some((generated_sequence(&name)?, name));
         let mut queue: Vec<(i32, String)> = self.zk.children(DIR).into_iter().filter_map(numbered).collect();
@@ -17,7 +17,7 @@ impl Rig {
         self.ours.iter().any(|ours| name.starts_with(&ours.prefix))
     }
 
-    /// The first request ahead that excludes this one.
+    /// Returns the first request ahead that excludes this one.
     pub(super) fn ahead_of<'a>(&self, name: &str, queue: &'a [String]) -> Option<&'a String> {
         let is_reader = |name: &str| name.starts_with("read-");
         let own = generated_sequence(name)?;
@@ -25,7 +25,8 @@ impl Rig {
         ahead.into_iter().find(|other| !(is_reader(other) && is_reader(name)))
     }
 
-    /// At every moment: an owner is the first, or was so when another client deleted its znode.
+    /// Checks what holds at every moment: an owner is the first, or was the first when another client deleted its
+    /// znode.
     pub(super) fn check_owners(&self) -> Result<(), String> {
         let queue = self.queue();
         for (number, ours) in self.ours.iter().enumerate().filter(|(_, ours)| ours.request.is_owner()) {
@@ -46,7 +47,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Checks the state after everything has moved: the first one owns, and nobody else waits or owns in vain.
+    /// Checks the state after everything has arrived: the first request owns the lock, and every other one waits for a
+    /// reason.
     pub(super) fn check_at_rest(&self) -> Result<(), String> {
         self.check_owners()?;
         let queue = self.queue();
@@ -68,7 +70,8 @@ impl Rig {
         Ok(())
     }
 
-    /// A waiter need not know of the deletion of its znode before the one that it watches has left.
+    /// Checks a request whose znode was deleted. A waiter need not know of that before the request that it watches
+    /// has left.
     fn check_deleted(&self, number: usize) -> Result<(), String> {
         let request = &self.ours[number].request;
         let watched = request.watched();
@@ -82,7 +85,7 @@ impl Rig {
         }
     }
 
-    /// At the end: no znode, and no watch but those that a lost connection may have left.
+    /// Checks the end: no znode is left, and no watch except those that a lost connection may have left.
     pub(super) fn check_nothing_left(&self) -> Result<(), String> {
         let left: Vec<String> = self.queue().into_iter().filter(|name| self.is_ours(name)).collect();
         if !left.is_empty() {

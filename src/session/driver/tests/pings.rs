@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::WriteLock;
-use crate::client::port::ClientEvent;
+use crate::client::ClientEvent;
 use crate::time::Moment;
 
 /// Reports pings when it is asked to.

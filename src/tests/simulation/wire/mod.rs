@@ -47,7 +47,7 @@ use self::sasl::Tickets;
 use self::server::Front;
 pub(super) use self::session::Wired;
 use super::world::{ClientState, State, World};
-use crate::client::port::ClientEvent;
+use crate::client::ClientEvent;
 use crate::time::Moment;
 use zookeeper_connection::machine::{Action, Event};
 

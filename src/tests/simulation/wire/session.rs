@@ -8,7 +8,7 @@ use super::Endpoint;
 use super::endpoint::Contact;
 use super::sasl::Tickets;
 use super::stream::Transport;
-use crate::client::port::Reply;
+use crate::client::Reply;
 use crate::error::ZkResult;
 use crate::tests::simulation::faults::draw_grant;
 use crate::tests::simulation::world::{State, World};
