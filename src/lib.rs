@@ -224,8 +224,14 @@ pub mod guide {
     #[doc = include_str!("../docs/testing.md")]
     pub mod testing {}
 
-    #[doc = include_str!("../docs/coming-from-curator.md")]
-    pub mod coming_from_curator {}
+    #[doc = include_str!("../docs/choosing.md")]
+    pub mod choosing {}
+
+    #[doc = include_str!("../docs/sharing.md")]
+    pub mod sharing {}
+
+    #[doc = include_str!("../docs/coming-from-java.md")]
+    pub mod coming_from_java {}
 
     #[doc = include_str!("../docs/performance.md")]
     pub mod performance {}
