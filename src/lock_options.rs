@@ -137,24 +137,24 @@ impl LockOptions {
     /// every thread. Then the znode is deleted (during an outage, after the reconnect), and the next waiter acquires
     /// the lock. Nothing stops the thread that has held the lock: it must ask
     /// [`is_owner`](crate::LockGuard::is_owner), or wait for [`lost`](crate::LockGuard::lost). A later `unlock` fails
-    /// with [`HeldTooLong`](LockError::HeldTooLong). [`lease_remaining`](crate::LockGuard::lease_remaining) never
+    /// with [`HeldTooLong`](crate::ErrorReason::HeldTooLong). [`lease_remaining`](crate::LockGuard::lease_remaining) never
     /// returns more than the time that is left.
     ///
     /// What the time counts for depends on the lock:
-    /// - [`ReadWriteLock`](crate::ReadWriteLock): each guard. A [downgrade](crate::WriteGuard::downgrade) does not
+    /// - [`ReadWriteLock`](crate::locks::ReadWriteLock): each guard. A [downgrade](crate::locks::WriteGuard::downgrade) does not
     ///   extend the time.
-    /// - [`ReentrantLock`](crate::ReentrantLock): all guards of a thread together, from the first one on.
-    /// - [`MultiLock`](crate::MultiLock): each lock, from its own acquisition. The first one that is lost ends the
+    /// - [`ReentrantLock`](crate::locks::ReentrantLock): all guards of a thread together, from the first one on.
+    /// - [`MultiLock`](crate::locks::MultiLock): each lock, from its own acquisition. The first one that is lost ends the
     ///   wait for the others.
-    /// - [`Semaphore`](crate::Semaphore): each permit.
-    /// - [`CohortLock`](crate::CohortLock): the process, from its acquisition until it releases the lock to others.
+    /// - [`Semaphore`](crate::locks::Semaphore): each permit.
+    /// - [`CohortLock`](crate::locks::CohortLock): the process, from its acquisition until it releases the lock to others.
     ///   When half of the time is over, the process hands the lock to no other of its threads, so each thread has at
     ///   least half.
     /// - [`Candidate`](crate::Candidate): each leadership. Then the candidate stands again, behind those who wait.
-    /// - [`RunOnce`](crate::RunOnce): each job.
+    /// - [`RunOnce`](crate::locks::RunOnce): each job.
     ///
     /// Choose a time far longer than any proper work takes. If the time is zero, making a lock with these options fails
-    /// with [`InvalidArgument`](LockError::InvalidArgument). A century or more counts as no limit.
+    /// with [`InvalidArgument`](crate::ErrorReason::InvalidArgument). A century or more counts as no limit.
     ///
     /// ```no_run
     /// # use std::time::Duration;

@@ -34,7 +34,7 @@ pub trait BlockingClient: Send + Sync {
     ///
     /// The call is never a [`Call::CreateAndList`]: the session makes the two calls in sequence. The client
     /// refuses calls that it does not know with
-    /// [`Unimplemented`](zookeeper_recipes_lock::ZkError::Unimplemented).
+    /// [`Unimplemented`](zookeeper_recipes_lock::client::ZkError::Unimplemented).
     ///
     /// # Errors
     /// The errors that the call documents, and those in the contract of [`ZooKeeperClient`].

@@ -80,9 +80,9 @@ pub use client::{BlockingClient, on_workers};
 /// calls earlier, it should wait for a state, too.
 ///
 /// # Errors
-/// [`InvalidArgument`](LockError::InvalidArgument) if the timeout is out of bounds,
-/// [`Connect`](LockError::Connect) if the handle is closed or has no contact within `session_timeout`,
-/// [`Thread`](LockError::Thread) if no thread can be started.
+/// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) if the timeout is out of bounds,
+/// [`NoServer`](crate::ErrorReason::NoServer) if the handle is closed or has no contact within `session_timeout`,
+/// [`Thread`](crate::ErrorReason::Thread) if no thread can be started.
 pub fn session_on(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Result<Session, LockError> {
     Session::from_client(on_workers(adapter(zk, session_timeout)))
 }

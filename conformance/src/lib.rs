@@ -61,11 +61,11 @@
 //!
 //! # What no check can show
 //! - That a client reports a session timeout no longer than the server grants, and a
-//!   [`report_delay`](zookeeper_recipes_lock::client::ZooKeeperClient::report_delay) that is long enough.
+//!   [`report_delay`](zookeeper_recipes_lock::client::port::ZooKeeperClient::report_delay) that is long enough.
 //!   Nothing fails until a server dies at the wrong moment. Compare both with the configuration of the servers.
 //! - That an event never overtakes the reply to the call that set its watch. A caller cannot see which of them
 //!   came first.
-//! - That a [`CreateAndList`](zookeeper_recipes_lock::client::Call::CreateAndList) returns the path of the new
+//! - That a [`CreateAndList`](zookeeper_recipes_lock::client::port::Call::CreateAndList) returns the path of the new
 //!   znode even if the connection is lost between its two replies. No fixture can cut a connection there.
 
 #![forbid(unsafe_code)]

@@ -22,7 +22,7 @@ pub enum LockKind {
     Permit,
     /// A name with a sequence number that no library known here uses. In the queue it counts as an
     /// exclusive request. It may be no request for a lock at all, so it is never
-    /// [reaped](crate::LockDirectory::reap_expired).
+    /// [reaped](crate::queue::LockDirectory::reap_expired).
     Other,
 }
 

@@ -164,8 +164,8 @@ impl Contender {
     }
 }
 
-/// Returns the name of an error's variant.
+/// Returns the name of an error's reason.
 pub fn class_of(error: &LockError) -> String {
-    let debug = format!("{error:?}");
+    let debug = format!("{:?}", error.reason());
     debug.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
 }
