@@ -243,7 +243,7 @@ fn server_that_cannot_authenticate_is_left_for_another() {
         assert_eq!(error.reason(), ErrorReason::CredentialsRefused, "{error:?}");
         let error = connect_error(builder(&digest.connect_string()));
         assert_eq!(error.reason(), ErrorReason::NoServer, "{error:?}");
-        assert!(error.to_string().contains("another mechanism"), "{error}");
+        assert!(error.to_string().contains("a mechanism other than Kerberos"), "{error}");
         let with_password = Session::builder(good.connect_string()).sasl_digest("app", "secret");
         let error = connect_error(with_password);
         assert_eq!(error.reason(), ErrorReason::CredentialsRefused, "{error:?}");

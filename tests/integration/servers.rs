@@ -209,7 +209,7 @@ fn reply_to_pings_alone(mut stream: TcpStream) -> io::Result<()> {
 
 /// Returns the servers, each with a name and a part of the expected error.
 fn odd_servers() -> [(&'static str, String, &'static str); 10] {
-    let no_server = "is no ZooKeeper server";
+    let no_server = "is not a ZooKeeper server";
     [
         (
             "garbage",

@@ -84,7 +84,7 @@ fn client_with_an_encrypted_key_locks_over_tls() {
     BlockingWriteLock::new(&session, &unique_dir("encrypted-key")).unwrap().lock().unwrap().unlock().unwrap();
     for (tls, rule) in [(tls.clone(), "no password is set"), (tls.key_password("another"), "is wrong")] {
         let error = Session::builder(&servers).tls(tls).connect().unwrap_err();
-        assert_eq!(error.reason(), ErrorReason::InvalidArgument, "{error:?}");
+        assert_eq!(error.reason(), ErrorReason::InvalidTls, "{error:?}");
         assert!(error.to_string().contains(rule), "{error}");
     }
 }
