@@ -378,7 +378,7 @@ fn command_that_ends_by_itself_after_an_unnoticed_loss_is_76() {
     program.close_input();
     eventually("the command has ended", || !is_alive(&pid));
     relay.restore();
-    program.end().assert_failed(76, "deleted by another client");
+    program.end().assert_failed(76, "another client deleted the znode");
 }
 
 // ---- how it was started
