@@ -9,6 +9,7 @@ use crossbeam_channel::Receiver;
 
 use crate::client::Stat;
 use crate::error::{Result, ZkError};
+use crate::lock_order::unwind_safe;
 use crate::recipe::path::ZNodePath;
 use crate::recoverable::unmarked;
 use crate::session::Session;
@@ -52,6 +53,8 @@ use crate::wait::Wait;
 pub struct NodeTracker {
     tracking: Tracking<Node>,
 }
+
+unwind_safe!(NodeTracker);
 
 impl NodeTracker {
     /// Starts to track the znode at this path. It need not exist.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::Mutex;
 
-use crate::lock_order::assert_none_held;
+use crate::lock_order::{assert_none_held, unwind_safe};
 use crate::time::{Clock, Latch, Moment, Runtime, Setter, SystemClock, wait_by};
 
 /// The length of a call's wait: for ever, until a deadline, or until another thread cancels it.
@@ -177,6 +177,8 @@ pub(crate) enum Waited {
 pub struct CancelToken {
     signal: Arc<Cancellation>,
 }
+
+unwind_safe!(CancelToken);
 
 struct Cancellation {
     setter: Setter,

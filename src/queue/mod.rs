@@ -25,6 +25,7 @@ pub use self::queue_watch::QueueWatch;
 pub use self::revoker::{Revocation, Revoker};
 use crate::client::port::Call;
 use crate::error::{LockError, Operation, Result, ZkError};
+use crate::lock_order::unwind_safe;
 use crate::logging;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::in_order;
@@ -32,6 +33,8 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::any_mismatch;
 use crate::session::{Core, Session};
 use crate::wait::Wait;
+
+unwind_safe!(LeaderWatch, QueueWatch);
 
 /// The directory of a lock or an election, for inspection and cleanup.
 ///

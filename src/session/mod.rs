@@ -28,7 +28,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use crate::client::port::ZooKeeperClient;
 use crate::engine::Event;
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
-use crate::lock_order::{Mutex, rank::SESSION};
+use crate::lock_order::{Mutex, rank::SESSION, unwind_safe};
 use crate::process::Process;
 use crate::time::{Latch, Moment, Runtime};
 
@@ -99,6 +99,8 @@ pub enum SessionState {
 pub struct Session {
     handle: Arc<Handle>,
 }
+
+unwind_safe!(Session, SessionBuilder);
 
 /// A session that is not kept open.
 pub(crate) struct WeakSession {
