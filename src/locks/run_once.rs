@@ -185,7 +185,7 @@ impl RunOnce {
         job: impl FnOnce(&LockGuard) -> std::result::Result<T, E>,
     ) -> Result<RunOutcome<T, E>> {
         let key = Key::parse(&self.dir, key)?;
-        // A lagging server may show a marker that was forgotten, so read a marker that is found again.
+        // A lagging server may show a forgotten marker. So a marker is read again once the server has caught up.
         let marker = match self.retry(&key, || self.read(&key))? {
             Some(_) => self.retry(&key, || self.read_latest(&key))?,
             None => None,
@@ -288,8 +288,8 @@ impl RunOnce {
     ///
     /// Returns whether the key was marked. A job that is running is not disturbed. A marker that is written later stays.
     ///
-    /// The marker is deleted under the lock of the key: that of its writer if the writer still holds the lock, otherwise one
-    /// that this call acquires. The call blocks while another request holds the lock and the marker exists.
+    /// The marker is deleted under the lock of the key, which the call acquires unless the writer of the marker still holds
+    /// it. The call blocks while anybody else holds the lock and the marker exists.
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), as in [`run`](RunOnce::run).
