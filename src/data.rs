@@ -1,8 +1,8 @@
-//! Data kept beside a lock: reading and writing it, following it, and changing it only while a lock is held.
+//! Reads and writes of data that is kept beside a lock.
 //!
-//! The primary type in this module is [`RecoverableZooKeeper`], whose calls are retried after a lost connection and still
-//! take effect at most once. [`NodeTracker`] keeps the current data of a znode at hand. A [`Transaction`] takes effect
-//! only while the lock is held: see [`LockGuard::commit`](crate::LockGuard::commit).
+//! The primary type in this module is [`RecoverableZooKeeper`], whose calls are retried after a lost connection and yet
+//! take effect at most once. A [`NodeTracker`] follows the data of a znode. A [`Transaction`] takes effect only while a
+//! lock is held: see [`LockGuard::commit`](crate::LockGuard::commit).
 
 pub use crate::locks::transaction::Transaction;
 pub use crate::node_tracker::{NodeData, NodeTracker};

@@ -1,7 +1,6 @@
 //! [`NodeTracker`]: the current data of one znode, kept up to date.
 //!
-//! Origin: HBase's `ZooKeeperNodeTracker` and `DeletionListener`. These end the process, or the
-//! wait, at the first error.
+//! Origin: HBase's `ZooKeeperNodeTracker` and `DeletionListener`, which end the process or the wait at the first error.
 
 use std::sync::Arc;
 
@@ -9,24 +8,17 @@ use crossbeam_channel::Receiver;
 
 use crate::client::Stat;
 use crate::error::{Result, ZkError};
+use crate::lock_order::unwind_safe;
 use crate::recipe::path::ZNodePath;
 use crate::recoverable::unmarked;
 use crate::session::Session;
 use crate::tracking::{Look, Subject, Tracking};
 use crate::wait::Wait;
 
-/// Keeps the current data of one znode, which may be created, changed and deleted.
+/// Keeps track of the data of one znode.
 ///
-/// It looks again whenever the znode changes, and after every reconnect, and costs no thread.
-/// Results are as recent as the connected server's last answer: usually a moment old, and during an
-/// outage as old as the outage. Changes in quick succession may appear as one. It survives the
-/// [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
-///
-/// READ must be granted, and stay granted: servers since 3.8.4 and 3.9.2 send no event when a znode
-/// without READ permission is created or deleted. A tracker that waits for the creation of such a
-/// znode looks again at the next reconnect, or at the next routine look of its session, after up to half a minute.
-///
-/// `Send` and `Sync`; dropping it ends the tracking.
+/// Use it for configuration and similar data that is read often and changes rarely. The znode may be created, changed and
+/// deleted at any time. [`start`](NodeTracker::start) begins the tracking, and dropping the tracker ends it.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -47,88 +39,100 @@ use crate::wait::Wait;
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
-#[must_use = "it stops to watch when it is not kept"]
+///
+/// The tracker reads the znode again whenever it changes, and after every reconnect. The result is as recent as the connected
+/// server's last answer. It is usually a moment old, and during an outage as old as the outage. Changes in quick succession
+/// may appear as one. The tracker needs no thread, and continues when its session is
+/// [replaced](crate::SessionBuilder::replace_lost_sessions).
+///
+/// # Permission
+/// READ must be granted, and stay granted. Servers since 3.8.4 and 3.9.2 send no event when a znode without READ permission
+/// is created or deleted. A tracker that waits for such a znode notices its creation only at the next reconnect, or after up
+/// to half a minute.
+#[must_use = "the tracking ends at once when the tracker is not kept"]
 #[derive(Debug)]
 pub struct NodeTracker {
     tracking: Tracking<Node>,
 }
 
+unwind_safe!(NodeTracker);
+
 impl NodeTracker {
-    /// Starts to track the znode at this path. It need not exist.
+    /// Starts to track the znode at this path, which need not exist.
     ///
-    /// Blocks until the server has answered, or until the wait times out. The tracking survives
-    /// the loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but
-    /// not [closing](Session::close).
+    /// Blocks until the server has answered or the wait times out. On a session that
+    /// [replaces itself](crate::SessionBuilder::replace_lost_sessions), the tracking continues after a loss. It ends when the
+    /// session is [closed](Session::close).
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the znode.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): no server answered in time.
-    /// - [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// - [`Cancelled`](crate::ErrorReason::Cancelled): another thread cancelled the wait.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     pub fn start(session: &Session, path: &str, wait: impl Into<Wait>) -> Result<NodeTracker> {
         let node = Node { path: ZNodePath::parse(path)? };
         Tracking::start(session, node, &wait.into()).map(|tracking| NodeTracker { tracking })
     }
 
-    /// Returns the znode as it was last seen; `None` if it did not exist. Does no I/O and does not
-    /// block.
+    /// Returns the znode as it was last seen, or `None` if it did not exist.
+    ///
+    /// Does no I/O and does not block.
     ///
     /// # Errors
-    /// [`AccessDenied`](crate::ErrorReason::AccessDenied) while READ is not granted (it looks again
-    /// every second), [`SessionLost`](crate::ErrorReason::SessionLost),
-    /// [`Closed`](crate::ErrorReason::Closed).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted. The tracker tries again every second.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     pub fn current(&self) -> Result<Option<NodeData>> {
         self.tracking.current()
     }
 
-    /// Returns a channel that receives a message when [`current`](NodeTracker::current) has
-    /// changed; for use in [`select!`](crossbeam_channel::select).
+    /// Returns a channel that receives a message when [`current`](NodeTracker::current) changes.
     ///
-    /// It has room for one message, which covers all changes since it was sent: take it, then ask
-    /// for the current data. It is disconnected when the session has ended.
+    /// Use it in a [`select!`](crossbeam_channel::select). The channel holds at most one message, which stands for all
+    /// changes since it was sent. So take the message first, then call [`current`](NodeTracker::current). The channel is
+    /// disconnected when the session has ended.
     #[must_use]
     pub fn changes(&self) -> &Receiver<()> {
         self.tracking.changes()
     }
 
-    /// Blocks until the znode exists; returns `None` when the wait times out.
+    /// Blocks until the znode exists or the wait times out; returns `None` on a timeout.
     ///
     /// # Errors
-    /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`current`](NodeTracker::current), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn wait_available(&self, wait: impl Into<Wait>) -> Result<Option<NodeData>> {
         self.tracking.wait_for(&wait.into(), Option::clone)
     }
 
-    /// Blocks until the znode does not exist, or until the wait times out. Returns whether it does
-    /// not exist. It may miss a deletion that is followed at once by a creation.
+    /// Blocks until the znode does not exist or the wait times out; returns `false` on a timeout.
+    ///
+    /// It may miss a deletion that is immediately followed by a creation.
     ///
     /// # Errors
-    /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`current`](NodeTracker::current), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn wait_deleted(&self, wait: impl Into<Wait>) -> Result<bool> {
         let deleted = self.tracking.wait_for(&wait.into(), |node| node.is_none().then_some(()))?;
         Ok(deleted.is_some())
     }
 }
 
-/// A znode as a [`NodeTracker`] saw it. Cheap to clone; two are equal if nothing was written
-/// between them.
+/// A znode as a [`NodeTracker`] saw it.
+///
+/// It is cheap to clone. Two values are equal if nothing was written between them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeData {
-    /// The data as they are in the znode.
+    /// The data, exactly as it is in the znode.
     pub data: Arc<[u8]>,
     /// The metadata at the time of the read.
     pub stat: Stat,
 }
 
 impl NodeData {
-    /// Returns the data without the mark that a
-    /// [`RecoverableZooKeeper`](crate::data::RecoverableZooKeeper) writes in front of it; all of the data
-    /// if there is no mark.
+    /// Returns the data without the mark of a [`RecoverableZooKeeper`](crate::data::RecoverableZooKeeper).
     ///
-    /// Use it only for znodes that a `RecoverableZooKeeper` writes: other data may begin like a
-    /// mark by chance.
+    /// Returns all of the data if it does not begin with a mark. Use this only for znodes that a `RecoverableZooKeeper`
+    /// writes, because other data may begin like a mark by chance.
     #[must_use]
     pub fn unmarked_data(&self) -> &[u8] {
         unmarked(&self.data)
@@ -137,7 +141,7 @@ impl NodeData {
 
 impl PartialEq for NodeData {
     fn eq(&self, other: &NodeData) -> bool {
-        // The transaction that wrote the data last. For a new znode, it is the creation.
+        // The transaction that last wrote the data, which is the creation for a new znode.
         self.stat.mzxid == other.stat.mzxid
     }
 }
@@ -161,7 +165,7 @@ impl Subject for Node {
         let node = Arc::clone(self);
         Look::data(&self.path, move |data| match data {
             Ok((data, stat)) => Look::Seen(Some(NodeData { data: data.into(), stat })),
-            // Waits for the creation of the znode.
+            // Waits until the znode is created.
             Err(ZkError::NoNode) => Look::absence(&node.path, None),
             Err(error) => Look::Failed(error),
         })

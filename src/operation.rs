@@ -1,24 +1,31 @@
-//! [`ZooKeeperOperation`]: an operation that can be retried.
+//! [`ZooKeeperOperation`]: an operation that may be retried.
 
 use crate::error::Result;
 
-/// An operation on ZooKeeper that
-/// [`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) may execute more
-/// than once if the connection is lost.
+/// An operation on ZooKeeper that may be executed more than once.
 ///
-/// Closures are operations too. The Java interface of this name returns a boolean; here an
-/// operation has an output.
+/// [`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) repeats it after a lost connection. A
+/// closure that returns a `Result` is an operation. The Java interface of this name returns a boolean; here an operation
+/// has an output.
+///
+/// ```
+/// use zookeeper_recipes_lock::{LockError, ZooKeeperOperation};
+///
+/// let mut operation = || Ok::<u32, LockError>(1);
+/// assert_eq!(operation.execute().unwrap(), 1);
+/// ```
 pub trait ZooKeeperOperation {
     /// The operation's result.
     type Output;
 
-    /// Performs the operation once. It is called again after a connection loss. So it must either
-    /// detect whether the previous attempt took effect, or be harmless to repeat.
+    /// Performs the operation once.
+    ///
+    /// The method is called again after a connection loss. So it must either detect whether the previous attempt took
+    /// effect, or be harmless to repeat.
     ///
     /// # Errors
-    /// A [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) is
-    /// retried. Every other error is final. [`LockError::from_client`](crate::LockError::from_client) makes
-    /// one of the error of a client.
+    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the operation is retried. Every other error is final.
+    /// To convert the error of a client, use [`LockError::from_client`](crate::LockError::from_client).
     fn execute(&mut self) -> Result<Self::Output>;
 }
 

@@ -1,6 +1,6 @@
-//! [`ProtocolSupport`]: what every recipe needs: a session, settings and retries.
+//! [`ProtocolSupport`]: the base of every recipe, with a session, settings and retries.
 //!
-//! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock has one.
+//! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock contains one.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,9 +16,19 @@ use crate::session::Session;
 use crate::time::{Latch, submit_wake_up};
 use crate::wait::CancelToken;
 
-/// Retries after a lost connection, and znodes that must exist.
+/// A helper for recipes that retries operations and creates missing znodes.
 ///
-/// `Send` and `Sync`. Clones share the session.
+/// Use it to build recipes of your own on a [`Session`]. Clones share the session, and closing one closes all.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{ProtocolSupport, Session};
+///
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let support = ProtocolSupport::new(&session);
+/// support.ensure_path_exists("/app/reports")?;
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
 #[derive(Clone)]
 pub struct ProtocolSupport {
     session: Session,
@@ -28,23 +38,23 @@ pub struct ProtocolSupport {
 }
 
 impl ProtocolSupport {
-    /// Makes one on a session, with the default [`LockOptions`].
+    /// Creates a helper on a session, with the default [`LockOptions`].
     #[must_use]
     pub fn new(session: &Session) -> ProtocolSupport {
         ProtocolSupport::with_checked_options(session, LockOptions::new())
     }
 
-    /// Makes one on a session. It uses the ACL and the retry policy of the options.
+    /// Creates a helper on a session, with the ACL and the retry policy of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) when the options hold more than about 1 MiB
-    /// of data or a [`max_hold`](LockOptions::max_hold) of zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the data of the options is longer than about 1 MiB, or the
+    /// [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(session: &Session, options: LockOptions) -> Result<ProtocolSupport> {
         options.check()?;
         Ok(ProtocolSupport::with_checked_options(session, options))
     }
 
-    /// Makes one with options that come from another lock.
+    /// Creates a helper with options that have been checked.
     pub(crate) fn with_checked_options(session: &Session, options: LockOptions) -> ProtocolSupport {
         ProtocolSupport { session: session.clone(), options, closed: CancelToken::new() }
     }
@@ -58,21 +68,23 @@ impl ProtocolSupport {
         &self.options
     }
 
-    /// The latch that is set when this is closed.
+    /// The latch that is set by [`close`](ProtocolSupport::close).
     pub(crate) fn closed(&self) -> &Latch {
         self.closed.latch()
     }
 
-    /// Returns whether this, or a clone of it, was closed.
+    /// Returns whether this helper or a clone of it was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
 
-    /// Closes this and its clones: no operation begins any more, and one that waits for its next
-    /// attempt fails with [`Closed`](crate::ErrorReason::Closed). The session stays open.
+    /// Closes this helper and its clones.
+    ///
+    /// No operation starts any more, and an operation that waits for its next attempt fails with
+    /// [`Closed`](crate::ErrorReason::Closed). The session stays open.
     pub fn close(&self) {
-        // In a forked child, where every call fails, those that wait are the parent's, and a mutex may stay held for ever.
+        // In a forked child every call fails anyway, waiting calls belong to the parent, and a mutex may stay held forever.
         if !self.session.process().is_current() {
             return;
         }
@@ -80,8 +92,9 @@ impl ProtocolSupport {
         submit_wake_up(self.session.core().runtime(), self.closed());
     }
 
-    /// Executes an operation, and repeats it after each connection loss as the
-    /// [retry policy](LockOptions::retry) allows. Blocks meanwhile.
+    /// Executes an operation, and repeats it after each connection loss.
+    ///
+    /// The [retry policy](LockOptions::retry) decides how often and after which pauses. The call blocks meanwhile.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), zookeeper_recipes_lock::LockError> {
@@ -93,13 +106,13 @@ impl ProtocolSupport {
     /// ```
     ///
     /// # Errors
-    /// The first error, when every attempt lost its connection. Any other error of the operation at
-    /// once, [`SessionLost`](crate::ErrorReason::SessionLost) for example.
+    /// If every attempt lost its connection, the first error. Any other error of the operation, for example
+    /// [`SessionLost`](crate::ErrorReason::SessionLost), is returned immediately.
     pub fn retry_operation<O: ZooKeeperOperation>(&self, operation: O) -> Result<O::Output> {
         self.retry(Operation::RETRY, "an operation", operation)
     }
 
-    /// As `retry_operation`, for an operation of this crate that errors name.
+    /// Like `retry_operation`, for an operation of this crate, which errors can name.
     pub(crate) fn retry<O: ZooKeeperOperation>(
         &self,
         named: Operation,
@@ -121,22 +134,23 @@ impl ProtocolSupport {
         }
     }
 
-    /// Ensures that a persistent znode exists at this path, with its parents. It has no data, and
-    /// the ACL of the options.
+    /// Creates a persistent znode and its parents if they are missing.
+    ///
+    /// A created znode has no data, and the ACL of the options. An existing znode stays as it is.
     ///
     /// # Errors
-    /// As [`ensure_exists`](ProtocolSupport::ensure_exists).
+    /// The same as [`ensure_exists`](ProtocolSupport::ensure_exists).
     pub fn ensure_path_exists(&self, path: &str) -> Result<()> {
         self.ensure_exists(path, &[], self.options.shared_acl(), CreateMode::Persistent)
     }
 
-    /// Ensures that a znode exists at this path: creates it if it is missing, and missing parents
-    /// with the ACL of the options. An existing znode stays as it is.
+    /// Creates a znode and its parents if they are missing.
+    ///
+    /// Missing parents are persistent and have the ACL of the options. An existing znode stays as it is.
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): too much data, or a sequential mode, in
-    ///   which every attempt would create another znode.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is too long, or the mode is
+    ///   sequential. In a sequential mode, every attempt would create another znode.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`InvalidAcl`](crate::ErrorReason::InvalidAcl).
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
@@ -144,7 +158,7 @@ impl ProtocolSupport {
         let path = ZNodePath::parse(path)?;
         check_data(data)?;
         if mode.is_sequential() {
-            let rule = "a sequential znode cannot be ensured, each attempt would create another";
+            let rule = "with a sequential mode, each attempt would create another znode";
             return Err(LockError::invalid_argument("create mode", rule));
         }
         self.retry(Operation::CREATE, &path, || {
@@ -171,8 +185,8 @@ impl ProtocolSupport {
         if self.is_closed() { Err(LockError::of(ErrorReason::Closed, operation, path)) } else { Ok(()) }
     }
 
-    /// Waits, at most until this is closed or the session ends: the next attempt on it fails then. An
-    /// operation of the application's may go on elsewhere, with pauses.
+    /// Waits for this time, or until this helper is closed or the session ends, because the next attempt fails then. If the
+    /// session has already ended, the full time counts: the application's operation may use another session.
     fn pause(&self, delay: Duration) {
         if delay.is_zero() {
             return;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::Mutex;
 
-use crate::lock_order::assert_none_held;
+use crate::lock_order::{assert_none_held, unwind_safe};
 use crate::time::{Clock, Latch, Moment, Runtime, Setter, SystemClock, wait_by};
 
 /// The limit of a call's wait: none, a deadline, or a cancellation by another thread.
@@ -180,6 +180,8 @@ pub(crate) enum Waited {
 pub struct CancelToken {
     signal: Arc<Cancellation>,
 }
+
+unwind_safe!(CancelToken);
 
 struct Cancellation {
     setter: Setter,

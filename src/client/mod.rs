@@ -1,5 +1,4 @@
-//! ZooKeeper's own terms, as far as a lock's user needs them: ACLs, the modes and the state of znodes, the
-//! errors of a server, and how a session is encrypted and authenticated.
+//! ZooKeeper's own types: ACLs, modes and metadata of znodes, server errors, TLS and Kerberos settings.
 //!
 //! The primary type in this module is [`Acl`], which [`LockOptions::acl`](crate::LockOptions::acl) takes. To run the locks
 //! on another client library, see [`port`].
@@ -28,13 +27,12 @@ pub use zookeeper_connection::{Acl, CreateMode, Permissions, Stat};
 #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
 pub use zookeeper_connection::{KerberosConfig, KerberosTicket};
 
-/// The path of the write that proves the session alive. It changes nothing: the znode does not
-/// exist, and if it did, not at this version. A read would prove less (see the lease).
+/// The path of the write that proves that the session is alive. The write changes nothing, because the znode does not
+/// exist, and never at the version that the write requires. A read would prove less (see the lease).
 pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 
-/// The path used instead if the other one exists and its ACL denies the write: a denial proves
-/// nothing.
+/// The path to use if the znode at the first path exists and its ACL denies the write, because a denial proves nothing.
 pub(crate) const OTHER_KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive/none";
 
-/// The servers' `jute.maxbuffer` if nobody knows better: ZooKeeper's default, less a byte there.
+/// The default `jute.maxbuffer`. ZooKeeper's own default is one byte less.
 pub(crate) const DEFAULT_JUTE_MAX_BUFFER: usize = 1024 * 1024;

@@ -1,14 +1,12 @@
-//! The port to other client libraries: the few calls that the locks need, and the trait of a client.
+//! The port to other client libraries: a trait for clients, and the few calls that the locks need.
 //!
 //! The primary type in this module is [`ZooKeeperClient`], which makes a [`Call`] and passes on its [`Reply`]. Applications
-//! need none of this, because [`Session::connect`](crate::Session::connect) brings its own client. Implement the trait to
-//! run the locks on another library: the package `zookeeper-recipes-lock-blocking` does so for one whose calls block,
-//! and the package `zookeeper-recipes-lock-conformance` checks an implementation.
+//! rarely need it, because [`Session::connect`](crate::Session::connect) brings its own client.
 //!
 //! **This module may change in any 0.x release.**
-//!
-//! The crate reaches ZooKeeper only through this trait, and knows nothing of the library behind it. An adapter
-//! works around the faults of its library; no other code does.
+
+// The crate reaches ZooKeeper only through this trait, and knows nothing of the library behind it. Only the adapter of a
+// library works around that library's faults.
 
 use std::time::Duration;
 
@@ -21,161 +19,169 @@ pub use zookeeper_connection::{
     Verbs,
 };
 
-/// A connection to ZooKeeper, which has one session, for the recipes.
+/// A client with one ZooKeeper session, on which the locks run.
 ///
-/// The crate's own, which [`Session::connect`](crate::Session::connect) uses, is one. Implement it to
-/// run the recipes on another client through [`Session::from_client`](crate::Session::from_client); the
-/// package `zookeeper-recipes-lock-blocking` does that for a client whose calls wait for their replies. The
-/// package `zookeeper-recipes-lock-conformance` checks a client against the contract.
+/// Implement it to run the locks on another client library, and pass the client to
+/// [`Session::from_client`](crate::Session::from_client). The package `zookeeper-recipes-lock-blocking` has an adapter for
+/// clients whose calls block. The package `zookeeper-recipes-lock-conformance` checks a client against the contract below.
 ///
-/// # The contract
-/// - A call whose reply was lost fails with [`ZkError::ConnectionLoss`](crate::client::ZkError): it may or
-///   may not have taken effect. The same holds for a call that panics; the session continues.
+/// # Calls
+/// - If the reply to a call is lost, the call fails with [`ZkError::ConnectionLoss`](crate::client::ZkError). It may or may
+///   not have taken effect. The same holds for a call that panics. The session continues.
 /// - Once the session cannot come back, every call fails immediately with
-///   [`ZkError::SessionExpired`](crate::client::ZkError). A call never takes effect on any other session
-///   than the one that the client was made for.
-/// - A request that is too long for a server, of a mebibyte by default, fails with
-///   [`ZkError::BadArguments`](crate::client::ZkError) before it is sent. A server would close the
-///   connection, and each repetition would do the same.
+///   [`ZkError::SessionExpired`](crate::client::ZkError). A call never takes effect on another session than the one for
+///   which the client was created.
+/// - A request that is too long for a server (a mebibyte by default) fails with
+///   [`ZkError::BadArguments`](crate::client::ZkError) before it is sent. Otherwise the server would close the connection,
+///   at each repetition again.
+/// - After a reconnect, calls are answered by a server that has applied every change of which the client has reported a
+///   reply or an event. Otherwise an owner could read data from before its predecessor's last write.
+///
+/// # Events
 /// - `watch` sets a one-shot watch on the server. Its event reaches the sink given to
 ///   [`subscribe`](ZooKeeperClient::subscribe) as [`ClientEvent::NodeChanged`], after the reply of
 ///   the call that set it. A watch that is set twice on one path fires once.
 /// - Events are delivered in the order in which they happened.
-///   [`Disconnected`](ClientEvent::Disconnected) is delivered before any call fails because of it,
-///   and before the client asks a server to take up the session again: a write that is answered on
-///   the new connection proves the session alive from that event on.
-/// - After a reconnect, calls are answered by a server that has taken up every change of which the
-///   client has reported a reply or an event. Otherwise an owner could read what was before its
-///   predecessor wrote.
-/// - [`Connected`](ClientEvent::Connected) may come later than the connection. Until then calls are
-///   answered and prove nothing.
+/// - [`Disconnected`](ClientEvent::Disconnected) is delivered before any call fails because of it, and before the client
+///   asks a server to resume the session. So a write that is answered on the new connection proves that the session
+///   was alive after that event.
+/// - [`Connected`](ClientEvent::Connected) may come later than the connection. Until then, calls are answered but prove
+///   nothing.
 /// - The answer to a ping is reported as [`PingAnswered`](ClientEvent::PingAnswered) between the
 ///   [`Connected`](ClientEvent::Connected) and the [`Disconnected`](ClientEvent::Disconnected) of
 ///   the connection on which the ping was sent, or not at all.
 ///
 /// # Threads and locks
 /// - [`submit`](ZooKeeperClient::submit) does not wait for a server.
-/// - The client calls a [`Done`], and the sink, on any of its threads, while it holds no lock that
-///   `submit` or [`remove_watches`](ZooKeeperClient::remove_watches) takes: what follows from an
-///   outcome or an event makes such calls, on that thread and on others. Neither of the two blocks.
-/// - The session drops the client on a callback thread, never on one of the client's. So the drop may wait for
+/// - The client calls a [`Done`], and the sink, on any of its threads. It must then hold no lock that `submit` or
+///   [`remove_watches`](ZooKeeperClient::remove_watches) takes, because the session makes such calls in response, on that
+///   thread and on others. A `Done` and the sink do not block.
+/// - The session drops the client on a callback thread, never on a thread of the client. So the drop may wait for
 ///   the client's threads.
-/// - Of calls and their effects, outcomes and events: see [`is_ordered`](ZooKeeperClient::is_ordered).
+/// - [`is_ordered`](ZooKeeperClient::is_ordered) tells in which order calls take effect and are answered.
 pub trait ZooKeeperClient: Send + Sync {
-    /// Receives the clock and the threads of the session that takes this client.
+    /// Receives the clock and the threads of the session that uses this client.
     ///
-    /// For clients that simulate time: the [fake](crate::fake)'s runs on them. A client that wraps
-    /// another passes them on to it. The default does nothing. Called once, before any other call.
+    /// They are for clients that simulate time, like that of the [fake](crate::fake). A client that wraps another client
+    /// passes them on. Called once, before any other call. The default does nothing.
     fn run_on(&self, runtime: &SessionRuntime) {
         let _ = runtime;
     }
 
-    /// Makes a call, whose outcome is passed to `done`: the reply of its kind, or an error.
+    /// Makes a call, and passes the outcome to `done`.
     ///
-    /// - A reply is passed on after `submit` has returned, or on another thread. An error may be
-    ///   passed on at once, where no server is needed to know it: the session has ended, or the call
-    ///   is refused.
-    /// - A call under way fails when contact or the session is lost, or the client is closed or
-    ///   dropped. A [`Done`] that a client forgets blocks a lock for ever.
+    /// The outcome is an error, or the reply of the call's kind.
+    /// - A reply is passed on after `submit` has returned, or on another thread. An error that needs no server may be
+    ///   passed on immediately: the session has ended, or the call is refused.
+    /// - A pending call fails when contact or the session is lost, or when the client is closed or dropped. If a client
+    ///   leaks a [`Done`], the lock that waits for it blocks forever.
     fn submit(&self, call: Call, done: Done);
 
-    /// Returns whether all is in order: calls take effect in the order in which they are submitted on
-    /// one connection, their replies are passed on in the same order, and events come among the
-    /// replies as they happened among the effects. An error may come earlier.
+    /// Returns whether calls, replies and events keep their order.
     ///
-    /// A lock of a client that is ordered is owned by an event, where others ask the server again. So a
-    /// wrong `true` breaks mutual exclusion. The default is `false`.
+    /// In an ordered client, the calls on one connection take effect in the order in which they are submitted, their replies
+    /// are passed on in the same order, and events come between the replies just as they happened between the effects. An
+    /// error may come earlier.
+    ///
+    /// The default is `false`. **A wrong `true` breaks mutual exclusion**: on an ordered client an event alone may make a
+    /// request the owner, where otherwise the server is asked again.
     fn is_ordered(&self) -> bool {
         false
     }
 
-    /// Removes the watches that this client has set on `path` if it has any, without waiting for the
-    /// server. A call made later sets its watch after the removal.
+    /// Removes the watches of this client on `path`, if there are any.
     ///
-    /// The default does nothing: a watch that nobody waits for costs memory until it fires, or
-    /// until the session ends. An event that comes in spite of the removal is ignored.
+    /// The method does not wait for the server. A later call sets its watch after the removal. An event that arrives
+    /// nevertheless is ignored. The default does nothing: a watch that nobody needs then uses memory until it fires or the
+    /// session ends.
     fn remove_watches(&self, path: &str) {
         let _ = path;
     }
 
-    /// Sets the only sink of this client's events and returns whether there is contact now. The
-    /// session calls it once, before any other call. The sink receives every change after the
-    /// returned state.
+    /// Sets the sink of this client's events, and returns whether there is contact now.
+    ///
+    /// The session calls it once, before any other call. The sink receives every change after the returned state.
     fn subscribe(&self, sink: EventSink) -> bool;
 
-    /// Returns the number of the session, as ZooKeeper's logs and four-letter commands write it in
-    /// hexadecimal. `None` if the client does not report it, which is the default.
+    /// Returns the session id, which ZooKeeper's logs and four-letter commands print in hexadecimal.
+    ///
+    /// The default is `None`: the client does not report it.
     fn session_id(&self) -> Option<i64> {
         None
     }
 
-    /// Returns the server of the current connection, or of the last one, for log lines. `None` if
-    /// the client does not report it, which is the default.
+    /// Returns the server of the current or last connection, for log lines.
+    ///
+    /// The default is `None`: the client does not report it.
     fn server(&self) -> Option<String> {
         None
     }
 
-    /// Returns the path that the client puts before all others, for error messages and the bound on the
-    /// session's znodes. `None` if there is none, which is the default. Called once, when the session is opened.
+    /// Returns the path that the client prepends to all paths, if there is one.
+    ///
+    /// It is used in error messages and for the limit on the session's znodes. The default is `None`. Called once, when the
+    /// session is opened.
     fn chroot(&self) -> Option<String> {
         None
     }
 
-    /// Returns the session timeout that the server granted on the current connection, or a shorter
-    /// one that was granted to the session before: how long it keeps the session without contact.
+    /// Returns how long the server keeps the session without contact.
+    ///
+    /// This is the session timeout that the server granted on the current connection, or a shorter one that the session was
+    /// granted before.
     fn session_timeout(&self) -> Duration;
 
-    /// Returns the time after which the ensemble's leader is certain to know of a request's
-    /// session.
+    /// Returns how long it takes until the leader certainly knows that a session was active.
     ///
-    /// A follower reports its active clients to the leader once every half tick of the servers'
-    /// clock (a tick is 2 s by default). An observer may report to a follower, just as often. A
-    /// full tick covers both. The default is that of [`Granted::new`], which is never shorter than
-    /// that, provided that servers grant no less than two ticks. A shorter time needs fewer
-    /// keep-alives. Too short a time breaks mutual exclusion when a server dies. Zero means that
-    /// the leader knows of the request when it is answered.
+    /// The time counts from the answer to a request. A follower reports its active sessions to the leader once every half
+    /// tick (a tick is 2 s by default). An observer may report to a follower, just as often. A full tick covers both. Zero
+    /// means that the leader knows of the activity when the request is answered.
+    ///
+    /// A shorter time needs fewer keep-alives. **Too short a time breaks mutual exclusion when a server dies.** The default is
+    /// that of [`Granted::new`], which is long enough provided that servers grant no session timeout below two ticks.
     fn report_delay(&self) -> Duration {
         Granted::new(self.session_timeout()).report_delay
     }
 
-    /// Returns whether the client sends a ping at least once in each third of the session timeout,
-    /// whatever other traffic there is, and reports every answer as
-    /// [`PingAnswered`](ClientEvent::PingAnswered).
+    /// Returns whether the client sends pings regularly and reports the answers.
     ///
-    /// A ping is an empty request on the session that the connected server answers by itself. A
-    /// session whose client reports pings writes only while a lock is held or acquired. Otherwise
-    /// it writes at short intervals, to keep its session proven. The default is `false`. Called
-    /// once, when the session is opened.
+    /// Such a client sends a ping at least once in each third of the session timeout, whatever other traffic there is, and
+    /// reports every answer as [`PingAnswered`](ClientEvent::PingAnswered). A ping is an empty request that the connected
+    /// server answers alone.
+    ///
+    /// If `true`, the session makes writes only while a lock is held or being acquired. Otherwise it writes at short
+    /// intervals all the time, to prove that it is alive. The default is `false`. Called once, when the session is opened.
     fn reports_pings(&self) -> bool {
         false
     }
 
     /// Returns how long the connection must be idle once in every session timeout.
     ///
-    /// The default is zero. A client whose health check works only on an idle connection returns a
-    /// longer time, and gets it if the session timeout has room for it. Called once, when the
-    /// session is opened.
+    /// A client whose health check works only on an idle connection returns a time above zero, and gets the pause if the
+    /// session timeout leaves room for it. The default is zero. Called once, when the session is opened.
     fn min_idle_for_ping(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Returns whether [`close`](ZooKeeperClient::close) ends the session on the server, and with
-    /// it its ephemeral znodes.
+    /// Returns whether [`close`](ZooKeeperClient::close) ends the session on the server.
     ///
-    /// `false` for a client around a handle that its owner continues to use: then the session
-    /// deletes each of its znodes before it closes. The default is `true`.
+    /// Return `false` for a client around a handle that its owner continues to use. Then each znode is deleted before the
+    /// client is closed, because no end of the session deletes it. The default is `true`.
     fn owns_session(&self) -> bool {
         true
     }
 
-    /// Returns the servers' `jute.maxbuffer` in bytes: the session has no more ephemeral znodes than a transaction
-    /// of this length can name. See [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer).
-    /// The default is that of ZooKeeper, a mebibyte. Called once, when the session is opened.
+    /// Returns the servers' `jute.maxbuffer`, in bytes.
+    ///
+    /// It limits the number of ephemeral znodes of the session: see
+    /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer). The default is one mebibyte, as in
+    /// ZooKeeper. Called once, when the session is opened.
     fn jute_max_buffer(&self) -> usize {
         DEFAULT_JUTE_MAX_BUFFER
     }
 
-    /// Releases the connection. No event is reported afterwards. Idempotent. May block as any other
-    /// call may.
+    /// Releases the connection.
+    ///
+    /// No event is reported afterwards. The call may block. Idempotent.
     fn close(&self);
 }

@@ -5,7 +5,9 @@ use std::sync::{Arc, Weak};
 
 use crate::time::Runtime;
 
-/// The clock and the threads of a session. Only the fake's client can use them; others pass them on.
+/// The clock and the threads of a session.
+///
+/// Only the client of the fake can use them. Other clients pass them on to the client that they wrap.
 #[derive(Clone)]
 pub struct SessionRuntime {
     #[cfg_attr(not(any(test, feature = "test-util")), allow(dead_code, reason = "for the fake"))]
@@ -17,7 +19,7 @@ impl SessionRuntime {
         SessionRuntime { runtime: Arc::downgrade(runtime) }
     }
 
-    /// Returns the runtime; `None` if the session is gone.
+    /// Returns the runtime, or `None` if the session is gone.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn get(&self) -> Option<Arc<dyn Runtime>> {
         self.runtime.upgrade()

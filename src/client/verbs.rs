@@ -1,4 +1,4 @@
-//! [`Verbs`] for the port: a method for each call, which waits for the reply.
+//! [`Verbs`] for the port: a blocking method for each call.
 
 use crossbeam_channel::bounded;
 

@@ -7,42 +7,51 @@ use super::{ErrorReason, LockError};
 
 /// What to do about a [`LockError`].
 ///
-/// | kind | what to do |
-/// |---|---|
-/// | `Retry` | pause, and try again: lock again if the lock is no longer held |
-/// | `Reconnect` | open a new session, and lock again on it |
-/// | `Permanent` | do not repeat the call: handle the [reason](LockError::reason), or report it |
+/// - `Retry`: pause, and try again. If the lock is no longer held, lock again.
+/// - `Reconnect`: open a new session, and lock again on it.
+/// - `Permanent`: do not repeat the call. Handle the [reason](LockError::reason), or report it.
 ///
-/// ZooKeeper's own documentation speaks of recoverable errors, fatal errors and normal state exceptions.
+/// ```
+/// use zookeeper_recipes_lock::{ErrorKind, LockError};
+///
+/// fn advice(error: &LockError) -> &'static str {
+///     match error.kind() {
+///         ErrorKind::Retry => "lock again after a pause",
+///         ErrorKind::Reconnect => "open a new session, and lock again",
+///         _ => "report the error to a person",
+///     }
+/// }
+/// ```
+///
+/// In ZooKeeper's own documentation they are called recoverable errors, fatal errors and normal state exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The same can succeed later, on the same session.
+    /// The same call can succeed later, on the same session.
     ///
-    /// - [`ConnectionLoss`](ErrorReason::ConnectionLoss): the call may have taken effect. Find out
-    ///   first where that matters.
+    /// - [`ConnectionLoss`](ErrorReason::ConnectionLoss): the call may have taken effect. If that matters, find out first.
     /// - [`NoServer`](ErrorReason::NoServer), [`Thread`](ErrorReason::Thread),
     ///   [`Refused`](ErrorReason::Refused).
-    /// - [`SessionFull`](ErrorReason::SessionFull): when locks were released, or on another session.
+    /// - [`SessionFull`](ErrorReason::SessionFull): release locks first, or use another session.
     /// - [`RequestDeleted`](ErrorReason::RequestDeleted), [`HeldTooLong`](ErrorReason::HeldTooLong),
     ///   [`NotOwner`](ErrorReason::NotOwner): the lock is not held. Lock again if it is still needed.
     #[doc(alias = "Recoverable")]
     Retry,
-    /// The session, or the lease of the lock, has ended. A call that was under way may have taken effect.
+    /// The session, or the lease of the lock, has ended. A pending call may have taken effect.
     ///
-    /// - [`SessionLost`](ErrorReason::SessionLost). With
-    ///   [`LossReason::LeaseExpired`](crate::LossReason::LeaseExpired) the session may live on. Then locking again on it
-    ///   is enough: see [`Session::state`](crate::Session::state).
+    /// - [`SessionLost`](ErrorReason::SessionLost): with
+    ///   [`LossReason::LeaseExpired`](crate::LossReason::LeaseExpired), the session may live on, as
+    ///   [`Session::state`](crate::Session::state) tells. Then it is enough to lock again on it.
     #[doc(alias = "Fatal")]
     Reconnect,
     /// The same call would fail again, or must not be repeated blindly.
     ///
-    /// - [`Server`](ErrorReason::Server): other clients change the tree, too. The error says more: `NodeExists`,
-    ///   `NoNode`, `BadVersion`, `NotEmpty`.
-    /// - [`OutcomeUnknown`](ErrorReason::OutcomeUnknown): read what exists and continue from there.
-    /// - [`Cancelled`](ErrorReason::Cancelled), [`Closed`](ErrorReason::Closed): this process ended it.
+    /// - [`Server`](ErrorReason::Server): another client has probably changed the tree. The error says more:
+    ///   `NodeExists`, `NoNode`, `BadVersion`, `NotEmpty`.
+    /// - [`OutcomeUnknown`](ErrorReason::OutcomeUnknown): read what exists, and continue from there.
+    /// - [`Cancelled`](ErrorReason::Cancelled), [`Closed`](ErrorReason::Closed): this process ended the call.
     /// - [`NoSuchRequest`](ErrorReason::NoSuchRequest): nothing is left to do.
-    /// - [`Other`](ErrorReason::Other): the application made it.
+    /// - [`Other`](ErrorReason::Other): an error of the application.
     /// - [`AccessDenied`](ErrorReason::AccessDenied), [`NoChroot`](ErrorReason::NoChroot),
     ///   [`CredentialsRefused`](ErrorReason::CredentialsRefused),
     ///   [`NotZooKeeper`](ErrorReason::NotZooKeeper), [`InvalidTls`](ErrorReason::InvalidTls),

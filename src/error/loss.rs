@@ -2,30 +2,33 @@
 
 use std::fmt;
 
-/// The reason why a lock, or a request for one, was taken away.
+/// The reason why a lock or a request was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The server ended the session, or the client library gave it up.
+    /// The server ended the session, or the client gave it up.
     SessionExpired,
-    /// No proof of the session's life arrived in time, so the server may have given the lock to
-    /// another client. The session itself may live on, and
-    /// [`Session::state`](crate::Session::state) shows whether it does.
+    /// The session was not proven alive in time.
+    ///
+    /// The server may have given the lock to another client. The session itself may live on:
+    /// [`Session::state`](crate::Session::state) tells.
     LeaseExpired,
     /// Another client deleted the znode.
     NodeDeleted,
-    /// The server refused a call that a request in the queue needs, for example after a change of an
-    /// ACL. An owner is not lost by that: it looks again, for as long as its lease lasts.
+    /// The server refused a call that a waiting request needs, for example after the ACL was changed.
+    ///
+    /// An owner does not lose its lock in this way: it tries again while its lease lasts.
     Refused,
     /// This process closed the [`Session`](crate::Session).
     SessionClosed,
-    /// The lock was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows. The session
-    /// lives on.
+    /// The lock was held as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows.
+    ///
+    /// The session lives on.
     HeldTooLong,
 }
 
 impl LossReason {
-    /// Returns whether the session is gone, so that the operation may succeed on a new one.
+    /// Returns whether the operation may succeed on a new session.
     pub(crate) fn is_session_loss(self) -> bool {
         matches!(self, LossReason::SessionExpired | LossReason::LeaseExpired)
     }

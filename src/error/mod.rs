@@ -1,5 +1,5 @@
-//! [`LockError`], the only error of this crate; [`ErrorKind`] and [`ErrorReason`], which classify it;
-//! [`LossReason`], why a lock was lost; and [`ZkError`], what the client below reports.
+//! [`LockError`], the only error of this crate, and what classifies it: [`ErrorKind`], [`ErrorReason`] and [`LossReason`].
+//! [`ZkError`] is the error of a client's call.
 
 mod kind;
 mod loss;
@@ -20,17 +20,17 @@ pub(crate) use self::operation::Operation;
 pub use self::reason::ErrorReason;
 pub use zookeeper_connection::{ZkError, ZkResult};
 
-/// The result of this crate's fallible functions. Private, so that the documentation shows what it stands for.
+/// The result of this crate's fallible functions. Private, so that the documentation shows the full type.
 pub(crate) type Result<T> = std::result::Result<T, LockError>;
 
 /// The error of every fallible operation of this crate.
 ///
-/// - [`kind`](LockError::kind) says what to do about it: retry, reconnect, or give up.
+/// - [`kind`](LockError::kind) says what to do: retry, reconnect, or give up.
 /// - [`reason`](LockError::reason) says what happened, for a `match`.
 /// - The message names the operation, the path, the cause and the remedy. It is complete without the
 ///   [`source`](Error::source), which is the server's, the system's or the application's own error.
 ///
-/// Cloning is cheap: all who wait for one request get the same error.
+/// Cloning is cheap.
 ///
 /// ```
 /// use zookeeper_recipes_lock::{ErrorKind, ErrorReason, LockError};
@@ -57,20 +57,19 @@ struct Parts {
     reason: ErrorReason,
     operation: Option<&'static str>,
     path: Option<String>,
-    /// Empty for an error of the application, which is formatted only when somebody wants to read it.
+    /// Empty for an error of the application, which is formatted only on demand.
     message: String,
     cause: Option<Cause>,
 }
 
-// An error is never changed, so a panic cannot leave one half changed.
+// An error is immutable, so a panic cannot leave it in an inconsistent state.
 impl UnwindSafe for LockError {}
 impl RefUnwindSafe for LockError {}
 
 impl LockError {
-    /// Makes the error of a call that the application made on its own client.
+    /// Converts the error of a call that the application made on its own client.
     ///
-    /// It lets [`retry_operation`](crate::ProtocolSupport::retry_operation) repeat the call after a lost
-    /// connection.
+    /// [`retry_operation`](crate::ProtocolSupport::retry_operation) then repeats the call after a lost connection.
     ///
     /// | `error` | reason |
     /// |---|---|
@@ -94,9 +93,9 @@ impl LockError {
         LockError::client(operation, path.into(), error)
     }
 
-    /// Makes an error of anything else that failed in a closure of the application.
+    /// Wraps any other error of the application.
     ///
-    /// Its [kind](LockError::kind) is [`Permanent`](ErrorKind::Permanent), so it is not retried.
+    /// Use it in closures that must return a `LockError`. The [kind](LockError::kind) is [`Permanent`](ErrorKind::Permanent), so it is not retried.
     ///
     /// ```
     /// use zookeeper_recipes_lock::LockError;
@@ -118,13 +117,13 @@ impl LockError {
 
     /// Returns the operation that failed, in words: `lock`, `set the data of`.
     ///
-    /// `None` for an error that concerns no single operation, such as a wrong argument.
+    /// `None` for an error that is not about one operation, such as an invalid argument.
     #[must_use]
     pub fn operation(&self) -> Option<&'static str> {
         self.parts.operation
     }
 
-    /// Returns the path of the znode or directory that the error is about, if it is about one.
+    /// Returns the path of the znode or directory that the error is about, if any.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.parts.path.as_deref()
@@ -170,7 +169,7 @@ impl LockError {
         LockError::connecting(ErrorReason::InvalidTls, format!("invalid TLS configuration: {rule}"))
     }
 
-    /// No server answered within this time. `tried` names each server that was tried, with the outcome.
+    /// No server answered within `timeout`. `tried` names each server and its outcome.
     pub(crate) fn no_server(tried: impl fmt::Display, timeout: Duration) -> LockError {
         let message = format!(
             "connect: no ZooKeeper server could be reached within {timeout:?}, check the connect string and the \
@@ -179,12 +178,12 @@ impl LockError {
         LockError::connecting(ErrorReason::NoServer, message)
     }
 
-    /// A server refused the client before there was a session.
+    /// A server refused the client before a session was established.
     pub(crate) fn turned_away(reason: ErrorReason, servers: &str, why: &str) -> LockError {
         LockError::connecting(reason, format!("connect to {servers}: {why}"))
     }
 
-    /// Converts the client's error of a call on one znode.
+    /// Converts the error of a client's call on one znode.
     pub(crate) fn client(operation: Operation, path: impl fmt::Display, source: ZkError) -> LockError {
         let Operation { name, permission } = operation;
         let reason = ErrorReason::of_client(source);
@@ -209,7 +208,7 @@ impl LockError {
         LockError::on(reason, name, path, text, Some(Arc::new(source)))
     }
 
-    /// The reply of this operation was lost for this reason, and nothing shows whether it took effect.
+    /// The reply was lost because of `source`, and nothing shows whether the operation took effect.
     pub(crate) fn outcome_unknown(
         operation: Operation,
         path: impl fmt::Display,
@@ -237,12 +236,12 @@ impl LockError {
     }
 
     pub(crate) fn not_a_lock_request(path: impl fmt::Display, rule: &str) -> LockError {
-        let text = format!("{rule}, so it is no lock request; give the path of the znode of one");
+        let text = format!("{rule}, so it is not a lock request; give the path of a request's znode");
         LockError::on(ErrorReason::NotALock, Operation::REVOKE.name, path, text, None)
     }
 
     pub(crate) fn not_a_lock_directory(path: impl fmt::Display) -> LockError {
-        let text = "it has data or belongs to a session, so it is no lock directory; it was left alone";
+        let text = "it has data or belongs to a session, so it is not a lock directory; it was not removed";
         LockError::on(ErrorReason::NotALock, "remove", path, text, None)
     }
 
@@ -260,7 +259,7 @@ impl LockError {
         LockError::build(ErrorReason::Thread, None, None, message, Some(source))
     }
 
-    /// The error of an operation on a request, or on a session, that has ended for this reason.
+    /// The error of an operation on a request or a session that has ended for this reason.
     pub(crate) fn ended(operation: Operation, path: impl fmt::Display, reason: LossReason) -> LockError {
         let reason = match reason {
             LossReason::NodeDeleted => ErrorReason::RequestDeleted,
@@ -271,7 +270,7 @@ impl LockError {
         LockError::of(reason, operation, path)
     }
 
-    /// The error of an operation on a path, for a reason that needs no further words.
+    /// The error of an operation on a path, for a reason that needs no further text.
     pub(crate) fn of(reason: ErrorReason, operation: Operation, path: impl fmt::Display) -> LockError {
         match reason {
             ErrorReason::SessionLost(how) => {
@@ -289,7 +288,7 @@ impl LockError {
         matches!(self.reason(), ErrorReason::SessionLost(_))
     }
 
-    /// Returns whether an `unlock` with this error found the lock lost.
+    /// Returns whether an `unlock` that failed with this error found the lock lost.
     pub(crate) fn is_loss(&self) -> bool {
         matches!(
             self.reason(),

@@ -1,4 +1,4 @@
-//! [`Operation`]: what an error was about.
+//! [`Operation`]: the operation that an error is about.
 
 /// An operation: its name in error messages, and the permission that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,10 +2,18 @@
 
 use super::{LossReason, ZkError};
 
-/// What happened when an operation failed: for a `match` on [`LockError::reason`](crate::LockError::reason).
+/// What happened when an operation failed.
 ///
-/// Match on a reason where your program does something of its own about it, and on the
-/// [kind](crate::LockError::kind) for the rest.
+/// [`LockError::reason`](crate::LockError::reason) returns it. Match on the reasons that your program handles itself, and on
+/// the [kind](crate::LockError::kind) for the rest.
+///
+/// ```
+/// use zookeeper_recipes_lock::{ErrorReason, LockError};
+///
+/// fn is_shutdown(error: &LockError) -> bool {
+///     matches!(error.reason(), ErrorReason::Cancelled | ErrorReason::Closed)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorReason {
@@ -13,36 +21,36 @@ pub enum ErrorReason {
     ///
     /// If it is a path, [`path`](crate::LockError::path) returns it, escaped and shortened for display.
     InvalidArgument,
-    /// The TLS configuration cannot be used: a file cannot be read, or does not have what it should. Nothing was sent.
+    /// The TLS configuration cannot be used, because a file cannot be read or has the wrong content. Nothing was sent.
     InvalidTls,
     /// No server of the connect string answered in time.
     NoServer,
-    /// A server refused this client for its credentials.
+    /// A server refused the client because of its credentials.
     ///
     /// - The server does not know the scheme of a credential given to
     ///   [`SessionBuilder::auth`](crate::SessionBuilder::auth), or the credential is wrong.
     /// - No server accepts the authentication by SASL (`SessionBuilder::sasl_digest`,
     ///   `SessionBuilder::kerberos`).
-    /// - The server demands an authentication, by SASL or another of its `enforce.auth.schemes`, and no
-    ///   server of the list answered without one.
+    /// - The server demands authentication, by SASL or another of its `enforce.auth.schemes`, and no
+    ///   server of the list answered without it.
     CredentialsRefused,
-    /// The servers are not ZooKeeper's, and end sessions too early for a lock to be safe.
+    /// The servers are not ZooKeeper, and end sessions too early for a lock to be safe.
     ///
     /// ClickHouse Keeper is the only implementation known to do so. Connect to ZooKeeper.
     NotZooKeeper,
-    /// Contact was lost while the operation ran, or did not come back in time.
+    /// Contact was lost during the operation, or did not come back in time.
     ///
     /// The operation may or may not have taken effect. The session may still live: try again.
     ConnectionLoss,
-    /// Contact was lost during an attempt, and nothing shows whether it took effect or still may.
+    /// Contact was lost during an attempt, and nothing shows whether the attempt took effect.
     ///
-    /// Read the znode and continue from its current state. A paused server may pass a request on for about
-    /// `syncLimit` of its ticks, 10 s by default.
+    /// It may even take effect later: a paused server may pass a request on for about `syncLimit` of its ticks, 10 s by
+    /// default. Read the znode, and continue from its current state.
     OutcomeUnknown,
-    /// The session ended, and every lock and request on it ended with it. Open a new one and lock again.
+    /// The session ended, with all its locks and requests. Open a new one, and lock again.
     ///
-    /// With [`LossReason::LeaseExpired`], this lock's lease ended on a session that may live on:
-    /// [`Session::state`](crate::Session::state) says whether it does.
+    /// With [`LossReason::LeaseExpired`], the lock's lease ended, but the session may live on:
+    /// [`Session::state`](crate::Session::state) tells.
     SessionLost(LossReason),
     /// The connect string names a chroot that does not exist.
     ///
@@ -50,25 +58,26 @@ pub enum ErrorReason {
     NoChroot,
     /// The lock directory has used up its sequence numbers, which end at 2147483647.
     ///
-    /// Servers may repeat numbers from there on, so the numbers no longer show which of two requests came
-    /// first. The request was withdrawn. Delete the directory when it is empty: a new one starts at 0.
+    /// From there on servers may repeat numbers, so the numbers no longer show which of two requests came
+    /// first. The request was withdrawn. Delete the directory when it is empty; a new one starts at 0.
     SequenceExhausted,
-    /// The znode is no lock: its data, its name or its lifetime show that it serves another purpose. It was left
-    /// alone.
+    /// The znode is not a lock. It was left alone.
     ///
-    /// A [`Revoker`](crate::queue::Revoker) takes only requests, whose names end in a sequence number and which are
-    /// deleted with their sessions. Only an empty directory without data is removed.
+    /// Its data, name or lifetime show that it serves another purpose. A [`Revoker`](crate::queue::Revoker) accepts only
+    /// requests, whose names end in a sequence number and which are deleted with their sessions. Only an empty directory
+    /// without data is removed.
     NotALock,
-    /// A [`Revoker`](crate::queue::Revoker) was given a request that no longer exists. If it held the lock, the lock
-    /// has been released.
-    NoSuchRequest,
-    /// Another client deleted the znode of this request, and with it its place in the queue or the lock.
-    /// Lock again.
-    RequestDeleted,
-    /// The lock was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows, and
-    /// was lost then.
+    /// The request given to a [`Revoker`](crate::queue::Revoker) no longer exists.
     ///
-    /// The work done under it may have overlapped with the next owner's.
+    /// If it held the lock, the lock has been released.
+    NoSuchRequest,
+    /// Another client deleted the znode of the request.
+    ///
+    /// The lock, or the place in the queue, is lost. Lock again.
+    RequestDeleted,
+    /// The lock was lost because it was held as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows.
+    ///
+    /// The work under it may have overlapped with that of the next owner.
     HeldTooLong,
     /// The ACL of the znode does not grant this client the permission that the operation needs.
     ///
@@ -81,44 +90,45 @@ pub enum ErrorReason {
     ///   [`Acl::creator_all`](crate::client::Acl::creator_all)), and the client has no identity. Give the
     ///   session credentials first, with [`SessionBuilder::auth`](crate::SessionBuilder::auth).
     InvalidAcl,
-    /// The [`CancelToken`](crate::CancelToken) was cancelled before the wait ended. No request is left in the
-    /// queue.
+    /// The [`CancelToken`](crate::CancelToken) was cancelled before the wait ended.
+    ///
+    /// No request is left in the queue.
     Cancelled,
     /// The closure of a [`Candidate`](crate::Candidate) panicked while it led.
     ///
-    /// Leadership was released, and the candidate has ended. A panic elsewhere on the candidate's thread, which would
+    /// The leadership was released, and the candidate has ended. A panic elsewhere on the candidate's thread, which would
     /// be a bug of this crate, is reported in the same way.
     LeaderPanicked,
-    /// This guard or lock owns nothing, or no longer owns anything.
+    /// The lock is not held, or no longer held.
     NotOwner,
-    /// This process closed the lock or the session.
+    /// The lock or the session was closed by this process.
     Closed,
-    /// A quota is exceeded, or the server throttles its clients. Nothing was done. Try again later.
+    /// A quota is exceeded, or the server throttles its clients.
     ///
-    /// The source names the cause.
+    /// Nothing was done. Try again later. The source of the error names the cause.
     Refused,
-    /// The session has as many ephemeral znodes as one transaction can name. Nothing was sent.
+    /// The session has as many ephemeral znodes as the servers allow. Nothing was sent.
     ///
-    /// Release locks, or use several sessions. If the servers have a larger `jute.maxbuffer`, state it with
+    /// Release locks, or use several sessions. If the servers have a larger `jute.maxbuffer`, set it with
     /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer).
     SessionFull,
-    /// The server, or the client that the session uses, does not implement the operation. Nothing was done.
+    /// The server or the session's client does not implement the operation. Nothing was done.
     Unsupported,
-    /// The server closes the connection whenever it gets this request, so it is not sent any more.
+    /// The server closes the connection whenever it receives this request.
     ///
     /// The request may be longer than the server's `jute.maxbuffer`, or the server may not know the
-    /// operation. On this session the same call fails at once from now on.
+    /// operation. The request is no longer sent: on this session the same call now fails immediately.
     EndsConnection,
-    /// The server answered with this error.
+    /// The server refused the operation with this error.
     Server(ZkError),
-    /// The system refused a thread, or a file descriptor that a thread needs.
+    /// The system could not provide a thread, or a file descriptor that a thread needs.
     Thread,
     /// An error of the application, made by [`LockError::other`](crate::LockError::other).
     Other,
 }
 
 impl ErrorReason {
-    /// The reason that a client's error stands for.
+    /// Returns the reason for a client's error.
     pub(super) fn of_client(error: ZkError) -> ErrorReason {
         match error {
             lost if lost.is_reply_lost() => ErrorReason::ConnectionLoss,
@@ -133,8 +143,8 @@ impl ErrorReason {
         }
     }
 
-    /// What happened and what to do, for the message of a [`LockError`](crate::LockError). Empty for reasons whose
-    /// text depends on more.
+    /// Returns what happened and what to do, for the message of a [`LockError`](crate::LockError). Empty for reasons whose
+    /// text depends on more than the reason.
     pub(super) fn text(self) -> &'static str {
         match self {
             ErrorReason::ConnectionLoss => "connection lost; try again, the session may still live",

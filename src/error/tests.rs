@@ -1,4 +1,4 @@
-//! What the errors say, and which reason a client's error becomes.
+//! Tests of the messages, and of the reason that each client error becomes.
 
 use std::error::Error as _;
 
@@ -19,7 +19,7 @@ impl LockError {
     }
 }
 
-/// Each reason, as the error of an operation on a path if it has such errors.
+/// One error for each reason, on a path where the reason has one.
 fn one_of_each() -> Vec<LockError> {
     let of = |reason| LockError::of(reason, Operation::LOCK, "/a");
     let client = |source| LockError::client(Operation::LOCK, "/a", source);

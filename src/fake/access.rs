@@ -7,6 +7,7 @@ use crate::error::{ZkError, ZkResult};
 ///
 /// This differs between releases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReadChecks {
     /// No other operation, as in releases before 3.8.4 and 3.9.2.
     ReadsOnly,

@@ -8,6 +8,7 @@ use crate::error::ZkError;
 ///
 /// A [`CreateAndList`](crate::client::Call::CreateAndList) counts as a `Create` and a `GetChildren`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum SimOperation {
     /// `create`
     Create,
@@ -37,6 +38,7 @@ impl SimOperation {
 
 /// Whether a fault hits a call before or after its effect on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Effect {
     /// Before the effect: the request is lost and never reaches the server.
     Before,

@@ -14,6 +14,7 @@ pub(super) const ROOT: &str = "/";
 
 /// The sequence number that a server assigns after the last one, 2147483647.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SequenceEnd {
     /// The next number is -2147483648, as ZooKeeper's documentation states and releases up to 3.5 do. The
     /// default.

@@ -1,4 +1,4 @@
-//! [`BlockingLock`]: what all blocking locks share, whatever access they request.
+//! [`BlockingLock`]: the common part of all blocking locks, for any access.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +26,9 @@ pub(crate) struct BlockingLock {
     support: Arc<ProtocolSupport>,
     dir: ZNodePath,
     access: Access,
-    /// A call that waits outlives the loss of a session that is replaced.
+    /// Whether a waiting call continues on the next session when a session that is replaced is lost.
     is_lasting: bool,
-    /// The options' limit of a hold counts.
+    /// Whether the `max_hold` of the options applies.
     is_limited: bool,
 }
 
@@ -37,12 +37,12 @@ impl BlockingLock {
         BlockingLock { support, dir, access, is_lasting: true, is_limited: true }
     }
 
-    /// As [`new`](BlockingLock::new), but the loss of the session ends each call.
+    /// Like [`new`](BlockingLock::new), but the loss of the session ends each call.
     pub(crate) fn not_lasting(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
         BlockingLock { is_lasting: false, ..BlockingLock::new(support, dir, access) }
     }
 
-    /// Holds the lock for any time, whatever the options say.
+    /// Ignores the `max_hold` of the options.
     pub(crate) fn without_limit(self) -> BlockingLock {
         BlockingLock { is_limited: false, ..self }
     }
@@ -57,16 +57,16 @@ impl BlockingLock {
         self.try_once(&GuardSignals::of(1))
     }
 
-    /// Takes the lock if it is free. Later loss and revocation arrive on the signals, which several
-    /// locks may share.
+    /// Acquires the lock if it is free. A later loss or revocation is reported on the signals, which several locks
+    /// may share.
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
         let attempt = self.start(signals, false)?;
         match attempt.request.wait_until_placed(&self.ends(signals)) {
-            // It has ended, perhaps as an owner: the guard reports that, as that of a wait does.
+            // An error: the request ended, perhaps after it became the owner. Then the guard reports the loss.
             Ok(Some(Place::Owner)) | Err(_) => attempt.guard().inspect(held_here::note).map(Some),
             Ok(None) if self.support.is_closed() => Err(self.closed()),
-            // Another lock was lost, which its holder reports.
+            // Another lock of the set was lost. Its holder reports that.
             Ok(None) => Ok(None),
             Ok(Some(_)) => {
                 locking::leave(&attempt.request);
@@ -79,8 +79,7 @@ impl BlockingLock {
         self.wait(wait, &GuardSignals::of(1))
     }
 
-    /// Waits for the lock. The loss of another lock on the same signals ends the wait, and then this returns
-    /// `None`.
+    /// Waits for the lock. Returns `None` on a timeout, and when another lock on the same signals is lost.
     pub(crate) fn wait(&self, wait: &Wait, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
         if wait.is_cancelled() {
@@ -95,8 +94,8 @@ impl BlockingLock {
         self.conclude(&attempt, waited).inspect(|acquired| acquired.iter().for_each(held_here::note))
     }
 
-    /// As [`wait`](BlockingLock::wait), in a task and without a limit. Dropping the future withdraws the
-    /// request, also one that has acquired the lock at this moment.
+    /// Like [`wait`](BlockingLock::wait), in a task and without a time limit. Dropping the future withdraws the
+    /// request, even if it has just acquired the lock.
     pub(crate) async fn wait_async(&self) -> Result<LockGuard> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
         let attempt = self.start(&GuardSignals::of(1), self.is_lasting)?;
@@ -109,13 +108,13 @@ impl BlockingLock {
         self.conclude(&attempt, Waited::Set)?.ok_or_else(|| self.closed())
     }
 
-    /// Ends a wait: with a guard, or with the reason why there is none.
+    /// Turns the end of a wait into a guard, or into the reason why there is none.
     fn conclude(&self, attempt: &Attempt, waited: Waited) -> Result<Option<LockGuard>> {
         match waited {
-            // First: it may be acquired in the moment in which the lock is closed, or another one is lost.
+            // First, because the request may be acquired at the moment the lock is closed or another lock is lost.
             Waited::Set if attempt.decided.is_set() => attempt.guard().map(Some),
             Waited::Set if self.support.is_closed() => Err(self.closed()),
-            // If the lock is acquired at this moment, dropping the attempt releases it.
+            // If the lock is acquired just now, dropping the attempt releases it.
             Waited::Set | Waited::TimedOut => Ok(None),
             Waited::Cancelled => Err(self.cancelled()),
         }
@@ -129,14 +128,14 @@ impl BlockingLock {
         LockError::of(ErrorReason::Cancelled, Operation::LOCK, &self.dir)
     }
 
-    /// The latches that end a wait for this lock: another one of several is lost, or this one is closed.
+    /// The latches that end a wait for this lock: set when another lock of the set is lost, or when this lock is closed.
     fn ends<'a>(&'a self, signals: &'a GuardSignals) -> Vec<&'a Latch> {
         signals.broken().into_iter().chain([self.support.closed()]).collect()
     }
 
-    /// Names in the log a thread that waits for itself.
+    /// Logs a warning if the calling thread waits for itself.
     fn warn_of_self(&self, waiting: &LastingRequest) {
-        // A thread may hold a permit and wait for another one of the same semaphore.
+        // Holding one permit of a semaphore while waiting for another is legitimate.
         if self.access.permits().is_some() {
             return;
         }
@@ -180,8 +179,8 @@ impl BlockingLock {
     }
 }
 
-/// Acquires several locks one after the other. Begins again after each loss on a session that is replaced: the
-/// first lock of the next attempt waits for the session that follows.
+/// Acquires several locks one after the other. On a session that is replaced, it starts again after each loss. The
+/// first lock of the next attempt then waits for the next session.
 pub(crate) fn retry_lasting<T>(session: &Session, attempt: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match attempt() {
@@ -191,30 +190,30 @@ pub(crate) fn retry_lasting<T>(session: &Session, attempt: impl Fn() -> Result<T
     }
 }
 
-/// Returns whether several locks are acquired again after this error.
+/// Returns whether [`retry_lasting`] starts again after this error.
 pub(crate) fn begins_again(session: &Session, error: &LockError) -> bool {
     error.is_session_lost() && session.replacement().is_some()
 }
 
-/// One waiting call, or a future. Dropping it withdraws the request, unless a guard was made of it.
+/// A waiting call or future. Dropping it withdraws the request unless a guard has taken it over.
 struct Attempt {
     request: Arc<LastingRequest>,
     session: Session,
-    /// Set when the request is acquired or has ended.
+    /// Set when the request has acquired the lock or has ended.
     decided: Latch,
     signals: Arc<GuardSignals>,
 }
 
 impl Attempt {
-    /// The guard of a request that is acquired, even if it was lost right after that, which the guard
-    /// reports; or why the request has ended before.
+    /// Returns a guard if the request acquired the lock, even if the lock was lost right afterwards: the guard reports
+    /// that. Otherwise returns why the request ended.
     fn guard(&self) -> Result<LockGuard> {
         let request = self.request.request();
         let acquired = request.filter(|request| !request.has_ended() || request.was_taken_away());
         let Some(znode) = acquired.and_then(|request| request.znode()) else {
             return Err(self.request.end_error(Operation::LOCK));
         };
-        // Proof: nobody else takes it, and an owner's is not made again.
+        // Proof: nobody else takes the request, and the request of an owner is never made again.
         let Some(request) = self.request.take() else { return Err(self.request.end_error(Operation::LOCK)) };
         let (session, signals) = (self.session.clone(), Arc::clone(&self.signals));
         Ok(LockGuard::new(session, Claim::on(request), znode, signals))
@@ -222,9 +221,9 @@ impl Attempt {
 }
 
 impl Drop for Attempt {
-    /// Before the session, which may close then.
+    /// Runs before the session handle is dropped, which may close the session.
     fn drop(&mut self) {
-        // In a forked child the future is the parent's, and a mutex may stay held for ever.
+        // In a forked child the future belongs to the parent, and a mutex may stay held forever.
         if self.session.process().is_current() {
             self.request.withdraw();
         }
@@ -359,7 +358,7 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_millis(999);
 
-    /// What a thread logs at `warn` that waits for this time, after it has acquired the first lock.
+    /// Acquires the first lock, waits for the second for `time`, and returns what was logged at `warn` meanwhile.
     fn logged_in_a_wait(
         fixture: &Fixture,
         first: BlockingLock,
@@ -406,7 +405,7 @@ mod tests {
         let second = lock(&fixture, "/lock", locking::exclusive);
         let guard = polled(lock(&fixture, "/lock", locking::exclusive).wait_async()).unwrap();
         assert_eq!(logged_in_a_wait_with(&fixture, &guard, &second, LONG), "");
-        // Nor when the task has downgraded it.
+        // Nor after the task has downgraded the lock.
         let reading = Access::Read(second.support().options().naming_scheme());
         let guard = guard.downgrade(reading, second.support()).unwrap();
         assert_eq!(logged_in_a_wait_with(&fixture, &guard, &second, LONG), "");
@@ -427,13 +426,13 @@ mod tests {
         }
     }
 
-    /// The outcome of a future, on a runtime where nothing takes time.
+    /// Polls a future once. On the manual runtime, that must be enough.
     fn polled<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         match poll() {
             Poll::Ready(outcome) => outcome,
-            Poll::Pending => panic!("it waits"),
+            Poll::Pending => panic!("the future is pending"),
         }
     }
 

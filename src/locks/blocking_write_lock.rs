@@ -2,8 +2,7 @@
 //! returns a guard.
 //!
 //! Origin: the class of this name and the `DistributedLockOperationExecutor` that were published
-//! beside the Java recipe. They wait on a latch until the listener is called, as this waits on a
-//! channel.
+//! beside the Java recipe. They wait on a latch until the listener is called.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,13 +17,9 @@ use crate::recipe::path::ZNodePath;
 use crate::session::{Core, Session};
 use crate::wait::Wait;
 
-/// An exclusive lock that blocks until it is acquired.
+/// An exclusive lock that blocks the calling thread until it is acquired.
 ///
-/// Each call makes a new request. So any number of threads may share one `BlockingWriteLock`: they
-/// exclude one another as they exclude those of other processes. Clones are the same lock: closing one
-/// closes all. It is not reentrant: a thread that
-/// locks again while it holds the lock waits for itself. After a second, a line at `warn` says so.
-/// A [`ReentrantLock`](crate::locks::ReentrantLock) avoids that.
+/// [`lock`](BlockingWriteLock::lock) returns a [`LockGuard`], and dropping the guard releases the lock.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -40,27 +35,38 @@ use crate::wait::Wait;
 /// } // released
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # Sharing between threads
+/// Any number of threads may share one `BlockingWriteLock`. Each call makes its own request, so the threads exclude
+/// one another just as they exclude other processes. A clone is a handle to the same lock: closing one closes all.
+///
+/// # Not reentrant
+/// A thread that locks again while it holds the lock waits for itself. After one second, a line at `warn` says so.
+/// Use a [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
+#[doc(alias = "InterProcessMutex")]
+#[doc(alias = "Mutex")]
+#[doc(alias = "flock")]
 #[derive(Clone)]
 pub struct BlockingWriteLock {
     lock: BlockingLock,
 }
 
 impl BlockingWriteLock {
-    /// Makes a lock on a directory with the default [`LockOptions`]. Sends nothing: the first
-    /// request creates the directory if it is missing.
+    /// Creates a lock on the directory `dir`, with the default [`LockOptions`].
+    ///
+    /// Sends nothing to the servers. The first request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
     pub fn new(session: &Session, dir: &str) -> Result<BlockingWriteLock> {
         BlockingWriteLock::with_options(session, dir, LockOptions::new())
     }
 
-    /// As [`new`](BlockingWriteLock::new), with other options.
+    /// Creates a lock like [`new`](BlockingWriteLock::new), with other options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for more than about 1 MiB of data
-    /// or a [`max_hold`](LockOptions::max_hold) of zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
+    /// 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<BlockingWriteLock> {
         let dir = ZNodePath::parse(dir)?;
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
@@ -80,7 +86,7 @@ impl BlockingWriteLock {
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session ended during the wait.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's
     ///   znode.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another refusal of the server.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the request.
     /// - [`Closed`](crate::ErrorReason::Closed): the lock or the session was closed.
     ///
     /// After an error no request is left in the queue.
@@ -88,18 +94,10 @@ impl BlockingWriteLock {
         self.lock.lock()
     }
 
-    /// Waits until the lock is acquired, in a task of any async runtime. No thread waits.
+    /// Waits until the lock is acquired, in a task of any async runtime.
     ///
-    /// The future joins the queue when it is first polled. Dropping it leaves the queue without blocking, and
-    /// releases a lock that was acquired at that moment. So it may stand in a `select!`, or in a timeout of
-    /// the runtime. Waiting again is a new request, at the end of the queue. A callback thread of the session
+    /// No thread is blocked. The future joins the queue when it is first polled, and a callback thread of the session
     /// wakes the task.
-    ///
-    /// From its turn on, a future that is kept holds the lock as a guard does, even if nobody polls it. A task
-    /// that keeps one, and awaits another for the same lock, waits for itself.
-    ///
-    /// Dropping the [guard](LockGuard) does not block. Its calls that block, such as
-    /// [`unlock`](LockGuard::unlock), belong on a thread for that.
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::{BlockingWriteLock, LockError};
@@ -113,28 +111,40 @@ impl BlockingWriteLock {
     /// # Ok(()) }
     /// ```
     ///
+    /// Once its turn has come, the future holds the lock, even if nobody polls it. Poll it or drop it. A task that
+    /// keeps one such future and awaits another for the same lock waits for itself.
+    ///
+    /// Dropping the [guard](LockGuard) does not block. Run its blocking methods, such as
+    /// [`unlock`](LockGuard::unlock), on a thread that may block.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue without blocking, and releases the lock if it was acquired at that moment.
+    /// So the future may be used in a `select!` or a timeout. Waiting again makes a new request, at the end of the
+    /// queue.
+    ///
     /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock).
+    /// The same as [`lock`](BlockingWriteLock::lock).
     pub fn lock_async(&self) -> impl Future<Output = Result<LockGuard>> + Send + use<> {
         let lock = self.lock.clone();
         async move { lock.wait_async().await }
     }
 
-    /// Acquires the lock if it is free, and returns `None` if somebody holds it or waits for it.
-    /// Blocks only for the server's answers: during an outage, through all retries.
+    /// Acquires the lock if it is free; returns `None` if somebody holds it or waits for it.
+    ///
+    /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
     /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock).
+    /// The same as [`lock`](BlockingWriteLock::lock).
     pub fn try_lock(&self) -> Result<Option<LockGuard>> {
         self.lock.try_lock()
     }
 
-    /// Blocks until the lock is acquired, or until the wait times out: then it returns `None`.
+    /// Blocks until the lock is acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time holds even if the network swallows every packet. So `None` may also mean that no
-    /// server was reached, which [`Session::state`](crate::Session::state) shows. The znode of a
-    /// request that timed out is deleted in the background. A time of zero acquires nothing: that is
-    /// what [`try_lock`](BlockingWriteLock::try_lock) is for.
+    /// The time limit holds even if the network swallows every packet. So `None` may also mean that no
+    /// server was reached: [`Session::state`](crate::Session::state) tells. The znode of a request that timed out is
+    /// deleted in the background. With a time of zero, nothing is acquired: use
+    /// [`try_lock`](BlockingWriteLock::try_lock) instead.
     ///
     /// ```no_run
     /// use std::{thread, time::Duration};
@@ -156,13 +166,14 @@ impl BlockingWriteLock {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`lock`](BlockingWriteLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<LockGuard>> {
         self.lock.try_lock_for(&wait.into())
     }
 
-    /// Runs an operation under the lock, and then releases the lock, also when the operation
-    /// panics.
+    /// Acquires the lock, runs an operation, and releases the lock.
+    ///
+    /// The lock is released even if the operation panics.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -175,21 +186,24 @@ impl BlockingWriteLock {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock) before the operation. Afterwards, instead of the
-    /// result: the lock was lost while the operation ran. To keep the result even then, use `lock`.
+    /// - Before the operation, the same as [`lock`](BlockingWriteLock::lock).
+    /// - After the operation, an error means that the lock was lost while the operation ran. Its result is dropped. To
+    ///   keep the result, use `lock`.
     pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);
         finish(result, guard.unlock())
     }
 
-    /// Closes the lock: threads that wait for it fail with [`Closed`](crate::ErrorReason::Closed),
-    /// and so does every later call. Guards and the session stay. Idempotent.
+    /// Closes the lock.
+    ///
+    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Guards and the
+    /// session stay open. Idempotent.
     pub fn close(&self) {
         self.lock.support().close();
     }
 
-    /// The core of the present session.
+    /// The core of the current session.
     pub(crate) fn core(&self) -> Arc<Core> {
         self.lock.session().core()
     }
@@ -199,7 +213,9 @@ impl BlockingWriteLock {
         self.lock.session().check_process(operation, self.lock.path())
     }
 
-    /// Returns the lock's directory. [`LockDirectory`](crate::queue::LockDirectory) shows who holds the lock there.
+    /// Returns the lock's directory.
+    ///
+    /// A [`LockDirectory`](crate::queue::LockDirectory) on this path shows who holds the lock.
     #[must_use]
     pub fn dir(&self) -> &str {
         self.lock.path().as_str()

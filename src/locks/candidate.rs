@@ -1,4 +1,4 @@
-//! [`Candidate`]: stands for election repeatedly, and runs a closure whenever it leads.
+//! [`Candidate`]: stands for election again and again, and runs a closure whenever it leads.
 //!
 //! Origin: Curator's `LeaderSelector`.
 
@@ -24,35 +24,15 @@ use crate::wait::{CancelToken, Wait, Waited};
 /// Minimum interval between joins.
 const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A leader without a closure is woken when it must stop. This limit makes no difference.
+/// How long a leader without a closure waits at a time. Any value works, because it is woken when it must stop.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Stands for election on its own thread until it is dropped, and runs a closure there whenever
-/// it leads.
+/// A participant in a leader election that runs a closure whenever it leads.
 ///
-/// The closure receives the [`Leadership`] and leads until it returns. It should return soon when
-/// [`should_stop`](Leadership::should_stop) is `true`, as nothing can stop it from outside. Then
-/// the candidate steps down and stands again, behind those who wait.
-///
-/// | the closure | the candidate |
-/// |---|---|
-/// | returns `Ok` | stands again |
-/// | returns an error | logs it at `warn` and stands again |
-/// | panics | ends with [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked), as the closure's state may be inconsistent |
-/// | returns after a [`stop`](Candidate::stop) | ends |
-///
-/// It joins the queue at most once a second, so a closure that fails at once does not keep the
-/// servers busy.
-///
-/// # Which session
-/// **By default, the first loss of the session ends the candidate for good**, with
-/// [`SessionLost`](crate::ErrorReason::SessionLost) and a line at `warn`. The application then sets up again
-/// what relied on the session, and starts another candidate. [`ended`](Candidate::ended) is the signal.
-///
-/// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the candidate
-/// stands again after each loss. This is for daemons that use the session for nothing else.
-///
-/// `Send` and `Sync`. Dropping it stops it without blocking.
+/// The candidate stands for election on a thread of its own until it is dropped or stopped. When it is elected, it passes
+/// the [`Leadership`] to the closure, and leads until the closure returns. Nothing can stop the closure from outside: it
+/// should return soon after [`should_stop`](Leadership::should_stop) becomes `true`. The candidate then steps down and
+/// stands again, behind those who wait.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -77,12 +57,36 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// session.close();
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
-#[must_use = "the candidate ends at once when it is not kept"]
+///
+/// # When the closure returns
+/// - After `Ok`, the candidate stands again.
+/// - After an error, the candidate logs it at `warn` and stands again.
+/// - After a panic, the candidate ends with [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked), because the closure's
+///   state may be inconsistent.
+/// - After a [`stop`](Candidate::stop), the candidate ends.
+///
+/// The candidate joins the queue at most once a second, so a closure that fails immediately does not keep the servers
+/// busy.
+///
+/// # When the session is lost
+/// **By default, the first loss of the session ends the candidate for good**, with
+/// [`SessionLost`](crate::ErrorReason::SessionLost) and a line at `warn`. [`ended`](Candidate::ended) signals that. The
+/// application then connects a new session, sets up again whatever relied on the old one, and starts another candidate.
+///
+/// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the candidate stands again after
+/// each loss. That suits daemons that use the session for nothing else.
+///
+/// # Threads
+/// `Candidate` is `Send` and `Sync`. Dropping it stops it without blocking.
+#[doc(alias = "LeaderLatch")]
+#[doc(alias = "LeaderSelector")]
+#[doc(alias = "election")]
+#[must_use = "the candidate stops at once when it is not kept"]
 pub struct Candidate {
     shared: Arc<Standing>,
     process: Process,
     runtime: Arc<dyn Runtime>,
-    /// The channel for the application; disconnected before the latch is set.
+    /// The latch is set at the end of the candidate. The channel, which is for the application, is disconnected before.
     ended: (Latch, Receiver<Infallible>),
 }
 
@@ -90,21 +94,24 @@ pub struct Candidate {
 struct Standing {
     dir: String,
     stop: CancelToken,
-    /// The present leadership.
+    /// The current leadership.
     leading: Mutex<Option<Arc<Leadership>>>,
     /// Set when the next leadership begins.
     next_leadership: Mutex<Setter>,
-    /// The error by which it ended by itself.
+    /// The error that ended the candidate, if it was not stopped.
     error: OnceLock<LockError>,
 }
 
 type Lead = dyn FnMut(&Leadership) -> std::result::Result<(), Box<dyn Error + Send + Sync>> + Send;
 
 impl Candidate {
-    /// Stands for election on the directory of this lock, with its options.
+    /// Starts a candidate that runs `lead` whenever it is elected.
+    ///
+    /// The election takes place on the directory of the lock, with the lock's options.
     ///
     /// # Errors
-    /// [`Thread`](crate::ErrorReason::Thread). [`error`](Candidate::error) returns later errors.
+    /// [`Thread`](crate::ErrorReason::Thread): no thread could be started. [`error`](Candidate::error) returns later
+    /// errors.
     pub fn start(
         election: BlockingWriteLock,
         lead: impl FnMut(&Leadership) -> std::result::Result<(), Box<dyn Error + Send + Sync>> + Send + 'static,
@@ -125,16 +132,16 @@ impl Candidate {
         let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
         let (of_tasks, waking) = (end.latch().clone(), Arc::clone(&runtime));
         let body = Box::new(move || {
-            // Whatever happens to it, those who wait for its end are woken.
+            // Panics are caught so that whoever waits for the end is woken in any case.
             let outcome = contain(|| campaign.run())
                 .unwrap_or_else(|message| Err(LockError::leader_panicked(&of_thread.dir, &message)));
-            // Before the end is visible, as it holds the application's values.
+            // Before the end is reported, because the campaign holds values of the application.
             if let Err(message) = contain(|| drop(campaign)) {
                 logging::error!("the closure of a candidate panicked when it was dropped: {message}");
             }
             if let Err(error) = outcome {
                 logging::warn!("{}", how_it_ends(&of_thread.dir, &error));
-                // Nobody else sets it.
+                // Only this thread sets it.
                 let _ = of_thread.error.set(error);
             }
             drop((running, end));
@@ -144,12 +151,13 @@ impl Candidate {
         Ok(Candidate { shared, process, runtime, ended })
     }
 
-    /// Stands for election without a closure: the candidate leads from its election until it is
-    /// stopped, until the leadership is lost, or until somebody asks for it. Then it stands again,
-    /// unless it was stopped.
+    /// Starts a candidate without a closure, which leads for as long as it can.
     ///
-    /// For applications that ask [`is_leader`](Candidate::is_leader) before each action. Origin:
-    /// Curator's `LeaderLatch`.
+    /// Once elected, it leads until it is stopped, loses the leadership, or another client asks for the leadership. Unless
+    /// it was stopped, it then stands again.
+    ///
+    /// Use it in an application that checks [`is_leader`](Candidate::is_leader) before each action. Curator calls this a
+    /// `LeaderLatch`.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -164,7 +172,7 @@ impl Candidate {
     /// ```
     ///
     /// # Errors
-    /// As [`start`](Candidate::start).
+    /// The same as [`start`](Candidate::start).
     pub fn keep_leading(election: BlockingWriteLock) -> Result<Candidate> {
         Candidate::start(election, |leadership| {
             while leadership.wait(LOOK_AGAIN) {}
@@ -172,8 +180,9 @@ impl Candidate {
         })
     }
 
-    /// Blocks until this candidate leads, has ended, or the wait ends. Returns the leadership if it leads. Returns `None`
-    /// at once in a forked child.
+    /// Blocks until this candidate leads, and returns the leadership.
+    ///
+    /// Returns `None` when the candidate has ended or the wait is over, and immediately in a forked child.
     pub fn wait_until_leader(&self, wait: impl Into<Wait>) -> Option<Arc<Leadership>> {
         let wait = wait.into();
         // The process before the mutex, whose holder may not exist in a forked child.
@@ -190,16 +199,18 @@ impl Candidate {
         None
     }
 
-    /// Returns the present leadership, for its fencing token, its lease, its loss and
-    /// [`commit`](crate::LockGuard::commit); `None` while this candidate does not lead, and in a forked child. Does no I/O
-    /// and does not block.
+    /// Returns the current leadership, or `None` while this candidate does not lead.
     ///
-    /// It is that of this term: it does not lead in a later one. Its channels for a loss and a revocation are those that the
-    /// closure has, and each message arrives once. Drop it when the term is over, since it keeps the session open.
+    /// Use it for the fencing token, the lease, or a [`commit`](crate::LockGuard::commit). Does no I/O and does not block.
+    /// Returns `None` in a forked child.
     ///
-    /// A term that ends without a loss, because the closure has returned, sends no message for a loss, and
-    /// [`lost_async`](crate::LockGuard::lost_async) does not complete then. [`stop_requested`](Leadership::stop_requested) ends
-    /// with every term.
+    /// The leadership belongs to one term, and is not valid in a later one. Drop it when the term is over, because it keeps
+    /// the session open. It shares the channels for a loss and a revocation with the closure, and each message arrives
+    /// only once.
+    ///
+    /// To wait for the end of a term, use [`stop_requested`](Leadership::stop_requested). The channel for a loss is not
+    /// enough: if the term ends because the closure returns, no loss is reported, and
+    /// [`lost_async`](crate::LockGuard::lost_async) never completes.
     #[must_use]
     pub fn leadership(&self) -> Option<Arc<Leadership>> {
         // The process before the mutex, whose holder may not exist in a forked child.
@@ -207,17 +218,19 @@ impl Candidate {
         leading.filter(|leadership| leadership.is_owner())
     }
 
-    /// Returns whether this candidate leads, proven up to now. Does no I/O and does not block.
-    /// Always `false` in a forked child.
+    /// Returns whether this candidate provably leads at this moment.
+    ///
+    /// Does no I/O and does not block. Always `false` in a forked child.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.leadership().is_some()
     }
 
-    /// Stops the candidate without blocking: it leaves the queue, or steps down when its closure
-    /// has returned. Idempotent.
+    /// Stops the candidate without blocking.
+    ///
+    /// A waiting candidate leaves the queue. A leader steps down when its closure has returned. Idempotent.
     pub fn stop(&self) {
-        // In a forked child the candidate is the parent's, and a mutex may stay held for ever.
+        // In a forked child the candidate belongs to the parent, and a mutex may stay held forever.
         if self.process.is_current() {
             self.shared.stop.cancel();
             let leading = self.shared.leading.lock().clone();
@@ -225,39 +238,40 @@ impl Candidate {
         }
     }
 
-    /// Blocks until the candidate has ended, or the wait times out or is cancelled. Returns whether it
-    /// has ended.
+    /// Blocks until the candidate has ended; returns `false` if the wait ends first.
     ///
-    /// After a [`stop`](Candidate::stop) a leader ends once its closure has returned and the znode is
-    /// deleted. One that waits ends at once, and its znode is deleted in the background. It ends by
-    /// itself after an [error](Candidate::error). Returns `false` at once in a forked child.
+    /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and the znode is deleted. A waiting
+    /// candidate ends immediately, and its znode is deleted in the background. A candidate also ends after an
+    /// [error](Candidate::error). Returns `false` immediately in a forked child.
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
         self.process.is_current() && wait.into().wait_for(&*self.runtime, &[&self.ended.0]) == Waited::Set
     }
 
-    /// Returns a channel that is disconnected when the candidate has ended; for use in
-    /// [`select!`](crossbeam_channel::select). No message arrives.
+    /// Returns a channel that is disconnected when the candidate has ended.
+    ///
+    /// No message arrives. Use it in a [`select!`](crossbeam_channel::select).
     #[must_use]
     pub fn ended(&self) -> &Receiver<Infallible> {
         &self.ended.1
     }
 
-    /// Waits until the candidate has ended, in a task of an async runtime. A callback thread of the session
-    /// wakes the task. In a forked child it completes at once.
+    /// Waits in a task until the candidate has ended.
+    ///
+    /// Works in any async runtime: a callback thread of the session wakes the task. In a forked child the future completes
+    /// immediately.
     pub async fn ended_async(&self) {
         let ended = &self.ended.0;
         until(self.process, [ended], || ended.is_set().then_some(())).await;
     }
 
-    /// Returns why the candidate ended by itself; `None` while it runs, and after a
-    /// [`stop`](Candidate::stop).
+    /// Returns the error that ended the candidate.
     ///
-    /// - [`SessionLost`](crate::ErrorReason::SessionLost) on a session that is not replaced;
-    ///   [`Closed`](crate::ErrorReason::Closed) if the session or the lock was closed.
-    /// - [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked).
+    /// Returns `None` while the candidate runs, and after a [`stop`](Candidate::stop). The reasons are:
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session was lost, and is not replaced.
+    /// - [`Closed`](crate::ErrorReason::Closed): the session or the lock was closed.
+    /// - [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked): the closure panicked.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied),
-    ///   [`SequenceExhausted`](crate::ErrorReason::SequenceExhausted), or another permanent refusal of the
-    ///   server.
+    ///   [`SequenceExhausted`](crate::ErrorReason::SequenceExhausted), or another permanent error.
     #[must_use]
     pub fn error(&self) -> Option<&LockError> {
         self.shared.error.get()
@@ -286,7 +300,7 @@ impl fmt::Debug for Candidate {
     }
 }
 
-/// The thread's side of a candidate.
+/// The part of a candidate that runs on its thread.
 struct Campaign {
     shared: Arc<Standing>,
     election: BlockingWriteLock,
@@ -299,21 +313,21 @@ fn is_refusal(reason: ErrorReason) -> bool {
 }
 
 impl Campaign {
-    /// Stands and leads in turn until it is stopped.
+    /// Alternately stands and leads, until it is stopped.
     fn run(&mut self) -> Result<()> {
         let stop = self.shared.stop.clone();
         loop {
             let earliest = self.election.core().now().after(MIN_REJOIN_INTERVAL);
             match self.election.try_lock_for(Wait::forever().cancelled_by(&stop)) {
                 Ok(Some(guard)) => self.lead(guard)?,
-                // Stopped: this wait ends in no other way.
+                // Stopped: a wait without a deadline ends in no other way.
                 Ok(None) => return Ok(()),
                 Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
                 Err(_) if stop.is_cancelled() => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Retry => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
-            // The next attempt says why a session has ended.
+            // If the session has ended, the next attempt returns the reason.
             let core = self.election.core();
             core.wait(&[stop.latch(), core.ended()], Some(earliest));
         }
@@ -323,12 +337,12 @@ impl Campaign {
     fn lead(&mut self, guard: LockGuard) -> Result<()> {
         let leadership = Arc::new(Leadership::new(guard));
         *self.shared.leading.lock() = Some(Arc::clone(&leadership));
-        // One that was stopped before has not found this leadership.
+        // A `stop` before this point has not seen the leadership.
         if self.shared.stop.is_cancelled() {
             leadership.step_down();
         }
         *self.shared.next_leadership.lock() = Setter::new();
-        // The error is formatted within, as that is the application's code too.
+        // The error is formatted inside because formatting runs code of the application, too.
         let outcome = contain(|| (self.lead)(&leadership).map_err(|error| error.to_string()));
         *self.shared.leading.lock() = None;
         let stepped_down = leadership.end();
@@ -340,7 +354,7 @@ impl Campaign {
             }
         }
         match stepped_down {
-            // A znode that cannot be deleted blocks everybody, this candidate included.
+            // A znode that cannot be deleted blocks everybody, including this candidate.
             Err(error) if is_refusal(error.reason()) => Err(error),
             // The next attempt reports a loss of the session.
             _ => Ok(()),
@@ -348,7 +362,7 @@ impl Campaign {
     }
 }
 
-/// The line of the log about a candidate that ends by itself.
+/// The log line about a candidate that an error has ended.
 fn how_it_ends(dir: &str, error: &LockError) -> String {
     let remedy = if error.is_session_lost() {
         "; it does not stand again: start another one, or let the session replace itself (replace_lost_sessions)"

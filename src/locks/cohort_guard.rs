@@ -1,4 +1,4 @@
-//! [`CohortGuard`]: a [`CohortLock`](crate::locks::CohortLock) that is held.
+//! [`CohortGuard`]: a held [`CohortLock`](crate::locks::CohortLock).
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -12,20 +12,19 @@ use crate::locks::cohort::{Cohort, Grant};
 use crate::locks::locking::Released;
 use crate::locks::transaction::{self, Transaction};
 
-/// A [`CohortLock`](crate::locks::CohortLock) that is held. Dropping the guard releases the lock, also
-/// during a panic.
+/// A [`CohortLock`](crate::locks::CohortLock) that is held, and released when the guard is dropped.
 ///
-/// A guard alone does not prove that the lock is held: the session may be lost at any time. Ask
-/// [`is_owner`](CohortGuard::is_owner) before each action that only the owner may take, or wait for
-/// [`lost`](CohortGuard::lost) at the same time.
+/// Having a guard does not prove that the lock is still held: the session may be lost at any time. So check
+/// [`is_owner`](CohortGuard::is_owner) before each action that only the owner may take, or watch
+/// [`lost`](CohortGuard::lost) while you work.
 ///
-/// `Send` and `Sync`; any thread may drop it.
+/// A panic that unwinds drops the guard, too. `CohortGuard` is `Send` and `Sync`: any thread may use or drop it.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct CohortGuard {
-    /// Whose request is withdrawn before the session may close, which the cohort has.
+    /// Declared before the cohort, which holds the session: the request must be withdrawn before the session may close.
     grant: Grant,
     cohort: Arc<Cohort>,
-    /// Made when they are asked for.
+    /// Created on first use, like `revocation`.
     lost: OnceLock<Receiver<LossReason>>,
     revocation: OnceLock<Receiver<()>>,
     is_released: bool,
@@ -40,30 +39,34 @@ impl CohortGuard {
         CohortGuard { grant, cohort: Arc::clone(cohort), lost, revocation, is_released: false }
     }
 
-    /// Returns whether the lock is still held, proven up to now. Does no I/O and does not block.
+    /// Returns whether the lock is provably held at this moment.
     ///
-    /// Always `false` in a forked child of the holder.
+    /// Does no I/O and does not block. Always `false` in a forked child of the holder.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.grant.request.tenure() == self.grant.tenure && self.grant.request.is_owner()
     }
 
-    /// Returns for how long the lock is held if all contact is lost now, as
-    /// [`LockGuard::lease_remaining`](crate::LockGuard::lease_remaining).
+    /// Returns how long the lock stays held if all contact is lost now.
+    ///
+    /// See [`LockGuard::lease_remaining`](crate::LockGuard::lease_remaining).
     #[must_use]
     pub fn lease_remaining(&self) -> Duration {
         if self.is_owner() { self.grant.request.lease_remaining() } else { Duration::ZERO }
     }
 
-    /// Returns the full path of the process's znode, which other guards of the lock may have had.
+    /// Returns the full path of the process's znode.
+    ///
+    /// Guards of other threads of this process may have had the same znode before.
     #[must_use]
     pub fn id(&self) -> &str {
         self.grant.request.path().as_str()
     }
 
-    /// Returns a channel on which the reason arrives when the lock is lost; for use in
-    /// [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released.
-    /// [`loss`](CohortGuard::loss) keeps the reason.
+    /// Returns a channel that receives the reason when the lock is lost.
+    ///
+    /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released. The reason arrives
+    /// once; [`loss`](CohortGuard::loss) returns it at any later time.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.lost.get_or_init(|| {
@@ -75,59 +78,61 @@ impl CohortGuard {
         })
     }
 
-    /// Returns why the lock was lost; `None` while it is held.
+    /// Returns why the lock was lost, or `None` while it is held.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.grant.request.loss()
     }
 
-    /// Returns a channel on which one message arrives when another client asks for the lock, as
-    /// [`LockGuard::revocation`](crate::LockGuard::revocation) does. No other thread of this
-    /// process gets the lock then before it is released to the other client.
+    /// Returns a channel that receives one message when another client asks for the lock.
+    ///
+    /// See [`LockGuard::revocation`](crate::LockGuard::revocation). From then on, the lock is not handed over to another
+    /// thread of this process: the next release is for the other client.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.revocation.get_or_init(|| {
             let (sender, revocation) = bounded(1);
             self.cohort.shared.report_revocation_to(&self.grant, &sender);
             if self.grant.request.is_revocation_requested() {
-                // It may have arrived by now, and then there is no room for another.
+                // Fails if the message has just arrived, because the channel has room for one.
                 let _ = sender.try_send(());
             }
             revocation
         })
     }
 
-    /// Returns the fencing token of the process's znode, as
-    /// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token) does.
+    /// Returns the fencing token of the process's znode.
     ///
-    /// It grows with every later owner in another process, and each time this process joins the
-    /// queue again. The threads that hand the lock over in memory have the same one: the token
-    /// orders processes, not the threads of one.
+    /// See [`LockGuard::fencing_token`](crate::LockGuard::fencing_token). The token is larger for every later owner in
+    /// another process, and each time this process joins the queue again. Threads that hand the lock over in memory have
+    /// the same token: it orders processes, not the threads of one process.
     ///
     /// # Errors
-    /// As [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    /// The same as [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
     pub fn fencing_token(&self) -> Result<i64> {
         self.grant.request.fencing_token()
     }
 
-    /// Changes znodes in one transaction, which takes effect only while this process holds the lock,
-    /// as [`LockGuard::commit`](crate::LockGuard::commit) does.
+    /// Changes znodes in one transaction that takes effect only while this process holds the lock.
+    ///
+    /// See [`LockGuard::commit`](crate::LockGuard::commit).
     ///
     /// # Errors
-    /// As [`LockGuard::commit`](crate::LockGuard::commit).
+    /// The same as [`LockGuard::commit`](crate::LockGuard::commit).
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         let request = &self.grant.request;
         transaction::commit(request, request.path(), self.is_owner(), changes)
     }
 
-    /// Releases the lock. Returns [`Released::Kept`] at once if another thread of this process gets
-    /// it, or if it is kept for the next one. Otherwise it waits until the server has deleted the
-    /// znode, as [`LockGuard::unlock`](crate::LockGuard::unlock) does. Dropping the guard does that
-    /// in the background.
+    /// Releases the lock.
+    ///
+    /// Returns [`Released::Kept`] immediately if another thread of this process gets the lock, or if it is kept for the next
+    /// thread. Otherwise it waits until the server has deleted the znode, like
+    /// [`LockGuard::unlock`](crate::LockGuard::unlock). Dropping the guard does the same in the background.
     ///
     /// # Errors
-    /// As [`LockGuard::unlock`](crate::LockGuard::unlock).
+    /// The same as [`LockGuard::unlock`](crate::LockGuard::unlock).
     pub fn unlock(mut self) -> Result<Released> {
         self.is_released = true;
         self.cohort.unlock(&self.grant)

@@ -1,4 +1,4 @@
-//! [`CohortLock`]: an exclusive lock whose place in the queue the threads of a process share.
+//! [`CohortLock`]: an exclusive lock whose threads share one place in the distributed queue.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -13,45 +13,11 @@ use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::wait::Wait;
 
-/// An exclusive lock for many threads of one process, at the speed of memory.
+/// An exclusive lock that the threads of a process hand over in memory.
 ///
-/// All threads that share it, through clones or by reference, have one place in the distributed
-/// queue. When a thread releases the lock and another thread of the process waits, the lock is
-/// handed over in memory, without a call to the servers. When nobody waits, the process keeps the
-/// lock for a moment, and its next thread acquires it at once. As soon as another process asks for
-/// the lock, the process gives it up: at once if it is idle, and otherwise after a bounded number
-/// of threads. [`CohortOptions`] set the bounds.
-///
-/// It excludes all holders of the directory's lock, in any process, whatever library or kind of
-/// lock they use. It is served first come, first served: the processes by the servers, and the
-/// threads of one process by the lock.
-///
-/// # When to use it
-/// - When many threads of a process contend for a lock, or one thread acquires it again and again.
-///   For locks that are acquired now and then, use a
-///   [`BlockingWriteLock`](crate::BlockingWriteLock): it is released the moment it is free.
-/// - **A process that dies while it keeps an idle lock holds others up for a session timeout.** A
-///   process that dies while it holds a lock does so with every kind of lock, but here the process
-///   need not use it. [`CohortOptions::keep_for`] limits that.
-///
-/// Share one `CohortLock` by cloning it, or find it by
-/// [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort). Two that are made separately have a place
-/// each, even on one session, and wait for each other as processes do. A `CohortLock` is not
-/// reentrant: a thread that locks again while it holds the lock waits for itself.
-///
-/// # What happens on failures
-/// | event | holder | threads that wait |
-/// |---|---|---|
-/// | connection cut, back in time | remains the owner | wait on |
-/// | the lease or [`max_hold`](crate::LockOptions::max_hold) ends, or another client deletes the znode | [`loss`](CohortGuard::loss) has the reason | join the queue again, at its end |
-/// | another client deletes the znode of the process in the queue | | [`RequestDeleted`](crate::ErrorReason::RequestDeleted), all of them |
-/// | the session is lost | [`loss`](CohortGuard::loss) has the reason | [`SessionLost`](crate::ErrorReason::SessionLost), all of them; on a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions) they join the queue again |
-/// | the directory is deleted while the lock is kept | | the next thread creates it again |
-///
-/// An idle lock that is lost is acquired anew by the next thread. The last handle, of the lock and
-/// of its guards, leaves nothing behind.
-///
-/// `Send` and `Sync`.
+/// Use it when many threads of a process contend for a lock, or when one thread acquires it again and again. All threads
+/// that share the lock have one place in the distributed queue. For a lock that is acquired now and then, use a
+/// [`BlockingWriteLock`](crate::BlockingWriteLock), which is free for others as soon as it is released.
 ///
 /// ```no_run
 /// use std::{thread, time::Duration};
@@ -77,31 +43,62 @@ use crate::wait::Wait;
 /// });
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # How it works
+/// When a thread releases the lock and another thread of the process waits, the lock is handed over in memory, without a
+/// call to the servers. When no thread waits, the process keeps the lock for a moment, so that its next thread acquires it
+/// immediately. When another process asks for the lock, this process gives it up: immediately if the lock is idle, and
+/// otherwise after a bounded number of threads. [`CohortOptions`] set the bounds.
+///
+/// The lock excludes every other holder of the directory's lock, in any process, with any library and kind of lock.
+/// Processes are served in the order in which they joined the queue, and so are the threads within a process.
+///
+/// **A process that dies while it keeps an idle lock blocks others until its session times out.** With other locks, that
+/// happens only to a process that uses the lock. [`CohortOptions::keep_for`] limits how long an idle lock is kept.
+///
+/// # Sharing between threads
+/// Share one `CohortLock` by cloning it, or look it up with [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort). Locks
+/// that are created separately have a place each, even on one session, and wait for each other like processes. The lock is
+/// not reentrant: a thread that locks again while it holds the lock waits for itself.
+///
+/// # Failures
+/// - The connection is cut and comes back in time: the holder remains the owner, and threads keep waiting.
+/// - The lease or the [`max_hold`](crate::LockOptions::max_hold) ends, or another client deletes the holder's znode: the
+///   holder finds the reason in [`loss`](CohortGuard::loss). Waiting threads join the queue again, at its end.
+/// - Another client deletes the znode of a process that waits: all waiting threads get
+///   [`RequestDeleted`](crate::ErrorReason::RequestDeleted).
+/// - The session is lost: the holder finds the reason in [`loss`](CohortGuard::loss), and all waiting threads get
+///   [`SessionLost`](crate::ErrorReason::SessionLost). On a session that
+///   [replaces itself](crate::SessionBuilder::replace_lost_sessions), they join the queue again instead.
+/// - An idle lock is lost, or its directory is deleted: the next thread acquires it anew, and creates the directory.
+///
+/// Once all handles of the lock and all its guards are dropped, nothing is left behind.
 #[derive(Clone)]
 pub struct CohortLock {
     handle: Arc<LastHandle>,
 }
 
-/// Ends the keeping of the lock when it is dropped.
+/// Closes the lock when the last handle is dropped.
 struct LastHandle {
     cohort: Arc<Cohort>,
 }
 
 impl CohortLock {
-    /// Makes a lock on a directory with the default [`LockOptions`] and [`CohortOptions`]. Sends
-    /// nothing: the first request creates the directory if it is missing.
+    /// Creates a lock on the directory `dir`, with the default [`LockOptions`] and [`CohortOptions`].
+    ///
+    /// Sends nothing to the servers. The first request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
     pub fn new(session: &Session, dir: &str) -> Result<CohortLock> {
         CohortLock::with_options(session, dir, LockOptions::new(), CohortOptions::new())
     }
 
-    /// As [`new`](CohortLock::new), with other options.
+    /// Creates a lock like [`new`](CohortLock::new), with other options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
-    /// for more than about 1 MiB of data or a [`max_hold`](LockOptions::max_hold) of zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
+    /// 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dir: &str,
@@ -120,38 +117,40 @@ impl CohortLock {
     /// Blocks until the lock is acquired.
     ///
     /// # Errors
-    /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock). An error of the process's
-    /// request is returned to all threads that wait.
+    /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock). If the request of the process fails, all
+    /// waiting threads get the error.
     pub fn lock(&self) -> Result<CohortGuard> {
         let acquired = self.try_lock_for(Wait::forever())?;
         // Proof: a wait without a deadline does not time out.
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, self.cohort().dir()))
     }
 
-    /// Acquires the lock if it is free, and returns `None` if somebody holds it or waits for it, in
-    /// this process or another. Blocks only for the server's answers, and not at all if the process
-    /// has the lock.
+    /// Acquires the lock if it is free; returns `None` if somebody holds it or waits for it.
+    ///
+    /// It makes no difference whether that is in this process or in another. Blocks only until the server has answered, and
+    /// not at all if this process has the lock.
     ///
     /// # Errors
-    /// As [`lock`](CohortLock::lock).
+    /// The same as [`lock`](CohortLock::lock).
     pub fn try_lock(&self) -> Result<Option<CohortGuard>> {
         Ok(self.guard(self.cohort().try_lock()?))
     }
 
-    /// Blocks until the lock is acquired, or until the wait times out: then it returns `None`.
+    /// Blocks until the lock is acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time holds even if the network swallows every packet. The process stays in the queue as
-    /// long as one of its threads waits.
+    /// The time limit holds even if the network swallows every packet. The process stays in the queue as long as any of its
+    /// threads waits.
     ///
     /// # Errors
-    /// As [`lock`](CohortLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`lock`](CohortLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<CohortGuard>> {
         Ok(self.guard(self.cohort().lock(&wait.into())?))
     }
 
-    /// Closes the lock, for all clones: a kept lock is released, threads that wait for it fail with
-    /// [`Closed`](crate::ErrorReason::Closed), and so does every later call. Guards and the session stay.
-    /// Idempotent.
+    /// Closes the lock and all its clones.
+    ///
+    /// An idle lock that is kept is released. Threads that wait for the lock, and all later calls, fail with
+    /// [`Closed`](crate::ErrorReason::Closed). Guards and the session stay open. Idempotent.
     pub fn close(&self) {
         self.cohort().close();
     }
@@ -195,7 +194,7 @@ impl fmt::Debug for CohortLock {
     }
 }
 
-/// Finds a lock as long as it is in use.
+/// A handle that does not keep the lock open.
 pub(crate) struct WeakCohortLock {
     handle: Weak<LastHandle>,
 }

@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-/// Dozens of round trips: bridges the pauses of a busy loop, and is over long before anybody
-/// notices. An idle process holds nothing.
+/// Dozens of round trips: long enough to bridge the pauses of a busy loop, and too short for anybody to notice that an idle
+/// process keeps the lock.
 const KEEP_FOR: Duration = Duration::from_millis(100);
 
-/// As in the literature on cohort locks: a round trip is divided among dozens of holders, and more
-/// would gain little.
+/// The usual value in the literature on cohort locks. Dozens of holders share the cost of one round trip, and more would
+/// gain little.
 const MAX_HANDOVERS: u32 = 64;
 
-/// The delay that others get used to anyway: as much as an idle lock is kept.
+/// The same delay that others see when an idle lock is kept.
 const HAND_OVER_FOR: Duration = Duration::from_millis(100);
 
 /// The limits within which a process keeps a [`CohortLock`](crate::locks::CohortLock) to itself.
+///
+/// Pass them to [`CohortLock::with_options`](crate::locks::CohortLock::with_options).
 ///
 /// | setting | default |
 /// |---|---|
@@ -25,7 +27,7 @@ const HAND_OVER_FOR: Duration = Duration::from_millis(100);
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::locks::CohortOptions;
 ///
-/// // Fair to other processes: at most ten threads of this one go first.
+/// // Fairer to other processes: at most ten threads of this process go first.
 /// let options = CohortOptions::new().keep_for(Duration::from_secs(1)).max_handovers(10);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,32 +44,32 @@ impl CohortOptions {
         CohortOptions { keep_for: KEEP_FOR, max_handovers: MAX_HANDOVERS, hand_over_for: HAND_OVER_FOR }
     }
 
-    /// Sets how long an idle lock is kept after its last release while nobody waits for it. With
-    /// zero it is released at once.
+    /// Sets how long an idle lock is kept after its last release.
     ///
-    /// It is released earlier when a request of another process arrives. **A process that dies
-    /// while it keeps a lock holds others up for a session timeout**, even though none of its
-    /// threads used the lock; so does one that cannot reach the servers. Choose a longer time only
-    /// if that is acceptable. A time beyond the session timeout is no error: the lock is kept for
-    /// that long, but never longer than the session lives.
+    /// With zero, the lock is released immediately. A kept lock is released early when another process asks for it.
+    ///
+    /// **A process that dies, or cannot reach the servers, while it keeps an idle lock blocks others until its session times
+    /// out.** Choose a longer time only if that is acceptable. The time may exceed the session timeout, but the lock is
+    /// never kept longer than the session lives.
     #[must_use]
     pub fn keep_for(self, keep_for: Duration) -> CohortOptions {
         CohortOptions { keep_for, ..self }
     }
 
-    /// Sets how often the lock is handed over from thread to thread while a request of another
-    /// process is known to wait. With zero it is released to the other process at the next
-    /// release.
+    /// Sets how often the lock may be handed over from thread to thread while another process waits.
+    ///
+    /// The hand-overs are counted from when this process knows of the other one. With zero, the next release is for the
+    /// other process.
     #[must_use]
     pub fn max_handovers(self, max_handovers: u32) -> CohortOptions {
         CohortOptions { max_handovers, ..self }
     }
 
-    /// Sets how long the lock is handed over from thread to thread while a request of another
-    /// process is known to wait. With zero it is released to the other process at the next
-    /// release.
+    /// Sets how long the lock may be handed over from thread to thread while another process waits.
     ///
-    /// Nothing takes the lock from a thread that holds it longer: that is
+    /// The time counts from when this process knows of the other one. With zero, the next release is for the other process.
+    ///
+    /// This does not take the lock from a thread that holds it longer. To limit that, use
     /// [`LockOptions::max_hold`](crate::LockOptions::max_hold).
     #[must_use]
     pub fn hand_over_for(self, hand_over_for: Duration) -> CohortOptions {

@@ -1,5 +1,5 @@
-//! [`WaitObserver`], which reports a request's events to the thread or the task that waits for it, and
-//! [`GuardSignals`], which report to guards what happens to their locks later.
+//! [`WaitObserver`] reports a request's events to the thread or task that waits for the lock. [`GuardSignals`] report losses
+//! and revocations to guards afterwards.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,22 +11,22 @@ use crate::time::{Latch, Runtime, Setter, submit_wake_up, wake_tasks};
 
 type Channel<T> = (Sender<T>, Receiver<T>);
 
-/// The reports to a guard, or to several that are held together.
+/// The signals of one guard, or of several guards that are held together.
 #[derive(Debug)]
 pub(crate) struct GuardSignals {
-    /// The number of the guards. The channels have room for all events, so that sending never waits.
+    /// The number of guards. Each channel has room for that many messages, so sending never waits.
     locks: usize,
-    /// Each channel is made when it is first used, since most locks need neither.
+    /// Created on first use, like `revocation`, because most locks need neither.
     lost: OnceLock<Channel<LossReason>>,
     revocation: OnceLock<Channel<()>>,
-    /// Set by the first loss, once somebody waits for that.
+    /// Set by the first loss. Created on first use.
     first_loss: OnceLock<Setter>,
-    /// Set by the first report of either kind, once somebody waits for that.
+    /// Set by the first loss or revocation. Created on first use.
     reported: OnceLock<Setter>,
 }
 
 impl GuardSignals {
-    /// Makes the signals of so many locks.
+    /// Creates the signals of this many locks.
     pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
         let (lost, revocation) = (OnceLock::new(), OnceLock::new());
         let (first_loss, reported) = (OnceLock::new(), OnceLock::new());
@@ -49,7 +49,7 @@ impl GuardSignals {
         self.revocation.get_or_init(|| bounded(self.locks))
     }
 
-    /// The latch that is set once one of several locks is lost.
+    /// The latch that is set once one of several locks is lost; `None` for a single lock.
     pub(crate) fn broken(&self) -> Option<&Latch> {
         (self.locks > 1).then(|| self.first_loss())
     }
@@ -59,7 +59,7 @@ impl GuardSignals {
         self.first_loss.get_or_init(Setter::new).latch()
     }
 
-    /// The latch that is set once a lock is lost, or somebody asks for it.
+    /// The latch that is set once a lock is lost or another client asks for it.
     pub(crate) fn reported(&self) -> &Latch {
         self.reported.get_or_init(Setter::new).latch()
     }
@@ -76,23 +76,23 @@ impl GuardSignals {
     }
 }
 
-/// Receives a request's events for the thread or the task that waits for it, and later for the guard.
+/// Receives a request's events for the thread or task that waits for the lock, and later for the guard.
 #[derive(Debug)]
 pub(crate) struct WaitObserver {
-    /// Set when the request is acquired or has ended.
+    /// Set when the request has acquired the lock or has ended.
     decided: Setter,
     signals: Arc<GuardSignals>,
     runtime: Arc<dyn Runtime>,
 }
 
 impl WaitObserver {
-    /// Makes one whose tasks are woken by threads of this runtime.
+    /// Creates an observer whose tasks are woken on threads of this runtime.
     pub(crate) fn new(signals: &Arc<GuardSignals>, runtime: &Arc<dyn Runtime>) -> Arc<WaitObserver> {
         let (signals, runtime) = (Arc::clone(signals), Arc::clone(runtime));
         Arc::new(WaitObserver { decided: Setter::new(), signals, runtime })
     }
 
-    /// The latches that tasks wait for.
+    /// The latches for which tasks may wait.
     fn of_tasks(&self) -> impl Iterator<Item = &Latch> {
         [Some(&self.decided), self.signals.first_loss.get()].into_iter().flatten().map(Setter::latch)
     }
@@ -114,14 +114,14 @@ impl Observer for WaitObserver {
         }
     }
 
-    /// The callbacks are the wakers of tasks.
+    /// Returns whether tasks must be woken.
     fn has_callbacks(&self) -> bool {
         self.of_tasks().any(Latch::has_tasks_to_wake)
     }
 
     fn deliver(&self) {
         wake_tasks(&*self.runtime, [self.decided.latch()]);
-        // A release delivers on the thread of the application that releases, which a waker must not hold up.
+        // A release delivers on the application's thread, which a waker must not hold up.
         if let Some(lost) = self.signals.first_loss.get() {
             submit_wake_up(&self.runtime, lost.latch());
         }
@@ -160,7 +160,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&is_woken));
         assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         let on_this_thread = Arc::clone(&is_woken);
-        // Jobs that are submitted by this one run after it.
+        // Jobs that this job submits run after it.
         let release = move || {
             let how = Ending::Lost(LossReason::LeaseExpired);
             observer.post(&RequestEvent::Ended { place: Place::Owner, how, time: Duration::ZERO });

@@ -1,6 +1,6 @@
-//! The locks that this thread has acquired, to find a thread that waits for itself.
+//! The locks that the current thread has acquired, to detect a thread that waits for itself.
 //!
-//! Not those of a future: it is a task that holds them, and an executor polls others on the same thread.
+//! Locks that a future has acquired are not listed. A task holds those, and an executor polls other tasks on the same thread.
 
 use std::cell::RefCell;
 use std::ptr;
@@ -11,14 +11,14 @@ use crate::recipe::path::ZNodePath;
 use crate::request::Request;
 
 thread_local! {
-    /// Some of them may have ended.
+    /// Some of the requests may have ended.
     static HELD: RefCell<Vec<Weak<Request>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Notes that this thread has acquired a lock.
 pub(super) fn note(guard: &LockGuard) {
     let request = guard.request();
-    // It fails while the thread ends, which waits for nothing any more.
+    // This fails only while the thread is ending, when it waits for nothing any more.
     let _ = HELD.try_with(|held| {
         let mut held = held.borrow_mut();
         if held.len() == held.capacity() {
@@ -28,7 +28,7 @@ pub(super) fn note(guard: &LockGuard) {
     });
 }
 
-/// Notes the guard of a downgraded lock if this thread has acquired the former one.
+/// Notes the guard of a downgraded lock if this thread acquired the original lock.
 pub(super) fn note_downgrade(former: &Request, guard: &LockGuard) {
     let is_former = |request: &Weak<Request>| ptr::eq(request.as_ptr(), former);
     if HELD.try_with(|held| held.borrow().iter().any(is_former)).unwrap_or_default() {
@@ -36,8 +36,8 @@ pub(super) fn note_downgrade(former: &Request, guard: &LockGuard) {
     }
 }
 
-/// Returns the znode by which this thread holds the lock that the request waits for, on the same
-/// session.
+/// If this thread already holds the lock that the request waits for, on the same session, returns the znode by which it holds
+/// the lock.
 pub(super) fn held_before(waiting: &Request) -> Option<ZNodePath> {
     let live = |held: &RefCell<Vec<Weak<Request>>>| held.borrow().iter().filter_map(Weak::upgrade).collect();
     let held: Vec<Arc<Request>> = HELD.try_with(live).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! [`Leadership`]: what a candidate's closure knows of the leadership for as long as it lasts.
+//! [`Leadership`]: one term of a candidate as the leader.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,23 +12,39 @@ use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 use crate::wait::CancelToken;
 
-/// The leadership that a [`Candidate`](crate::Candidate) lends to its closure. It ends when the
-/// closure returns.
+/// One term of a [`Candidate`](crate::Candidate) as the leader.
 ///
-/// The call of the closure alone does not prove leadership: the session may be lost at any time.
-/// Ask [`is_owner`](LockGuard::is_owner) before each action that only the leader may take. For
-/// an action on a resource outside this process, pass the
-/// [`fencing_token`](LockGuard::fencing_token) along. `Send` and `Sync`: threads of a
-/// [scope](std::thread::scope) may ask too.
+/// The candidate passes it to its closure, and the term ends when the closure returns. That the closure runs does not
+/// prove leadership, because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before each
+/// action that only the leader may take. For an action on a resource outside this process, send the
+/// [`fencing_token`](LockGuard::fencing_token) along.
 ///
-/// It derefs to the [`LockGuard`] of the leader's lock, with its channels for a loss and a
-/// revocation.
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Session};
 ///
-/// Other threads get it by [`Candidate::leadership`](crate::Candidate::leadership). One that is kept beyond its end leads no
-/// more, whether or not the candidate is elected again.
+/// # fn balance_shards(_token: i64) {}
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let candidate = Candidate::start(BlockingWriteLock::new(&session, "/election")?, |leadership| {
+///     let token = leadership.fencing_token()?;
+///     while leadership.wait(Duration::from_secs(1)) {
+///         balance_shards(token);
+///     }
+///     Ok(())
+/// })?;
+/// # drop(candidate);
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+///
+/// It dereferences to the [`LockGuard`] of the leader's lock, which has the channels for a loss and a revocation.
+///
+/// # Threads
+/// `Leadership` is `Send` and `Sync`, so the closure may share it with threads of a [scope](std::thread::scope). Other
+/// threads get it from [`Candidate::leadership`](crate::Candidate::leadership). After the end of its term a `Leadership`
+/// leads no more, even if the candidate is elected again.
 pub struct Leadership {
     guard: LockGuard,
-    /// Cancelled when this leadership is to end.
+    /// Cancelled when the leadership should end.
     stop: CancelToken,
 }
 
@@ -37,16 +53,20 @@ impl Leadership {
         Leadership { guard, stop: CancelToken::new() }
     }
 
-    /// Returns whether the closure should return: leadership is lost, the candidate was
-    /// [stopped](crate::Candidate::stop), is to [step down](Leadership::step_down), or somebody [asks](crate::queue::Revoker) for the leadership.
-    /// Once `true` it stays `true`. A closure may finish its work as long as it
-    /// [leads](LockGuard::is_owner).
+    /// Returns whether the closure should return.
+    ///
+    /// It becomes `true`, and stays `true`, when
+    /// - the leadership is lost,
+    /// - the candidate is [stopped](crate::Candidate::stop) or asked to [step down](Leadership::step_down), or
+    /// - another client [asks](crate::queue::Revoker) for the leadership.
+    ///
+    /// The closure may still finish its work while it [leads](LockGuard::is_owner).
     #[must_use]
     pub fn should_stop(&self) -> bool {
         !self.is_owner() || self.stop.is_cancelled() || self.request().is_revocation_requested()
     }
 
-    /// Waits for this time, or until the closure should return. Returns whether it may continue.
+    /// Waits for this time; returns `false` as soon as the closure should return.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -68,26 +88,29 @@ impl Leadership {
         !self.should_stop()
     }
 
-    /// Asks the candidate to step down, as a revocation does, without blocking:
+    /// Asks the candidate to step down, without blocking.
+    ///
     /// [`should_stop`](Leadership::should_stop) becomes `true`. When the closure has returned, the candidate gives the
     /// leadership up and stands again, behind those who wait. A candidate that
-    /// [keeps leading](crate::Candidate::keep_leading) has a closure that returns at once. Idempotent; of no effect once the
+    /// [keeps leading](crate::Candidate::keep_leading) gives it up immediately. Idempotent; has no effect once the
     /// leadership has ended.
     pub fn step_down(&self) {
-        // In a forked child the leadership is the parent's, and a mutex may stay held for ever.
+        // In a forked child the leadership belongs to the parent, and a mutex may stay held forever.
         if self.request().check_process(Operation::UNLOCK).is_ok() {
             self.stop.cancel();
         }
     }
 
-    /// Returns a channel that is disconnected when the candidate is stopped or is to step down, and at the end of the
-    /// term; for use in [`select!`](crossbeam_channel::select). No message arrives.
+    /// Returns a channel that is disconnected when the term ends or should end.
+    ///
+    /// That is when the candidate is stopped or asked to step down, or when the closure has returned. A loss or a revocation
+    /// has its own channel. No message arrives. Use it in a [`select!`](crossbeam_channel::select).
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
         self.stop.cancelled()
     }
 
-    /// Releases the lock and waits for the server. Ends the waits of those who have kept the leadership.
+    /// Releases the lock and waits for the server. Wakes threads that still wait on the leadership.
     pub(crate) fn end(&self) -> Result<Released> {
         self.stop.cancel();
         self.guard.release()

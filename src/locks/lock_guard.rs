@@ -19,18 +19,40 @@ use crate::request::{Claim, Request};
 use crate::session::Session;
 use crate::time::{Latch, until};
 
-/// A lock that is held. Dropping the guard releases the lock, also during a panic.
+/// A lock that is held, and released when the guard is dropped.
 ///
-/// A guard alone does not prove that the lock is held: the session may be lost at any time. Ask
-/// [`is_owner`](LockGuard::is_owner) before each action that only the owner may take, or wait for
-/// [`lost`](LockGuard::lost) at the same time. For an action on a resource outside this process,
-/// pass the [`fencing_token`](LockGuard::fencing_token) along.
+/// Having a guard does not prove that the lock is still held: the session may be lost at any time. So check
+/// [`is_owner`](LockGuard::is_owner) before each action that only the owner may take, or watch
+/// [`lost`](LockGuard::lost) while you work. For an action on a resource outside this process,
+/// send the [`fencing_token`](LockGuard::fencing_token) along.
 ///
-/// `Send` and `Sync`; any thread may drop it.
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::crossbeam_channel::{Receiver, select};
+/// use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session};
+///
+/// # fn handle(_job: String) {}
+/// fn work(session: &Session, jobs: &Receiver<String>) -> Result<(), LockError> {
+///     let guard = BlockingWriteLock::new(session, "/locks/jobs")?.lock()?;
+///     while guard.is_owner() {
+///         select! {
+///             recv(jobs) -> job => match job {
+///                 Ok(job) => handle(job),
+///                 Err(_) => break, // no more jobs
+///             },
+///             recv(guard.lost()) -> _ => break,
+///             recv(guard.revocation()) -> _ => break, // another client asks for the lock
+///         }
+///     }
+///     guard.unlock().map(drop)
+/// }
+/// ```
+///
+/// A panic that unwinds drops the guard, too. `LockGuard` is `Send` and `Sync`: any thread may use or drop it.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct LockGuard {
-    /// Declared before the session, as fields are dropped in this order: the request is withdrawn,
-    /// then the session may close.
+    /// Declared before the session because fields are dropped in this order. The request must be withdrawn before the
+    /// session may close.
     claim: Claim,
     session: Session,
     znode: ZNodePath,
@@ -47,7 +69,7 @@ impl LockGuard {
         LockGuard { claim, session, znode, signals }
     }
 
-    /// Holds the lock with less access. On an error nothing changes.
+    /// Reduces the access with which the lock is held. An error changes nothing.
     pub(crate) fn downgrade(
         self,
         access: Access,
@@ -59,27 +81,29 @@ impl LockGuard {
             Ok((request, znode)) => {
                 let guard = LockGuard::new(self.session, Claim::on(request), znode, signals);
                 held_here::note_downgrade(&self.claim, &guard);
-                // Dropping `self` withdraws the former request.
+                // Dropping `self` withdraws the old request.
                 Ok(guard)
             }
             Err(error) => Err((self, error)),
         }
     }
 
-    /// Returns whether the lock is still held, proven up to now. Does no I/O and does not block.
+    /// Returns whether the lock is provably held at this moment.
     ///
-    /// Always `false` in a forked child of the holder.
+    /// Does no I/O and does not block. Once `false`, it stays `false`. It is always `false` in a forked child of the
+    /// holder.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.claim.is_owner()
     }
 
-    /// Returns for how long the lock is still held if all contact is lost now; zero if it is not
-    /// held. Does no I/O and does not block.
+    /// Returns how long the lock stays held if all contact is lost now.
     ///
-    /// Each proof of the session's life extends it, several in each session timeout. A holder that
-    /// needs time to stop its work begins early enough, and not only when the lock is
-    /// [`lost`](LockGuard::lost). Another client that deletes the znode ends it early.
+    /// Returns zero if the lock is not held. Does no I/O and does not block.
+    ///
+    /// The session extends the lease several times in each session timeout, whenever it proves that it is alive. If you
+    /// need time to wind down, start while some lease remains. Once the lock is [`lost`](LockGuard::lost), it is too
+    /// late. The lease ends early if another client deletes the znode.
     #[must_use]
     pub fn lease_remaining(&self) -> Duration {
         self.claim.lease_remaining()
@@ -91,19 +115,20 @@ impl LockGuard {
         self.znode.as_str()
     }
 
-    /// Returns a channel on which the reason arrives when the lock is lost; for use in
-    /// [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released.
-    /// [`loss`](LockGuard::loss) keeps the reason.
+    /// Returns a channel that receives the reason when the lock is lost.
+    ///
+    /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released. The reason arrives
+    /// once; [`loss`](LockGuard::loss) returns it at any later time.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.signals.lost()
     }
 
-    /// Waits until the lock is lost, and returns the reason, in a task of an async runtime.
+    /// Waits in a task until the lock is lost, and returns the reason.
     ///
-    /// It completes when a reason arrives on [`lost`](LockGuard::lost), and leaves that channel as it is. Any
-    /// number of futures may wait, and one that is dropped takes nothing from the others. A callback thread
-    /// of the session wakes the task. In a forked child it completes at once.
+    /// Works in any async runtime: a callback thread of the session wakes the task. It takes no message from the channel
+    /// of [`lost`](LockGuard::lost). Any number of futures may wait, and each may be dropped at any time. In a forked
+    /// child the future completes immediately.
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::LockGuard;
@@ -116,7 +141,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn lost_async(&self) -> LossReason {
-        // First: a forked child takes no mutex.
+        // First, because a forked child must take no mutex.
         if let Some(reason) = self.loss() {
             return reason;
         }
@@ -124,50 +149,56 @@ impl LockGuard {
         reason.unwrap_or(LossReason::SessionExpired)
     }
 
-    /// Returns why the lock was lost; `None` while it is held, and perhaps for a moment after
-    /// [`is_owner`](LockGuard::is_owner) has become false.
+    /// Returns why the lock was lost, or `None` while it is held.
+    ///
+    /// It may return `None` for a moment after [`is_owner`](LockGuard::is_owner) has become `false`.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.claim.loss()
     }
 
-    /// Returns a channel on which one message arrives when somebody asks for the lock, through a
-    /// [`Revoker`](crate::queue::Revoker), or by writing `unlock`, or Curator's `__REVOKE__`, to the znode. The holder decides whether
-    /// and when to release it. For use in [`select!`](crossbeam_channel::select).
+    /// Returns a channel that receives one message when another client asks for the lock.
     ///
-    /// It arrives about 100 ms after the acquisition or later, and never if the ACL denies this
-    /// client READ. The other side may take the lock
-    /// [by force](crate::queue::Revoker::force_revocation_after) after some time.
+    /// The other client uses a [`Revoker`](crate::queue::Revoker), or writes `unlock` or Curator's `__REVOKE__` to the
+    /// znode. The holder decides whether and when to release the lock, but the other client may take it
+    /// [by force](crate::queue::Revoker::force_revocation_after) after some time. Use the channel in a
+    /// [`select!`](crossbeam_channel::select).
+    ///
+    /// The message never arrives earlier than about 100 ms after the acquisition. It never arrives at all if the ACL
+    /// denies this client READ.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.signals.revocation()
     }
 
-    /// Returns a number that grows with every later owner of this lock, and of any other lock in
-    /// the ensemble: the transaction id that created the znode.
+    /// Returns a number that is larger for every later owner of the lock.
     ///
-    /// A resource that stores the largest number it has seen and refuses smaller ones is safe from
-    /// an owner that was paused and has not noticed its loss. The numbers go back if the ensemble loses
-    /// its data or is restored from a backup: `docs/operations.md` in the repository says what to do then.
+    /// The number is the id of the transaction that created the znode, so it grows across all locks of the ensemble. Send
+    /// it along with each write to the resource that the lock protects. The resource must store the largest number that
+    /// it has seen, and refuse smaller ones. Then an owner that was paused, and has not noticed its loss, does no harm.
+    ///
+    /// The numbers go back if the ensemble loses data or is restored from a backup. The
+    /// [operations guide](crate::guide::operations) says what to do then.
     ///
     /// # Errors
-    /// None on a session that this crate has opened, as its servers report the number when they
-    /// create the znode. With another client, the simulated one among them, the first call asks the
-    /// server and blocks until it answers: make it as soon as the lock is acquired. It may fail with
-    /// [`NotOwner`](crate::ErrorReason::NotOwner) if the znode does not exist any more,
-    /// [`AccessDenied`](crate::ErrorReason::AccessDenied) without READ on newer servers,
-    /// [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed),
-    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss).
+    /// On a session that this crate has opened, none: the servers report the number when they create the znode.
+    ///
+    /// With any other client, including the simulated one, the first call asks the server and blocks until it answers.
+    /// Make that call as soon as the lock is acquired. It may fail with:
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): the znode no longer exists.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): newer servers require READ.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed),
+    ///   [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss).
+    #[doc(alias = "fencing")]
     pub fn fencing_token(&self) -> Result<i64> {
         self.claim.fencing_token()
     }
 
-    /// Changes znodes in one transaction, which takes effect only while the lock is held. Returns
-    /// what each operation has done, in order.
+    /// Changes znodes in one transaction that takes effect only while the lock is held.
     ///
-    /// The transaction also checks that the lock's znode exists. So an owner that has been replaced
-    /// changes nothing, even if it has not noticed its loss: no fencing token is needed for what is
-    /// kept in ZooKeeper itself.
+    /// Returns the outcome of each operation, in order. The transaction also checks that the lock's znode exists. So an
+    /// owner that has been replaced changes nothing, even if it has not noticed its loss. Data in ZooKeeper itself
+    /// therefore needs no fencing token.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), zookeeper_recipes_lock::LockError> {
@@ -180,52 +211,52 @@ impl LockGuard {
     /// ```
     ///
     /// # Errors
-    /// The first group says that nothing was changed:
-    /// - [`NotOwner`](crate::ErrorReason::NotOwner): the lock is not held any more.
-    /// - [`Server`](crate::ErrorReason::Server), [`AccessDenied`](crate::ErrorReason::AccessDenied) and others with
-    ///   the path of the operation that failed: the transaction failed because of it. The check of
-    ///   the lock's own znode needs READ there.
+    /// After these errors nothing was changed:
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): the lock is no longer held.
+    /// - [`Server`](crate::ErrorReason::Server), [`AccessDenied`](crate::ErrorReason::AccessDenied) and others, with
+    ///   the path of the operation that failed. The check of the lock's own znode needs READ on it.
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the transaction is empty, is too long for
-    ///   a server, or names the lock's own znode. [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
-    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions, as
-    ///   the crate `zookeeper`.
+    ///   a server, has an invalid path, or names the lock's own znode.
+    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions. The client of
+    ///   the crate `zookeeper` has none.
     ///
-    /// After the others the changes may have been made: [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
+    /// After these errors the changes may have been made: [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
     /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown), [`SessionLost`](crate::ErrorReason::SessionLost),
-    /// [`Closed`](crate::ErrorReason::Closed). After a [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) they may even be
-    /// made later, until the next commit under this lock or its release is answered: from then on they are
-    /// made or never will be. For that, the next commit first raises the version of the lock's own znode,
-    /// by a write of the same data, which needs WRITE there. Read the changes, or give versions, before you
-    /// commit them again.
+    /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read what is there, or give versions.
+    ///
+    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) the changes may even be made later, until the next
+    /// commit under this lock, or its release, is answered. The next commit rules that out: it first raises the version
+    /// of the lock's own znode by writing the same data again, which needs WRITE on it.
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)
     }
 
-    /// Releases the lock and waits until the server has deleted the znode. Dropping the guard does
-    /// that in the background.
+    /// Releases the lock and waits until the server has deleted the znode.
     ///
-    /// Returns [`Released::Pending`] at once while the session is suspended, or when it becomes so.
-    /// A silent connection counts as lost after two fifths of the session timeout.
+    /// Dropping the guard does the same in the background.
+    ///
+    /// Without contact, the call returns [`Released::Pending`] instead of waiting. A silent connection counts as lost
+    /// after two fifths of the session timeout.
     ///
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
-    ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was lost before, so the work under it may have
-    ///   overlapped with the next owner's.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied) or another refusal of the server: the lock is
-    ///   released, but its znode blocks others. The deletion is repeated in the background until it
-    ///   succeeds or the session ends.
+    ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was
+    ///   already lost. The work under it may have overlapped with that of the next owner.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
+    ///   deletion: the lock is released, but its znode still blocks others. The deletion is retried in the background
+    ///   until it succeeds or the session ends.
     pub fn unlock(self) -> Result<Released> {
         self.release()
     }
 
-    /// As [`unlock`](LockGuard::unlock), for a guard that others may have, too.
+    /// Like [`unlock`](LockGuard::unlock), for a guard that is shared.
     pub(crate) fn release(&self) -> Result<Released> {
         let released = locking::release(&self.claim);
         if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }
     }
 
-    /// The latch that is set once the lock is lost, or somebody asks for it.
+    /// The latch that is set once the lock is lost or another client asks for it.
     pub(crate) fn reported(&self) -> &Latch {
         self.signals.reported()
     }

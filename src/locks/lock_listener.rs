@@ -1,4 +1,4 @@
-//! [`LockListener`]: the callbacks of a lock; and [`ListenerSlot`], the only code that calls them.
+//! [`LockListener`]: the callbacks of a lock. Only [`ListenerSlot`] calls them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,78 +15,102 @@ use crate::request::{Ending, Observer, Place, RequestEvent};
 use crate::session::{Mailbox, Session};
 use crate::time::Runtime;
 
-/// The largest number of events that wait for a listener.
+/// The maximum number of events that wait for a listener.
 const MAX_WAITING: usize = 1000;
 
 /// The callbacks of a [`WriteLock`].
 ///
-/// Each acquisition leads to exactly one call of [`lock_acquired`](LockListener::lock_acquired),
-/// and later to exactly one of [`lock_released`](LockListener::lock_released) or
-/// [`lock_lost`](LockListener::lock_lost). Between the two there is at most one call of
-/// [`revocation_requested`](LockListener::revocation_requested).
+/// Implement it to react when a lock is acquired or lost, and pass it to [`WriteLock::with_listener`]. A
+/// [`Sender`] of [`LockEvent`] is a listener, too.
+///
+/// ```
+/// use zookeeper_recipes_lock::{LockListener, LossReason, WriteLock};
+///
+/// struct Announce;
+///
+/// impl LockListener for Announce {
+///     fn lock_acquired(&self) {
+///         println!("acquired");
+///     }
+///     fn lock_released(&self) {
+///         println!("released");
+///     }
+///     fn lock_lost(&self, lock: &WriteLock, reason: LossReason) {
+///         println!("lost: {reason}");
+///         let _ = lock.lock(); // joins the queue again
+///     }
+/// }
+/// ```
+///
+/// Each acquisition causes exactly one call of [`lock_acquired`](LockListener::lock_acquired), and later exactly one of
+/// [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost). Between the two there is at
+/// most one call of [`revocation_requested`](LockListener::revocation_requested).
 ///
 /// # Threads
-/// The calls for one lock come in order and one at a time. They come on a callback thread of the
-/// session, or on the thread that unlocks, closes or drops the lock. The crate holds no internal
-/// lock meanwhile: a listener may lock, unlock, close or drop its own lock or any other. A listener
-/// that blocks delays only the later calls for its own lock. If 1,000 wait for it, the oldest acquisitions are
-/// left out, each with its end, and [counted](LockListener::missed). A call comes a moment after the event;
-/// ask [`is_owner`](WriteLock::is_owner) for the state *now*. A panic in a listener is
-/// caught and logged, and affects nothing else.
+/// The calls for one lock come in order, one at a time, on a callback thread of the session or on the thread that unlocks,
+/// closes or drops the lock. A call comes a moment after its event: check [`is_owner`](WriteLock::is_owner) for the state
+/// *now*.
 ///
-/// A listener that no lock has any more is dropped on a callback thread of the session, soon after. There
-/// it may block, or panic, or use the crate.
+/// The crate holds no internal lock during a call. So a listener may lock, unlock, close or drop its own lock or any other.
+/// The session stays open until the call returns. A panic in a listener is caught and logged, and affects nothing else.
 ///
-/// The methods that ask for an answer get the lock: after a loss,
-/// [`lock`](WriteLock::lock) joins the queue again. Its session stays open until the call
-/// returns.
+/// A listener that blocks delays only the later calls for its own lock. When 1,000 calls wait for it, the oldest
+/// acquisitions are left out, each together with its end, and [counted](LockListener::missed).
 ///
-/// # Order
-/// [`lock_released`](LockListener::lock_released) is called when the deletion of the znode is on its
-/// way, as in the Java recipe. So the next owner, in another process, may hear of its acquisition
-/// first. Work that must end before another process acquires belongs before the call that releases.
+/// A listener is dropped on a callback thread of the session, soon after the last lock has let go of it. There it may
+/// block, panic or use the crate.
 ///
-/// Origin: the Java interface of the same name, which has the first two methods.
+/// # Order between processes
+/// As in the Java recipe, [`lock_released`](LockListener::lock_released) is called while the znode is being deleted. So the
+/// next owner, in another process, may hear of its acquisition first. If work must be finished before another process
+/// acquires the lock, finish it before you release the lock.
 pub trait LockListener: Send + Sync {
-    /// The lock was acquired.
+    /// Called when the lock was acquired.
     fn lock_acquired(&self);
 
-    /// The lock was released by this process: unlocked, closed or dropped.
+    /// Called when this process has released the lock: unlocked, closed or dropped it.
     fn lock_released(&self);
 
-    /// The lock was taken away: the session has ended or can no longer be proven alive, or another
-    /// client deleted the znode. [`is_owner`](WriteLock::is_owner) is already false:
-    /// stop at once what only the owner may do. Calls
-    /// [`lock_released`](LockListener::lock_released) unless overridden.
+    /// Called when the lock was taken away.
+    ///
+    /// The session has ended or can no longer be proven alive, or another client deleted the znode.
+    /// [`is_owner`](WriteLock::is_owner) is already `false`: immediately stop what only the owner may do. Call
+    /// [`lock`](WriteLock::lock) to join the queue again.
+    ///
+    /// The default calls [`lock_released`](LockListener::lock_released).
     fn lock_lost(&self, lock: &WriteLock, reason: LossReason) {
         let _ = (lock, reason);
         self.lock_released();
     }
 
-    /// Another process asks for this lock, through a [`Revoker`](crate::queue::Revoker) or by writing
-    /// `unlock` to the znode. This process decides whether and when to release it. Called once for
-    /// each acquisition, about 100 ms after it or later, and not where the ACL denies this client
-    /// READ. Does nothing unless overridden.
+    /// Called when another client asks for the lock.
     ///
-    /// If the release takes too long, the other process may take the lock away [by
-    /// force](crate::queue::Revoker::force_revocation_after). Origin: "Recoverable Shared Locks" of
-    /// ZooKeeper's recipe page; Curator's `RevocationListener`.
+    /// The other client uses a [`Revoker`](crate::queue::Revoker), or writes `unlock` to the znode. This process decides
+    /// whether and when to release the lock. If that takes too long, the other client may take the lock away [by
+    /// force](crate::queue::Revoker::force_revocation_after).
+    ///
+    /// Called at most once for each acquisition, no earlier than about 100 ms after it. Never called if the ACL denies this
+    /// client READ. The default does nothing.
+    #[doc(alias = "RevocationListener")]
     fn revocation_requested(&self, lock: &WriteLock) {
         let _ = lock;
     }
 
-    /// A request that did not hold the lock has ended without being withdrawn, so it will never
-    /// acquire the lock. Call [`lock`](WriteLock::lock) again; after a loss of the
-    /// session, on a new one. Where lost sessions [are
-    /// replaced](crate::SessionBuilder::replace_lost_sessions), the request is made again on the
-    /// new session instead, without this call. Does nothing unless overridden.
+    /// Called when a waiting request has ended, so that it will never acquire the lock.
+    ///
+    /// It is not called for a request that this process has withdrawn. To join the queue again, call
+    /// [`lock`](WriteLock::lock), after a loss of the session on a new session.
+    ///
+    /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), a lost session does not cause this
+    /// call, because the request is made again on the next one. The default does nothing.
     fn request_dropped(&self, lock: &WriteLock, reason: LossReason) {
         let _ = (lock, reason);
     }
 
-    /// Calls were left out, because 1,000 of them waited for this listener. Receives the number of the
-    /// acquisitions, of which neither the acquisition nor the end was reported, and of the requests that
-    /// were dropped. The latest acquisition is never left out. Does nothing unless overridden.
+    /// Called when calls were left out because 1,000 of them waited for this listener.
+    ///
+    /// Receives the number of requests that were left out. For an acquisition, neither its start nor its end is reported.
+    /// The latest request is never left out. The default does nothing.
     fn missed(&self, requests: u64) {
         let _ = requests;
     }
@@ -99,7 +123,7 @@ impl LockListener for () {
     fn lock_released(&self) {}
 }
 
-/// An event of a lock, as a channel receives it: see [`LockListener`].
+/// An event of a lock, for a channel that serves as a [`LockListener`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockEvent {
@@ -115,7 +139,9 @@ pub enum LockEvent {
     Dropped(LossReason),
 }
 
-/// Sends each event, and never blocks: what a full channel cannot take is lost, so use an unbounded one.
+/// Sends each event to a channel.
+///
+/// Sending never blocks: events that a full channel cannot take are lost. So use an unbounded channel.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -180,13 +206,13 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
 
 type Listener = Arc<External<Arc<dyn LockListener>>>;
 
-/// The listener of one lock, with the events that were not delivered yet.
+/// The listener of one lock, and the events that are not delivered yet.
 pub(crate) struct ListenerSlot {
     lock: Weak<LockInner>,
     listener: Mutex<LISTENER, Option<Listener>>,
     runtime: Arc<dyn Runtime>,
     events: Mailbox<LockEvent>,
-    /// The requests that were left out, as too many events waited.
+    /// The number of requests that were left out because too many events waited.
     missed: AtomicU64,
 }
 
@@ -224,7 +250,7 @@ impl ListenerSlot {
     fn call(&self, lock: &WriteLock, event: LockEvent) {
         let listener = self.listener.lock().clone();
         let Some(listener) = listener else { return };
-        // Between two requests.
+        // Reported between two requests.
         let missed = if begins(event) { self.missed.swap(0, Ordering::SeqCst) } else { 0 };
         if missed > 0 {
             if let Err(message) = listener.call(|listener| listener.missed(missed)) {
@@ -245,7 +271,7 @@ impl ListenerSlot {
 }
 
 impl LockEvent {
-    /// What a listener hears of an event of a request.
+    /// Returns what a listener hears of a request's event.
     fn of(event: &RequestEvent) -> Option<LockEvent> {
         match event {
             RequestEvent::Acquired { .. } => Some(LockEvent::Acquired),
@@ -280,19 +306,19 @@ impl Observer for ListenerSlot {
     }
 
     fn deliver(&self) {
-        // A lock that is dropped has been closed, and has delivered everything.
+        // A dropped lock has been closed before, which has delivered everything.
         let Some(lock) = WriteLock::of_call(&self.lock) else { return };
         self.events.deliver(|event| self.call(&lock, event));
     }
 }
 
-/// Returns whether this is the first event of a request: it acquires the lock, or never will.
+/// Returns whether this is the first event of a request.
 fn begins(event: LockEvent) -> bool {
     matches!(event, LockEvent::Acquired | LockEvent::Dropped(_))
 }
 
-/// Removes all events of the oldest request of which none was reported, unless it is the latest one. Returns
-/// how many requests that are.
+/// Removes all events of the oldest unreported request, unless that is the latest request. Returns how many requests were
+/// removed.
 fn leave_out_oldest(waiting: &mut VecDeque<LockEvent>) -> u64 {
     let mut firsts = waiting.iter().enumerate().filter(|(_, event)| begins(**event)).map(|(at, _)| at);
     let (Some(oldest), Some(next)) = (firsts.next(), firsts.next()) else { return 0 };
@@ -461,7 +487,7 @@ mod tests {
         slot.post_event(LockEvent::Acquired);
         thread::scope(|scope| {
             let delivering = scope.spawn(|| slot.deliver());
-            // Takes the first one, whose end is never left out.
+            // The listener has taken the first event, so the end of that acquisition is never left out.
             eventually("the listener is called", || !slot.has_callbacks());
             slot.post_event(LockEvent::Released);
             for _ in 0..3 * MAX_WAITING {
@@ -480,7 +506,7 @@ mod tests {
         assert_eq!(calls[calls.len() - 2..], [LockEvent::Acquired, LockEvent::Lost(LossReason::NodeDeleted)]);
         assert!(calls.chunks(2).all(|pair| pair[0] == LockEvent::Acquired && pair[1] != LockEvent::Acquired));
         assert!(calls.len() <= MAX_WAITING, "{}", calls.len());
-        // Two in each round, of which only the acquisitions are recorded here; and it was reported once.
+        // Each round has two requests, of which only the acquisitions are recorded here.
         let left_out: Vec<_> = missed.try_iter().collect();
         assert_eq!(left_out.len(), 1);
         let recorded = calls.len() as u64 / 2 - 2;

@@ -1,4 +1,4 @@
-//! The parts that all locks share: the specs of their requests, their downgrades and releases.
+//! The parts that all locks share: building a request, downgrading it and releasing it.
 
 use std::sync::Arc;
 
@@ -10,21 +10,27 @@ use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, LastingRequest, Observer, Request, RequestSpec};
 use crate::time::Slot;
 
-/// The progress of a lock's release.
+/// How far the release of a lock has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Released {
-    /// The znode is deleted, if there was one, and the next in the queue can acquire the lock.
+    /// The znode is deleted, so the next in the queue can acquire the lock.
+    ///
+    /// Also returned if there was no znode to delete.
     Deleted,
-    /// Contact was lost. The lock is released here, and the znode is deleted in the background as
-    /// soon as a server can be reached, at the end of the session if not before.
+    /// The lock is released in this process, but the server could not be reached.
+    ///
+    /// The znode is deleted in the background once a server can be reached, and at the latest when the session ends.
+    /// Nothing is left to do.
     Pending,
-    /// The process keeps its znode: another of its threads holds the lock, or can acquire it at
-    /// once. Only a [`CohortGuard`](crate::locks::CohortGuard) returns this.
+    /// The process keeps the lock for its other threads.
+    ///
+    /// Another thread already holds it, or can acquire it immediately. Only a
+    /// [`CohortGuard`](crate::locks::CohortGuard) returns this.
     Kept,
 }
 
-/// The parameters of a request with the settings of a lock, as [`Request::new`] takes them.
+/// Returns the spec of a request with the settings of a lock.
 pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -> RequestSpec {
     let options = support.options();
     RequestSpec {
@@ -39,13 +45,13 @@ pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -
     }
 }
 
-/// The access of an exclusive lock, with names as the options say.
+/// Returns exclusive access, with the naming scheme of the options.
 pub(crate) fn exclusive(support: &ProtocolSupport) -> Access {
     Access::Exclusive(support.options().naming_scheme())
 }
 
-/// Replaces an owner's request by one with less access at the same place in the queue. Returns the
-/// new request and its znode; the caller then withdraws the owner. On an error nothing has changed.
+/// Replaces an owner's request with one that has less access, at the same place in the queue. Returns the
+/// new request and its znode. The caller then withdraws the old request. An error changes nothing.
 pub(crate) fn downgrade(
     owner: &Arc<Request>,
     access: Access,
@@ -58,14 +64,14 @@ pub(crate) fn downgrade(
     Ok((request, downgrade.znode().clone()))
 }
 
-/// Ends a request and waits until its znode is deleted, or contact is lost.
+/// Ends a request, and waits until its znode is deleted or contact is lost.
 pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
     request.check_process(Operation::UNLOCK)?;
     Release::begin(request).wait()
 }
 
-/// Leaves the queue, and waits for the deletion of the znode, so that it is not in the way of the next attempt. A
-/// deletion that fails continues in the background.
+/// Leaves the queue, and waits for the deletion of the znode so that it does not block the caller's next attempt. A
+/// failed deletion is retried in the background.
 pub(crate) fn leave(request: &LastingRequest) {
     if let Some(request) = request.take() {
         let _ = release(&request);
@@ -90,16 +96,16 @@ impl Release<'_> {
     pub(crate) fn wait(self) -> Result<Released> {
         let Release { request, outcome } = self;
         request.core().wait(&[outcome.latch(), request.core().ended()], None);
-        // Before the value is taken: one that comes in between is not missed.
+        // Read before the value is taken, so that a value that comes in between is not missed.
         let is_decided = outcome.latch().is_set();
         let error = match outcome.take() {
             Some(Err(error)) => error,
             Some(Ok(())) => return Ok(Released::Deleted),
-            // Nothing to delete; or a create is under way, which is undone when its outcome is known.
+            // There was nothing to delete, and no create is under way that could still leave a znode.
             None if is_decided && request.znode().is_some() && !request.may_leave_its_znode() => {
                 return Ok(Released::Deleted);
             }
-            // It is deleted later; if the session has ended, by the server.
+            // The znode is deleted later, by the server if the session has ended.
             None => return Ok(Released::Pending),
         };
         let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
@@ -114,8 +120,8 @@ impl Release<'_> {
     }
 }
 
-/// The result of an operation that ran under a lock, unless the lock was lost meanwhile. A refused
-/// deletion says nothing about that.
+/// Returns the result of an operation that ran under a lock, or an error if the lock was lost meanwhile. A refused
+/// deletion is only logged, because the lock was held until then.
 pub(crate) fn finish<T, R>(result: T, unlocked: Result<R>) -> Result<T> {
     match unlocked {
         Err(error) if error.is_loss() => Err(error),

@@ -47,3 +47,26 @@ pub use reentrant_lock::{ReentrantGuard, ReentrantLock};
 pub use run_once::{Repeat, RunOnce, RunOutcome};
 pub use semaphore::Semaphore;
 pub use write_guard::{DowngradeError, WriteGuard};
+
+use crate::lock_order::unwind_safe;
+
+unwind_safe!(
+    blocking_write_lock::BlockingWriteLock,
+    candidate::Candidate,
+    CohortGuard,
+    CohortLock,
+    leadership::Leadership,
+    lock_guard::LockGuard,
+    MultiGuard,
+    MultiLock,
+    NamedLocks,
+    Permit,
+    ReadGuard,
+    ReadWriteLock,
+    ReentrantGuard<'_>,
+    ReentrantLock,
+    RunOnce,
+    Semaphore,
+    WriteGuard,
+    write_lock::WriteLock,
+);

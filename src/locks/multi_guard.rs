@@ -1,4 +1,4 @@
-//! [`MultiGuard`]: several locks that are held together. Dropping the guard releases them.
+//! [`MultiGuard`]: several locks held together. Dropping the guard releases them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 
-/// Several locks that are held together, by a [`MultiLock`](crate::locks::MultiLock). Dropping the guard
-/// releases them, the last one acquired first, also during a panic.
+/// The locks of a [`MultiLock`](crate::locks::MultiLock), released when the guard is dropped.
 ///
-/// See [`LockGuard`] for what holds for each of them. `Send` and `Sync`; any thread may drop it.
+/// What [`LockGuard`] documents applies to each lock. The locks are released in reverse order of acquisition. A panic that
+/// unwinds drops the guard, too. `MultiGuard` is `Send` and `Sync`: any thread may use or drop it.
 #[must_use = "the locks are released at once when the guard is not kept"]
 pub struct MultiGuard {
     /// In the order in which they were acquired.
@@ -31,57 +31,63 @@ impl MultiGuard {
         self.guards.push(guard);
     }
 
-    /// Removes a lost lock and returns why it was lost.
+    /// Removes a lock that was lost, and returns why.
     pub(crate) fn take_loss(&mut self) -> Option<LockError> {
         let lost = self.guards.iter().position(|guard| !guard.is_owner())?;
         Some(self.guards.remove(lost).into_loss())
     }
 
-    /// Returns whether all locks are still held, proven up to now. Does no I/O and does not block.
+    /// Returns whether all locks are provably held at this moment.
+    ///
+    /// Does no I/O and does not block.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.guards.iter().all(LockGuard::is_owner)
     }
 
-    /// Returns for how long all locks are held if all contact is lost now, as
-    /// [`LockGuard::lease_remaining`] of the one whose lease ends first.
+    /// Returns how long all locks stay held if all contact is lost now.
+    ///
+    /// This is the shortest [`LockGuard::lease_remaining`].
     #[must_use]
     pub fn lease_remaining(&self) -> Duration {
         self.guards.iter().map(LockGuard::lease_remaining).min().unwrap_or_default()
     }
 
-    /// Returns the guard of each lock, in the order of their directories' names.
+    /// Returns the guards of the locks, in the order of acquisition.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// Returns a channel on which the reason arrives for each lock that is lost; for use in
-    /// [`select!`](crossbeam_channel::select). Nothing arrives when they are released. The guards
-    /// share it.
+    /// Returns a channel that receives the reason for each lock that is lost.
+    ///
+    /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the locks are released. The individual
+    /// guards share this channel.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.signals.lost()
     }
 
-    /// Returns why a lock was lost; `None` while all are held.
+    /// Returns why a lock was lost, or `None` while all are held.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.guards.iter().find_map(LockGuard::loss)
     }
 
-    /// Returns a channel on which a message arrives for each lock that somebody asks for, as on
-    /// [`LockGuard::revocation`]. The guards share it.
+    /// Returns a channel that receives a message for each lock that another client asks for.
+    ///
+    /// See [`LockGuard::revocation`]. The individual guards share this channel.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.signals.revocation()
     }
 
-    /// Releases the locks, the last one acquired first, and waits until the server has deleted
-    /// their znodes. During an outage it returns [`Released::Pending`].
+    /// Releases all locks, and waits until the server has deleted their znodes.
+    ///
+    /// The locks are released in reverse order of acquisition. During an outage the call returns [`Released::Pending`].
     ///
     /// # Errors
-    /// As [`LockGuard::unlock`], for any of them; a loss takes precedence. All are released
-    /// nevertheless.
+    /// The same as [`LockGuard::unlock`], for any of the locks. If there are several errors, a loss takes precedence. All
+    /// locks are released in any case.
     pub fn unlock(mut self) -> Result<Released> {
         let guards = std::mem::take(&mut self.guards);
         let outcomes = guards.into_iter().rev().map(LockGuard::unlock);

@@ -1,7 +1,7 @@
 //! [`MultiLock`]: several exclusive locks at once, all of them or none.
 //!
-//! Origin: Curator's `InterProcessMultiLock`, which acquires in the caller's order. Here the order
-//! is the same everywhere.
+//! Origin: Curator's `InterProcessMultiLock`, which acquires the locks in the caller's order. Here the order is the same
+//! for all callers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,16 +18,10 @@ use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::wait::Wait;
 
-/// Several exclusive locks that are acquired together, all or none.
+/// Several exclusive locks that are acquired together.
 ///
-/// They are acquired one after the other, in the order of their directories' names, so that two of
-/// these never wait for each other for ever. Each one is the lock that a
-/// [`BlockingWriteLock`](crate::BlockingWriteLock) on the directory is, so both contend. As with
-/// any lock, do not request these while holding one of them, nor while holding another lock that
-/// somebody requests while holding one of these.
-///
-/// The first locks are held during the wait for the others. If that takes too long for others, use
-/// a [time limit](MultiLock::try_lock_for).
+/// [`lock`](MultiLock::lock) blocks until it has acquired all of them. If one cannot be acquired, none is held. Each is the
+/// same lock as a [`BlockingWriteLock`](crate::BlockingWriteLock) on that directory, so the two exclude each other.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -44,28 +38,38 @@ use crate::wait::Wait;
 /// } // both released, account-7 first
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # Deadlocks
+/// The locks are acquired one after the other, in the order of the names of their directories. So two `MultiLock`s never
+/// deadlock with each other. As with any lock, a deadlock is possible if you request them while you hold one of them, or
+/// while you hold another lock that somebody requests while holding one of these.
+///
+/// # How long others wait
+/// The first locks are held during the wait for the others. If that takes too long for their other users, set a
+/// [time limit](MultiLock::try_lock_for).
+#[doc(alias = "InterProcessMultiLock")]
 pub struct MultiLock {
     support: Arc<ProtocolSupport>,
-    /// In the order in which they are acquired; at least one.
+    /// In the order of acquisition; at least one.
     locks: Vec<BlockingLock>,
 }
 
 impl MultiLock {
-    /// Makes a lock on these directories with the default [`LockOptions`]. Sends nothing: the first
-    /// request creates the directories that are missing.
+    /// Creates a lock on these directories, with the default [`LockOptions`].
+    ///
+    /// Sends nothing to the servers. The first request creates the directories that are missing.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument); [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for
-    /// no directory, or the same one twice.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): a path is invalid or occurs twice, or there is none.
     pub fn new(session: &Session, dirs: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiLock> {
         MultiLock::with_options(session, dirs, LockOptions::new())
     }
 
-    /// As [`new`](MultiLock::new), with other options for all locks.
+    /// Creates a lock like [`new`](MultiLock::new), with other options for all locks.
     ///
     /// # Errors
-    /// As [`new`](MultiLock::new); [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for more than
-    /// about 1 MiB of data and for a [`max_hold`](LockOptions::max_hold) of zero, too.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the same as [`new`](MultiLock::new), or the data is longer
+    /// than about 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dirs: impl IntoIterator<Item = impl AsRef<str>>,
@@ -85,38 +89,37 @@ impl MultiLock {
     /// Blocks until all locks are acquired.
     ///
     /// # Errors
-    /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock), for any of the locks. Also
-    /// when an acquired lock was lost before the last one was acquired. After an error none is
-    /// held.
+    /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock), for any of the locks. The call also fails if
+    /// a lock is lost before the last one is acquired. After an error, no lock is held.
     pub fn lock(&self) -> Result<MultiGuard> {
         let acquired = self.try_lock_for(Wait::forever())?;
         // Proof: a wait without a deadline does not time out.
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, self.first()))
     }
 
-    /// Acquires all locks if they are free, and returns `None` if somebody holds one or waits for
-    /// one. Blocks only for the server's answers: during an outage, through all retries.
+    /// Acquires all locks if they are free; returns `None` if somebody holds or waits for one.
+    ///
+    /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
     /// # Errors
-    /// As [`lock`](MultiLock::lock).
+    /// The same as [`lock`](MultiLock::lock).
     pub fn try_lock(&self) -> Result<Option<MultiGuard>> {
         self.acquire(BlockingLock::try_once)
     }
 
-    /// Blocks until all locks are acquired, or until the wait for all of them together times out:
-    /// then it returns `None`, and none is held.
+    /// Blocks until all locks are acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions) it begins
-    /// again after a loss.
+    /// The time limit is for all locks together. After a timeout, no lock is held. On a session that
+    /// [replaces itself](crate::SessionBuilder::replace_lost_sessions), the call starts again after a loss.
     ///
     /// # Errors
-    /// As [`lock`](MultiLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`lock`](MultiLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<MultiGuard>> {
         let wait = wait.into();
         retry_lasting(self.support.session(), || self.acquire(|lock, signals| lock.wait(&wait, signals)))
     }
 
-    /// Takes one lock after the other. Releases them, the last first, if one is not available.
+    /// Takes one lock after the other. If one is not available, releases the others in reverse order.
     fn acquire(
         &self,
         take: impl Fn(&BlockingLock, &Arc<GuardSignals>) -> Result<Option<LockGuard>>,
@@ -125,7 +128,7 @@ impl MultiLock {
         let mut held = MultiGuard::empty(Arc::clone(&signals));
         for lock in &self.locks {
             let taken = take(lock, &signals);
-            // Losing an earlier lock aborts this wait.
+            // The loss of an earlier lock ends this wait.
             if let Some(error) = held.take_loss() {
                 return Err(error);
             }
@@ -137,19 +140,21 @@ impl MultiLock {
         Ok(Some(held))
     }
 
-    /// Names the set in an error.
+    /// The path that stands for the set in an error.
     fn first(&self) -> &ZNodePath {
-        // Proof: a set of locks has at least one.
+        // Proof: `check_set` refuses an empty set.
         self.locks[0].path()
     }
 
-    /// Closes the lock: threads that wait for it fail with [`Closed`](crate::ErrorReason::Closed), and so
-    /// does every later call. Guards and the session stay. Idempotent.
+    /// Closes the lock.
+    ///
+    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Guards and the
+    /// session stay open. Idempotent.
     pub fn close(&self) {
         self.support.close();
     }
 
-    /// Returns the directories of the locks, in the order in which they are acquired.
+    /// Returns the directories of the locks, in the order of acquisition.
     pub fn dirs(&self) -> impl Iterator<Item = &str> {
         self.locks.iter().map(|lock| lock.path().as_str())
     }
@@ -160,7 +165,7 @@ impl MultiLock {
     }
 }
 
-/// Refuses an empty set, and one that would wait for itself.
+/// Refuses an empty set, and a set that would wait for itself.
 fn check_set(sorted: &[ZNodePath]) -> Result<()> {
     let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]);
     let rule = match (sorted, twice) {
@@ -206,7 +211,7 @@ mod tests {
             Fixture { server, client, session }
         }
 
-        /// A lock on the directories, not given in name order.
+        /// A lock on the directories, given in another order than that of their names.
         fn lock(&self) -> MultiLock {
             MultiLock::new(&self.session, [DIRS[2], DIRS[0], DIRS[1]]).unwrap()
         }

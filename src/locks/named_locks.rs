@@ -21,15 +21,9 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::resource::escaped;
 use crate::session::Session;
 
-/// Exclusive locks by the names of the resources that they guard, with any characters.
+/// A family of exclusive locks, one for each name of a resource.
 ///
-/// The lock of a resource is the directory `<root>/<name>`, always one znode: `reports/daily`
-/// becomes `reports%2Fdaily`, as in a URL. Escaped are `/`, `%` and what ZooKeeper forbids (control
-/// and private-use characters, those beyond U+FFFF, the names `.` and `..`), and the last digit of a
-/// name that ends in ten digits, which would look like a request for a lock on `<root>` itself.
-/// Different names make different locks.
-///
-/// `Send` and `Sync`.
+/// [`get`](NamedLocks::get) returns the lock of a resource, whose name may contain any characters.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -45,6 +39,14 @@ use crate::session::Session;
 /// drop(guard);
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # Directories
+/// The directory of a lock is `<root>/<name>`, where the name is always one znode: `reports/daily` becomes
+/// `reports%2Fdaily`, as in a URL. Different names give different locks. These characters are escaped:
+/// - `/` and `%`;
+/// - what ZooKeeper forbids: control and private-use characters, those beyond U+FFFF, and the names `.` and `..`;
+/// - the last digit of a name that ends in ten digits, because such a znode would look like a request for a lock on
+///   `<root>` itself.
 pub struct NamedLocks {
     session: Session,
     root: ZNodePath,
@@ -52,40 +54,43 @@ pub struct NamedLocks {
     cohorts: Mutex<Cohorts>,
 }
 
-/// The cohort locks that are in use, by their directories.
+/// The cohort locks in use, by directory.
 #[derive(Default)]
 struct Cohorts {
     locks: HashMap<ZNodePath, WeakCohortLock>,
-    /// The number of locks from which on those that are not in use any more are removed.
+    /// At this number of locks, those that are no longer in use are removed.
     limit: usize,
 }
 
 impl NamedLocks {
-    /// Makes the locks below a znode with the default [`LockOptions`]. Sends nothing: the first
-    /// request creates the znode and the lock's directory if they are missing.
+    /// Creates a family of locks below the znode `root`, with the default [`LockOptions`].
+    ///
+    /// Sends nothing to the servers. The first request creates the znode and the lock's directory if they are missing.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
     pub fn new(session: &Session, root: &str) -> Result<NamedLocks> {
         NamedLocks::with_options(session, root, LockOptions::new())
     }
 
-    /// As [`new`](NamedLocks::new), with other options for all locks.
+    /// Creates a family of locks like [`new`](NamedLocks::new), with other options for all locks.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
-    /// for more than about 1 MiB of data or a [`max_hold`](LockOptions::max_hold) of zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
+    /// 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(session: &Session, root: &str, options: LockOptions) -> Result<NamedLocks> {
         let root = ZNodePath::parse(root)?;
         options.check()?;
         Ok(NamedLocks { session: session.clone(), root, options, cohorts: Mutex::default() })
     }
 
-    /// Returns the lock of a resource. Sends nothing.
+    /// Returns the lock of a resource.
+    ///
+    /// Sends nothing to the servers.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for an empty name, and
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) if the path would be longer than 4096 bytes.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the name is empty, or the path would be longer than
+    /// 4096 bytes.
     pub fn get(&self, resource: &str) -> Result<BlockingWriteLock> {
         let dir = self.path(resource)?;
         let support = ProtocolSupport::with_checked_options(&self.session, self.options.clone());
@@ -93,11 +98,10 @@ impl NamedLocks {
         Ok(BlockingWriteLock::of(BlockingLock::new(Arc::new(support), dir, access)))
     }
 
-    /// Returns the lock of a resource for the threads of this process, which share one place in its
-    /// queue. As long as a handle lives, every call returns another one to the same lock; the options
-    /// are those of the first call. Sends nothing.
+    /// Returns the [cohort lock](CohortLock) of a resource.
     ///
-    /// Keep the handle: with the last one, the lock closes, and is kept no longer.
+    /// While a handle to the lock exists, every call returns another handle to the same lock, and its `options` are ignored.
+    /// So keep a handle: the lock is closed when the last one is dropped. Sends nothing to the servers.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -112,7 +116,7 @@ impl NamedLocks {
     /// ```
     ///
     /// # Errors
-    /// As [`get`](NamedLocks::get).
+    /// The same as [`get`](NamedLocks::get).
     pub fn cohort(&self, resource: &str, options: CohortOptions) -> Result<CohortLock> {
         let dir = self.path(resource)?;
         self.session.check_process(Operation::LOCK, &dir)?;
@@ -130,10 +134,12 @@ impl NamedLocks {
         Ok(lock)
     }
 
-    /// Returns the directory of a resource's lock, for a lock of another kind on it.
+    /// Returns the directory of a resource's lock.
+    ///
+    /// Use it to create a lock of another kind on the same directory.
     ///
     /// # Errors
-    /// As [`get`](NamedLocks::get).
+    /// The same as [`get`](NamedLocks::get).
     pub fn dir(&self, resource: &str) -> Result<String> {
         self.path(resource).map(|path| path.to_string())
     }

@@ -1,4 +1,4 @@
-//! [`Permit`]: a permit of a semaphore that is held. Dropping it releases it.
+//! [`Permit`]: a held permit of a semaphore. Dropping it releases it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,17 +7,14 @@ use crate::error::Result;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 
-/// A permit of a [`Semaphore`](crate::locks::Semaphore) that is held. Dropping it releases it, also during a
-/// panic.
+/// A permit of a [`Semaphore`](crate::locks::Semaphore), released when it is dropped.
 ///
-/// It dereferences to the [`LockGuard`] of its znode. A `Permit` alone does not prove that it is held, because the session
-/// may be lost at any time. Ask [`is_owner`](LockGuard::is_owner) before each action that needs the permit,
-/// or wait for [`lost`](LockGuard::lost) at the same time.
+/// `Permit` dereferences to the [`LockGuard`] of its znode. Having a `Permit` does not prove that it is still held, because
+/// the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before each action that needs the permit,
+/// or watch [`lost`](LockGuard::lost) while you work.
 ///
-/// Do not pass its [`fencing_token`](LockGuard::fencing_token) to a resource: several holders are valid at once, and a
-/// resource that refuses smaller numbers than the largest one it has seen would refuse some of them.
-///
-/// `Send` and `Sync`; any thread may drop it.
+/// Do not send its [`fencing_token`](LockGuard::fencing_token) to a resource. Several holders are valid at the same time,
+/// and a resource that refuses all but the largest token would refuse some of them.
 #[must_use = "the permit is released at once when it is not kept"]
 pub struct Permit {
     guard: LockGuard,
@@ -28,13 +25,13 @@ impl Permit {
         Permit { guard }
     }
 
-    /// Releases the permit and waits until the server has deleted the znode. Dropping the permit does
-    /// that in the background.
+    /// Releases the permit and waits until the server has deleted the znode.
     ///
-    /// Returns [`Released::Pending`] at once while the session is suspended, or when it becomes so.
+    /// Dropping the permit does the same in the background. Without contact, the call returns [`Released::Pending`] instead
+    /// of waiting.
     ///
     /// # Errors
-    /// As [`LockGuard::unlock`](crate::LockGuard::unlock).
+    /// The same as [`LockGuard::unlock`](crate::LockGuard::unlock).
     pub fn release(self) -> Result<Released> {
         self.guard.unlock()
     }

@@ -7,17 +7,28 @@ use crate::error::Result;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 
-/// A read lock that is held, possibly beside other readers. Dropping the guard releases the lock,
-/// also during a panic.
+/// A read lock that is held, and released when the guard is dropped.
 ///
-/// It derefs to [`LockGuard`]. Its [`fencing_token`](LockGuard::fencing_token) is larger than that
-/// of every writer before it and smaller than that of every writer after it. Among readers the
-/// order has no meaning.
+/// Other readers may hold the lock at the same time. `ReadGuard` dereferences to [`LockGuard`], which documents what a
+/// guard proves and what it does not. To write, unlock, request the write lock, and then read again what may have changed
+/// in between.
 ///
-/// A read lock cannot become a write lock: two readers that both tried would wait for each other
-/// for ever. Unlock, request the write lock, and read again what may have changed in between.
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::Session;
+/// use zookeeper_recipes_lock::locks::ReadWriteLock;
 ///
-/// `Send` and `Sync`; any thread may drop it.
+/// # fn look_up() {}
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let reading = ReadWriteLock::new(&session, "/locks/index")?.read()?;
+/// if reading.is_owner() {
+///     look_up();
+/// }
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+///
+/// Its [`fencing_token`](LockGuard::fencing_token) is larger than that of every earlier writer and smaller than that of
+/// every later writer. Among readers the order of the tokens has no meaning.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct ReadGuard {
     guard: LockGuard,
@@ -28,11 +39,12 @@ impl ReadGuard {
         ReadGuard { guard }
     }
 
-    /// Releases the lock and waits until the server has deleted the znode, as
-    /// [`LockGuard::unlock`] does.
+    /// Releases the lock and waits until the server has deleted the znode.
+    ///
+    /// See [`LockGuard::unlock`].
     ///
     /// # Errors
-    /// As [`LockGuard::unlock`].
+    /// The same as [`LockGuard::unlock`].
     pub fn unlock(self) -> Result<Released> {
         self.guard.unlock()
     }

@@ -1,4 +1,4 @@
-//! [`ReadWriteLock`]: a lock that many readers or one writer can hold.
+//! [`ReadWriteLock`]: a lock for many readers or one writer.
 //!
 //! Origin: the shared locks of ZooKeeper's recipe page; HBase's `InterProcessReadWriteLock` and
 //! Curator's class of that name.
@@ -18,26 +18,10 @@ use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::wait::Wait;
 
-/// A lock that any number of readers hold at once, or one writer alone, in any processes.
+/// A lock that either any number of readers or one writer can hold.
 ///
-/// All wait in one queue, first come, first served: a reader waits for the writers ahead of it, a
-/// writer for everybody ahead of it. So a stream of readers does not starve a writer, nor the other
-/// way round. When a writer releases, the readers behind it acquire together, up to the next
-/// writer.
-///
-/// Each call makes a new request, so any number of threads may share one `ReadWriteLock`. It is not
-/// reentrant: a thread that requests the write lock while it holds a read lock waits for itself,
-/// and so does one that reads twice when a writer has joined in between. A write lock can be
-/// [downgraded](WriteGuard::downgrade). A read lock cannot be upgraded, as two readers that both
-/// tried would wait for each other for ever.
-///
-/// A [`WriteLock`](crate::WriteLock) or [`BlockingWriteLock`](crate::BlockingWriteLock) on the same
-/// directory counts as a writer. Other libraries may not count it: see
-/// [`NamingScheme`](crate::recipe::NamingScheme).
-///
-/// No [`LockListener`](crate::LockListener) hears of a reader. To wait without a thread, await
-/// [`read_async`](ReadWriteLock::read_async) in a task, and
-/// [`lost_async`](crate::LockGuard::lost_async) of its guard.
+/// [`read`](ReadWriteLock::read) and [`write`](ReadWriteLock::write) block until the lock is acquired, and return a guard.
+/// Readers and writers of all processes wait in one queue.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -59,23 +43,48 @@ use crate::wait::Wait;
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # Order
+/// The lock is granted first come, first served. A reader waits for the writers ahead of it, and a writer waits for
+/// everybody ahead of it. So readers do not starve writers, nor writers readers. When a writer releases the lock, the
+/// readers behind it acquire it together, up to the next writer.
+///
+/// # Sharing between threads
+/// Any number of threads may share one `ReadWriteLock`, because each call makes its own request. The lock is not
+/// reentrant. A thread waits for itself if it requests the write lock while it holds a read lock, or if it requests a
+/// second read lock after a writer has joined the queue.
+///
+/// # Changing the access
+/// A write lock can be [downgraded](WriteGuard::downgrade) to a read lock. A read lock cannot be upgraded, because two
+/// readers that both tried would wait for each other forever.
+///
+/// # With other locks
+/// A [`WriteLock`](crate::WriteLock) or [`BlockingWriteLock`](crate::BlockingWriteLock) on the same directory counts as a
+/// writer. Other libraries may not recognize these requests: see [`NamingScheme`](crate::recipe::NamingScheme).
+///
+/// There is no [`LockListener`](crate::LockListener) for readers. To wait without a thread, await
+/// [`read_async`](ReadWriteLock::read_async) in a task, and [`lost_async`](crate::LockGuard::lost_async) of its guard.
+#[doc(alias = "RwLock")]
+#[doc(alias = "InterProcessReadWriteLock")]
 pub struct ReadWriteLock {
     readers: BlockingLock,
     writers: BlockingLock,
 }
 
 impl ReadWriteLock {
-    /// Makes a lock on a directory with the default [`LockOptions`]. Sends nothing: the first
-    /// request creates the directory if it is missing.
+    /// Creates a lock on the directory `dir`, with the default [`LockOptions`].
+    ///
+    /// Sends nothing to the servers. The first request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
     pub fn new(session: &Session, dir: &str) -> Result<ReadWriteLock> {
         ReadWriteLock::with_options(session, dir, LockOptions::new())
     }
 
-    /// As [`new`](ReadWriteLock::new), with other options. Their
-    /// [naming scheme](LockOptions::naming) lets other libraries share the directory.
+    /// Creates a lock like [`new`](ReadWriteLock::new), with other options.
+    ///
+    /// With a [naming scheme](LockOptions::naming), other libraries can share the directory.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -92,8 +101,8 @@ impl ReadWriteLock {
     /// ```
     ///
     /// # Errors
-    /// As [`new`](ReadWriteLock::new), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
-    /// for more than about 1 MiB of data, for a [`max_hold`](LockOptions::max_hold) of zero, and for
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
+    /// 1 MiB, the [`max_hold`](LockOptions::max_hold) is zero, or the naming scheme is
     /// [`NamingScheme::CuratorLatch`](crate::recipe::NamingScheme::CuratorLatch), which has no readers.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<ReadWriteLock> {
         let dir = ZNodePath::parse(dir)?;
@@ -108,79 +117,84 @@ impl ReadWriteLock {
         Ok(ReadWriteLock { readers, writers })
     }
 
-    /// Blocks until the read lock is acquired: until no writer that came before holds the lock or
-    /// waits for it.
+    /// Blocks until the read lock is acquired.
+    ///
+    /// That is when no writer is left ahead in the queue.
     ///
     /// # Errors
-    /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
+    /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
     pub fn read(&self) -> Result<ReadGuard> {
         self.readers.lock().map(ReadGuard::new)
     }
 
-    /// Waits until the read lock is acquired, in a task, as
-    /// [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
+    /// Waits in a task until the read lock is acquired.
+    ///
+    /// See [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
     ///
     /// # Errors
-    /// As [`read`](ReadWriteLock::read).
+    /// The same as [`read`](ReadWriteLock::read).
     pub fn read_async(&self) -> impl Future<Output = Result<ReadGuard>> + Send + use<> {
         let readers = self.readers.clone();
         async move { readers.wait_async().await.map(ReadGuard::new) }
     }
 
-    /// Acquires the read lock if no writer holds it or waits for it, and returns `None` otherwise.
-    /// Blocks only for the server's answers: during an outage, through all retries.
+    /// Acquires the read lock if it is free; returns `None` if a writer holds the lock or waits for it.
+    ///
+    /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
     /// # Errors
-    /// As [`read`](ReadWriteLock::read).
+    /// The same as [`read`](ReadWriteLock::read).
     pub fn try_read(&self) -> Result<Option<ReadGuard>> {
         Ok(self.readers.try_lock()?.map(ReadGuard::new))
     }
 
-    /// Blocks until the read lock is acquired, or until the wait times out: then it returns `None`.
+    /// Blocks until the read lock is acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time holds even if the network swallows every packet.
+    /// The time limit holds even if the network swallows every packet.
     ///
     /// # Errors
-    /// As [`read`](ReadWriteLock::read), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`read`](ReadWriteLock::read), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_read_for(&self, wait: impl Into<Wait>) -> Result<Option<ReadGuard>> {
         Ok(self.readers.try_lock_for(&wait.into())?.map(ReadGuard::new))
     }
 
-    /// Blocks until the write lock is acquired: until nobody who came before holds the lock or
-    /// waits for it.
+    /// Blocks until the write lock is acquired.
+    ///
+    /// That is when nobody is left ahead in the queue.
     ///
     /// # Errors
-    /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
+    /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
     pub fn write(&self) -> Result<WriteGuard> {
         self.writers.lock().map(|guard| self.writing(guard))
     }
 
-    /// Waits until the write lock is acquired, in a task, as
-    /// [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
+    /// Waits in a task until the write lock is acquired.
+    ///
+    /// See [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
     ///
     /// # Errors
-    /// As [`write`](ReadWriteLock::write).
+    /// The same as [`write`](ReadWriteLock::write).
     pub fn write_async(&self) -> impl Future<Output = Result<WriteGuard>> + Send + use<> {
         let (writers, support) = (self.writers.clone(), Arc::clone(self.writers.support()));
         async move { writers.wait_async().await.map(|guard| WriteGuard::new(guard, support)) }
     }
 
-    /// Acquires the write lock if nobody holds the lock or waits for it, and returns `None`
-    /// otherwise. Blocks only for the server's answers: during an outage, through all retries.
+    /// Acquires the write lock if it is free; returns `None` if anybody holds the lock or waits for it.
+    ///
+    /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
     /// # Errors
-    /// As [`write`](ReadWriteLock::write).
+    /// The same as [`write`](ReadWriteLock::write).
     pub fn try_write(&self) -> Result<Option<WriteGuard>> {
         Ok(self.writers.try_lock()?.map(|guard| self.writing(guard)))
     }
 
-    /// Blocks until the write lock is acquired, or until the wait times out: then it returns
-    /// `None`.
+    /// Blocks until the write lock is acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time holds even if the network swallows every packet.
+    /// The time limit holds even if the network swallows every packet.
     ///
     /// # Errors
-    /// As [`write`](ReadWriteLock::write), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`write`](ReadWriteLock::write), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_write_for(&self, wait: impl Into<Wait>) -> Result<Option<WriteGuard>> {
         Ok(self.writers.try_lock_for(&wait.into())?.map(|guard| self.writing(guard)))
     }
@@ -189,13 +203,17 @@ impl ReadWriteLock {
         WriteGuard::new(guard, Arc::clone(self.writers.support()))
     }
 
-    /// Closes the lock: threads that wait for it fail with [`Closed`](crate::ErrorReason::Closed),
-    /// and so does every later call. Guards and the session stay. Idempotent.
+    /// Closes the lock.
+    ///
+    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Guards and the
+    /// session stay open. Idempotent.
     pub fn close(&self) {
         self.writers.support().close();
     }
 
-    /// Returns the lock's directory. [`LockDirectory`](crate::queue::LockDirectory) shows who holds the lock there.
+    /// Returns the lock's directory.
+    ///
+    /// A [`LockDirectory`](crate::queue::LockDirectory) on this path shows who holds the lock.
     #[must_use]
     pub fn dir(&self) -> &str {
         self.writers.path().as_str()

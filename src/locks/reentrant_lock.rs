@@ -1,4 +1,4 @@
-//! [`ReentrantLock`]: an exclusive lock that the thread which holds it may acquire again.
+//! [`ReentrantLock`]: an exclusive lock that its holder may acquire again.
 //!
 //! Origin: Curator's `InterProcessMutex`, which counts the holds of each thread.
 
@@ -17,19 +17,10 @@ use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 use crate::wait::Wait;
 
-/// A [`BlockingWriteLock`] that the thread which holds it may acquire again, at once and without a
-/// request. It is released with the last guard of that thread.
+/// An exclusive lock that the thread that holds it may acquire again.
 ///
-/// Other threads of this process, and other processes, wait as usual. Only calls through the same
-/// `ReentrantLock` know of one another.
-///
-/// # When not to use it
-/// - If the inner function can know that the lock is held: let it take a `&LockGuard`. That costs
-///   nothing, and the compiler checks it.
-/// - If the work under the lock continues on other threads: a helper thread is not the holder, and
-///   waits for ever if the holder waits for it. For the same reason guards stay on their thread.
-/// - If the inner call needs data in a consistent state: the outer call may be halfway through a
-///   change.
+/// It wraps a [`BlockingWriteLock`]. Acquiring the lock again takes no time and sends nothing. The lock is released when
+/// the thread drops its last guard. Other threads and other processes wait as usual.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -52,24 +43,34 @@ use crate::wait::Wait;
 /// rebuild(&lock)?;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// Only calls through the same `ReentrantLock` are reentrant, not those through another lock on the same directory.
+///
+/// # When not to use it
+/// - The inner function can know that the lock is held: let it take a `&LockGuard`. That costs nothing, and the compiler
+///   checks it.
+/// - The work under the lock continues on other threads: a helper thread is not the holder. If it requests the lock while the
+///   holder waits for it, both wait forever. For the same reason, guards stay on their thread.
+/// - The inner call needs consistent data: the outer call may be halfway through a change.
 pub struct ReentrantLock {
     lock: BlockingWriteLock,
-    /// The guard of each thread. More than one thread has one only after a loss.
+    /// The guard of each thread. Only after a loss can several threads have one.
     holds: Mutex<HashMap<ThreadId, Weak<LockGuard>>>,
 }
 
 impl ReentrantLock {
-    /// Makes a reentrant lock of another.
+    /// Creates a reentrant lock from a lock.
     #[must_use]
     pub fn new(lock: BlockingWriteLock) -> ReentrantLock {
         ReentrantLock { lock, holds: Mutex::default() }
     }
 
-    /// Blocks until the lock is acquired. Returns at once if this thread holds it.
+    /// Blocks until the lock is acquired; returns immediately if this thread holds it.
     ///
     /// # Errors
-    /// As [`BlockingWriteLock::lock`]; and [`NotOwner`](crate::ErrorReason::NotOwner) if this thread has a
-    /// guard of a lock that was lost: drop that guard first.
+    /// - The same as [`BlockingWriteLock::lock`].
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): this thread still has a guard, but the lock was lost. Drop that guard
+    ///   first.
     pub fn lock(&self) -> Result<ReentrantGuard<'_>> {
         match self.enter_again()? {
             Some(guard) => Ok(guard),
@@ -77,19 +78,20 @@ impl ReentrantLock {
         }
     }
 
-    /// Acquires the lock if this thread holds it or if it is free, and returns `None` otherwise.
-    /// Blocks only for the server's answers: during an outage, through all retries.
+    /// Acquires the lock if it is free or this thread holds it; returns `None` otherwise.
+    ///
+    /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
     /// # Errors
-    /// As [`lock`](ReentrantLock::lock).
+    /// The same as [`lock`](ReentrantLock::lock).
     pub fn try_lock(&self) -> Result<Option<ReentrantGuard<'_>>> {
         self.enter_by(BlockingWriteLock::try_lock)
     }
 
-    /// Blocks until the lock is acquired, or until the wait times out: then it returns `None`.
+    /// Blocks until the lock is acquired or the wait times out; returns `None` on a timeout.
     ///
     /// # Errors
-    /// As [`lock`](ReentrantLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`lock`](ReentrantLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<ReentrantGuard<'_>>> {
         self.enter_by(|lock| lock.try_lock_for(wait))
     }
@@ -104,7 +106,7 @@ impl ReentrantLock {
         }
     }
 
-    /// Another guard for a thread that has one already.
+    /// Returns another guard if this thread already has one.
     fn enter_again(&self) -> Result<Option<ReentrantGuard<'_>>> {
         self.lock.check_process(Operation::LOCK)?;
         let hold = self.holds.lock().get(&thread::current().id()).and_then(Weak::upgrade);
@@ -129,7 +131,7 @@ impl ReentrantLock {
     }
 }
 
-/// The lock that this one makes reentrant: its directory, and its session.
+    /// Returns the inner lock, which is not reentrant.
 impl AsRef<BlockingWriteLock> for ReentrantLock {
     fn as_ref(&self) -> &BlockingWriteLock {
         &self.lock
@@ -145,10 +147,10 @@ impl fmt::Debug for ReentrantLock {
     }
 }
 
-/// One of a thread's holds of a [`ReentrantLock`]. Dropping the last one releases the lock, also
-/// during a panic.
+/// One of a thread's holds of a [`ReentrantLock`].
 ///
-/// It derefs to [`LockGuard`]. Other threads may use it by reference, but it stays on its thread:
+/// Dropping the thread's last guard releases the lock, also during a panic. `ReentrantGuard` dereferences to [`LockGuard`].
+/// Other threads may use it by reference, but it cannot be sent to them:
 ///
 /// ```compile_fail
 /// # use zookeeper_recipes_lock::locks::ReentrantLock;
@@ -162,7 +164,7 @@ impl fmt::Debug for ReentrantLock {
 #[must_use = "the hold ends at once when the guard is not kept"]
 pub struct ReentrantGuard<'a> {
     hold: Arc<LockGuard>,
-    /// Borrows the lock, and is `Sync` but not `Send`, as a mutex's guard is.
+    /// Borrows the lock, and makes the guard `Sync` but not `Send`, like the guard of a mutex.
     thread: PhantomData<MutexGuard<'a, ()>>,
 }
 
@@ -171,12 +173,14 @@ impl ReentrantGuard<'_> {
         ReentrantGuard { hold, thread: PhantomData }
     }
 
-    /// Ends this hold. The last one releases the lock and waits until the server has deleted the
-    /// znode, as [`LockGuard::unlock`] does. The others return `None`.
+    /// Ends this hold; returns `None` if the thread has other guards.
+    ///
+    /// The last guard releases the lock and waits until the server has deleted the znode, like [`LockGuard::unlock`].
     ///
     /// # Errors
-    /// As [`LockGuard::unlock`] for the last one. [`NotOwner`](crate::ErrorReason::NotOwner) for another one
-    /// if the lock was lost, so the work under it may have overlapped with the next owner's.
+    /// - For the last guard, the same as [`LockGuard::unlock`].
+    /// - For any other guard, [`NotOwner`](crate::ErrorReason::NotOwner) if the lock was lost. The work under it may have
+    ///   overlapped with that of the next owner.
     pub fn unlock(self) -> Result<Option<Released>> {
         let held = if self.is_owner() { Ok(None) } else { Err(not_owner(Operation::UNLOCK, &self)) };
         match Arc::into_inner(self.hold) {

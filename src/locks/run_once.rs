@@ -1,8 +1,8 @@
 //! [`RunOnce`]: a job that runs once for a key, in one of many processes.
 //!
-//! A lock per key excludes others while a job runs, and a persistent znode beside its requests marks
-//! the key afterwards. The marker is written in a transaction that checks the lock's znode, so a
-//! process that has been replaced marks nothing.
+//! Each key has a lock, which excludes other processes while the job runs, and a marker: a persistent znode beside the
+//! requests for the lock. The marker is written in a transaction that checks the lock's znode, so a process that has lost the
+//! lock marks nothing.
 
 mod marker;
 #[cfg(test)]
@@ -25,22 +25,23 @@ use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::wait::Wait;
 
-/// The time for which [`RunOnce::forget`] waits for the lock of a key, before it checks again whether the key
-/// is marked.
+/// How long [`RunOnce::forget`] waits for the lock of a key before it checks again whether the key is marked.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The rule that decides whether a failed job is run again.
+/// The rule for jobs that fail or are interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Repeat {
-    /// At most once; the default. The key is marked before the job begins. So a job that fails,
-    /// panics or is killed with its process is not repeated, and may have run only in part. If the
-    /// marker is written but its reply is lost for good, the job does not run at all.
+    /// The job runs at most once. This is the default.
+    ///
+    /// The key is marked before the job starts. So a job that fails, panics or is killed with its process is not repeated,
+    /// and may have run only in part. If the marker is written but the reply is lost for good, the job does not run at all.
     #[default]
     Never,
-    /// At least once, until it has succeeded. The key is marked after the job. So a job whose process
-    /// dies, or loses the lock before the marker is written, is repeated, although it may have done
-    /// all of its work. Write it so that a repetition does no harm.
+    /// The job runs until it has succeeded once.
+    ///
+    /// The key is marked after the job. If the process dies, or loses the lock before the marker is written, the job is
+    /// repeated, although it may have done all its work. Write the job so that a repetition does no harm.
     UntilSuccess,
 }
 
@@ -51,43 +52,26 @@ pub enum Repeat {
 pub enum RunOutcome<T, E> {
     /// The job ran here and succeeded.
     Ran(T),
-    /// The job ran here and failed. Under [`Repeat::UntilSuccess`] the next call runs it again.
+    /// The job ran here and failed. With [`Repeat::UntilSuccess`], the next call runs it again.
     Failed(E),
-    /// The key is marked: the job did not run here. Under [`Repeat::Never`] it may have failed, or
-    /// its process may have died.
+    /// The key was already marked, so the job did not run here.
+    ///
+    /// With [`Repeat::Never`], the job may have failed, or its process may have died.
     #[non_exhaustive]
     AlreadyDone {
-        /// The [data](LockOptions::data) of the process that ran it: `host/pid` by default.
+        /// The [data](LockOptions::data) of the process that ran the job: `host/pid` by default.
         by: String,
         /// The time at which the key was marked, by the server's clock.
         at: SystemTime,
     },
-    /// Another thread or process runs the job, is about to, or forgets the key at this moment.
+    /// Another thread or process is running the job, is about to run it, or is just forgetting the key.
     InProgress,
 }
 
-/// Runs a job once for a key, in one of any number of processes: a tick of a clock, a migration.
+/// Runs a job once for each key, in one of many processes.
 ///
-/// All processes call [`run`](RunOnce::run) with the same key and the same job. One of them runs it,
-/// the others return at once. [`Repeat`] says what happens to a job that fails or is killed.
-///
-/// | | [`Repeat::Never`] (default) | [`Repeat::UntilSuccess`] |
-/// |---|---|---|
-/// | the key is marked | before the job | after the job has succeeded |
-/// | the job runs | at most once | at least once, if somebody calls often enough |
-/// | the job fails or panics | is not repeated | is repeated by the next call |
-/// | the process is killed during the job | is not repeated | is repeated after the session timeout |
-/// | the lock is lost during the job | the job may run on; nobody repeats it | may be repeated by another while it runs: ask [`LockGuard::is_owner`] |
-///
-/// A key is any text of up to 255 bytes that is not empty; `/` and control characters are escaped as
-/// by [`NamedLocks`](crate::locks::NamedLocks). The marker of a key is the znode `<dir>/<key>/done`, and
-/// stays until it is [forgotten](RunOnce::forget) or [reaped](RunOnce::reap). All processes should
-/// use the same [`Repeat`] for a key.
-///
-/// It needs transactions, which a handle of the crate `zookeeper` does not have: there every job is refused
-/// with [`Unsupported`](crate::ErrorReason::Unsupported) before it runs, and so is each marker's deletion.
-///
-/// `Send` and `Sync`, and cheap to clone.
+/// Use it for cron jobs, with the time of the run as the key, or for migrations. All processes call [`run`](RunOnce::run)
+/// with the same key and the same job. One of them runs the job, and the others return immediately.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -105,6 +89,29 @@ pub enum RunOutcome<T, E> {
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # Jobs that fail
+/// [`Repeat`] decides. All processes should use the same value for a key.
+///
+/// | | [`Repeat::Never`] (default) | [`Repeat::UntilSuccess`] |
+/// |---|---|---|
+/// | the key is marked | before the job | after the job has succeeded |
+/// | the job runs | at most once | until it succeeds |
+/// | the job fails or panics | not repeated | repeated by the next call |
+/// | the process is killed | not repeated | repeated after the session timeout |
+///
+/// If the lock is lost during the job, the job runs on. With [`Repeat::UntilSuccess`], another process may then run it at the
+/// same time, so the job must check [`LockGuard::is_owner`].
+///
+/// # Keys and markers
+/// A key is any text of 1 to 255 bytes. `/` and control characters are escaped as in
+/// [`NamedLocks`](crate::locks::NamedLocks). The marker of a key is the znode `<dir>/<key>/done`. It stays until it is
+/// [forgotten](RunOnce::forget) or [reaped](RunOnce::reap).
+///
+/// # Other clients
+/// `RunOnce` needs transactions. With a client that has none, such as a handle of the crate `zookeeper`, every job is refused
+/// with [`Unsupported`](crate::ErrorReason::Unsupported) before it runs, and so is the deletion of markers.
+#[doc(alias = "cron")]
 #[derive(Clone)]
 pub struct RunOnce {
     support: Arc<ProtocolSupport>,
@@ -113,20 +120,23 @@ pub struct RunOnce {
 }
 
 impl RunOnce {
-    /// Runs each job at most once, with the default [`LockOptions`]. Sends nothing: the first job
-    /// creates the directory if it is missing.
+    /// Creates a `RunOnce` on the directory `dir`, with the default [`LockOptions`] and [`Repeat::Never`].
+    ///
+    /// Sends nothing to the servers. The first job creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
     pub fn new(session: &Session, dir: &str) -> Result<RunOnce> {
         RunOnce::with_options(session, dir, LockOptions::new(), Repeat::Never)
     }
 
-    /// As [`new`](RunOnce::new), with other options. The markers have their ACL and data.
+    /// Creates a `RunOnce` like [`new`](RunOnce::new), with other options.
+    ///
+    /// The markers, too, get the ACL and the data of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
-    /// for more than about 1 MiB of data or a [`max_hold`](LockOptions::max_hold) of zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
+    /// 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dir: &str,
@@ -138,11 +148,10 @@ impl RunOnce {
         Ok(RunOnce { support, dir, repeat })
     }
 
-    /// Runs the job unless it has run for this key, or runs somewhere at this moment. Blocks for the
-    /// server's answers and for the job.
+    /// Runs the job unless it has already run for this key or is running somewhere.
     ///
-    /// The job gets the guard of the key's lock. It should ask [`LockGuard::is_owner`] before each
-    /// action that must not be done by two processes at once.
+    /// The job receives the guard of the key's lock. It should check [`LockGuard::is_owner`] before each
+    /// action that two processes must not do at the same time. The call blocks for the server's answers and for the job.
     ///
     /// ```no_run
     /// # use std::convert::Infallible;
@@ -158,24 +167,25 @@ impl RunOnce {
     /// ```
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the key is empty, or longer than 255 bytes.
-    ///   [`InvalidArgument`](crate::ErrorReason::InvalidArgument): its path would be longer than 4096 bytes.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the key is empty or longer than 255 bytes, or its path
+    ///   would be longer than 4096 bytes.
     /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions.
-    /// - As [`BlockingWriteLock::try_lock`](crate::BlockingWriteLock::try_lock).
+    /// - The same as [`BlockingWriteLock::try_lock`](crate::BlockingWriteLock::try_lock).
     ///
-    /// Under [`Repeat::Never`] the job has not run after an error. But after
+    /// With [`Repeat::Never`], the job has not run if there is an error. But the key may be marked after
     /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),
     /// [`Closed`](crate::ErrorReason::Closed), [`NotOwner`](crate::ErrorReason::NotOwner) and
-    /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown) the key may be marked. Under [`Repeat::UntilSuccess`] the job may have run:
-    /// [`NotOwner`](crate::ErrorReason::NotOwner), for one, means that the lock was lost before the marker was
-    /// written.
+    /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown).
+    ///
+    /// With [`Repeat::UntilSuccess`], the job may have run. For example, [`NotOwner`](crate::ErrorReason::NotOwner) means
+    /// that the lock was lost before the marker was written.
     pub fn run<T, E>(
         &self,
         key: &str,
         job: impl FnOnce(&LockGuard) -> std::result::Result<T, E>,
     ) -> Result<RunOutcome<T, E>> {
         let key = Key::parse(&self.dir, key)?;
-        // A server that lags behind may show a marker that was forgotten.
+        // A lagging server may show a forgotten marker. So a marker is read again once the server has caught up.
         let marker = match self.retry(&key, || self.read(&key))? {
             Some(_) => self.retry(&key, || self.read_latest(&key))?,
             None => None,
@@ -184,13 +194,13 @@ impl RunOnce {
             return self.retry(&key, || self.outcome_of(&key, &marker));
         }
         let Some(guard) = self.lock_of(&key).try_lock()? else {
-            // The one that has run it may be about to release the lock.
+            // The process that ran the job may not have released the lock yet.
             let marker = self.retry(&key, || self.read(&key))?;
             let outcome = |marker| self.retry(&key, || self.outcome_of(&key, &marker));
             return marker.map_or(Ok(RunOutcome::InProgress), outcome);
         };
         let outcome = self.run_locked(&key, &guard, job);
-        // Others see the lock free when this returns.
+        // Waits for the release, so that others find the lock free when this returns.
         if let Err(error) = guard.unlock() {
             logging::debug!("after the job of {}: {error}", key.dir);
         }
@@ -204,7 +214,7 @@ impl RunOnce {
         guard: &LockGuard,
         job: impl FnOnce(&LockGuard) -> std::result::Result<T, E>,
     ) -> Result<RunOutcome<T, E>> {
-        // Since the last look, another may have run it and released the lock.
+        // Another process may have run the job and released the lock since the marker was read.
         if let Some(Marker { by, at, .. }) = self.retry(key, || self.read(key))? {
             return Ok(RunOutcome::AlreadyDone { by, at });
         }
@@ -214,7 +224,7 @@ impl RunOnce {
                     return Ok(RunOutcome::AlreadyDone { by, at });
                 }
             }
-            // Finds out that there are no transactions before the job, not after it.
+            // Fails before the job, and not after it, if the client has no transactions.
             Repeat::UntilSuccess => {
                 self.retry(key, || guard.commit(|changes| changes.check(key.dir.as_str())))?;
             }
@@ -230,7 +240,7 @@ impl RunOnce {
         Ok(RunOutcome::Ran(result))
     }
 
-    /// Marks the key. Returns the marker of another if there is one.
+    /// Marks the key. If it already has another marker, returns that.
     fn mark(&self, key: &Key, guard: &LockGuard, state: MarkerState) -> Result<Option<Marker>> {
         let id = request_of(guard);
         let options = self.support.options();
@@ -253,7 +263,7 @@ impl RunOnce {
             });
             match marked {
                 Ok(_) => Ok(None),
-                // A late first attempt, somebody who does not use the lock, or an unreadable reply.
+                // An earlier attempt of ours that was late, a client that does not use the lock, or an unreadable reply.
                 Err(error) if shows_another_marker(error.reason()) => {
                     let marker = self.read(key)?.ok_or(error)?;
                     Ok((marker.id != id).then_some(marker))
@@ -263,8 +273,8 @@ impl RunOnce {
         })
     }
 
-    /// Returns what a marker says: done, unless the one that has written it before its job still holds the
-    /// lock.
+    /// Returns what a marker means: the job is done, unless the marker was written before the job and its writer still holds
+    /// the lock.
     fn outcome_of<T, E>(&self, key: &Key, marker: &Marker) -> Result<RunOutcome<T, E>> {
         let is_running =
             marker.state == MarkerState::Begun && self.stat(&key.dir.child(&marker.id))?.is_some();
@@ -274,21 +284,22 @@ impl RunOnce {
         })
     }
 
-    /// Forgets that the job has run for a key, so that it can run again. Returns whether the key was
-    /// marked. A job that runs at this moment is not disturbed.
+    /// Forgets that the job has run for a key, so that it can run again.
     ///
-    /// The marker is deleted under the lock of the key, unless its writer still holds that lock. A
-    /// marker that is written later stays. Blocks while somebody else holds the lock and the marker
-    /// exists.
+    /// Returns whether the key was marked. A job that is running is not disturbed. A marker that is written later stays.
+    ///
+    /// The marker is deleted under the lock of the key, which the call acquires unless the writer of the marker still holds
+    /// it. The call blocks while anybody else holds the lock and the marker exists.
     ///
     /// # Errors
-    /// As [`run`](RunOnce::run) for the key; [`AccessDenied`](crate::ErrorReason::AccessDenied);
-    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost) and
-    /// [`Closed`](crate::ErrorReason::Closed), after which the key may be forgotten.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), as in [`run`](RunOnce::run).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the marker was not deleted.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),
+    ///   [`Closed`](crate::ErrorReason::Closed): the key may be forgotten.
     pub fn forget(&self, key: &str) -> Result<bool> {
         let key = Key::parse(&self.dir, key)?;
         let Some(marker) = self.retry(&key, || self.read_latest(&key))? else { return Ok(false) };
-        // Another may be faster, or an attempt whose reply was lost. A later marker stays.
+        // Another client, or an attempt whose reply was lost, may have deleted the marker. A later marker stays.
         let is_gone = || {
             let present = self.retry(&key, || self.read_latest(&key))?;
             Ok(present.is_none_or(|present| present.czxid != marker.czxid))
@@ -312,17 +323,17 @@ impl RunOnce {
         }
     }
 
-    /// Forgets all keys that were marked at least this long ago, and returns how many. A key whose
-    /// lock is held stays. The age is by the clock of the servers alone, so a wrong clock of this machine
-    /// does no harm.
+    /// Forgets all keys that were marked at least this long ago, and returns their number.
     ///
-    /// Choose a time after which nobody asks for these keys any more: a process that is late would run
-    /// their jobs again.
+    /// A key whose lock is held stays. The age is measured only by the clock of the servers, so it does not matter if the
+    /// clock of this machine is wrong.
+    ///
+    /// Choose a time after which nobody uses these keys any more. Otherwise a late process would run their jobs again.
     ///
     /// # Errors
-    /// As [`forget`](RunOnce::forget). Keys that were forgotten before the error stay forgotten.
+    /// The same as [`forget`](RunOnce::forget). Keys that were forgotten before the error stay forgotten.
     pub fn reap(&self, older_than: Duration) -> Result<usize> {
-        // By the servers' clock, which the creation of a request shows. It may lie a little in the past.
+        // The time by the servers' clock, read from the creation of a request. It may lie slightly in the past.
         let mut now = None;
         let is_old = |stat: Stat, now: SystemTime| {
             now.duration_since(stat.created()).unwrap_or_default() >= older_than
@@ -336,7 +347,7 @@ impl RunOnce {
             }
             let Some(guard) = self.lock_of(&key).try_lock()? else { continue };
             let request = key.dir.child(request_of(&guard));
-            // Since the last look, the key may have been forgotten and marked again.
+            // The key may have been forgotten and marked again since the marker was read.
             let looked = self.retry(&key, || Ok((self.stat(&request)?, self.stat(&key.done)?)));
             let is_gone = looked.and_then(|(own, marker)| {
                 now = now.max(own.map(|own| own.created()));
@@ -349,11 +360,10 @@ impl RunOnce {
         Ok(reaped)
     }
 
-    /// Deletes the marker while a request owns the lock of the key. Returns `false` if the request
-    /// does not exist.
+    /// Deletes the marker while the given request owns the lock of the key. Returns `false` if the request does not exist.
     ///
-    /// Only the owner's transactions create a marker, and no znode can be deleted by its czxid. As
-    /// long as the owner exists and writes nothing, each attempt finds the same marker or none.
+    /// A znode cannot be deleted by its czxid. But only transactions of the owner create a marker. So while the owner exists
+    /// and writes nothing, each attempt finds the same marker or none.
     fn delete_marker(&self, key: &Key, request: &str) -> Result<bool> {
         let operations = [
             Op::Check { path: key.dir.child(request).to_string(), version: None },
@@ -362,7 +372,7 @@ impl RunOnce {
         match self.retry(key, || self.transact(key, &operations))? {
             Transacted::Committed(_) => Ok(true),
             Transacted::Failed { position: 0, error: ZkError::NoNode } => Ok(false),
-            // Another was faster, or an attempt whose reply was lost.
+            // Another client, or an attempt whose reply was lost, has deleted the marker.
             Transacted::Failed { error: ZkError::NoNode, .. } => Ok(true),
             Transacted::Failed { error, .. } => Err(LockError::client(Operation::DELETE, &key.done, error)),
         }
@@ -372,8 +382,8 @@ impl RunOnce {
         BlockingLock::new(Arc::clone(&self.support), key.dir.clone(), exclusive(&self.support))
     }
 
-    /// Releases the lock of a key that was forgotten, and removes its directory if nobody uses it.
-    /// The next request would create it again.
+    /// Releases the lock of a forgotten key, and removes its directory if nobody uses it. The next request creates the
+    /// directory again.
     fn release(&self, key: &Key, guard: LockGuard) {
         if let Err(error) = guard.unlock().and_then(|_| self.delete(&key.dir)) {
             logging::debug!("{} stays: {error}", key.dir);
@@ -385,7 +395,7 @@ impl RunOnce {
     }
 }
 
-/// The name of the request that holds a lock.
+/// Returns the name of the guard's request.
 fn request_of(guard: &LockGuard) -> &str {
     guard.id().rsplit('/').next().unwrap_or_default()
 }
@@ -399,7 +409,7 @@ impl fmt::Debug for RunOnce {
     }
 }
 
-/// Returns whether the marker must be read to learn who wrote it, after a commit that ended for this reason.
+/// Returns whether, after a commit that failed for this reason, the marker must be read to learn who wrote it.
 fn shows_another_marker(reason: ErrorReason) -> bool {
     matches!(reason, ErrorReason::Server(ZkError::NodeExists) | ErrorReason::OutcomeUnknown)
 }

@@ -1,10 +1,9 @@
 //! [`Semaphore`]: a limited number of permits, shared by all processes.
 //!
-//! Origin: Curator's `InterProcessSemaphoreV2`, whose protocol this is: a lock on `<dir>/locks` lets
-//! one process at a time join `<dir>/leases`, where it waits until fewer requests are ahead than
-//! there are permits. The lock keeps the order and lets one process watch the directory. It is not
-//! needed for safety ([`permit`](crate::recipe::permit) has the proof), so its loss during the wait
-//! does no harm.
+//! Origin: Curator's `InterProcessSemaphoreV2`, which has the same protocol. A lock on `<dir>/locks` lets one process at
+//! a time join `<dir>/leases`, where it waits until fewer requests are ahead than there are permits. The lock keeps the
+//! order, and ensures that only one process watches the directory. Safety does not depend on it
+//! ([`permit`](crate::recipe::permit) has the proof), so losing the lock during the wait does no harm.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -22,37 +21,17 @@ use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::wait::Wait;
 
-/// The directory of the lock whose owner may join the other one.
+/// The directory of the lock whose owner may join the leases.
 const TURNS: &str = "locks";
 
-/// The directory whose children are the permits that are held.
+/// The directory whose children are the held permits and the requests for one.
 const LEASES: &str = "leases";
 
-/// A limited number of permits for all processes that use the same directory: at most so many of them
-/// do something at once.
+/// A semaphore that grants a limited number of permits across processes.
 ///
-/// Permits are granted first come, first served. One of those who wait watches the permits that are
-/// held, and each other one its predecessor, so a release wakes one of them. A permit is as safe as a
-/// lock: [`is_owner`](crate::LockGuard::is_owner) becomes false before the server can give the permit to another.
-///
-/// Each call makes a new request. So any number of threads may share one `Semaphore`, and one thread
-/// may hold several permits. A thread that waits for a permit while it holds the last one waits for
-/// itself.
-///
-/// # The number of permits
-/// Each client decides by its own number, which ZooKeeper does not store. If the numbers differ, the
-/// largest one bounds the holders, and a waiter with a smaller number holds up those behind it. All
-/// clients should use the same: to change it, stop those that use the former, or accept both for a
-/// while.
-///
-/// # With Curator
-/// Curator's `InterProcessSemaphoreV2` can share the directory: the requests are below
-/// `<dir>/locks` and `<dir>/leases`, with its names, whatever
-/// [`NamingScheme`](crate::recipe::NamingScheme) the options have. This does not read Curator's
-/// `SharedCountReader`. Curator's older `InterProcessSemaphore` uses another protocol.
-///
-/// An [event hook](crate::events::EventHook) sees both requests, the former as an exclusive lock
-/// and the latter as a [permit](crate::recipe::LockKind::Permit).
+/// [`acquire`](Semaphore::acquire) blocks until a permit is free, and returns a [`Permit`]. All processes that use the same
+/// directory share the permits. Permits are granted first come, first served. A permit is as safe as a lock:
+/// [`Permit::is_owner`] becomes `false` before the server can give the permit to another client.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -69,31 +48,51 @@ const LEASES: &str = "leases";
 /// drop(permit); // released
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # Sharing between threads
+/// Any number of threads may share one `Semaphore`, because each call makes its own request. A thread may hold several
+/// permits. A thread that holds all permits and waits for one more waits for itself.
+///
+/// # The number of permits
+/// Each client uses its own number, which ZooKeeper does not store. All clients should use the same number. If the numbers
+/// differ, the largest one limits the holders, and a waiter with a smaller number holds up those behind it. To change the
+/// number, first stop the clients that use the old one, or accept both for a while.
+///
+/// # Cost
+/// Only the first waiter watches the held permits. Every other waiter watches the one before it, so a release wakes one
+/// waiter. For each permit, the client makes two requests. An [event hook](crate::events::EventHook) sees the first as an
+/// exclusive lock and the second as a [permit](crate::recipe::LockKind::Permit).
+///
+/// # With Curator
+/// Curator's `InterProcessSemaphoreV2` can share the directory. The requests are below `<dir>/locks` and `<dir>/leases` and
+/// have Curator's names, whatever the [`NamingScheme`](crate::recipe::NamingScheme) of the options. Curator's
+/// `SharedCountReader` is not supported. Curator's older `InterProcessSemaphore` uses another protocol.
+#[doc(alias = "InterProcessSemaphoreV2")]
 pub struct Semaphore {
     support: Arc<ProtocolSupport>,
     dir: ZNodePath,
     permits: NonZeroU32,
-    /// Its owner may join the leases.
+    /// The lock whose owner may join the leases.
     turns: BlockingLock,
     leases: BlockingLock,
 }
 
 impl Semaphore {
-    /// Makes a semaphore on a directory with the default [`LockOptions`]. Sends nothing: the first
-    /// request creates the directory if it is missing.
+    /// Creates a semaphore on the directory `dir`, with the default [`LockOptions`].
+    ///
+    /// Sends nothing to the servers. The first request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument)
-    /// for zero permits.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the number of permits is zero.
     pub fn new(session: &Session, dir: &str, permits: u32) -> Result<Semaphore> {
         Semaphore::with_options(session, dir, permits, LockOptions::new())
     }
 
-    /// As [`new`](Semaphore::new), with other options.
+    /// Creates a semaphore like [`new`](Semaphore::new), with other options.
     ///
     /// # Errors
-    /// As [`new`](Semaphore::new), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for more than
-    /// about 1 MiB of data and for a [`max_hold`](LockOptions::max_hold) of zero, too.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the number of permits is zero, the
+    /// data is longer than about 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dir: &str,
@@ -106,12 +105,12 @@ impl Semaphore {
             return Err(LockError::invalid_argument("permits", rule));
         };
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
-        // Longer than the directory.
+        // Parsed again because the path is longer than the directory's.
         let path = |name| ZNodePath::parse(dir.child(name).as_str());
         let access = Access::Exclusive(NamingScheme::Curator);
-        // The wait for a permit is no hold.
+        // `max_hold` limits how long a permit is held, not the wait for it.
         let turns = BlockingLock::new(Arc::clone(&support), path(TURNS)?, access).without_limit();
-        // After a loss it is another one's turn, so the request for a permit is not made again on its own.
+        // After a loss another process may have the turn, so the request for a permit must not be made again alone.
         let leases = BlockingLock::not_lasting(Arc::clone(&support), path(LEASES)?, Access::Permit(permits));
         Ok(Semaphore { support, dir, permits, turns, leases })
     }
@@ -123,7 +122,7 @@ impl Semaphore {
     ///   retries. Once it is in the queue, the call waits through losses of contact.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session ended during the wait.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's znode.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another refusal of the server.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the request.
     /// - [`Closed`](crate::ErrorReason::Closed): the semaphore or the session was closed.
     ///
     /// After an error no request is left in the queue.
@@ -133,14 +132,16 @@ impl Semaphore {
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, &self.dir))
     }
 
-    /// Waits until a permit is acquired, in a task, as
-    /// [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
+    /// Waits in a task until a permit is acquired.
     ///
-    /// A future that is kept and not polled holds up all who want a permit, from its turn on, and
-    /// [`max_hold`](crate::LockOptions::max_hold) does not end that: it counts from the permit. Poll it, or drop it.
+    /// See [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
+    ///
+    /// Poll the future or drop it. Once its turn has come, a future that is kept but not polled holds up everybody who wants
+    /// a permit. [`max_hold`](crate::LockOptions::max_hold) does not help, because it counts from the acquisition of the
+    /// permit.
     ///
     /// # Errors
-    /// As [`acquire`](Semaphore::acquire).
+    /// The same as [`acquire`](Semaphore::acquire).
     pub fn acquire_async(&self) -> impl Future<Output = Result<Permit>> + Send + use<> {
         let session = self.support.session().clone();
         let (turns, leases) = (self.turns.clone(), self.leases.clone());
@@ -154,23 +155,23 @@ impl Semaphore {
         }
     }
 
-    /// Acquires a permit if one is free, and returns `None` if all are held. Blocks only for the
-    /// server's answers: during an outage, through all retries.
+    /// Acquires a permit if one is free; returns `None` if all are held.
     ///
-    /// It never overtakes the first of those who wait. It may overtake the others in the moment
-    /// between two of them, when several permits become free at once.
+    /// Blocks only until the server has answered. During an outage, that includes all retries.
+    ///
+    /// The call never overtakes the first waiter. It may overtake later ones: when several permits become free at once, there
+    /// is a moment after one waiter was served and before the next asks.
     ///
     /// # Errors
-    /// As [`acquire`](Semaphore::acquire).
+    /// The same as [`acquire`](Semaphore::acquire).
     pub fn try_acquire(&self) -> Result<Option<Permit>> {
-        // Not in turn: another process that is acquiring a permit would be in the way of one that
-        // is free.
+        // Without the lock on the turns: it would refuse a free permit while another process is acquiring one.
         Ok(self.leases.try_lock()?.map(Permit::new))
     }
 
-    /// Blocks until a permit is acquired, or until the wait times out: then it returns `None`.
+    /// Blocks until a permit is acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time holds even if the network swallows every packet. The znodes of a request that timed
+    /// The time limit holds even if the network swallows every packet. The znodes of a request that timed
     /// out are deleted in the background.
     ///
     /// ```no_run
@@ -188,7 +189,7 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// As [`acquire`](Semaphore::acquire), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`acquire`](Semaphore::acquire), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_acquire_for(&self, wait: impl Into<Wait>) -> Result<Option<Permit>> {
         self.acquire_within(&wait.into())
     }
@@ -197,14 +198,16 @@ impl Semaphore {
         retry_lasting(self.support.session(), || {
             let Some(turn) = self.turns.wait(wait, &GuardSignals::of(1))? else { return Ok(None) };
             let acquired = self.leases.wait(wait, &GuardSignals::of(1));
-            // After the lease is acquired, or its deletion has begun.
+            // Not before the lease is acquired or its deletion has begun.
             drop(turn);
             Ok(acquired?.map(Permit::new))
         })
     }
 
-    /// Closes the semaphore: threads that wait for a permit fail with [`Closed`](crate::ErrorReason::Closed),
-    /// and so does every later call. Permits that are held and the session stay. Idempotent.
+    /// Closes the semaphore.
+    ///
+    /// Threads that wait for a permit, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Held permits
+    /// and the session stay. Idempotent.
     pub fn close(&self) {
         self.support.close();
     }
@@ -224,7 +227,7 @@ impl Semaphore {
 async fn acquire_in_turn(turns: &BlockingLock, leases: &BlockingLock) -> Result<Permit> {
     let turn = turns.wait_async().await?;
     let acquired = leases.wait_async().await;
-    // After the lease is acquired, or its deletion has begun. So it is, too, if the future is dropped.
+    // Not before the lease is acquired or its deletion has begun. The same order holds if the future is dropped.
     drop(turn);
     acquired.map(Permit::new)
 }

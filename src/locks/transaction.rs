@@ -8,25 +8,42 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation::is_requested;
 use crate::request::Request;
 
-/// The changes that [`LockGuard::commit`](crate::LockGuard::commit) makes: all of them, or none.
+/// Changes to znodes that take effect together or not at all.
 ///
-/// Paths are those of the session, so below the chroot if there is one. A version is that of a
-/// znode's data ([`Stat::version`](crate::client::Stat)).
+/// [`LockGuard::commit`](crate::LockGuard::commit) passes an empty transaction to a closure, which adds the changes and
+/// returns it.
+///
+/// ```no_run
+/// # use zookeeper_recipes_lock::{LockError, LockGuard};
+/// # fn publish(guard: &LockGuard, version: i32) -> Result<(), LockError> {
+/// guard.commit(|changes| {
+///     changes.set_data("/report/latest", "2026-07").if_version(version).delete("/report/draft")
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Paths are relative to the chroot of the session, if there is one. A version is the version of a znode's data
+/// ([`Stat::version`](crate::client::Stat)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a transaction changes nothing before it is returned from the closure of `commit`"]
 pub struct Transaction {
     operations: Vec<Op>,
-    /// [`if_version`](Transaction::if_version) was called on what has no version.
+    /// Whether [`if_version`](Transaction::if_version) was called after something that has no version.
     is_misused: bool,
 }
 
 impl Transaction {
-    /// Creates a persistent znode that everybody may change. Fails if it exists.
+    /// Adds the creation of a persistent znode that everybody may change.
+    ///
+    /// The commit fails if the znode exists.
     pub fn create(self, path: &str, data: impl Into<Vec<u8>>) -> Transaction {
         self.create_with(path, data, &Acl::open_unsafe(), CreateMode::Persistent)
     }
 
-    /// Creates a znode. Fails if it exists.
+    /// Adds the creation of a znode.
+    ///
+    /// The commit fails if the znode exists.
     pub fn create_with(
         self,
         path: &str,
@@ -37,25 +54,31 @@ impl Transaction {
         self.then(Op::Create { path: path.to_owned(), data: data.into(), acl: acl.to_vec(), mode })
     }
 
-    /// Replaces the data of a znode. Fails if it does not exist.
+    /// Adds the replacement of a znode's data.
+    ///
+    /// The commit fails if the znode does not exist.
     pub fn set_data(self, path: &str, data: impl Into<Vec<u8>>) -> Transaction {
         self.then(Op::SetData { path: path.to_owned(), data: data.into(), version: None })
     }
 
-    /// Deletes a znode. Fails if it does not exist, or has children.
+    /// Adds the deletion of a znode.
+    ///
+    /// The commit fails if the znode does not exist or has children.
     pub fn delete(self, path: &str) -> Transaction {
         self.then(Op::Delete { path: path.to_owned(), version: None })
     }
 
-    /// Fails if the znode does not exist.
+    /// Adds a check that a znode exists.
+    ///
+    /// The commit fails if the znode does not exist.
     pub fn check(self, path: &str) -> Transaction {
         self.then(Op::Check { path: path.to_owned(), version: None })
     }
 
-    /// Makes the change just added conditional: the commit fails if the data of its znode do not have this version.
+    /// Makes the change just added conditional on a version.
     ///
-    /// A creation has no version, so it cannot be conditional: the commit fails with
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// The commit fails if the data of the znode does not have this version. A creation cannot be conditional: the commit
+    /// fails with [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn if_version(mut self, expected: i32) -> Transaction {
         match self.operations.last_mut() {
             Some(Op::SetData { version, .. } | Op::Delete { version, .. } | Op::Check { version, .. }) => {
@@ -111,13 +134,14 @@ pub(crate) fn commit(
                 continue;
             }
         };
-        // The znode is created once, with a GUID in its name, and nobody can be ahead of an owner: the
-        // lock is held as long as it exists. The version excludes transactions whose replies were lost.
+        // The znode has a GUID in its name, so it is created only once, and nobody can get ahead of an owner. Therefore
+        // the lock is held as long as the znode exists. The version excludes earlier transactions whose replies were
+        // lost.
         let mut operations = vec![Op::Check { path: znode.to_string(), version: Some(version) }];
         operations.extend(transaction.operations.iter().cloned());
         let outcome = request.core().ask(Call::multi(&*operations));
         if let Ok(Transacted::Failed { position: 0, error: ZkError::BadVersion }) = outcome {
-            // Another client has written to the znode, to ask for the lock.
+            // Another client has written to the znode in order to ask for the lock.
             let found = request.core().ask(Call::exists(znode, false));
             let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
             request.commit_fence().advance_to(found.ok_or_else(|| not_owner(znode))?.version);
@@ -136,8 +160,8 @@ pub(crate) fn commit(
     }
 }
 
-/// Raises the version of the znode's data, which stay the same. A transaction that checks this version fails
-/// from then on.
+/// Raises the version of the znode by writing the same data again. From then on, a transaction that checks the old version
+/// fails.
 fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<()> {
     let core = request.core();
     let raised = || -> ZkResult<i32> {
@@ -145,12 +169,12 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<(
         if stat.version > version {
             return Ok(stat.version);
         }
-        // The owner's own data are no request to release the lock, and must not become one.
+        // The owner's own data is not a request for revocation, and must not become one by its new version.
         if !is_requested(&data, stat.version) && is_requested(&data, stat.version.saturating_add(1)) {
             data.clear();
         }
         match core.ask(Call::set_data(znode, data, Some(stat.version))) {
-            // Another client or another thread was faster. The next look shows its version.
+            // Another client or thread was faster. The next attempt reads its version.
             Err(ZkError::BadVersion) => Ok(version),
             written => written.map(|stat| stat.version),
         }
@@ -168,7 +192,7 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<(
 fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>) -> Result<Vec<OpOutcome>> {
     match outcome {
         Ok(Transacted::Committed(mut outcomes)) => {
-            // The first is that of the lock's own check.
+            // The first outcome is that of the check of the lock's own znode.
             outcomes.drain(..outcomes.len().min(1));
             Ok(outcomes)
         }

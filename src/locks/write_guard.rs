@@ -12,14 +12,13 @@ use crate::locks::read_guard::ReadGuard;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 
-/// A write lock that is held. Dropping the guard releases the lock, also during a panic.
+/// A write lock that is held, and released when the guard is dropped.
 ///
-/// It derefs to [`LockGuard`], and can be [downgraded](WriteGuard::downgrade) to a read lock.
-///
-/// `Send` and `Sync`; any thread may drop it.
+/// `WriteGuard` dereferences to [`LockGuard`], which documents what a guard proves and what it does not. It can be
+/// [downgraded](WriteGuard::downgrade) to a read lock.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct WriteGuard {
-    /// Declared before the support and its session, as fields are dropped in this order.
+    /// Declared before the support, which holds the session, because fields are dropped in this order.
     guard: LockGuard,
     support: Arc<ProtocolSupport>,
 }
@@ -29,15 +28,14 @@ impl WriteGuard {
         WriteGuard { guard, support }
     }
 
-    /// Downgrades the write lock to a read lock. Other readers may acquire, and no writer gets in
-    /// between.
+    /// Downgrades the write lock to a read lock.
     ///
-    /// The lock is never free meanwhile, so what was written can be read on. The readers behind
-    /// this one acquire, up to the next writer. Blocks until the server has created the reader's
-    /// znode and confirmed that the writer's still exists. The writer's znode is then deleted in
-    /// the background. The read lock keeps the writer's
-    /// [`fencing_token`](LockGuard::fencing_token). A pending [revocation](LockGuard::revocation)
-    /// of the writer is dropped.
+    /// The lock is never free in between, so no writer can change what was written. The readers next in the queue acquire
+    /// the lock, up to the next writer.
+    ///
+    /// Blocks until the server has created the reader's znode and confirmed that the writer's znode still exists. The
+    /// writer's znode is then deleted in the background. The read lock keeps the writer's
+    /// [`fencing_token`](LockGuard::fencing_token), but drops a pending [revocation](LockGuard::revocation).
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -56,14 +54,15 @@ impl WriteGuard {
     /// ```
     ///
     /// # Errors
-    /// The error contains the guard, which still holds the write lock unless it was lost.
-    /// Converting the error to a [`LockError`], by `?` for example, drops the guard.
-    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) within all retries. A reader's znode that
-    ///   may have been created is deleted in the background.
-    /// - [`NotOwner`](crate::ErrorReason::NotOwner): the lock was lost before; see
+    /// The error contains the guard, which still holds the write lock unless the lock was lost. Converting the error to a
+    /// [`LockError`], for example with `?`, drops the guard.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): every attempt lost its connection. If the reader's znode
+    ///   exists nevertheless, it is deleted in the background.
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): the lock was already lost; see
     ///   [`loss`](LockGuard::loss).
-    /// - [`SessionLost`](crate::ErrorReason::SessionLost) or [`Closed`](crate::ErrorReason::Closed) during the call.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another refusal of the server.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the session ended
+    ///   during the call.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the call.
     pub fn downgrade(self) -> std::result::Result<ReadGuard, DowngradeError> {
         let WriteGuard { guard, support } = self;
         let access = Access::Read(support.options().naming_scheme());
@@ -76,11 +75,12 @@ impl WriteGuard {
         }
     }
 
-    /// Releases the lock and waits until the server has deleted the znode, as
-    /// [`LockGuard::unlock`] does.
+    /// Releases the lock and waits until the server has deleted the znode.
+    ///
+    /// See [`LockGuard::unlock`].
     ///
     /// # Errors
-    /// As [`LockGuard::unlock`].
+    /// The same as [`LockGuard::unlock`].
     pub fn unlock(self) -> Result<Released> {
         self.guard.unlock()
     }
@@ -100,7 +100,9 @@ impl fmt::Debug for WriteGuard {
     }
 }
 
-/// The error of a failed [downgrade](WriteGuard::downgrade), with the guard of the write lock.
+/// The error of a failed [downgrade](WriteGuard::downgrade).
+///
+/// It contains the guard, so that you can go on writing:
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -109,9 +111,9 @@ impl fmt::Debug for WriteGuard {
 /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let writing = ReadWriteLock::new(&session, "/locks/index")?.write()?;
 /// match writing.downgrade() {
-///     Ok(reading) => println!("reading on with {}", reading.id()),
+///     Ok(reading) => println!("reading with {}", reading.id()),
 ///     Err(failed) => {
-///         println!("writing on: {failed}");
+///         println!("still writing: {failed}");
 ///         let writing = failed.guard;
 ///         assert!(writing.is_owner());
 ///     }
@@ -121,7 +123,7 @@ impl fmt::Debug for WriteGuard {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DowngradeError {
-    /// The guard, which still holds the write lock unless it was lost.
+    /// The guard, which still holds the write lock unless the lock was lost.
     pub guard: Box<WriteGuard>,
     /// The reason why the downgrade failed.
     pub error: LockError,

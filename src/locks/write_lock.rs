@@ -1,4 +1,4 @@
-//! [`WriteLock`]: the exclusive lock with a listener. Also a leader election.
+//! [`WriteLock`]: the exclusive lock with a listener.
 //!
 //! Origin: the Java class of this name.
 
@@ -16,16 +16,12 @@ use crate::recipe::path::ZNodePath;
 use crate::request::{LastingRequest, Observer, Place, Request};
 use crate::session::Session;
 
-/// An exclusive lock, or a leader election: of all who [`lock`](WriteLock::lock) one directory, in
-/// any process, one at a time is the owner, first come, first served.
+/// An exclusive lock that notifies a listener instead of blocking.
 ///
-/// `lock` joins the queue and returns. A [`LockListener`] is notified when the lock is acquired or
-/// lost, and [`is_owner`](WriteLock::is_owner) can be asked at any time. To block until the lock is
-/// acquired, use a [`BlockingWriteLock`](crate::BlockingWriteLock).
-///
-/// It has one request in the queue at a time. On the directory of a
-/// [`ReadWriteLock`](crate::locks::ReadWriteLock) it counts as a writer. `Send` and `Sync`; dropping it
-/// closes it.
+/// [`lock`](WriteLock::lock) joins the queue and returns. The [`LockListener`] is notified when the lock is acquired or
+/// lost, and [`is_owner`](WriteLock::is_owner) tells at any time whether it is held. Among all that lock the same
+/// directory, in any process, one at a time is the owner, first come, first served. So the lock also serves as a leader
+/// election. To block until the lock is acquired, use a [`BlockingWriteLock`](crate::BlockingWriteLock).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -56,14 +52,17 @@ use crate::session::Session;
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// A `WriteLock` has one request in the queue at a time. On the directory of a
+/// [`ReadWriteLock`](crate::locks::ReadWriteLock) it counts as a writer. It is `Send` and `Sync`. Dropping it closes it.
 #[must_use = "the lock is closed at once when it is not kept"]
 pub struct WriteLock {
     inner: Arc<LockInner>,
-    /// This is the lock itself, and not the one that a listener gets for a call.
+    /// `true` for the lock itself; `false` for the handle that a listener receives in a call.
     closes_on_drop: bool,
 }
 
-/// The part of a lock that its listener may use in a call.
+/// The part of a lock that is shared with the handles of its listener.
 pub(crate) struct LockInner {
     support: ProtocolSupport,
     dir: ZNodePath,
@@ -72,10 +71,10 @@ pub(crate) struct LockInner {
     current: lock_order::Mutex<LOCK, Option<Current>>,
 }
 
-/// The request of a lock. One that is over stays until the next call.
+/// The request of a lock. A request that has ended stays until the next call.
 enum Current {
     Joined(Arc<LastingRequest>),
-    /// It was released, and its znode may still exist.
+    /// The request was released, but its znode may still exist.
     Left(Arc<Request>),
 }
 
@@ -87,7 +86,7 @@ impl Current {
         }
     }
 
-    /// Takes the request out, which is not made again then.
+    /// Takes the request out. It is not made again on a later session.
     fn take(self) -> Option<Arc<Request>> {
         match self {
             Current::Joined(joined) => joined.take(),
@@ -97,12 +96,12 @@ impl Current {
 }
 
 impl LockInner {
-    /// The request of the present session.
+    /// The request on the current session.
     fn request(&self) -> Option<Arc<Request>> {
         self.current.lock().as_ref().and_then(Current::request)
     }
 
-    /// Joins the queue unless this lock is in it. Returns the request; `None` if the lock is closed.
+    /// Joins the queue unless this lock is already in it. Returns the request, or `None` if the lock is closed.
     fn join(&self) -> Option<Arc<LastingRequest>> {
         let (joined, former) = {
             let mut current = self.current.lock();
@@ -121,8 +120,7 @@ impl LockInner {
             let former = current.replace(Current::Joined(Arc::clone(&joined)));
             (joined, former)
         };
-        // Outside the mutex: it may be the last handle of a client, and on a worker the request begins on this
-        // thread.
+        // Outside the mutex: `former` may hold the last handle of a client, and `start` may run on this thread.
         drop(former.map(Current::take));
         joined.start();
         Some(joined)
@@ -130,19 +128,20 @@ impl LockInner {
 }
 
 impl WriteLock {
-    /// Makes a lock on a directory with the default [`LockOptions`] and without a listener. Sends
-    /// nothing: the first request creates the directory if it is missing.
+    /// Creates a lock on the directory `dir`, with the default [`LockOptions`] and without a listener.
+    ///
+    /// Sends nothing to the servers. The first request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
     pub fn new(session: &Session, dir: &str) -> Result<WriteLock> {
         WriteLock::build(session, dir, LockOptions::new(), None)
     }
 
-    /// As [`new`](WriteLock::new), with a listener.
+    /// Creates a lock like [`new`](WriteLock::new), with a listener.
     ///
     /// # Errors
-    /// As [`new`](WriteLock::new).
+    /// The same as [`new`](WriteLock::new).
     pub fn with_listener(
         session: &Session,
         dir: &str,
@@ -151,11 +150,11 @@ impl WriteLock {
         WriteLock::with_options(session, dir, LockOptions::new(), listener)
     }
 
-    /// As [`new`](WriteLock::new), with other options and a listener.
+    /// Creates a lock like [`new`](WriteLock::new), with other options and a listener.
     ///
     /// # Errors
-    /// As [`new`](WriteLock::new), and [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for
-    /// more than about 1 MiB of data or a [`max_hold`](LockOptions::max_hold) of zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
+    /// 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dir: &str,
@@ -183,26 +182,26 @@ impl WriteLock {
         Ok(WriteLock { inner, closes_on_drop: true })
     }
 
-    /// The lock for a call of its listener; `None` if it was dropped.
+    /// Returns a handle for a call of the listener, or `None` if the lock was dropped.
     pub(crate) fn of_call(inner: &Weak<LockInner>) -> Option<WriteLock> {
         Some(WriteLock { inner: inner.upgrade()?, closes_on_drop: false })
     }
 
-    /// Joins the queue, unless this lock is in it already, and returns whether the lock is owned
-    /// now.
+    /// Joins the queue, and returns whether the lock is already owned.
     ///
-    /// Blocks until the server has answered where the request stands, through all retries during an
-    /// outage. It does not wait for the request's turn: the listener reports that. A second call
-    /// while the request waits or owns makes no second request and no second callback. After a loss
-    /// it makes a new one.
+    /// Blocks until the server has answered where the request stands. During an outage, that includes all retries. The call
+    /// does not wait for the request's turn: the listener reports the acquisition.
+    ///
+    /// If this lock is already in the queue or owned, the call makes no second request and causes no second callback. After
+    /// a loss, it makes a new request.
     ///
     /// # Errors
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created within the
-    ///   retries. It is withdrawn; a znode that may exist is deleted in the background.
-    /// - [`SessionLost`](crate::ErrorReason::SessionLost); [`Closed`](crate::ErrorReason::Closed) for a closed lock
-    ///   or session.
+    ///   retries. It is withdrawn. If its znode exists nevertheless, it is deleted in the background.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session has ended.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the znode meanwhile.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another refusal of the server.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the request.
+    /// - [`Closed`](crate::ErrorReason::Closed): the lock or the session was closed.
     pub fn lock(&self) -> Result<bool> {
         self.session().check_process(Operation::LOCK, &self.inner.dir)?;
         let closed = || LockError::of(ErrorReason::Closed, Operation::LOCK, &self.inner.dir);
@@ -214,7 +213,7 @@ impl WriteLock {
             self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
         let joined = self.inner.join().ok_or_else(closed)?;
-        // A close withdraws the request.
+        // `None` because a close withdraws the request, too.
         match joined.wait_until_placed(&[])? {
             None if self.is_closed() => Err(closed()),
             Some(Place::Owner) => Ok(joined.request().is_some_and(|request| request.is_owner())),
@@ -222,21 +221,22 @@ impl WriteLock {
         }
     }
 
-    /// Releases the lock, or leaves the queue. Does nothing without a request.
+    /// Releases the lock, or leaves the queue.
     ///
-    /// From the call on this process is not the owner, whatever the outcome. Blocks until the
-    /// server has deleted the znode; during an outage it returns [`Released::Pending`], and so does
-    /// every later call until the znode is deleted. A request that never owned the lock leaves the queue without an error, even if its znode was deleted
-    /// before.
+    /// Whatever the outcome, this process is not the owner from the call on. Without a request, the call does nothing. A
+    /// request that never owned the lock leaves the queue without an error, even if its znode was already deleted.
+    ///
+    /// Blocks until the server has deleted the znode. During an outage the call returns [`Released::Pending`], and so does
+    /// every later call until the znode is deleted.
     ///
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
-    ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was lost before, so the work under it may have
-    ///   overlapped with the next owner's. The first `unlock` after a loss reports it, unless
-    ///   [`lock`](WriteLock::lock) joined the queue again in between.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied) or another refusal of the server: the lock is
-    ///   released, but its znode blocks others. The deletion is repeated in the background until it
-    ///   succeeds or the session ends.
+    ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was
+    ///   already lost. The work under it may have overlapped with that of the next owner. The first `unlock` after a loss
+    ///   reports it, unless [`lock`](WriteLock::lock) joined the queue again in between.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
+    ///   deletion: the lock is released, but its znode still blocks others. The deletion is retried in the background
+    ///   until it succeeds or the session ends.
     pub fn unlock(&self) -> Result<Released> {
         self.session().check_process(Operation::UNLOCK, &self.inner.dir)?;
         let current = self.inner.current.lock().take();
@@ -247,7 +247,7 @@ impl WriteLock {
             return Err(request.end_error(Operation::UNLOCK));
         }
         if request.may_leave_its_znode() {
-            // The next call is not to report it as deleted.
+            // Kept so that the next call does not report the znode as deleted.
             let mut current = self.inner.current.lock();
             if current.is_none() {
                 *current = Some(Current::Left(Arc::clone(&request)));
@@ -259,18 +259,19 @@ impl WriteLock {
         }
     }
 
-    /// Returns whether this lock is held, proven up to now.
+    /// Returns whether this lock is provably held at this moment.
     ///
-    /// Does no I/O and does not block. Ask it before each action that only the owner may take.
-    /// Always `false` in a forked child of the holder. It becomes `false` at the end of the lease, even
-    /// before the loss of contact was noticed, and stays `false` until the lock is acquired again.
+    /// Check it before each action that only the owner may take. Does no I/O and does not block.
+    ///
+    /// It becomes `false` at the end of the lease, even if the loss of contact has not been noticed yet, and stays `false`
+    /// until the lock is acquired again. It is always `false` in a forked child of the holder.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        // The process before the mutex, whose holder may not exist in a forked child.
+        // The process is checked before the mutex is taken: in a forked child its holder may not exist.
         self.inner.process.is_current() && self.inner.request().is_some_and(|request| request.holds_lease())
     }
 
-    /// Returns the full path of the request's znode; `None` without a request in the queue.
+    /// Returns the full path of the request's znode, or `None` if no request is in the queue.
     #[must_use]
     pub fn id(&self) -> Option<String> {
         if !self.inner.process.is_current() {
@@ -280,14 +281,14 @@ impl WriteLock {
         request.znode().map(|znode| znode.to_string())
     }
 
-    /// Returns the fencing token of the request in the queue, as
-    /// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token). It does not show whether the
-    /// request owns the lock.
+    /// Returns the fencing token of the request in the queue.
+    ///
+    /// See [`LockGuard::fencing_token`](crate::LockGuard::fencing_token). A token does not mean that the request owns the
+    /// lock.
     ///
     /// # Errors
-    /// [`NotOwner`](crate::ErrorReason::NotOwner) without a request, or if its znode does not exist any
-    /// more; [`SessionLost`](crate::ErrorReason::SessionLost);
-    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss).
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): there is no request, or its znode no longer exists.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
         self.session().check_process(Operation::FENCE, &self.inner.dir)?;
         match self.inner.request().filter(|request| !request.has_ended()) {
@@ -296,11 +297,12 @@ impl WriteLock {
         }
     }
 
-    /// Closes the lock: releases it or leaves the queue, without waiting for the server. Later
-    /// calls of [`lock`](WriteLock::lock) fail with [`Closed`](crate::ErrorReason::Closed). Idempotent;
-    /// the session stays open.
+    /// Closes the lock.
+    ///
+    /// Releases the lock or leaves the queue, without waiting for the server. Later calls of [`lock`](WriteLock::lock) fail
+    /// with [`Closed`](crate::ErrorReason::Closed). The session stays open. Idempotent.
     pub fn close(&self) {
-        // In a forked child the request is the parent's, and a mutex may stay held for ever.
+        // In a forked child the request belongs to the parent, and a mutex may stay held forever.
         if !self.inner.process.is_current() {
             return;
         }
@@ -329,14 +331,15 @@ impl WriteLock {
         self.inner.support.session()
     }
 
-    /// Returns the listener.
+    /// Returns the listener, if there is one.
     #[must_use]
     pub fn lock_listener(&self) -> Option<Arc<dyn LockListener>> {
         self.inner.listener.get()
     }
 
-    /// Replaces the listener. The new one receives all events that the former one has not yet
-    /// received: perhaps a release without the acquisition before it.
+    /// Replaces the listener.
+    ///
+    /// The new listener receives all events that the old one has not received yet. So its first event may be a release.
     pub fn set_lock_listener(&self, listener: impl LockListener + 'static) {
         self.inner.listener.set(Arc::new(listener));
     }

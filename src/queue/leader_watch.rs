@@ -15,16 +15,11 @@ use crate::session::Session;
 use crate::tracking::{Look, Subject, Tracking};
 use crate::wait::Wait;
 
-/// Keeps track of the first request in a lock directory: the leader, in an election.
+/// Keeps track of the first request in a lock directory.
 ///
-/// It costs no thread. While there is a leader, only its znode is watched, so requests that join
-/// and leave behind it cost nothing. Results are as recent as the connected server's last answer:
-/// usually a moment old, and during an outage as old as the outage. Use it to find the leader. To
-/// find out whether this process *is* the leader, ask
-/// [`is_owner`](crate::WriteLock::is_owner). It survives the
-/// [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
-///
-/// `Send` and `Sync`; dropping it ends the watching.
+/// In an election, the first request is the leader. Use the watch to find out who leads.
+/// [`LockDirectory::watch_leader`](crate::queue::LockDirectory::watch_leader) starts one, and dropping it ends it. To find
+/// out whether this process *is* the leader, use [`is_owner`](crate::WriteLock::is_owner) instead.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -36,7 +31,7 @@ use crate::wait::Wait;
 /// let watch = LockDirectory::new(&session, "/election")?.watch_leader(Duration::from_secs(30))?;
 /// loop {
 ///     let leader = watch.leader()?;
-///     // One that is asked to step down leads until it does.
+///     // A leader that is asked to step down still leads, but its data is replaced.
 ///     if !leader.as_ref().is_some_and(LockInfo::is_revocation_requested) {
 ///         send_requests_to(leader.as_ref().map(|leader| leader.data_lossy()).as_deref());
 ///     }
@@ -46,7 +41,11 @@ use crate::wait::Wait;
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
-#[must_use = "it stops to watch when it is not kept"]
+///
+/// The result is as recent as the connected server's last answer. It is usually a moment old, and during an outage as old as
+/// the outage. The watch needs no thread, and watches only the znode of the leader, so other requests that come and go cost
+/// nothing. It continues when its session is [replaced](crate::SessionBuilder::replace_lost_sessions).
+#[must_use = "the watch ends at once when it is not kept"]
 #[derive(Debug)]
 pub struct LeaderWatch {
     tracking: Tracking<Leader>,
@@ -58,25 +57,23 @@ impl LeaderWatch {
         Ok(LeaderWatch { tracking })
     }
 
-    /// Returns the request that was first in the queue at the last look; `None` if the queue was
-    /// empty. Does no I/O and does not block.
+    /// Returns the first request in the queue, or `None` if the queue is empty.
     ///
-    /// A [request for revocation](LockInfo::is_revocation_requested) replaces its data: who finds an
-    /// address there keeps the former one as long as the [path](LockInfo::path) is the same.
+    /// Does no I/O and does not block. A [request for revocation](LockInfo::is_revocation_requested) replaces the data of the
+    /// request. So if you read an address from the data, keep the old address while the [path](LockInfo::path) is the same.
     ///
     /// # Errors
-    /// [`AccessDenied`](crate::ErrorReason::AccessDenied) while READ is not granted on the directory
-    /// (it looks again every second), [`SessionLost`](crate::ErrorReason::SessionLost),
-    /// [`Closed`](crate::ErrorReason::Closed).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory. The watch tries again
+    ///   every second.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     pub fn leader(&self) -> Result<Option<LockInfo>> {
         self.tracking.current()
     }
 
-    /// Returns a channel that receives a message when the [`leader`](LeaderWatch::leader) or its
-    /// data has changed; for use in [`select!`](crossbeam_channel::select).
+    /// Returns a channel that receives a message when the [`leader`](LeaderWatch::leader) or its data changes.
     ///
-    /// It has room for one message, which covers all changes since it was sent. It is disconnected
-    /// when the session has ended.
+    /// Use it in a [`select!`](crossbeam_channel::select). The channel holds at most one message, which stands for all
+    /// changes since it was sent. It is disconnected when the session has ended.
     #[must_use]
     pub fn changes(&self) -> &Receiver<()> {
         self.tracking.changes()
@@ -102,7 +99,7 @@ impl Subject for Leader {
 }
 
 impl Leader {
-    /// Looks for the first request among the children, without those that are known to be directories.
+    /// Looks for the first request among the children that are not known to be directories.
     fn look_among(self: Arc<Self>, directories: Vec<ZNodePath>) -> Look<Option<LockInfo>> {
         let list = Call::get_children(&self.dir, false);
         Look::ask(list, move |children| match children {
@@ -136,8 +133,7 @@ impl Leader {
         })
     }
 
-    /// Watches the children of the directory, for when there is no leader, or none that can be
-    /// watched.
+    /// Watches the children of the directory, because there is no leader or its znode cannot be watched.
     fn look_at_directory(
         self: Arc<Self>,
         first: Option<ZNodePath>,

@@ -1,4 +1,4 @@
-//! [`LockInfo`]: one request in a lock directory, as it was read.
+//! [`LockInfo`]: a request in a lock directory.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,22 +15,22 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation::is_requested;
 use crate::recipe::znode_name::generated_sequence;
 
-/// The maximum number of characters of the data that are printed.
+/// The maximum number of characters of the data to print.
 const SHOWN: usize = 64;
 
-/// The last second of the year 9999. Later times have no form in RFC 3339.
+/// The last second of the year 9999. RFC 3339 cannot express later times.
 const LAST_PRINTED: Duration = Duration::from_secs(253_402_300_799);
 
-/// A request in a lock directory: its kind, its creator, and its creation time.
+/// A request in a lock directory, as it was read.
 ///
-/// Prints as one line, whatever its data is:
+/// It prints as one line, whatever its data is:
 ///
 /// ```text
 /// /locks/report/x-0b2e-lock-0000000007: exclusive, 'web-1/4711', session 0x100004b5c3d0002, since 2026-11-21T09:51:03Z, czxid 812
 /// ```
 ///
-/// This client may lack READ permission on the znode. Then only the name is known, and with it the
-/// place in the queue; the rest is `None`. Servers before 3.8.4 and 3.9.2 deny only the data.
+/// If this client lacks READ permission on the znode, only the name is known, and with it the place in the queue. All other
+/// fields are `None`. Servers before 3.8.4 and 3.9.2 deny only the data.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -40,15 +40,17 @@ pub struct LockInfo {
     pub kind: LockKind,
     /// The sequence number, which orders the queue. It wraps after 2147483647.
     pub sequence: i32,
-    /// The data that the application wrote, by default `host/pid`, until another client [asks for the
-    /// lock](LockInfo::is_revocation_requested). `None` if READ is denied.
+    /// The data that the application wrote, by default `host/pid`.
+    ///
+    /// Replaced when another client [asks for the lock](LockInfo::is_revocation_requested). `None` if READ is denied.
     pub data: Option<Vec<u8>>,
-    /// The session with which the request ends. `None` for a persistent request, and if the session
-    /// is unknown.
+    /// The id of the session with which the request ends.
+    ///
+    /// `None` for a persistent request, and if the session is unknown.
     pub ephemeral_owner: Option<i64>,
-    /// `true` if no session's end deletes the request; `false` also if that is unknown.
+    /// Whether the request is known to be persistent, so that no session's end deletes it.
     pub is_persistent: bool,
-    /// The transaction id that created the znode: the fencing token of this request.
+    /// The id of the transaction that created the znode, which is the request's fencing token.
     pub czxid: Option<i64>,
     /// The creation time of the request, by the server's clock.
     pub created: Option<SystemTime>,
@@ -61,8 +63,8 @@ impl LockInfo {
         LockInfo { data: Some(data), ..LockInfo::unreadable(path, Some(stat)) }
     }
 
-    /// A request whose data may not be read, by the outcome of a look whether it exists; `None` if it does
-    /// not. Servers since 3.8.4 and 3.9.2 deny the metadata too.
+    /// Makes a request whose data may not be read, from the reply to an `exists` call. Returns `None` if the request does not
+    /// exist. Servers since 3.8.4 and 3.9.2 deny the metadata, too.
     pub(super) fn without_data(
         path: &ZNodePath,
         found: ZkResult<Option<Stat>>,
@@ -92,24 +94,27 @@ impl LockInfo {
         }
     }
 
-    /// Returns the data as text, with replacements for what is not UTF-8. Empty if READ is denied.
+    /// Returns the data as text, with replacement characters for invalid UTF-8.
+    ///
+    /// Empty if READ is denied.
     #[must_use]
     pub fn data_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.data.as_deref().unwrap_or_default())
     }
 
-    /// Returns whether a client has asked the holder to release the lock, as
-    /// [`Revoker`](crate::queue::Revoker) does: the data are that message then, and no longer the holder's.
+    /// Returns whether another client has asked the holder to release the lock.
+    ///
+    /// If so, the data is that message, and no longer the holder's own. See [`Revoker`](crate::queue::Revoker).
     #[must_use]
     pub fn is_revocation_requested(&self) -> bool {
         self.data.as_deref().zip(self.version).is_some_and(|(data, version)| is_requested(data, version))
     }
 
-    /// Returns the part of a queue that holds the lock: the first request, or all readers before
-    /// the first other request. Of the permits of a semaphore, it is the first one: how many are held
-    /// is not known from the queue.
+    /// Returns the part of a queue that holds the lock.
     ///
-    /// `queue` is the result of [`contenders`](crate::queue::LockDirectory::contenders).
+    /// `queue` is the result of [`contenders`](crate::queue::LockDirectory::contenders). The owners are the first request, or
+    /// all readers before the first other request. In the queue of a semaphore, only the first permit is returned, because
+    /// the queue does not show how many are held.
     #[must_use]
     pub fn owners(queue: &[LockInfo]) -> &[LockInfo] {
         &queue[..count_owners(queue.iter().map(|request| request.kind))]
@@ -143,7 +148,7 @@ impl fmt::Debug for LockInfo {
     }
 }
 
-/// Makes data safe for a terminal and a log: one line, no control characters, cut when it is long.
+/// Makes data safe for a terminal or a log: one line without control characters, cut if it is long.
 fn printable(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     if text.chars().nth(SHOWN).is_some() {
@@ -152,7 +157,7 @@ fn printable(text: &str) -> String {
     shown
 }
 
-/// Prints a time as 2026-11-21T09:51:03Z. The server's clock may be wrong by any amount.
+/// Formats a time like 2026-11-21T09:51:03Z. Must handle any time, because a server's clock may be wrong.
 fn in_utc(time: SystemTime) -> Rfc3339Timestamp {
     let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     format_rfc3339_seconds(UNIX_EPOCH + since_1970.min(LAST_PRINTED))

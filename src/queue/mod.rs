@@ -1,7 +1,7 @@
-//! The queue of a lock, seen from outside: who holds it, who waits, and how to take it away.
+//! The queue of a lock, seen from outside: who holds the lock, who waits, and how to take it away.
 //!
-//! The primary type in this module is [`LockDirectory`], which lists the requests of a lock, whichever library made them.
-//! [`LeaderWatch`] and [`QueueWatch`] report changes, and a [`Revoker`] asks a holder to release.
+//! The primary type in this module is [`LockDirectory`], which lists the requests for a lock, whichever library made them.
+//! [`LeaderWatch`] and [`QueueWatch`] report changes. A [`Revoker`] asks a holder to release the lock.
 
 // Origin: `visitLocks`, `MetadataHandler`, `reapExpiredLocks` and `reapAllLocks` of HBase's `InterProcessLock`;
 // `contenders()` of kazoo.
@@ -25,6 +25,7 @@ pub use self::queue_watch::QueueWatch;
 pub use self::revoker::{Revocation, Revoker};
 use crate::client::Call;
 use crate::error::{LockError, Operation, Result, ZkError};
+use crate::lock_order::unwind_safe;
 use crate::logging;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::in_order;
@@ -33,19 +34,13 @@ use crate::recipe::peers::any_mismatch;
 use crate::session::{Core, Session};
 use crate::wait::Wait;
 
+unwind_safe!(LeaderWatch, QueueWatch);
+
 /// The directory of a lock or an election, for inspection and cleanup.
 ///
-/// Every child whose name ends in a sequence number counts as a request, whichever library made it,
-/// as it does for the locks of this crate. Other children are ignored, and so are znodes that
-/// have children, or had some: they are directories. A directory that does not exist counts as an empty queue.
-///
-/// Results are those of the connected server. They may be a moment behind the other servers, and
-/// may have changed since. Calls are not retried: after a
-/// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), call again
-/// ([`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) does). They block
-/// until the server has answered or the session has ended.
-///
-/// `Send` and `Sync`, and cheap to clone.
+/// [`contenders`](LockDirectory::contenders) lists the holder and the waiters,
+/// [`watch_leader`](LockDirectory::watch_leader) follows the leader of an election, and
+/// [`reap_expired`](LockDirectory::reap_expired) deletes old requests.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -58,6 +53,17 @@ use crate::wait::Wait;
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # What counts as a request
+/// Every child whose name ends in a sequence number, whichever library made it. The locks of this crate use the same rule.
+/// Znodes that have or had children are directories, and are ignored. A directory that does not exist counts as an empty
+/// queue.
+///
+/// # Calls
+/// Calls block until the server has answered or the session has ended. The results come from the connected server, which may
+/// be a moment behind the others. Calls are not retried: after a
+/// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), call again, for example with
+/// [`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation).
 #[derive(Clone)]
 pub struct LockDirectory {
     session: Session,
@@ -66,10 +72,12 @@ pub struct LockDirectory {
 }
 
 impl LockDirectory {
-    /// Makes a handle to a directory. Sends nothing and creates nothing.
+    /// Creates a handle to a directory.
+    ///
+    /// Sends nothing to the servers and creates no znode.
     ///
     /// # Errors
-    /// The only way to fail is [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
     pub fn new(session: &Session, dir: &str) -> Result<LockDirectory> {
         Ok(LockDirectory {
             session: session.clone(),
@@ -78,46 +86,48 @@ impl LockDirectory {
         })
     }
 
-    /// Checks a path as the constructors of all locks do. Needs no session: for a configuration or a
-    /// command line, before anything is connected.
+    /// Checks a path without a session.
+    ///
+    /// The constructors of all locks make the same check. Use this for a configuration or a command line, before anything is
+    /// connected.
     ///
     /// # Errors
-    /// The only way to fail is [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
     pub fn check_path(dir: &str) -> Result<()> {
         ZNodePath::parse(dir).map(drop)
     }
 
     // ---- inspection
 
-    /// Returns all requests, in the order of the queue. The [owners](LockInfo::owners) come first.
+    /// Returns all requests, in the order of the queue.
     ///
-    /// Makes one call for the list and one for each request, several at a time. A request that is
-    /// deleted meanwhile is left out. One without READ permission has only its name.
+    /// The [owners](LockInfo::owners) come first. A request that is deleted meanwhile is left out. Of a request without
+    /// READ permission, only the name is known. This takes one call for the list and one for each request, several at a
+    /// time.
     ///
     /// # Errors
-    /// [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory;
-    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss); [`SessionLost`](crate::ErrorReason::SessionLost);
-    /// [`Closed`](crate::ErrorReason::Closed).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),
+    ///   [`Closed`](crate::ErrorReason::Closed).
     pub fn contenders(&self) -> Result<Vec<LockInfo>> {
         let core = self.session.core();
         let requests = self.list(&core)?;
         reading::read_all(&core, &requests)
     }
 
-    /// Returns the holder of the lock: the first request in the queue, which may be one of several
-    /// readers. `None` if nobody holds the lock.
+    /// Returns the holder of the lock, or `None` if nobody holds it.
     ///
-    /// A process that asks for its own lock gets a better answer from
-    /// [`is_owner`](crate::WriteLock::is_owner).
+    /// The holder is the first request in the queue, which may be one of several readers. To find out whether this process
+    /// holds the lock, use [`is_owner`](crate::WriteLock::is_owner) instead.
     ///
     /// # Errors
-    /// As [`contenders`](LockDirectory::contenders).
+    /// The same as [`contenders`](LockDirectory::contenders).
     pub fn current_owner(&self) -> Result<Option<LockInfo>> {
         let core = self.session.core();
         for request in self.list(&core)? {
             let read = reading::read_one(&core, &request);
             let found = read.map_err(|error| core.failure(Operation::READ, &self.dir, error))?;
-            // Otherwise it was deleted meanwhile.
+            // If it was deleted meanwhile, the next request is the holder.
             if found.is_some() {
                 return Ok(found);
             }
@@ -125,36 +135,39 @@ impl LockDirectory {
         Ok(None)
     }
 
-    /// Watches the first request in the queue: in an election, the leader.
+    /// Watches the first request in the queue, which is the leader in an election.
     ///
-    /// Blocks until the server has answered, or until the wait times out. The watch survives the
-    /// loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
-    /// [closing](Session::close).
+    /// Blocks until the server has answered or the wait times out. On a session that
+    /// [replaces itself](crate::SessionBuilder::replace_lost_sessions), the watch continues after a loss. It ends when the
+    /// session is [closed](Session::close).
     ///
     /// # Errors
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): no server answered in time.
-    /// - [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// - [`Cancelled`](crate::ErrorReason::Cancelled): another thread cancelled the wait.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     pub fn watch_leader(&self, wait: impl Into<Wait>) -> Result<LeaderWatch> {
         LeaderWatch::start(&self.session, &self.dir, &wait.into())
     }
 
-    /// Watches who is in the queue. Blocks as [`watch_leader`](LockDirectory::watch_leader) does.
+    /// Watches all requests in the queue.
+    ///
+    /// Blocks like [`watch_leader`](LockDirectory::watch_leader).
     ///
     /// # Errors
-    /// As [`watch_leader`](LockDirectory::watch_leader).
+    /// The same as [`watch_leader`](LockDirectory::watch_leader).
     pub fn watch_queue(&self, wait: impl Into<Wait>) -> Result<QueueWatch> {
         QueueWatch::start(&self.session, &self.dir, &wait.into())
     }
 
-    /// Returns a warning if the queue has requests of libraries that do not count each other's names:
-    /// both may hold the lock at once. It names two of them, and the [naming
-    /// scheme](crate::recipe::NamingScheme) to use. `None` if all requests there count each other, as far as
-    /// their libraries are known.
+    /// Returns a warning if the queue mixes requests of libraries that ignore each other.
+    ///
+    /// Such libraries do not recognize each other's names, so both may hold the lock at the same time. The warning names two
+    /// of the requests, and the [naming scheme](crate::recipe::NamingScheme) to use. Returns `None` if all requests
+    /// recognize each other, as far as their libraries are known.
     ///
     /// # Errors
-    /// As [`contenders`](LockDirectory::contenders).
+    /// The same as [`contenders`](LockDirectory::contenders).
     pub fn mixed_names(&self) -> Result<Option<String>> {
         let requests = self.list(&self.session.core())?;
         Ok(any_mismatch(requests.iter().map(ZNodePath::name)))
@@ -162,28 +175,28 @@ impl LockDirectory {
 
     // ---- cleanup
 
-    /// Sets whether requests of live sessions are reaped, too. By default they are not.
+    /// Sets whether requests of live sessions are reaped, too.
     ///
-    /// The server deletes an ephemeral znode with its session. So an ephemeral znode that exists
-    /// belongs to a session that the server considers alive, and to a process that may be using the
-    /// lock. Deleting it gives the lock to the next request while that process may still act: only
-    /// the [fencing token](crate::LockGuard::fencing_token) can keep the two apart. An owner in
-    /// this crate gets [`NodeDeleted`](crate::LossReason::NodeDeleted).
+    /// The default is `false`. The server deletes an ephemeral znode with its session. So an ephemeral znode that exists
+    /// belongs to a session that the server considers alive, and to a process that may be using the lock.
+    ///
+    /// **Deleting it gives the lock to the next request while that process may still act.** Only the
+    /// [fencing token](crate::LockGuard::fencing_token) can keep the two apart. If the owner uses this crate, it gets
+    /// [`NodeDeleted`](crate::LossReason::NodeDeleted).
     #[must_use]
     pub fn including_live_sessions(self, including: bool) -> LockDirectory {
         LockDirectory { reaps_live_sessions: including, ..self }
     }
 
-    /// Returns the requests that [`reap_expired`](LockDirectory::reap_expired) would delete now, in
-    /// the order of the queue.
+    /// Returns the requests that [`reap_expired`](LockDirectory::reap_expired) would delete now.
     ///
-    /// If the queue has requests that may be deleted, and `older_than` is not zero, it asks for the time of
-    /// the servers' clock: one transaction creates a znode in the directory and deletes it.
+    /// They are in the order of the queue. If there are candidates and `older_than` is not zero, the call reads the servers'
+    /// clock: one transaction creates a znode in the directory and deletes it.
     ///
     /// # Errors
-    /// As [`contenders`](LockDirectory::contenders). For the time also
-    /// [`AccessDenied`](crate::ErrorReason::AccessDenied) when CREATE or DELETE is not granted on the directory, and
-    /// [`Unsupported`](crate::ErrorReason::Unsupported) when the client of the session has no transactions.
+    /// - The same as [`contenders`](LockDirectory::contenders).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): reading the clock needs CREATE and DELETE on the directory.
+    /// - [`Unsupported`](crate::ErrorReason::Unsupported): reading the clock needs a client that has transactions.
     pub fn expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
         let mut requests = self.contenders()?;
         requests.retain(|request| {
@@ -198,18 +211,20 @@ impl LockDirectory {
         Ok(requests)
     }
 
-    /// Deletes the requests of at least this age, and returns those that it deleted, in the order
-    /// of the queue.
+    /// Deletes requests of at least this age, and returns the deleted ones.
     ///
-    /// It deletes only persistent requests, which no session's end deletes, unless [live
-    /// sessions](LockDirectory::including_live_sessions) are included. Requests of unknown kind
-    /// ([`Other`](LockKind::Other)) and other children always stay, so that a path that is no lock
-    /// directory loses nothing. So does a request whose data was written since it was read, and one
-    /// that has the name of another since the directory was created anew. The age is by the clock of the
-    /// servers alone, so a wrong clock of this machine does no harm.
+    /// By default only persistent requests are deleted, which do not end with a session. See
+    /// [`including_live_sessions`](LockDirectory::including_live_sessions). The age is measured only by the clock of the
+    /// servers, so it does not matter if the clock of this machine is wrong.
     ///
-    /// None of the deleted requests acquires the lock first: the queue is cleared from its end.
-    /// Requests that arrive meanwhile stay. Each deletion is logged.
+    /// The queue is cleared from its end, so none of the deleted requests acquires the lock in between. The result is in the
+    /// order of the queue. Each deletion is logged.
+    ///
+    /// These always stay:
+    /// - requests of unknown kind ([`Other`](LockKind::Other)) and other children, so that nothing is lost if the path is not
+    ///   a lock directory;
+    /// - requests that arrive meanwhile, also if they reuse a name because the directory was created anew;
+    /// - requests whose data is written meanwhile.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -226,31 +241,33 @@ impl LockDirectory {
     /// ```
     ///
     /// # Errors
-    /// As [`expired`](LockDirectory::expired), and [`AccessDenied`](crate::ErrorReason::AccessDenied)
-    /// when DELETE is not granted on the directory. Requests deleted before the error stay deleted.
+    /// - The same as [`expired`](LockDirectory::expired).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): DELETE is not granted on the directory.
+    ///
+    /// Requests that were deleted before the error stay deleted.
     pub fn reap_expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
         let expired = self.expired(older_than)?;
         reaping::delete_all(&self.session.core(), expired)
     }
 
-    /// Removes the directory if it has no children; returns whether this call removed it.
+    /// Removes the directory if it has no children, and returns whether it did.
     ///
-    /// This is safe for others: the server does not remove a directory that has a child by then,
-    /// and the next request creates the directory again. Its sequence numbers start again; fencing
-    /// tokens go on growing. A znode with data stays, unless it replaces the directory between the
-    /// two calls of this function: a server deletes by path and version alone.
+    /// This is safe for others. The server does not remove a directory that has a child, and the next request creates the
+    /// directory again. Its sequence numbers then start again, but fencing tokens continue to grow.
+    ///
+    /// A znode with data is not removed. There is one exception: such a znode may replace the directory between the two calls
+    /// of this function, because a server deletes only by path and version.
     ///
     /// # Errors
-    /// - [`NotALock`](crate::ErrorReason::NotALock): the znode has data or belongs to a
-    ///   session. It is left alone.
+    /// - [`NotALock`](crate::ErrorReason::NotALock): the znode has data or belongs to a session. It was not removed.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): DELETE is not granted on the parent, or READ is
     ///   not granted on the directory.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),
-    ///   [`Closed`](crate::ErrorReason::Closed): the directory may have been removed or not.
+    ///   [`Closed`](crate::ErrorReason::Closed): the directory may or may not have been removed.
     pub fn remove_if_empty(&self) -> Result<bool> {
         let (core, dir) = (self.session.core(), &self.dir);
         let Some(stat) = core.call(Operation::READ, dir, Call::exists(dir, false))? else { return Ok(false) };
-        // Only if its version has not changed since it was read.
+        // The deletion fails if the version has changed since it was read.
         let removed = match stat.data_length == 0 && stat.session().is_none() {
             true => core.ask(Call::delete(dir, Some(stat.version))),
             false => Err(ZkError::BadVersion),
@@ -261,13 +278,13 @@ impl LockDirectory {
                 Ok(true)
             }
             Err(ZkError::NotEmpty | ZkError::NoNode) => Ok(false),
-            // It has data, or was written since it was read.
+            // The znode has data, or was written after it was read.
             Err(ZkError::BadVersion) => Err(LockError::not_a_lock_directory(dir)),
             Err(error) => Err(core.failure(Operation::DELETE, dir, error)),
         }
     }
 
-    /// The paths of the requests, in the order of the queue.
+    /// Returns the paths of the requests, in the order of the queue.
     fn list(&self, core: &Arc<Core>) -> Result<Vec<ZNodePath>> {
         match core.ask(Call::get_children(&self.dir, false)) {
             Ok(children) => Ok(in_order(&children).into_iter().map(|name| self.dir.child(name)).collect()),

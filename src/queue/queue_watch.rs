@@ -13,12 +13,9 @@ use crate::wait::Wait;
 
 /// Keeps track of all requests in a lock directory.
 ///
-/// It costs no thread, but one listing of the directory for each request that joins or leaves: it
-/// is meant for operators. A process that needs only the leader should use
-/// [`LeaderWatch`](crate::queue::LeaderWatch). Results may be stale, as with `LeaderWatch`. It survives
-/// the [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
-///
-/// `Send` and `Sync`; dropping it ends the watching.
+/// [`LockDirectory::watch_queue`](crate::queue::LockDirectory::watch_queue) starts one, and dropping it ends it. It is meant
+/// for operators: each request that joins or leaves costs a listing of the directory. To follow only the leader, use a
+/// [`LeaderWatch`](crate::queue::LeaderWatch).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -35,7 +32,10 @@ use crate::wait::Wait;
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
-#[must_use = "it stops to watch when it is not kept"]
+///
+/// The result is as recent as that of a `LeaderWatch`. The watch needs no thread, and continues when its session is
+/// [replaced](crate::SessionBuilder::replace_lost_sessions).
+#[must_use = "the watch ends at once when it is not kept"]
 #[derive(Debug)]
 pub struct QueueWatch {
     tracking: Tracking<Queue>,
@@ -47,20 +47,20 @@ impl QueueWatch {
         Ok(QueueWatch { tracking })
     }
 
-    /// Returns the names of the requests at the last look, in the order of the queue. Does no I/O
-    /// and does not block.
+    /// Returns the names of the requests, in the order of the queue.
+    ///
+    /// Does no I/O and does not block.
     ///
     /// # Errors
-    /// As [`LeaderWatch::leader`](crate::queue::LeaderWatch::leader).
+    /// The same as [`LeaderWatch::leader`](crate::queue::LeaderWatch::leader).
     pub fn names(&self) -> Result<Vec<String>> {
         self.tracking.current()
     }
 
-    /// Returns a channel that receives a message when a request has joined or left; for use in
-    /// [`select!`](crossbeam_channel::select).
+    /// Returns a channel that receives a message when a request joins or leaves.
     ///
-    /// It has room for one message, which covers all changes since it was sent. It is disconnected
-    /// when the session has ended.
+    /// Use it in a [`select!`](crossbeam_channel::select). The channel holds at most one message, which stands for all
+    /// changes since it was sent. It is disconnected when the session has ended.
     #[must_use]
     pub fn changes(&self) -> &Receiver<()> {
         self.tracking.changes()

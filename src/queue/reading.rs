@@ -10,11 +10,11 @@ use crate::recipe::is_directory;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
-/// The number of requests read at once: half of the calls that a blocking client makes at once, so
-/// that the rest of the session's work goes on.
+/// The number of requests to read at once. It is half of the calls that a blocking client makes at once, which leaves room
+/// for the rest of the session's work.
 pub(super) const AT_ONCE: usize = 8;
 
-/// Reads requests and returns them in the same order, without those that no longer exist.
+/// Reads requests, and returns those that still exist in the same order.
 pub(super) fn read_all(core: &Arc<Core>, requests: &[ZNodePath]) -> Result<Vec<LockInfo>> {
     let mut infos = Vec::with_capacity(requests.len());
     let mut under_way = VecDeque::with_capacity(AT_ONCE);
@@ -29,13 +29,13 @@ pub(super) fn read_all(core: &Arc<Core>, requests: &[ZNodePath]) -> Result<Vec<L
     }
 }
 
-/// Reads one request; `None` if it no longer exists.
+/// Reads one request. Returns `None` if it no longer exists.
 pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
     info_of(core, request, core.ask(Call::get_data(request, false)))
 }
 
-/// Without READ permission, the result has only the name, and perhaps the metadata. A directory is no
-/// request.
+/// Makes a request from the reply to a read. Without READ permission, the result has only the name and perhaps the metadata.
+/// Returns `None` for a directory.
 fn info_of(
     core: &Arc<Core>,
     request: &ZNodePath,

@@ -12,18 +12,18 @@ use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
-/// Returns whether a request is old enough. One of unknown age is old enough only if any age is.
+/// Returns whether a request is old enough. A request of unknown age is old enough only if every age is.
 pub(super) fn is_old(request: &LockInfo, older_than: Duration, now: SystemTime) -> bool {
     let age = |created| now.duration_since(created).unwrap_or_default();
     request.created.map_or(older_than.is_zero(), |created| age(created) >= older_than)
 }
 
-/// Returns the present time by the clock of the servers, which is also that of the requests' creation.
+/// Returns the current time by the servers' clock, which also dates the creation of requests.
 ///
-/// Only a write shows it. So one transaction creates a znode in the directory, writes to it and deletes
-/// it, and leaves nothing behind. `None` if the directory does not exist.
+/// Only a write shows that time. So one transaction creates a znode in the directory, writes to it and deletes
+/// it again. Returns `None` if the directory does not exist.
 pub(super) fn server_time(core: &Arc<Core>, dir: &ZNodePath) -> Result<Option<SystemTime>> {
-    // The name ends in no number, so the znode is no request.
+    // The name does not end in a number, so nobody takes the znode for a request.
     let path = dir.child(&format!("clock-{}-now", core.new_guid())).to_string();
     let operations = [
         Op::Create {
@@ -52,8 +52,7 @@ pub(super) fn server_time(core: &Arc<Core>, dir: &ZNodePath) -> Result<Option<Sy
 
 /// Deletes requests, and returns those that it deleted.
 ///
-/// It goes from the back of the queue to its head, so that none of them acquires the lock because
-/// another one is deleted.
+/// Starts at the end of the queue, so that no deletion lets another of these requests acquire the lock.
 pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<Vec<LockInfo>> {
     let mut deleted = Vec::new();
     while let Some(request) = queue.pop() {
@@ -62,7 +61,7 @@ pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<V
                 logging::warn!("reaped {request}");
                 deleted.push(request);
             }
-            // It was deleted, replaced or written meanwhile, or it is a directory named like a request.
+            // The znode was deleted, replaced or written meanwhile, or is a directory with the name of a request.
             Err(ZkError::NoNode | ZkError::BadVersion | ZkError::NotEmpty) => {}
             Err(error) => return Err(core.failure(Operation::REAP, &request.path, error)),
         }
@@ -71,11 +70,10 @@ pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<V
     Ok(deleted)
 }
 
-/// Deletes a request, unless another znode has its name by now: a directory that is created anew gives
-/// each number again, and versions start again as well.
+/// Deletes a request unless another znode has its name by now. That happens if the directory was created anew, because its
+/// sequence numbers and versions then start again.
 ///
-/// Servers delete by version, not by czxid. So this does not exclude that the znode is replaced
-/// between the two calls.
+/// Servers delete by version, not by czxid. So the znode may still be replaced between the two calls.
 fn delete(core: &Arc<Core>, request: &LockInfo) -> ZkResult<()> {
     let path = request.path.as_str();
     if request.czxid.is_some() {

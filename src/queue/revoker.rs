@@ -1,5 +1,4 @@
-//! [`Revoker`]: asks the holder of a lock to release it, and takes the lock away from one that does
-//! not.
+//! [`Revoker`]: asks the holder of a lock to release it, and takes the lock away if the holder does not.
 //!
 //! Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page, there also called "Freaking Laser
 //! Beams"; Curator's class of the same name.
@@ -21,20 +20,11 @@ use crate::recipe::znode_name::generated_sequence;
 use crate::session::{Core, Session};
 use crate::tracking::DeletionWatch;
 
-/// Asks the holders of locks to release them, and takes locks away from holders that do not.
+/// Asks the holders of locks to release them, and takes locks away by force.
 ///
-/// A lock is named by the znode of the request that holds it. Its holder knows it as
-/// [`id`](crate::LockGuard::id); other processes find it by
-/// [`LockDirectory::current_owner`](crate::queue::LockDirectory::current_owner). A waiting request may be
-/// asked, too; it receives the message when it has acquired. The message arrives at
-/// [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
-/// [`LockGuard::revocation`](crate::LockGuard::revocation). A holder in another language finds
-/// `unlock` in the data of its znode, and one whose request is named as Curator's finds `__REVOKE__`, which
-/// Curator's holders take up after `makeRevocable`. Holders of earlier builds of this crate do not know the latter: update
-/// them before the processes that revoke. The message overwrites the data.
-///
-/// Each call blocks until the server has answered. It is repeated after a loss of contact, as often
-/// as the [retry policy](LockOptions::retry) allows. `Send` and `Sync`.
+/// A lock is named by the path of the request that holds it.
+/// [`LockDirectory::current_owner`](crate::queue::LockDirectory::current_owner) returns it; the holder itself has it as
+/// [`LockGuard::id`](crate::LockGuard::id).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -51,6 +41,21 @@ use crate::tracking::DeletionWatch;
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # How the holder learns of it
+/// The message arrives at [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
+/// [`LockGuard::revocation`](crate::LockGuard::revocation). A waiting request may be asked, too, and receives the message
+/// once it has acquired the lock.
+///
+/// The message overwrites the data of the znode. For holders with other libraries, it is the word `unlock`, or `__REVOKE__` if
+/// the request has a name of Curator's. Curator's holders react to that after `makeRevocable`. Earlier builds of this crate
+/// do not know `__REVOKE__`: update the holders before the processes that revoke.
+///
+/// # Calls
+/// Each call blocks until the server has answered. After a loss of contact, it is repeated as often as the
+/// [retry policy](LockOptions::retry) allows.
+#[doc(alias = "RevocationListener")]
+#[doc(alias = "Revocable")]
 #[derive(Debug)]
 pub struct Revoker {
     support: ProtocolSupport,
@@ -60,79 +65,84 @@ pub struct Revoker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Revocation {
-    /// The request ended before the time was over: its holder released it, or the holder's session
-    /// ended. A deletion by another client in that time looks the same.
+    /// The request ended in time.
+    ///
+    /// The holder released it, or its session ended. A deletion by another client looks the same.
     Complied,
-    /// The znode was deleted when the time was over. The holder gets
-    /// [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as it can be reached.
+    /// The time was over, so the znode was deleted.
+    ///
+    /// The holder gets [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as it can be reached.
     Forced,
 }
 
-/// The outcome of asking.
+/// The outcome of asking a holder.
 enum AskOutcome {
-    /// Asked. The transaction that created the znode distinguishes it from a later one of the same
-    /// name.
+    /// The message is stored. The id of the transaction that created the znode distinguishes it from a later znode of the
+    /// same name.
     Asked {
         czxid: i64,
     },
+    /// The request no longer exists.
     Gone,
+    /// The znode is not a request.
     NoRequest,
 }
 
 impl Revoker {
-    /// Makes a revoker with the default retry policy. Sends nothing.
+    /// Creates a revoker with the default retry policy.
+    ///
+    /// Sends nothing to the servers.
     #[must_use]
     pub fn new(session: &Session) -> Revoker {
         Revoker { support: ProtocolSupport::new(session) }
     }
 
-    /// Makes a revoker with the [retry policy](LockOptions::retry) of the options.
+    /// Creates a revoker with the [retry policy](LockOptions::retry) of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) when the options hold more than about 1 MiB
-    /// of data or a [`max_hold`](LockOptions::max_hold) of zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the data of the options is longer than about 1 MiB, or the
+    /// [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(session: &Session, options: LockOptions) -> Result<Revoker> {
         Ok(Revoker { support: ProtocolSupport::with_options(session, options)? })
     }
 
-    /// Asks the holder of the request at this path to release the lock, and returns when the server
-    /// has stored the message. Asking again changes nothing.
+    /// Asks the holder of the request at this path to release the lock.
+    ///
+    /// Returns when the server has stored the message. Asking again changes nothing.
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and
-    ///   [`NotALock`](crate::ErrorReason::NotALock) for the path of something else, such as a
-    ///   lock directory; nothing was written.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
+    /// - [`NotALock`](crate::ErrorReason::NotALock): the path is not that of a request, but for example of a lock
+    ///   directory. Nothing was written.
     /// - [`NoSuchRequest`](crate::ErrorReason::NoSuchRequest): the request no longer exists, so there is no
     ///   holder to ask.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the znode's ACL grants this client no WRITE
-    ///   permission, or no READ permission, which servers since 3.8.4 require to report whether the
-    ///   znode exists.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the znode's ACL does not grant this client WRITE, or READ, which
+    ///   servers since 3.8.4 require.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt,
-    ///   [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the holder may have been
-    ///   asked or not.
+    ///   [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the holder may or may not
+    ///   have been asked.
     pub fn request_revocation(&self, path: &str) -> Result<()> {
         self.ask(&request_path(path)?).map(drop)
     }
 
-    /// Asks the holder of the request at this path to release the lock, waits up to `grace` until
-    /// the request is gone, and then deletes its znode.
+    /// Asks the holder to release the lock, and deletes its request if it does not comply.
     ///
-    /// **The holder may still be working then.** The next request in the queue acquires at once. A
-    /// holder that is paused or unreachable considers itself the owner until it notices the
-    /// deletion or its lease ends, for at most one session timeout of the holder's session. Only
-    /// the [fencing token](crate::LockGuard::fencing_token) protects a resource from it.
-    ///
-    /// The request may also be a waiting one. It notices its end at its next look: when the request
-    /// ahead of it is gone, after a reconnect, or after half a minute.
-    ///
-    /// `grace` counts from the moment at which the holder was asked. A loss of contact does not
+    /// The holder has the time `grace`, which counts from the moment at which it was asked. A loss of contact does not
     /// interrupt the wait.
     ///
+    /// **After the deletion, the holder may still be working.** The next request in the queue acquires the lock immediately.
+    /// A holder that is paused or unreachable considers itself the owner until it notices the deletion or its lease ends.
+    /// That takes at most one session timeout of the holder's session. Only the
+    /// [fencing token](crate::LockGuard::fencing_token) protects a resource from it.
+    ///
+    /// The request may also be a waiting one. It notices the deletion when the request ahead of it is gone, after a
+    /// reconnect, or after half a minute.
+    ///
     /// # Errors
-    /// As [`request_revocation`](Revoker::request_revocation); DELETE permission on the lock's
-    /// directory is needed, too. After an error that leaves the outcome open, the znode may exist or not;
-    /// no retry goes on in the background. If the reply to the deletion is lost and the znode is then gone,
-    /// the result is [`Forced`](Revocation::Forced).
+    /// The same as [`request_revocation`](Revoker::request_revocation). DELETE permission on the lock's directory is needed,
+    /// too. After an error that leaves the outcome open, the znode may or may not exist, and nothing is retried in the
+    /// background. If the reply to the deletion is lost and the znode turns out to be gone, the result is
+    /// [`Forced`](Revocation::Forced).
     pub fn force_revocation_after(&self, path: &str, grace: Duration) -> Result<Revocation> {
         let znode = request_path(path)?;
         let czxid = self.ask(&znode)?;
@@ -143,12 +153,12 @@ impl Revoker {
             return Ok(Revocation::Complied);
         }
         drop(deletion_watch);
-        // The next session may be there already, and the time of the holder is not over.
+        // If the session ended during the wait, the holder's time is not over, though the next session may already be there.
         core.check_open(Operation::REVOKE, &znode)?;
         self.delete(&znode, czxid)
     }
 
-    /// Asks, and returns the id of the transaction that created the znode.
+    /// Asks the holder, and returns the id of the transaction that created the znode.
     fn ask(&self, znode: &ZNodePath) -> Result<i64> {
         let ask = || self.call(Operation::REVOKE, znode, |core| ask(core, znode));
         let answer = self.support.retry(Operation::REVOKE, znode, ask)?;
@@ -176,7 +186,7 @@ impl Revoker {
         Ok(Revocation::Forced)
     }
 
-    /// Makes calls to the client.
+    /// Makes calls on the current session.
     fn call<T>(
         &self,
         operation: Operation,
@@ -188,7 +198,7 @@ impl Revoker {
     }
 }
 
-/// Checks that a caller's path can be that of a request.
+/// Checks that a caller's path may be that of a request.
 fn request_path(path: &str) -> Result<ZNodePath> {
     let znode = ZNodePath::parse(path)?;
     match generated_sequence(znode.name()) {
@@ -198,11 +208,11 @@ fn request_path(path: &str) -> Result<ZNodePath> {
 }
 
 fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<AskOutcome> {
-    // A server that lags behind may not know yet of a request that exists. A write makes it catch up.
+    // A lagging server may not know of the request yet. A write makes it catch up.
     core.begin_to_write_nothing().wait(core)?;
     match core.ask(Call::exists(znode, false))? {
         None => return Ok(AskOutcome::Gone),
-        // A directory, which may be a container: Curator makes those.
+        // A directory. Curator's are containers.
         Some(stat) if stat.session().is_none() => return Ok(AskOutcome::NoRequest),
         Some(_) => {}
     }
@@ -213,7 +223,7 @@ fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<AskOutcome> {
     }
 }
 
-/// Deletes this znode, but not a later one of the same name; `false` if it no longer exists.
+/// Deletes this znode, but not a later one of the same name. Returns `false` if it no longer exists.
 fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64) -> ZkResult<bool> {
     loop {
         let stat = core.ask(Call::exists(znode, false))?;
@@ -221,7 +231,7 @@ fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64) -> ZkResult<bool> {
         match core.ask(Call::delete(znode, Some(stat.version))) {
             Ok(()) => return Ok(true),
             Err(ZkError::NoNode) => return Ok(false),
-            // The data was written meanwhile, or this is a later znode.
+            // The data was written meanwhile, or another znode has this name by now.
             Err(ZkError::BadVersion) => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! [`SessionBuilder`]: how a session connects.
+//! [`SessionBuilder`]: the settings of a new session.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,13 +22,15 @@ use crate::session::events::EventHook;
 use crate::time::{Latch, Runtime};
 use crate::wait::Wait;
 
-/// The session timeout unless another one is set.
+/// The default session timeout.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The least `jute.maxbuffer`: with less, servers could not read each other's packets.
+/// The minimum `jute.maxbuffer`. With less, servers could not read each other's packets.
 const MIN_JUTE_MAX_BUFFER: usize = 4096;
 
-/// Connects a [`Session`] with settings; made by [`Session::builder`].
+/// Builds a [`Session`] with settings of your choice.
+///
+/// [`Session::builder`] returns one. Set what you need, then call [`connect`](SessionBuilder::connect).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -41,7 +43,7 @@ const MIN_JUTE_MAX_BUFFER: usize = 4096;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `connect`"]
+#[must_use = "a builder does nothing until `connect` is called"]
 pub struct SessionBuilder {
     connect_string: String,
     session_timeout: Duration,
@@ -92,115 +94,125 @@ impl SessionBuilder {
         }
     }
 
-    /// Sets how long the server keeps the session, with its locks, without hearing from this
-    /// process; 30 s by default. The server limits it (by default to 4 s to 40 s), and its answer
-    /// counts: [`Session::session_timeout`].
+    /// Sets how long the servers keep the session, with its locks, without hearing from this process.
+    ///
+    /// The default is 30 s. The server limits the value, by default to between 4 s and 40 s. What it grants is the
+    /// [effective timeout](Session::session_timeout).
     pub fn session_timeout(self, session_timeout: Duration) -> SessionBuilder {
         SessionBuilder { session_timeout, ..self }
     }
 
-    /// Sets the longest tick (`tickTime`) of the servers; 2 s by default, as in their sample
-    /// configuration.
+    /// Sets the longest tick (`tickTime`) of any server.
     ///
-    /// A lock is owned only while the server provably keeps the session, and the proof depends on
-    /// the tick. The session takes half of the shortest session timeout that a server grants for its
-    /// tick, but no less than this. It asks for that on a second connection. Where the server refuses one, a
-    /// tick that is set here counts as it is, and without one the longest that the session timeout allows.
+    /// The default is 2 s, as in ZooKeeper's sample configuration. A lock is owned only while the server provably keeps
+    /// the session, and the proof depends on the tick.
     ///
-    /// - State shorter ticks for a session timeout of a few seconds: its locks then survive longer
+    /// The session measures the tick on a second connection: half of the shortest session timeout that the server
+    /// grants there. It uses the longer of this and the tick set here. If the server refuses a second connection, the
+    /// session uses the tick set here. If none is set, it uses the longest tick that the session timeout allows.
+    ///
+    /// - Set a shorter tick, if your servers have one, for a session timeout of a few seconds. Its locks then survive longer
     ///   outages.
-    /// - State longer ticks if the servers' `minSessionTimeout` is below two of them, as it hides
-    ///   them. **A value below the true one then breaks mutual exclusion** when a server dies. So it does
-    ///   where the servers refuse a second connection.
+    /// - Set the true tick if it is longer and the servers' `minSessionTimeout` is less than two ticks, because that hides
+    ///   the tick from the measurement.
+    ///
+    /// **A value below the true tick breaks mutual exclusion when a server dies**, if `minSessionTimeout` hides the true
+    /// tick or the servers refuse a second connection.
     pub fn max_tick(self, max_tick: Duration) -> SessionBuilder {
         SessionBuilder { max_tick: Some(max_tick), ..self }
     }
 
-    /// Sets the servers' `jute.maxbuffer`, in bytes; a mebibyte by default, as theirs.
+    /// Sets the servers' `jute.maxbuffer`, in bytes.
     ///
-    /// The transaction that ends a session names all its ephemeral znodes. If it is longer than
-    /// `jute.maxbuffer`, no server can read it, **and the whole ensemble goes down**. So the session has locks,
-    /// requests and other ephemeral znodes as long as their paths have less than seven eighths of this together,
-    /// each with its chroot and four bytes more: some 8,000 with paths of 110 bytes. A call beyond
-    /// that sends nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). Use several sessions
-    /// for more.
+    /// The default is one mebibyte, as in ZooKeeper. Set the smallest value of all servers if any differs from the
+    /// default. It must be at least 4096.
     ///
-    /// State the smallest value of all servers, if one differs from the default. It must be at least 4096.
+    /// The value limits how many locks, requests and other ephemeral znodes the session may have. The transaction that ends
+    /// a session names all of them. If it is longer than `jute.maxbuffer`, no server can read it, **and the whole ensemble
+    /// goes down**. So the paths together may take up to seven eighths of the value, where each path counts with its
+    /// chroot and four more bytes. That is some 8,000 znodes with paths of 110 bytes. A call beyond the limit sends
+    /// nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). If you need more, use several sessions.
     pub fn jute_max_buffer(self, bytes: usize) -> SessionBuilder {
         SessionBuilder { jute_max_buffer: bytes, ..self }
     }
 
-    /// Sets how long an outage the owner of a lock survives; by default 9/16 of the session timeout.
+    /// Sets how long an outage a lock survives.
     ///
-    /// While a lock is held, the session writes to the servers so often that the lock's lease lasts for this
-    /// time at any moment, except for the first seconds. The round trips of these writes and the way to
-    /// another server count as part of the outage. A shorter time means fewer writes. Set it where thousands
-    /// of sessions hold locks: with a session timeout of 30 s, an owner makes 12 writes a minute by default,
-    /// and 6 to survive 7.5 s. `docs/performance.md` has a table.
+    /// The default is 9/16 of the session timeout. While a lock is held, the session writes to the servers so often that
+    /// the lease always lasts for at least this time, except in the first seconds. The round trips of these writes, and the
+    /// move to another server, count as part of the outage.
     ///
-    /// - The session uses at least an eighth of the session timeout, and at most three quarters of what the
-    ///   clock margin (1/32 of it) and the report delay (a tick and a tenth) leave of it.
-    /// - A silent connection is left after 2/5 of the session timeout. If this time does not suffice for that
-    ///   and for the way to another server, a lock is lost with every connection that falls silent.
+    /// A shorter time means fewer writes. Set it if thousands of sessions hold locks: with a session timeout of 30 s, an
+    /// owner makes 12 writes a minute by default, but only 6 to survive 7.5 s. The
+    /// [performance guide](crate::guide::performance) has a table. Safety does not depend on this setting.
     ///
-    /// Safety does not depend on it.
+    /// - The minimum is an eighth of the session timeout. The maximum is three quarters of what remains of the session
+    ///   timeout after the clock margin (1/32 of it) and the report delay (1.1 ticks). Other values are clamped.
+    /// - The session leaves a silent connection after 2/5 of the session timeout. If the time set here does not cover
+    ///   that and the move to another server, a lock is lost whenever its connection falls silent.
     pub fn survived_outage(self, outage: Duration) -> SessionBuilder {
         SessionBuilder { survived_outage: Some(outage), ..self }
     }
 
-    /// Sets whether to connect a new session whenever one is lost; `false` by default.
+    /// Sets whether to connect a new session whenever one is lost.
     ///
-    /// Waiting requests then join the queue again on the new session, at its end, and what the lost
-    /// session left in the queue is deleted. A lock that was *held* is lost and reported as such:
-    /// only the application knows what that means. The [state](Session::state) changes from `Lost`
-    /// back to `Connected`.
+    /// The default is `false`. Use it in daemons that contend all the time. When threads share a session, use it in any
+    /// case: otherwise each thread would open a replacement of its own.
     ///
-    /// Calls that wait for a lock wait for the next session, too. All others fail with
-    /// [`SessionLost`](crate::ErrorReason::SessionLost) until it is connected: `try_lock`, a
-    /// downgrade, a look at a directory, a revocation, a call for data. Repeat them later.
+    /// - A lock that is *held* is lost, and the loss is reported. Only the application knows what that means.
+    /// - A waiting call waits for the next session, too. There its request joins the queue again, at the end. What the
+    ///   lost session left in the queue is deleted.
+    /// - All other calls fail with [`SessionLost`](crate::ErrorReason::SessionLost) until the next session is connected:
+    ///   `try_lock`, a downgrade, listing a directory, a revocation, reading or writing data. Repeat them later.
+    /// - [`NodeTracker`](crate::data::NodeTracker), [`LeaderWatch`](crate::queue::LeaderWatch) and
+    ///   [`QueueWatch`](crate::queue::QueueWatch) continue on the next session.
+    /// - The [state](Session::state) changes from `Lost` back to `Connected`.
     ///
-    /// This is for daemons that contend all the time. It is not the default, as everything else on
-    /// a lost session is gone as well: other locks, and ephemeral znodes. A library should not
-    /// carry on with its own part alone. What [`NodeTracker`](crate::data::NodeTracker), [`LeaderWatch`](crate::queue::LeaderWatch)
-    /// and [`QueueWatch`](crate::queue::QueueWatch) follow, they follow on the next session.
+    /// It is not the default because a lost session takes everything with it, including other locks and ephemeral znodes. A
+    /// library should not carry on with its own part alone.
     pub fn replace_lost_sessions(self, replace: bool) -> SessionBuilder {
         SessionBuilder { replaces_lost_sessions: replace, ..self }
     }
 
-    /// Adds an identity, presented to every server before anything else, on every connection and
-    /// also by a session that replaces a lost one: ZooKeeper's `addauth`.
+    /// Adds a credential that is presented to every server.
     ///
-    /// With the scheme `digest`, the credential is `user:password`. A refused credential is the
-    /// error [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), or ends a session that
-    /// is established. Credentials are never logged.
+    /// This is ZooKeeper's `addauth`. With the scheme `digest`, the credential is `user:password`. It is sent before
+    /// anything else on every connection, and also by a session that replaces a lost one. Credentials are never logged.
+    ///
+    /// If a server refuses a credential, connecting fails with
+    /// [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
     pub fn auth(mut self, scheme: impl Into<String>, credential: impl Into<Vec<u8>>) -> SessionBuilder {
         self.credentials.push(Credential { scheme: scheme.into(), auth: credential.into() });
         self
     }
 
-    /// Sets whether to create the chroot of the connect string, with its missing parents, before the
-    /// session is used; `false` by default. Without a chroot it has no effect.
+    /// Sets whether to create the chroot of the connect string.
     ///
-    /// With `false`, a connect string with a wrong chroot shows itself at the first lock, by the error
-    /// [`NoChroot`](crate::ErrorReason::NoChroot). With `true`, such a mistake makes a new tree in which
-    /// nobody else locks.
+    /// The default is `false`. With `true`, a missing chroot is created with its missing parents before the session is
+    /// used. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost one does the same. Without a chroot in
+    /// the connect string, the setting has no effect.
     ///
-    /// The znodes persist, and their ACL grants everything to everybody
-    /// ([`Acl::open_unsafe`](crate::client::Acl::open_unsafe)), because clients with other identities share a
-    /// chroot. Create it by hand to protect it. A znode that exists is left as it is, and needs no
-    /// permission. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost one creates a
-    /// missing chroot again.
+    /// A mistake in the chroot is easy to see with `false`: the first lock fails with
+    /// [`NoChroot`](crate::ErrorReason::NoChroot). With `true`, it creates a new tree in which nobody else locks.
+    ///
+    /// The created znodes persist. Their ACL grants everything to everybody
+    /// ([`Acl::open_unsafe`](crate::client::Acl::open_unsafe)), because clients with different identities may share a
+    /// chroot. To protect the chroot, create it by hand. An existing chroot is left as it is, and needs no permission.
     pub fn create_chroot(self, create: bool) -> SessionBuilder {
         SessionBuilder { creates_chroot: create, ..self }
     }
 
-    /// Authenticates by SASL with DIGEST-MD5: before anything else, on every connection, and also on a session that
-    /// replaces a lost one. Credentials of [`auth`](SessionBuilder::auth) come after it.
+    /// Authenticates by SASL with DIGEST-MD5.
     ///
-    /// A server that refuses the user is left for another one. When all servers have refused it, or some have and none has
-    /// served for a session timeout or until the wait ends, the error is [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and a
-    /// session that is established is lost. A server that does not use SASL is never used without it. The password is
-    /// never sent nor logged, but those who read the connection can try passwords: use [TLS](SessionBuilder::tls).
+    /// The session authenticates before anything else on every connection, and so does a session that replaces a lost one.
+    /// Credentials of [`auth`](SessionBuilder::auth) follow.
+    ///
+    /// The password is neither sent nor logged, but whoever reads the connection can try passwords offline. So use
+    /// [TLS](SessionBuilder::tls). A server that does not support SASL is never used without it.
+    ///
+    /// If a server refuses the user, the session tries another server. It gives up when all servers have refused, or when
+    /// at least one has and none has served for a session timeout or until the wait ends. Then connecting fails with
+    /// [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
     #[cfg(feature = "sasl")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
     pub fn sasl_digest(self, user: impl Into<String>, password: impl Into<String>) -> SessionBuilder {
@@ -208,83 +220,89 @@ impl SessionBuilder {
         SessionBuilder { sasl_digest: Some(login), ..self }
     }
 
-    /// Authenticates by SASL with Kerberos: before anything else, on every connection, and also on a session that replaces
-    /// a lost one. Credentials of [`auth`](SessionBuilder::auth) come after it.
+    /// Authenticates by SASL with Kerberos.
     ///
-    /// Without a ticket, no connection is opened: [`connect`](SessionBuilder::connect) tries again until its wait ends, and a
-    /// session that is established until it has expired. The tickets for all servers are fetched
-    /// ahead, so a connection that is lost is replaced without a KDC. A server that refuses the ticket is left for
-    /// another one. When all servers have refused it, or some have and none has served for a session timeout
-    /// or until the wait ends, the error is
-    /// [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and a session that is established is lost. A server
-    /// that does not use SASL is never used without it.
+    /// The session authenticates before anything else on every connection, and so does a session that replaces a lost one.
+    /// Credentials of [`auth`](SessionBuilder::auth) follow. A server that does not support SASL is never used without it.
+    ///
+    /// Without a ticket, no connection is opened. [`connect`](SessionBuilder::connect) then tries again until its wait
+    /// ends, and an established session until it has expired. The tickets for all servers are fetched in advance, so a
+    /// lost connection can be replaced while the KDC is down.
+    ///
+    /// If a server refuses the ticket, the session tries another server. It gives up when all servers have refused, or
+    /// when at least one has and none has served for a session timeout or until the wait ends. Then connecting fails with
+    /// [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
     #[cfg(feature = "kerberos")]
     #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
     pub fn kerberos(self, kerberos: KerberosConfig) -> SessionBuilder {
         SessionBuilder { kerberos: Some(kerberos), ..self }
     }
 
-    /// Encrypts the connection with TLS.
+    /// Encrypts every connection with TLS.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn tls(self, tls: TlsConfig) -> SessionBuilder {
         SessionBuilder { tls: Some(tls), ..self }
     }
 
-    /// Has a hook receive what happens on the session and with its locks, from the first connection
-    /// on. See [`Session::set_event_hook`].
+    /// Installs a hook that receives the events of the session and its locks.
+    ///
+    /// It receives every event from the first connection on. See [`Session::set_event_hook`].
     pub fn event_hook(self, hook: impl EventHook + 'static) -> SessionBuilder {
         SessionBuilder { event_hook: Some(Hook(Arc::new(hook))), ..self }
     }
 
-    /// Sets how long [`connect`](SessionBuilder::connect) waits for a first server; for the session
-    /// timeout by default. A [`Duration`] counts from this call.
+    /// Sets how long [`connect`](SessionBuilder::connect) waits for a server.
     ///
-    /// With [`Wait::forever`] a daemon may start before the ensemble: it connects when the first
-    /// servers serve. Meanwhile the log mentions the outcome for each server, after 1 s, 10 s and
-    /// 60 s, then at intervals that double up to an hour. A [`CancelToken`](crate::CancelToken) ends the wait.
+    /// The default is the session timeout. A [`Duration`] counts from this call. A [`CancelToken`](crate::CancelToken)
+    /// ends the wait early.
     ///
-    /// This has no effect on later outages. A session that
-    /// [replaces](SessionBuilder::replace_lost_sessions) a lost one is awaited without a limit in
-    /// any case.
+    /// With [`Wait::forever`], a daemon may start before the ensemble, and connects once servers are up. Meanwhile the
+    /// outcome for each server is logged after 1 s, 10 s and 60 s, then at intervals that double up to an hour.
+    ///
+    /// The setting has no effect on later outages. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost
+    /// one always waits without a limit.
     pub fn wait_for_server(self, wait: impl Into<Wait>) -> SessionBuilder {
         SessionBuilder { wait: Some(wait.into()), ..self }
     }
 
-    /// Connects, and returns when the session is established. Blocks for the session timeout at
-    /// most, unless [`wait_for_server`](SessionBuilder::wait_for_server) sets another time.
+    /// Connects, and returns when the session is established.
+    ///
+    /// Blocks for at most the session timeout, unless [`wait_for_server`](SessionBuilder::wait_for_server) sets another
+    /// time.
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the connect string is malformed,
-    ///   the timeout is shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, a
-    ///   file of the TLS configuration is not usable, or SASL is to use both DIGEST-MD5 and Kerberos.
-    /// - [`NoServer`](crate::ErrorReason::NoServer): no server served in time. The message has the
+    ///   the timeout is shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, or both DIGEST-MD5
+    ///   and Kerberos are set.
+    /// - [`InvalidTls`](crate::ErrorReason::InvalidTls): a file of the TLS configuration cannot be used.
+    /// - [`NoServer`](crate::ErrorReason::NoServer): no server served in time. The message contains the
     ///   outcome for each server.
     /// - [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused): a server refused a
     ///   credential of [`auth`](SessionBuilder::auth), or the servers refuse the authentication by SASL, or demand one.
-    /// - [`NotZooKeeper`](crate::ErrorReason::NotZooKeeper): the servers are those of ClickHouse Keeper.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied) with the path of the znode below which the
-    ///   chroot cannot be created, and [`Server`](crate::ErrorReason::Server) or
-    ///   [`Refused`](crate::ErrorReason::Refused) if a server refuses it for another reason: only with
-    ///   [`create_chroot`](SessionBuilder::create_chroot). The path is that from the servers' root.
-    /// - [`Cancelled`](crate::ErrorReason::Cancelled): by another thread.
+    /// - [`NotZooKeeper`](crate::ErrorReason::NotZooKeeper): the servers are ClickHouse Keeper.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`Server`](crate::ErrorReason::Server) or
+    ///   [`Refused`](crate::ErrorReason::Refused), only with [`create_chroot`](SessionBuilder::create_chroot): the chroot
+    ///   cannot be created. After `AccessDenied`, the path is that of the parent znode. It starts at the servers' root,
+    ///   not at the chroot.
+    /// - [`Cancelled`](crate::ErrorReason::Cancelled): another thread cancelled the wait.
     /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started.
     pub fn connect(mut self) -> Result<Session> {
         let hook = self.event_hook.take();
         let session = self.open()?;
         if let Some(Hook(hook)) = hook {
-            // The session is new, so there is no other.
+            // A new session has no other hook.
             let _ = session.handle.set_events(hook);
         }
         Ok(session)
     }
 
-    /// Checks the connect string, the session timeout and `jute.maxbuffer`, as [`connect`](SessionBuilder::connect)
-    /// does before it sends anything.
+    /// Checks the connect string, the session timeout and `jute.maxbuffer`.
+    ///
+    /// [`connect`](SessionBuilder::connect) checks the same before it sends anything.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument), or
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for the chroot.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): a setting is malformed or out of bounds.
     pub fn check(&self) -> Result<()> {
         self.options().map(drop)
     }
@@ -334,19 +352,18 @@ fn check_jute_max_buffer(bytes: usize) -> Result<()> {
     if bytes >= MIN_JUTE_MAX_BUFFER {
         return Ok(());
     }
-    let rule = format!("{bytes} bytes are less than {MIN_JUTE_MAX_BUFFER}, no server works with that");
+    let rule = format!("{bytes} bytes are less than {MIN_JUTE_MAX_BUFFER}, and no server works with so few");
     Err(LockError::invalid_argument("jute.maxbuffer", rule))
 }
 
-/// Opens the first session, and connects each later one.
+/// Opens the first session, and connects the client of each later one.
 struct Opener {
     options: OwnOptions,
     creates_chroot: bool,
 }
 
 impl Opener {
-    /// Opens sessions until one is established, as the servers may go away again just after they
-    /// opened one.
+    /// Opens sessions until one is established: the servers may go away right after they opened one.
     fn open_first(&self, wait: &Wait) -> Result<Arc<Core>> {
         loop {
             match self.open(wait) {
@@ -380,7 +397,7 @@ impl Opener {
         Ok(client)
     }
 
-    /// Contact was lost while the chroot was created: the next session may create it.
+    /// Turns a loss of contact during the creation of the chroot into `NoServer`, because the next session may create it.
     fn no_contact(&self, error: LockError, begun: Instant, wait: &Wait) -> LockError {
         let servers = self.options.servers.to_string();
         if !error.is_connection_loss() && !error.is_session_lost() {

@@ -1,7 +1,7 @@
 //! [`Session`]: one ZooKeeper session, shared by many locks.
 //!
-//! It drives the engine, which decides, and has the threads: one for the clock, and others while something
-//! may block.
+//! The engine makes all decisions. The session drives it and owns the threads: one for the clock, and more while
+//! something may block.
 
 mod alarm;
 mod builder;
@@ -28,7 +28,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use crate::client::ZooKeeperClient;
 use crate::engine::Event;
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
-use crate::lock_order::{Mutex, rank::SESSION};
+use crate::lock_order::{Mutex, rank::SESSION, unwind_safe};
 use crate::process::Process;
 use crate::time::{Latch, Moment, Runtime};
 
@@ -48,43 +48,38 @@ pub(crate) use self::threads::Threads;
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The longest wait of [`Session::close`] for the server's confirmation, in total and in silence.
+/// How long [`Session::close`] waits for the server's confirmation: in total, and while the server is silent.
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
 const MAX_CLOSE_SILENCE: Duration = Duration::from_secs(1);
 
-/// The delay before a first request is tried again when contact is lost while connecting.
+/// The delay before a new session tries its first request again after contact was lost.
 const CONNECT_RETRY: Duration = Duration::from_millis(100);
 
 /// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// In contact, and the server has given a sign less than 31/32 of the session timeout ago. While
-    /// a lock is held, that sign must be the answer to a write on the present connection, counted
-    /// from its sending; and so it must on a session whose client does not
-    /// [report its pings](crate::client::port::ZooKeeperClient::reports_pings), and for the first sign of any session.
+    /// The server was heard from within the last 31/32 of the session timeout.
+    ///
+    /// While a lock is held, only an answered write on the current connection counts, timed from when it was sent. The
+    /// same holds for the first contact of every session, and at all times if the client does not
+    /// [report its pings](crate::client::port::ZooKeeperClient::reports_pings).
     Connected,
-    /// Out of contact, or no such sign for too long. The session may live; locks held are still owned
-    /// until their lease ends.
+    /// There is no contact, or the server has not been heard from for too long.
+    ///
+    /// The session may still live. Locks stay owned until their lease ends.
     Suspended,
-    /// The session has ended and cannot come back, nor can any lock or request made on it. Connect
-    /// a new one; one that [replaces itself](SessionBuilder::replace_lost_sessions) does so, and is
-    /// `Connected` again.
+    /// The session has ended for good, with all its locks and requests.
+    ///
+    /// Connect a new one. A session that [replaces itself](SessionBuilder::replace_lost_sessions) does that alone, and
+    /// becomes `Connected` again.
     Lost,
 }
 
-/// A connection to ZooKeeper, for many locks; [`SessionBuilder::jute_max_buffer`] says for how many.
+/// A ZooKeeper session that any number of locks share.
 ///
-/// Cloning is cheap and gives another handle to the same session. The session is closed by
-/// [`close`](Session::close), or when the last handle is dropped; every lock and guard holds one.
-///
-/// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to
-/// contend again, is the application's decision. Locks belong to their session, so they are made again on
-/// the new one. On a session that [replaces itself](SessionBuilder::replace_lost_sessions), the same locks
-/// go on with the next one.
-///
-/// A session moves to another server of the list when its own is silent or goes. It takes its locks
-/// along, as long as their lease lasts.
+/// Connect one session per process, and create all locks on it. If its server falls silent or goes away, the session
+/// moves to another server of the list. Locks survive the move while their lease lasts.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -94,67 +89,89 @@ pub enum SessionState {
 /// let lock = BlockingWriteLock::new(&session, "/locks/report")?;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # Handles
+/// Cloning is cheap: a clone is another handle to the same session. The session is closed by [`close`](Session::close),
+/// or when the last handle is dropped. Every lock and every guard holds a handle.
+///
+/// # When the session is lost
+/// A [lost](SessionState::Lost) session stays lost. The application decides whether to connect a new one and to contend
+/// again. Locks belong to their session, so create them again on the new one.
+///
+/// A session that [replaces itself](SessionBuilder::replace_lost_sessions) connects the next one alone, and the same
+/// locks continue on it.
+///
+/// # How many locks
+/// A session can have some 8,000 requests at a time, because of a limit of the servers. See
+/// [`SessionBuilder::jute_max_buffer`].
+#[doc(alias = "CuratorFramework")]
+#[doc(alias = "ZooKeeper")]
 #[must_use = "the session ends at once when no handle is kept"]
 #[derive(Clone)]
 pub struct Session {
     handle: Arc<Handle>,
 }
 
-/// A session that is not kept open.
+unwind_safe!(Session, SessionBuilder);
+
+/// A handle that does not keep the session open.
 pub(crate) struct WeakSession {
     handle: Weak<Handle>,
 }
 
 impl WeakSession {
-    /// Returns the session; `None` without a handle of it.
+    /// Returns the session, or `None` if no handle is left.
     pub(crate) fn upgrade(&self) -> Option<Session> {
         self.handle.upgrade().map(|handle| Session { handle })
     }
 }
 
-/// Ends the session with the last handle.
+/// The shared part of all handles. Dropping it ends the session.
 pub(super) struct Handle {
     /// Changes only when a lost session is replaced.
     core: Mutex<SESSION, Arc<Core>>,
     replacement: Option<Replacement>,
     process: Process,
     runtime: Arc<dyn Runtime>,
-    /// Of a forked child, which may take no mutex of the parent's: its holder may not exist there.
+    /// The core in a forked child, which must not take the parent's mutexes: the thread that holds one may not exist there.
     in_child: OnceLock<Arc<Core>>,
 }
 
 impl Session {
-    /// Connects to an ensemble and returns when the session is established.
+    /// Connects to an ensemble, and returns when the session is established.
     ///
-    /// `connect_string` is a list of `host:port`, separated by commas, with an optional chroot:
-    /// `zk1:2181,zk2:2181/app`. A missing port is 2181. The chroot is given once: one behind each
-    /// server is refused, and so is another separator than a comma. Each name is looked up again in every
-    /// round over the servers, so new addresses behind it are used. The list itself stays as it is: a server
-    /// that is added to the ensemble by a reconfiguration is not used unless a name stands for it.
-    /// `session_timeout` is how long the server
-    /// keeps the session, with its locks, without hearing from this process; see
+    /// `session_timeout` is how long the servers keep the session, with its locks, without hearing from this process. See
     /// [`SessionBuilder::session_timeout`].
     ///
+    /// `connect_string` is a list of `host:port`, separated by commas, with an optional chroot at the end:
+    /// `zk1:2181,zk2:2181/app`.
+    /// - The default port is 2181.
+    /// - The chroot is given once, after the last server. A chroot after each server is refused, and so is any separator
+    ///   other than a comma.
+    /// - Each name is resolved again in every round over the servers, so changed addresses are found.
+    /// - The list itself never changes. A server that a reconfiguration adds to the ensemble is used only if one of the
+    ///   names resolves to it.
+    ///
     /// # Errors
-    /// As [`SessionBuilder::connect`].
+    /// The same as [`SessionBuilder::connect`].
     pub fn connect(connect_string: &str, session_timeout: Duration) -> Result<Session> {
         Session::builder(connect_string).session_timeout(session_timeout).connect()
     }
 
-    /// Returns a builder, for a connection with other settings.
+    /// Returns a builder for a session with other settings.
     pub fn builder(connect_string: impl Into<String>) -> SessionBuilder {
         SessionBuilder::new(connect_string.into())
     }
 
-    /// Uses any other client.
+    /// Creates a session on a client of the application.
     ///
-    /// The age of its session is unknown, so the first lock on it is owned one
-    /// [`report_delay`](crate::client::port::ZooKeeperClient::report_delay) after this call or later.
+    /// The age of the client's session is unknown. So the first lock is owned no earlier than one
+    /// [`report_delay`](crate::client::port::ZooKeeperClient::report_delay) after this call.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for a session timeout out of bounds,
-    /// [`NoServer`](crate::ErrorReason::NoServer) if the client has no contact within that time,
-    /// [`Thread`](crate::ErrorReason::Thread).
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the session timeout is out of bounds.
+    /// - [`NoServer`](crate::ErrorReason::NoServer): the client had no contact within the session timeout.
+    /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started.
     pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
@@ -176,14 +193,17 @@ impl Session {
         Session { handle: Arc::new(Handle::new(core, None)) }
     }
 
-    /// Uses any other client, and asks the factory for another one whenever the session is lost, as
-    /// with [`SessionBuilder::replace_lost_sessions`].
+    /// Creates a session on clients of the application, and a new one whenever it is lost.
     ///
-    /// The factory is called on a thread of the session. It may block, at best not longer than a
-    /// session timeout. A callback thread drops it, and each lost client. If it fails, or panics, it is
-    /// called again, soon at first and later every three seconds. A client of which no session is made is closed. Each call must open a session:
-    /// the lease of its client begins with the call, so an older session could own locks that the
-    /// server has given to others.
+    /// The factory makes the first client, and then one after each loss, as with
+    /// [`SessionBuilder::replace_lost_sessions`].
+    ///
+    /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call, so on an older
+    /// session a lock could seem to be held that the servers have already given to another client.
+    ///
+    /// The factory is called on a thread of the session. It may block, preferably for no longer than a session timeout. If
+    /// it fails or panics, it is called again: soon at first, later every three seconds. A client that cannot be used is
+    /// closed. The factory and the lost clients are dropped on a callback thread.
     ///
     /// # Errors
     /// The first error of the factory, or those of [`from_client`](Session::from_client).
@@ -199,7 +219,7 @@ impl Session {
         Session::replaced_by(core, factory)
     }
 
-    /// Uses a core, and the factory whenever its session is lost.
+    /// Creates a session on this core that asks the factory for the next core after each loss.
     fn replaced_by(core: Arc<Core>, factory: Factory) -> Result<Session> {
         let replacement = Replacement::new();
         let closed = replacement.closed();
@@ -208,18 +228,21 @@ impl Session {
         Ok(Session { handle })
     }
 
-    /// Returns the state of the session. Does no I/O and does not block.
+    /// Returns the state of the session.
+    ///
+    /// Does no I/O and does not block.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.core().snapshot().state
     }
 
-    /// Returns a channel on which every later change of the [`state`](Session::state) arrives, in
-    /// order. It is unbounded: each unread change takes a few bytes. A receiver that was dropped takes
-    /// memory until the next change: subscribe once, and not for each lock.
+    /// Returns a channel that receives every later change of the [`state`](Session::state).
     ///
-    /// [`close`](Session::close) disconnects it, without a message. So `Lost` means that the session was
-    /// taken away.
+    /// The changes arrive in order. [`close`](Session::close) disconnects the channel without a message, so `Lost` always
+    /// means that the session was taken away.
+    ///
+    /// The channel is unbounded, and each unread change takes a few bytes. A dropped receiver uses memory until the next
+    /// change. So subscribe once, not for each lock.
     #[must_use]
     pub fn subscribe(&self) -> Receiver<SessionState> {
         let (subscriber, changes) = unbounded();
@@ -230,62 +253,71 @@ impl Session {
         changes
     }
 
-    /// Returns the session timeout that counts: the shortest that a server has granted since the
-    /// session was opened. Each server grants its own on every connection. A longer one than before
-    /// does not count, because a new leader of the ensemble goes by the one of the session's creation.
+    /// Returns the effective session timeout.
+    ///
+    /// On every connection, the server grants a timeout of its own. The shortest one since the session was opened is the
+    /// effective one. A longer one does not count, because a new leader of the ensemble uses the timeout from the creation
+    /// of the session.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.core().snapshot().session_timeout
     }
 
-    /// Returns the number of the session, which ZooKeeper's logs and four-letter commands write in
-    /// hexadecimal. `None` on a client that does not report it, as the crate `zookeeper`.
+    /// Returns the session id.
+    ///
+    /// ZooKeeper's logs and four-letter commands print it in hexadecimal. Returns `None` if the client does not report it,
+    /// like the client of the crate `zookeeper`.
     ///
     /// A session that [replaces](crate::SessionBuilder::replace_lost_sessions) a lost one has
-    /// another number.
+    /// another id.
     #[must_use]
     pub fn id(&self) -> Option<i64> {
         self.core().client().session_id()
     }
 
-    /// Returns the server of the present connection, or of the last one, with the address that its
-    /// name was resolved to. `None` on a client that does not report it, as the crate `zookeeper`.
+    /// Returns the server of the current connection, or of the last one.
+    ///
+    /// The result contains the address that the server's name was resolved to. Returns `None` if the client does not
+    /// report it, like the client of the crate `zookeeper`.
     #[must_use]
     pub fn server(&self) -> Option<String> {
         self.core().client().server()
     }
 
-    /// Returns the requests for locks on this session that have not ended, the oldest first, for a metrics endpoint
-    /// or a debug page. Does no I/O and does not block.
+    /// Returns the lock requests of this session that have not ended, oldest first.
     ///
-    /// In an outage it shows those that wait for the connection, too, whose znodes may not exist yet. On a session that
-    /// [replaces itself](SessionBuilder::replace_lost_sessions), it shows the requests on the present one: those that
-    /// wait make new ones there, so they begin with an age of zero. There are none from the loss of a session until the
-    /// next one.
+    /// Use it for a metrics endpoint or a debug page. Does no I/O and does not block.
     ///
-    /// The threads that wait for a [`CohortLock`](crate::locks::CohortLock) share the request of their process. A
-    /// [`Semaphore`](crate::locks::Semaphore) makes two requests for a permit, one after the other.
+    /// - During an outage, the result includes requests that wait for the connection. Their znodes may not exist yet.
+    /// - On a session that [replaces itself](SessionBuilder::replace_lost_sessions), the result shows the requests on the
+    ///   current session. Between the loss of one session and the next, it is empty. On the next session a waiting call
+    ///   makes a new request, whose age starts at zero.
+    /// - All threads that wait for a [`CohortLock`](crate::locks::CohortLock) share one request.
+    /// - A [`Semaphore`](crate::locks::Semaphore) makes two requests for a permit, one after the other.
     #[must_use]
     pub fn requests(&self) -> Vec<RequestStatus> {
         self.core().requests()
     }
 
-    /// Has a hook receive what happens on the session and with its locks. The session, and those
-    /// that replace it, have one hook: returns `false` if there was one before, which stays.
+    /// Installs a hook that receives the events of the session and its locks.
     ///
-    /// If the session is connected, the hook gets that as the first event.
-    #[must_use = "there may be a hook already, which stays"]
+    /// A session has one hook, which also serves the sessions that replace it. Returns `false` if the session already has
+    /// a hook: that one stays. If the session is connected, the first event says so.
+    #[must_use = "the session may already have a hook, which stays"]
     pub fn set_event_hook(&self, hook: impl EventHook + 'static) -> bool {
         self.handle.set_events(Arc::new(hook))
     }
 
-    /// Closes the session: its locks are released, waiting calls return an error, listeners and
-    /// guards report [`SessionClosed`](LossReason::SessionClosed). Closes every handle. Idempotent.
+    /// Closes the session for all its handles.
     ///
-    /// Returns when the server has confirmed; without contact at once, after a second of silence,
-    /// and after five seconds in any case. The rest happens in the background. Before a process exits,
-    /// it should call this, or unlock its guards: dropping guards and handles does not wait for the
-    /// server, and a znode that is left blocks others until the session timeout.
+    /// All locks are released, waiting calls return an error, and listeners and guards report
+    /// [`SessionClosed`](LossReason::SessionClosed). Idempotent.
+    ///
+    /// Blocks until the server has confirmed, but not without contact, not longer than a second while the server is
+    /// silent, and not longer than five seconds in total. The rest happens in the background.
+    ///
+    /// Call this, or unlock all guards, before the process exits. Dropping guards and handles does not wait for the server,
+    /// and a znode that is left behind blocks others until the session times out.
     pub fn close(&self) {
         let core = self.handle.close();
         let is_lost = core.snapshot().end_reason.is_some_and(LossReason::is_session_loss);
@@ -304,8 +336,7 @@ impl Session {
         self.handle.core()
     }
 
-    /// Returns whether requests that wait are to join again after a loss, and if so, how they hear of the
-    /// new session.
+    /// If the session is replaced after a loss, returns how its followers hear of the next one.
     pub(crate) fn replacement(&self) -> Option<&Replacement> {
         self.handle.replacement()
     }
@@ -319,8 +350,8 @@ impl Session {
         WeakSession { handle: Arc::downgrade(&self.handle) }
     }
 
-    /// Notifies a follower of each session that replaces a lost one, and of the close, until it is dropped. If the
-    /// session was closed already, this does so at once. The caller holds no mutex.
+    /// Notifies a follower, until it is dropped, of each session that replaces a lost one, and of the close. If the
+    /// session is already closed, it notifies the follower immediately. The caller holds no mutex.
     pub(crate) fn follow(&self, follower: Weak<dyn OnNewSession>) {
         if let Some(replacement) = self.replacement() {
             replacement.follow(follower);
@@ -359,11 +390,11 @@ impl Handle {
         self.replacement.as_ref().filter(|_| self.process.is_current())
     }
 
-    /// Ends the replacement, if there is any, and returns the core that is the last one.
+    /// Ends the replacement, if there is one, and returns the last core.
     ///
     /// The replacement is closed first, and the core is read under the mutex under which
-    /// [`replace`](Handle::replace) checks for that. So a core that is installed meanwhile is
-    /// either the one returned, or refused by `replace`, and ended in both cases.
+    /// [`replace`](Handle::replace) checks for that. So a core that arrives meanwhile is either returned here or refused
+    /// by `replace`. It is ended in both cases.
     fn close(&self) -> Arc<Core> {
         if let Some(replacement) = self.replacement() {
             replacement.close();
@@ -375,10 +406,10 @@ impl Handle {
         if !self.process.is_current() {
             return false;
         }
-        // Under the mutex, so that the next core gets them.
+        // Under the mutex, so that the next core gets the hook, too.
         let current = self.core.lock();
         let core = Arc::clone(&current);
-        // One that is refused is dropped outside the mutex.
+        // A refused hook is dropped outside the mutex.
         let events = Arc::new(Events::new(hook, core.runtime()));
         let is_first = core.keep_events(Arc::clone(&events));
         drop(current);
@@ -388,7 +419,7 @@ impl Handle {
         is_first
     }
 
-    /// Replaces a lost core by a new one; `false` if the session was closed meanwhile.
+    /// Replaces a lost core with a new one. Returns `false` if the session was closed meanwhile.
     fn replace(&self, core: Arc<Core>) -> bool {
         let mut current = self.core.lock();
         // Under the mutex: see `close`.
@@ -396,7 +427,7 @@ impl Handle {
             return false;
         }
         if let Some(events) = current.events() {
-            // Before all that happens on the new session.
+            // Before any event of the new session.
             events.post(Arc::downgrade(&core), Happened { event: Event::SessionReplaced, seat: None });
             core.keep_events(Arc::clone(events));
         }
@@ -409,7 +440,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // In a forked child the session is the parent's, and a mutex may stay held for ever.
+        // In a forked child the session belongs to the parent, and a mutex may stay held forever.
         if self.process.is_current() {
             self.close().end(LossReason::SessionClosed);
         }
@@ -419,7 +450,7 @@ impl Drop for Handle {
 /// The wait of a new session for its first contact.
 pub(crate) struct FirstContact {
     tried: String,
-    /// The time allowed.
+    /// The time limit, for the error.
     timeout: Duration,
     deadline: Option<Moment>,
     cancelled: Latch,
@@ -463,10 +494,10 @@ fn open_core(
 
 fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
     let mut why = "no answer".to_owned();
-    // In contact the session tries by itself.
+    // With contact, the session makes the first attempt by itself.
     let mut tries = !core.snapshot().in_contact;
     loop {
-        // Before the state is read, so that no change is missed.
+        // Taken before the state is read, so that no change is missed.
         let changed = core.next_change();
         if core.snapshot().state != SessionState::Suspended || contact.is_over(core.now()) {
             break;
@@ -478,7 +509,7 @@ fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
                 why = error.to_string();
             }
         }
-        // An answer from before the client's report of contact does not count.
+        // An answer that arrives before the client reports contact proves nothing, so try again after a pause.
         let pause = core.now().after(CONNECT_RETRY);
         let pause = contact.deadline.map_or(pause, |deadline| pause.min(deadline));
         core.wait(&[&changed, &contact.cancelled], Some(pause));

@@ -14,7 +14,7 @@ use crate::error::{ErrorReason, LockError, Operation, Result, ZkResult};
 use crate::wait::Wait;
 use crate::{lock_order, logging};
 
-/// Where it connects, and how.
+/// The settings of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct OwnOptions {
     pub(super) servers: ConnectString,
@@ -25,7 +25,7 @@ pub(super) struct OwnOptions {
 
 impl OwnOptions {
     /// # Errors
-    /// `InvalidArgument` or `InvalidPath` for a connect string that is malformed.
+    /// `InvalidArgument` for a malformed connect string.
     pub(super) fn new(connect_string: &str, session_timeout: Duration) -> Result<OwnOptions> {
         let servers =
             ConnectString::parse(connect_string).map_err(|error| of_connecting(error, Duration::ZERO))?;
@@ -42,13 +42,13 @@ pub(super) struct OwnClient {
 }
 
 impl OwnClient {
-    /// Opens a session. Blocks until it is open, or until the end of the wait.
+    /// Opens a session. Blocks until it is open or the wait ends.
     ///
     /// # Errors
-    /// - `Connect` with the outcome for each server.
+    /// - `NoServer` with the outcome for each server.
     /// - `CredentialsRefused`, `NotZooKeeper`, `Cancelled`.
-    /// - `InvalidArgument` for files of the TLS configuration that are not usable, and for two mechanisms of SASL.
-    /// - `Thread` if the I/O thread, or what it needs, cannot be made.
+    /// - `InvalidTls` if a file of the TLS configuration cannot be used; `InvalidArgument` for two SASL mechanisms.
+    /// - `Thread` if the I/O thread, or something it needs, cannot be created.
     pub(super) fn connect(options: &OwnOptions, wait: &Wait) -> Result<Arc<OwnClient>> {
         let begun = Instant::now();
         let OwnOptions { servers, connection, jute_max_buffer } = options;
@@ -58,20 +58,20 @@ impl OwnClient {
         Ok(Arc::new(OwnClient { connection, jute_max_buffer: *jute_max_buffer }))
     }
 
-    /// The connection, whose mutex is taken under no other one.
+    /// The connection. Its mutex must be taken while no other one is held.
     fn connection(&self) -> &Connection {
         lock_order::assert_none_held();
         &self.connection
     }
 
-    /// Makes a call whose paths begin at the root of the servers, not at the chroot, and waits for the
-    /// reply; returns `ConnectionLoss` if the wait ends before.
+    /// Makes a call whose paths start at the root of the servers instead of the chroot, and waits for the reply. Returns
+    /// `ConnectionLoss` if the wait ends first.
     pub(super) fn call_at_root(&self, call: Call, wait: &Wait) -> ZkResult<Reply> {
         self.connection().call_at_root_unless(call, wait.deadline(), &wait.cancellation())
     }
 }
 
-/// The error of a connection that was not made within that time.
+/// Converts the error of a connection that was not made within `timeout`.
 fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
     match error {
         ConnectError::InvalidConnectString { rule } => LockError::invalid_argument("connect string", rule),
@@ -194,7 +194,7 @@ mod tests {
         ] {
             let mapped = of_connecting(error.clone(), TIMEOUT);
             assert!(mapped.to_string().contains(text), "{mapped}");
-            // Only that is tried again.
+            // Only this error is transient.
             let is_transient = mapped.reason() == ErrorReason::NoServer;
             assert_eq!(is_transient, matches!(error, ConnectError::Unreachable { .. }), "{mapped:?}");
         }

@@ -1,5 +1,7 @@
 //! What must hold for everything that the crate exports.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
 #[test]
 fn glob_import_shadows_no_name_of_the_prelude() {
     #[allow(unused_imports, reason = "that this compiles is the test")]
@@ -8,34 +10,76 @@ fn glob_import_shadows_no_name_of_the_prelude() {
     assert_eq!(parsed, Ok(1));
 }
 
+/// Fails to compile if a type is not shareable between threads and across a caught panic.
+macro_rules! assert_shared {
+    ($($type:ty),+ $(,)?) => {{
+        fn is_shared<T: Send + Sync + UnwindSafe + RefUnwindSafe>() {}
+        $(is_shared::<$type>();)+
+    }};
+}
+
 #[test]
-fn shared_types_are_send_and_sync() {
-    fn assert_send_sync<T: Send + Sync>() {}
-    assert_send_sync::<crate::Session>();
-    assert_send_sync::<crate::WriteLock>();
-    assert_send_sync::<crate::BlockingWriteLock>();
-    assert_send_sync::<crate::LockGuard>();
-    assert_send_sync::<crate::locks::ReadWriteLock>();
-    assert_send_sync::<crate::locks::ReadGuard>();
-    assert_send_sync::<crate::locks::WriteGuard>();
-    assert_send_sync::<crate::locks::DowngradeError>();
-    assert_send_sync::<crate::ProtocolSupport>();
-    assert_send_sync::<crate::data::RecoverableZooKeeper>();
-    assert_send_sync::<crate::locks::MultiLock>();
-    assert_send_sync::<crate::locks::MultiGuard>();
-    assert_send_sync::<crate::locks::ReentrantLock>();
-    assert_send_sync::<crate::locks::NamedLocks>();
-    assert_send_sync::<crate::locks::CohortLock>();
-    assert_send_sync::<crate::locks::CohortGuard>();
-    assert_send_sync::<crate::locks::Semaphore>();
-    assert_send_sync::<crate::locks::RunOnce>();
-    assert_send_sync::<crate::locks::Permit>();
-    assert_send_sync::<crate::queue::LockDirectory>();
-    assert_send_sync::<crate::queue::LeaderWatch>();
-    assert_send_sync::<crate::queue::QueueWatch>();
-    assert_send_sync::<crate::data::NodeTracker>();
-    assert_send_sync::<crate::queue::Revoker>();
-    assert_send_sync::<crate::Candidate>();
-    assert_send_sync::<crate::Leadership>();
-    assert_send_sync::<crate::LockError>();
+fn shared_types_are_send_and_sync_and_unwind_safe() {
+    use crate::{client, data, events, locks, queue, recipe};
+    assert_shared!(
+        crate::BlockingWriteLock,
+        crate::CancelToken,
+        crate::Candidate,
+        crate::ErrorKind,
+        crate::ErrorReason,
+        crate::Leadership,
+        crate::LockError,
+        crate::LockGuard,
+        crate::LockOptions,
+        crate::LossReason,
+        crate::ProtocolSupport,
+        crate::RetryPolicy,
+        crate::Session,
+        crate::SessionBuilder,
+        crate::SessionState,
+        crate::Wait,
+        crate::WriteLock,
+        crate::ZNodeName,
+        client::Acl,
+        client::CreateMode,
+        client::Stat,
+        client::ZkError,
+        data::NodeTracker,
+        data::RecoverableZooKeeper,
+        data::Transaction,
+        events::RequestStatus,
+        events::SessionEvent,
+        locks::CohortGuard,
+        locks::CohortLock,
+        locks::CohortOptions,
+        locks::DowngradeError,
+        locks::MultiGuard,
+        locks::MultiLock,
+        locks::NamedLocks,
+        locks::Permit,
+        locks::ReadGuard,
+        locks::ReadWriteLock,
+        locks::ReentrantLock,
+        locks::RunOnce,
+        locks::Semaphore,
+        locks::WriteGuard,
+        queue::LeaderWatch,
+        queue::LockDirectory,
+        queue::LockInfo,
+        queue::QueueWatch,
+        queue::Revoker,
+        recipe::LockKind,
+        recipe::NamingScheme,
+    );
+    #[cfg(feature = "tls")]
+    assert_shared!(client::TlsConfig);
+    #[cfg(feature = "kerberos")]
+    assert_shared!(client::KerberosConfig);
+}
+
+/// A reentrant guard stays on its thread, so it is not `Send`.
+#[test]
+fn reentrant_guard_is_sync_and_unwind_safe() {
+    fn is_shared<T: Sync + UnwindSafe + RefUnwindSafe>() {}
+    is_shared::<crate::locks::ReentrantGuard<'_>>();
 }

@@ -1,15 +1,15 @@
 //! A cohort: the threads of one process that share a place in the queue of a lock.
 //!
-//! One request waits on behalf of all of them. It belongs to the cohort, not to the thread that
-//! asked first, so it stays while any thread waits, whatever their deadlines. Once it owns the
+//! One request waits on behalf of all threads. It belongs to the cohort, not to the thread that
+//! asked first. So it stays as long as any thread waits, whatever the deadlines of the others. Once it owns the
 //! lock, the threads hand the lock over in memory.
 //!
-//! - [`state`]: the threads that wait, and the request, under one mutex.
-//! - [`request`]: the request, and its events.
-//! - here: what is done without the mutex, as it calls the session.
+//! - [`state`] has the waiting threads and the request, under one mutex.
+//! - [`request`] has the request and its events.
+//! - This module does everything that must run without the mutex because it calls the session.
 //!
 //! Origin: "Lock Cohorting" by Dice, Marathe and Shavit (2012), with the servers' queue as the
-//! global lock; and the locks of cluster file systems, which a node keeps until another one asks.
+//! global lock, and the locks of cluster file systems, which a node keeps until another node asks.
 
 mod ownership;
 pub(crate) mod request;
@@ -59,12 +59,12 @@ impl Cohort {
         self.support.session()
     }
 
-    /// Returns whether this is no copy in a forked child, where a mutex may stay held for ever.
+    /// Returns `false` for the copy in a forked child, where a mutex may stay held forever.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.process.is_current()
     }
 
-    /// Returns what has happened so far; `None` in a forked child.
+    /// Returns the counters, or `None` in a forked child.
     pub(crate) fn tally(&self) -> Option<Tally> {
         self.is_of_this_process().then(|| self.shared.lock().tally)
     }
@@ -107,13 +107,13 @@ impl Cohort {
         ticket.turn.await_hand_over();
         match wait.wait_for(&**core.runtime(), &[ticket.turn.outcome.latch()]) {
             Waited::Set => self.outcome(ticket),
-            // Dropping the ticket releases a lock that is granted at this moment.
+            // Dropping the ticket releases the lock if it is granted just now.
             Waited::Cancelled => Err(self.cancelled()),
             Waited::TimedOut => Ok(ticket.give_up()),
         }
     }
 
-    /// Waits until the request of a thread that tries has found its position.
+    /// Waits until the request of a `try_lock` knows its place in the queue.
     fn find_out(self: &Arc<Self>, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         let Turn { started, outcome } = &ticket.turn;
         let core = self.session().core();
@@ -126,20 +126,19 @@ impl Cohort {
             }
             Ok(Some(_)) => Ok(ticket.leave(locking::leave)),
             Ok(None) => Err(self.closed()),
-            // It was granted before it ended, perhaps: the guard reports that.
+            // The lock was granted before the request ended. The guard reports the loss.
             Err(_) if outcome.latch().is_set() => self.outcome(ticket),
             Err(error) => Err(error),
         }
     }
 
     fn outcome(&self, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
-        // Proof: no waiter is dropped without an outcome but that of a thread that has left.
+        // Proof: only the waiter of a thread that has left is dropped without an outcome.
         let outcome = ticket.turn.outcome.take().unwrap_or_else(|| Err(self.closed()));
         outcome.map(Some)
     }
 
-    /// Hands the lock over, keeps it, or releases it to other processes; then waits until the znode
-    /// is deleted.
+    /// Hands the lock over, keeps it, or releases it to other processes. A release waits until the znode is deleted.
     pub(crate) fn unlock(self: &Arc<Self>, grant: &Grant) -> Result<Released> {
         check_process(self.process, Operation::UNLOCK, &self.dir)?;
         match self.shared.release(grant) {
@@ -150,7 +149,7 @@ impl Cohort {
             Departure::Goes(retired) => {
                 drop(retired.into_request());
                 let release = Release::begin(&grant.request);
-                // The threads that wait join the queue again, behind the others.
+                // The waiting threads join the queue again, at its end.
                 self.advance();
                 let released = release.wait();
                 if grant.request.was_taken_away() { Err(lost(grant)) } else { released }
@@ -162,7 +161,7 @@ impl Cohort {
         }
     }
 
-    /// As [`unlock`](Cohort::unlock), without waiting.
+    /// Like [`unlock`](Cohort::unlock), without waiting.
     pub(crate) fn release(self: &Arc<Self>, grant: &Grant) {
         match self.shared.release(grant) {
             Departure::Stays(timer) => self.start_timer(grant, timer),
@@ -174,7 +173,7 @@ impl Cohort {
         }
     }
 
-    /// Closes the lock. Threads that hold it go on.
+    /// Closes the lock. A thread that holds it is not disturbed.
     pub(crate) fn close(self: &Arc<Self>) {
         self.support.close();
         self.shared.close(&self.closed());
@@ -191,7 +190,7 @@ impl Cohort {
 
     // ---- the request
 
-    /// Does what is left to do, on the calling thread, which holds no mutex.
+    /// Does the pending work on the calling thread, which must hold no mutex.
     pub(super) fn advance(self: &Arc<Self>) {
         while let Some(work) = self.shared.next_work() {
             match work {
@@ -214,13 +213,13 @@ impl Cohort {
         }
     }
 
-    /// The error of a thread that tries between two sessions.
+    /// The error of a `try_lock` between two sessions.
     fn no_session(&self) -> LockError {
         let end = self.session().core().snapshot().end_reason;
         LockError::ended(Operation::LOCK, &self.dir, end.unwrap_or(LossReason::SessionExpired))
     }
 
-    /// Looks for requests behind this one, on a worker.
+    /// Watches for requests behind this one.
     fn watch(self: &Arc<Self>, request: &Arc<CohortRequest>) {
         let (number, cohort) = (request.number, Arc::downgrade(self));
         let report = move || {
@@ -234,7 +233,7 @@ impl Cohort {
         drop(useless);
     }
 
-    /// Starts the timer that ends the keeping of an idle lock.
+    /// Starts the timer after which an idle lock is no longer kept.
     fn start_timer(self: &Arc<Self>, grant: &Grant, timer: Option<Moment>) {
         if let Some(at) = timer {
             let (core, number) = (grant.request.core(), grant.request.number);
@@ -243,8 +242,8 @@ impl Cohort {
     }
 }
 
-/// The timer may neither block nor drop the last handle of a session. It hands its work to a
-/// worker.
+/// Rings for a kept lock at this moment. The timer's thread must neither block nor drop the last handle of a session, so it
+/// submits the work as a job.
 fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<CohortShared>, cohort: Weak<Cohort>, number: u64) {
     core.at(at, move |core| {
         let Some(state) = shared.upgrade() else { return };
@@ -264,8 +263,8 @@ fn lost(grant: &Grant) -> LockError {
     grant.request.end_error(Operation::UNLOCK)
 }
 
-/// A thread that waits. Dropping it leaves the cohort's queue, and releases a lock that nobody has
-/// taken from it.
+/// A waiting thread. Dropping the ticket leaves the cohort's queue, and releases a granted lock that the thread has not
+/// taken.
 struct Ticket<'a> {
     cohort: &'a Arc<Cohort>,
     number: u64,
@@ -273,12 +272,12 @@ struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    /// Leaves the queue. Returns the lock if it was granted at this moment.
+    /// Leaves the queue. Returns the lock if it was granted just before.
     fn give_up(&self) -> Option<Grant> {
         self.leave(LastingRequest::withdraw)
     }
 
-    /// As [`give_up`](Ticket::give_up), with another end of a request that nobody else needs.
+    /// Like [`give_up`](Ticket::give_up), but ends a request that nobody else needs in the given way.
     fn leave(&self, end: impl FnOnce(&LastingRequest)) -> Option<Grant> {
         match self.cohort.shared.leave(self.number) {
             Left::Granted => return self.turn.outcome.take().and_then(Result::ok),

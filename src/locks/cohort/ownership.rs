@@ -1,4 +1,4 @@
-//! [`CohortOwnership`]: what a process knows of a lock that it owns.
+//! [`CohortOwnership`]: the state of a lock that the process owns.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::LossReason;
 use crate::time::Moment;
 use crate::tracking::WaiterWatch;
 
-/// The lock is owned by the process.
+/// The state of a lock that the process owns.
 pub(super) struct CohortOwnership {
     pub(super) request: Arc<CohortRequest>,
     pub(super) usage: Usage,
@@ -18,16 +18,17 @@ pub(super) struct CohortOwnership {
     pub(super) behind: Option<Behind>,
     pub(super) watch: Option<WaiterWatch>,
     pub(super) watch_has_begun: bool,
-    /// A timer is running that looks whether the lock was kept long enough.
+    /// Whether a timer is running for the end of the keeping.
     pub(super) has_timer: bool,
 }
 
 pub(super) enum Usage {
-    /// The channels exist once the holder has asked for them.
+    /// A thread holds the lock. A channel exists once the holder has asked for it.
     Held {
         lost: Option<Sender<LossReason>>,
         revocation: Option<Sender<()>>,
     },
+    /// No thread holds the lock.
     Kept {
         until: Moment,
     },
@@ -37,16 +38,16 @@ impl Usage {
     pub(super) const HELD: Usage = Usage::Held { lost: None, revocation: None };
 }
 
-/// Another process waits.
+/// What is known of the requests behind the owner's.
 pub(super) struct Behind {
     pub(super) since: Moment,
-    /// The number of hand-overs since.
+    /// The number of hand-overs since then.
     pub(super) handovers: u32,
 }
 
 impl CohortOwnership {
-    /// Returns whether the process has enough of its [time](crate::LockOptions::max_hold) left for another thread. A
-    /// thread that gets the lock has at least half of it.
+    /// Returns whether enough of the [`max_hold`](crate::LockOptions::max_hold) is left for another thread. A thread that gets
+    /// the lock has at least half of it.
     pub(super) fn has_time(&self) -> bool {
         let now = self.request.core().now();
         self.request.half_time().is_none_or(|half| now < half)

@@ -1,5 +1,5 @@
-//! [`CohortRequest`]: the request by which a process owns the lock for all threads of a cohort, and
-//! [`CohortObserver`], which reports the events of that request from the start.
+//! [`CohortRequest`]: the request by which a process owns the lock for all threads of a cohort.
+//! [`CohortObserver`] receives the events of that request, also while it still waits.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,14 +10,12 @@ use super::state::CohortShared;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, Ending, Observer, Request, RequestEvent};
 
-/// The request of a cohort that has acquired the lock. Dropping it withdraws the request, so it is dropped
-/// outside every mutex.
+/// The request of a cohort, once it has acquired the lock. Dropping it withdraws the request, so drop it outside every mutex.
 pub(crate) struct CohortRequest {
-    /// That of the phase in which it joined.
+    /// The number of the request within the cohort.
     pub(super) number: u64,
     claim: Claim,
-    /// Counts the threads that have held the lock under this request. Written under the mutex of
-    /// the cohort.
+    /// The number of the current tenure. Each hand-over begins another. Written only under the mutex of the cohort.
     tenure: AtomicU64,
     znode: OnceLock<ZNodePath>,
 }
@@ -28,7 +26,7 @@ impl CohortRequest {
         Arc::new(CohortRequest { number, claim: Claim::on(request), tenure, znode })
     }
 
-    /// Begins the tenure of the next thread.
+    /// Begins the next tenure, and returns its number.
     pub(super) fn next_tenure(&self) -> u64 {
         self.tenure.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -37,9 +35,9 @@ impl CohortRequest {
         self.tenure.load(Ordering::Acquire)
     }
 
-    /// The znode.
+    /// The path of the znode.
     pub(crate) fn path(&self) -> &ZNodePath {
-        // Proof: an owner has a znode, and keeps it in every later phase.
+        // Proof: an owner has a znode, whose path stays known.
         self.znode.get_or_init(|| self.claim.znode().unwrap_or_else(|| ZNodePath::from_server(String::new())))
     }
 }
@@ -57,7 +55,7 @@ pub(super) struct CohortObserver {
     number: u64,
     shared: Arc<CohortShared>,
     cohort: Weak<Cohort>,
-    /// The cohort may have to act on an event.
+    /// Whether the cohort may have to act on an event.
     has_news: AtomicBool,
 }
 

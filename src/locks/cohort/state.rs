@@ -1,14 +1,14 @@
-//! The state of a cohort: the threads that wait, and the request of the process.
+//! The state of a cohort: the waiting threads, and the request of the process.
 //!
-//! | phase | means | leaves it by |
-//! |---|---|---|
-//! | `Idle` | no request | a thread waits: `Starting` |
-//! | `Starting` | a thread makes a request | `Joining`, or `Idle` if nobody waits any more |
-//! | `Joining` | the request waits in the queue, or for a session that follows a lost one, on behalf of the threads | acquired: `Owned`; it ended, or the last thread gives up: `Idle` |
-//! | `Owned` | a thread holds the lock, or it is kept | released to other processes, or lost: `Idle` |
+//! The phases:
+//! - `Idle`: there is no request. When a thread waits, `Starting` follows.
+//! - `Starting`: a thread is making a request. `Joining` follows, or `Idle` if nobody waits any more.
+//! - `Joining`: the request waits, in the queue or for the next session. `Owned` follows when it acquires the lock, or `Idle`
+//!   when it ends or the last thread gives up.
+//! - `Owned`: a thread holds the lock, or it is kept. `Idle` follows when the lock is lost or released to other processes.
 //!
-//! A request reports its events under the mutex of its session. So nothing here calls that session: such calls are
-//! [`Work`] for later, for a thread without a mutex.
+//! A request reports its events under the mutex of its session. So nothing here may call the session. Such calls become
+//! [`Work`], which a thread does later while it holds no mutex.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -33,25 +33,25 @@ pub(crate) struct CohortShared {
 
 pub(super) struct CohortState {
     pub(super) phase: CohortPhase,
-    /// In the order in which they came. None while the lock is kept.
+    /// In order of arrival. Empty while the lock is kept.
     pub(super) waiters: VecDeque<Waiter>,
-    /// The number of the last request or waiter.
+    /// The number given last to a request or a waiter.
     last_number: u64,
     /// The lock was closed, or its last handle was dropped.
     is_closed: bool,
-    /// Requests to withdraw, and watches to drop, after unlocking.
+    /// Requests to withdraw and watches to drop once the mutex is free.
     retired: Vec<Retired>,
     pub(super) tally: Tally,
 }
 
-/// What has happened so far, for `Debug`.
+/// Counters for `Debug`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// Threads that were granted the lock.
+    /// How often a thread was granted the lock.
     pub(crate) grants: u64,
-    /// Grants by a thread that left.
+    /// How often a thread handed the lock over to another.
     pub(crate) handovers: u64,
-    /// The number of the last thread that was granted the lock when it had waited.
+    /// The number of the last waiter that was granted the lock.
     pub(crate) last_granted: u64,
 }
 
@@ -66,7 +66,7 @@ pub(super) enum CohortPhase {
     Owned(CohortOwnership),
 }
 
-/// A thread that waits.
+/// A waiting thread.
 pub(super) struct Waiter {
     number: u64,
     started: Option<Filler<Result<Arc<Request>>>>,
@@ -92,7 +92,7 @@ impl CohortShared {
 
     // ---- threads
 
-    /// A thread asks for the lock. It may take over a kept one.
+    /// Lets a thread in. It may take over a kept lock.
     pub(super) fn enter(&self, only_tries: bool) -> Entry {
         let mut state = self.lock();
         if state.is_closed {
@@ -105,12 +105,12 @@ impl CohortShared {
                     state.tally.grants += 1;
                     return Entry::Granted(grant);
                 }
-                // Nobody has noticed the loss, or the end of the keeping, yet.
+                // The loss, or the end of its time, has not been noticed yet.
                 state.retire();
             }
         }
-        // Others may wait while a new request is about to be made. Behind them a thread that tries
-        // would wait for a turn, and take no error of the request that is made for them.
+        // Even without a request, others may be waiting for one to be made. Behind them, a `try_lock` would have to wait for its
+        // turn.
         if only_tries && !(matches!(state.phase, CohortPhase::Idle) && state.waiters.is_empty()) {
             return Entry::Busy;
         }
@@ -121,7 +121,7 @@ impl CohortShared {
         Entry::Waits { number, turn: Turn { started, outcome } }
     }
 
-    /// A thread gives up.
+    /// Removes a thread that gives up.
     pub(super) fn leave(&self, number: u64) -> Left {
         let mut state = self.lock();
         let Some(position) = state.waiters.iter().position(|waiter| waiter.number == number) else {
@@ -133,7 +133,7 @@ impl CohortShared {
         }
         match mem::replace(&mut state.phase, CohortPhase::Idle) {
             CohortPhase::Joining { request, .. } => Left::Last(request),
-            // Those who are at work there see that nobody waits.
+            // Whoever works on the other phases sees that nobody waits.
             other => {
                 state.phase = other;
                 Left::Others
@@ -141,7 +141,7 @@ impl CohortShared {
         }
     }
 
-    /// A thread releases the lock.
+    /// Ends the hold of a thread: hands the lock over, keeps it, or gives it up.
     pub(super) fn release(&self, grant: &Grant) -> Departure {
         let mut state = self.lock();
         let CohortState { phase, waiters, is_closed, .. } = &mut *state;
@@ -175,7 +175,7 @@ impl CohortShared {
                 let until = now.after(self.options.keep_for);
                 let until = ownership.request.half_time().map_or(until, |half| until.min(half));
                 ownership.usage = Usage::Kept { until };
-                // No guard of the past owns.
+                // From now on no earlier guard is the owner.
                 ownership.request.next_tenure();
                 let starts_timer = !mem::replace(&mut ownership.has_timer, true);
                 Departure::Stays(starts_timer.then_some(until))
@@ -184,7 +184,7 @@ impl CohortShared {
         }
     }
 
-    /// Sends the reason of a loss to this channel; `false` if the lock was lost before.
+    /// Sends the reason of a loss to this channel. Returns `false` if the lock is already lost.
     pub(crate) fn report_loss_to(&self, grant: &Grant, sender: &Sender<LossReason>) -> bool {
         match self.lock().phase.owned_by(grant) {
             Some(CohortOwnership { usage: Usage::Held { lost, .. }, .. }) => {
@@ -204,11 +204,11 @@ impl CohortShared {
         }
     }
 
-    /// Lets no thread in any more, ends the waiting of those who are in, and keeps no lock.
+    /// Closes the cohort: waiting threads and later calls fail, and the lock is no longer kept.
     pub(super) fn close(&self, error: &LockError) {
         let mut state = self.lock();
         state.is_closed = true;
-        // One by one: a latch that all of them wait for would slow every wait down.
+        // One by one, because a latch shared by all waiters would slow down every wait.
         state.fail(error);
         match mem::replace(&mut state.phase, CohortPhase::Idle) {
             CohortPhase::Joining { request, .. } => state.retire_joining(request),
@@ -221,8 +221,8 @@ impl CohortShared {
 
     // ---- the request
 
-    /// Lets a new request wait on behalf of the threads. Returns `false` if there are none. `made` is for a thread
-    /// that tries.
+    /// Installs a new request, which waits on behalf of the threads. Returns `false` if no thread waits. `made` goes to a
+    /// `try_lock`.
     pub(super) fn install(
         &self,
         number: u64,
@@ -241,14 +241,14 @@ impl CohortShared {
         true
     }
 
-    /// An event of the request with this number.
+    /// Takes an event of the request with this number.
     pub(super) fn take_event(&self, number: u64, event: &RequestEvent) {
         let mut state = self.lock();
         match (&mut state.phase, event) {
             (CohortPhase::Joining { number: joining, request }, RequestEvent::Acquired { .. })
                 if *joining == number =>
             {
-                // Proof: who takes or withdraws it ends this phase before.
+                // Proof: whoever takes or withdraws the request ends this phase first.
                 let Some(request) = request.take() else { return };
                 state.acquired(CohortRequest::new(number, request));
             }
@@ -273,19 +273,19 @@ impl CohortShared {
                 if let Usage::Held { revocation: Some(revocation), .. } = &ownership.usage {
                     let _ = revocation.try_send(());
                 }
-                // No other thread is to get it before the one who asks.
+                // The client that asks gets the lock before any other thread of this process.
                 let since = ownership.request.core().now();
                 ownership.behind = Some(Behind { since, handovers: u32::MAX });
                 if state.is_kept() {
                     state.retire();
                 }
             }
-            // Of an earlier request.
+            // An event of an earlier request.
             _ => {}
         }
     }
 
-    /// A request waits behind this one.
+    /// Notes that a request waits behind this one.
     pub(super) fn note_waiter(&self, number: u64) {
         let mut state = self.lock();
         let Some(ownership) = state.phase.owned_as(number) else { return };
@@ -298,7 +298,7 @@ impl CohortShared {
         }
     }
 
-    /// Keeps the watch for requests behind this one. Returns it if it is of no use any more.
+    /// Keeps the watch for requests behind this one. Returns a watch that is no longer needed.
     pub(super) fn keep_watch(&self, number: u64, watch: WaiterWatch) -> Option<WaiterWatch> {
         match self.lock().phase.owned_as(number) {
             Some(ownership) if ownership.behind.is_none() => ownership.watch.replace(watch),
@@ -306,7 +306,7 @@ impl CohortShared {
         }
     }
 
-    /// The timer of the kept lock has come. Returns when it is to come again, if it is.
+    /// Handles the timer of a kept lock, and returns what happens to the timer.
     pub(super) fn ring(&self, number: u64) -> KeepTimer {
         let mut state = self.lock();
         let Some(ownership) = state.phase.owned_as(number) else { return KeepTimer::Cancelled };
@@ -324,7 +324,7 @@ impl CohortShared {
         }
     }
 
-    /// Returns what is left to do; the caller does it.
+    /// Returns the next piece of work, which the caller must do without a mutex.
     pub(super) fn next_work(&self) -> Option<Work> {
         let mut state = self.lock();
         if let Some(retired) = state.retired.pop() {
@@ -364,7 +364,7 @@ impl CohortState {
         self.phase = CohortPhase::Owned(ownership);
         match self.waiters.pop_front() {
             Some(first) => self.grant(first),
-            // Proof: the last thread that gives up takes the request along.
+            // Cannot happen: the last thread that gives up takes the request with it.
             None => self.retire(),
         }
     }
@@ -380,7 +380,7 @@ impl CohortState {
         matches!(&self.phase, CohortPhase::Owned(CohortOwnership { usage: Usage::Kept { .. }, .. }))
     }
 
-    /// Ends the ownership of the process.
+    /// Ends the ownership of the process, and returns what must be ended outside the mutex.
     fn take_ownership(&mut self) -> Option<Retired> {
         match mem::replace(&mut self.phase, CohortPhase::Idle) {
             CohortPhase::Owned(CohortOwnership { request, watch, .. }) => {
@@ -393,7 +393,7 @@ impl CohortState {
         }
     }
 
-    /// Ends the ownership of the process, and leaves the rest to the next thread without a mutex.
+    /// Ends the ownership of the process. The next thread without a mutex does the rest.
     fn retire(&mut self) {
         let retired = self.take_ownership();
         self.retired.extend(retired);
@@ -403,14 +403,14 @@ impl CohortState {
         self.retired.push(Retired { joining: Some(request), ..Retired::default() });
     }
 
-    /// The request has ended before it was the first.
+    /// Handles the end of a request that never owned the lock.
     fn dropped(&mut self, request: Arc<LastingRequest>) {
         self.fail(&request.end_error(Operation::LOCK));
         self.phase = CohortPhase::Idle;
         self.retire_joining(request);
     }
 
-    /// Ends the waiting of all threads.
+    /// Fails all waiting threads.
     fn fail(&mut self, error: &LockError) {
         for waiter in mem::take(&mut self.waiters) {
             waiter.outcome.fill(Err(error.clone()));
@@ -426,7 +426,7 @@ impl CohortPhase {
         }
     }
 
-    /// The ownership, if it is this thread's turn.
+    /// Returns the ownership if this grant still holds the lock.
     fn owned_by(&mut self, grant: &Grant) -> Option<&mut CohortOwnership> {
         let ownership = self.owned_as(grant.request.number)?;
         let is_held = matches!(ownership.usage, Usage::Held { .. });

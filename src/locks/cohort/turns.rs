@@ -1,4 +1,4 @@
-//! The answers of a cohort's [state](super::state) to the threads that use it.
+//! What a cohort's [state](super::state) answers to its threads.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,19 +9,19 @@ use crate::request::{LastingRequest, Request};
 use crate::time::{Moment, Slot};
 use crate::tracking::WaiterWatch;
 
-/// How often a thread that waits gives way before it sleeps.
+/// How often a waiting thread yields before it sleeps.
 const MAX_YIELDS: usize = 12;
 
-/// What a thread waits for.
+/// What a waiting thread receives.
 pub(super) struct Turn {
-    /// The request that was started, or why there is no session to make it on; only for a thread that tries.
+    /// For a `try_lock`: the request that was started, or why there is no session for it.
     pub(super) started: Slot<Result<Arc<Request>>>,
     pub(super) outcome: Slot<Result<Grant>>,
 }
 
 impl Turn {
-    /// Gives way to other threads for a moment. One that is about to hand the lock over in memory does it in less
-    /// time than it takes to fall asleep and be woken.
+    /// Yields to other threads for a moment. A thread that is about to hand the lock over needs less time than it takes
+    /// to fall asleep and be woken.
     pub(super) fn await_hand_over(&self) {
         for _ in 0..MAX_YIELDS {
             if self.outcome.latch().is_set() {
@@ -32,16 +32,16 @@ impl Turn {
     }
 }
 
-/// The lock, for one thread.
+/// One thread's hold of the lock.
 pub(crate) struct Grant {
     pub(crate) request: Arc<CohortRequest>,
     pub(crate) tenure: u64,
 }
 
-/// The result of a thread's arrival.
+/// What a thread gets when it asks for the lock.
 pub(super) enum Entry {
     Granted(Grant),
-    /// For a thread that tries: somebody holds the lock or waits for it.
+    /// For a `try_lock`: somebody holds the lock or waits for it.
     Busy,
     Waits {
         number: u64,
@@ -50,25 +50,27 @@ pub(super) enum Entry {
     Closed,
 }
 
-/// The state that a thread leaves when it gives up.
+/// What a thread finds when it gives up.
 pub(super) enum Left {
-    /// The lock was granted at this moment.
+    /// The lock was granted just before.
     Granted,
-    /// It was the last one, and the request is of no use any more.
+    /// No other thread waits, so the request is no longer needed.
     Last(Arc<LastingRequest>),
+    /// Nothing is left to do: other threads wait, or there is no waiting request.
     Others,
 }
 
-/// The result of a release by a thread.
+/// What happens when a thread releases the lock.
 pub(super) enum Departure {
-    /// Handed over, or kept until that moment; then the caller starts a timer if it is `Some`.
+    /// The lock was handed over or is kept. With `Some`, the caller starts a timer for that moment.
     Stays(Option<Moment>),
+    /// The lock is released to other processes.
     Goes(Retired),
-    /// It was lost before.
+    /// The lock was already lost.
     Lost,
 }
 
-/// What is to be ended outside the mutex.
+/// What must be ended outside the mutex.
 #[derive(Default)]
 pub(super) struct Retired {
     pub(super) joining: Option<Arc<LastingRequest>>,
@@ -87,24 +89,23 @@ impl Retired {
         }
     }
 
-    /// Stops the watch, which would notice the deletion of the owner's znode, and returns the owner's
-    /// request.
+    /// Stops the watch, which would otherwise notice the deletion of the owner's znode, and returns the owner's request.
     pub(super) fn into_request(self) -> Option<Arc<CohortRequest>> {
         drop(self.watch);
         self.request
     }
 }
 
-/// Work for a thread without a mutex.
+/// Work for a thread that holds no mutex.
 pub(super) enum Work {
     Retire(Retired),
-    /// Make a request with this number.
+    /// Make the request with this number.
     Start(u64),
-    /// Look for requests behind this one.
+    /// Watch for requests behind this one.
     Watch(Arc<CohortRequest>),
 }
 
-/// The next step after the timer of a kept lock.
+/// What happens after the timer of a kept lock has rung.
 pub(super) enum KeepTimer {
     Rearm(Moment),
     /// The lock was kept long enough.

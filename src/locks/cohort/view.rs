@@ -12,15 +12,15 @@ pub(crate) struct CohortView {
     pub(crate) number: u64,
     pub(crate) is_kept: bool,
     pub(crate) is_owner: bool,
-    /// A request behind is known.
+    /// Whether a request behind the owner's is known.
     pub(crate) waiter_is_known: bool,
     pub(crate) tally: Tally,
-    /// When half of the time of the process is over, if that is limited.
+    /// When half of the `max_hold` is over, if there is one.
     pub(crate) half_time: Option<Moment>,
 }
 
 impl CohortShared {
-    /// The state, while the process owns the lock.
+    /// Returns the state while the process owns the lock.
     pub(crate) fn view(&self) -> Option<CohortView> {
         let (request, mut view) = {
             let state = self.lock();
@@ -40,7 +40,7 @@ impl CohortShared {
         Some(view)
     }
 
-    /// The number of threads that wait.
+    /// Returns the number of waiting threads.
     pub(crate) fn waiters(&self) -> usize {
         self.lock().waiters.len()
     }

@@ -20,7 +20,7 @@ const DONE: &str = "done";
 pub(super) struct Key {
     /// The directory of its lock.
     pub(super) dir: ZNodePath,
-    /// Its marker.
+    /// The marker.
     pub(super) done: ZNodePath,
 }
 
@@ -41,7 +41,7 @@ impl Key {
         Ok(key)
     }
 
-    /// The key whose directory has this name.
+    /// Returns the key whose directory has this name.
     pub(super) fn of(root: &ZNodePath, name: &str) -> Key {
         let dir = root.child(name);
         let done = dir.child(DONE);
@@ -49,7 +49,7 @@ impl Key {
     }
 }
 
-/// The progress of the job when its key was marked.
+/// How far the job was when the key was marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkerState {
     Begun,
@@ -65,26 +65,25 @@ impl MarkerState {
     }
 }
 
-/// The process that has run the job of a key, and the time.
+/// The content of a marker: which process has run the job, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Marker {
     pub(super) by: String,
     pub(super) at: SystemTime,
-    /// The name of the request whose owner has written it.
+    /// The name of the request that owned the lock when the marker was written.
     pub(super) id: String,
     pub(super) state: MarkerState,
-    /// Distinguishes it from one that is written later.
+    /// Distinguishes the marker from a later one of the same key.
     pub(super) czxid: i64,
 }
 
-/// The data of a marker: those of the lock's requests, and in another line the name of the request
-/// and the state.
+/// Returns the data of a marker: the data of the lock's requests, then a line with the name of the request and the state.
 pub(super) fn data(by: &[u8], id: &str, state: MarkerState) -> Vec<u8> {
     [by, b"\n", id.as_bytes(), b" ", state.name().as_bytes()].concat()
 }
 
 impl Marker {
-    /// Reads a marker. One that this crate has not written is that of a job that is done.
+    /// Parses a marker. A marker that this crate has not written counts as that of a finished job.
     fn read(data: &[u8], stat: &Stat) -> Marker {
         let text = String::from_utf8_lossy(data);
         let parts = text.rsplit_once('\n').and_then(|(by, rest)| {
@@ -109,7 +108,7 @@ impl RunOnce {
         Ok(read.map(|(data, stat)| Marker::read(&data, &stat)))
     }
 
-    /// As [`read`](RunOnce::read), and shows everything that was written before the call.
+    /// Like [`read`](RunOnce::read), but shows everything that was written before the call.
     pub(super) fn read_latest(&self, key: &Key) -> Result<Option<Marker>> {
         let core = self.support.session().core();
         let written = core.begin_to_write_nothing().wait(&core);
@@ -121,7 +120,7 @@ impl RunOnce {
         Ok(self.call(Operation::READ, path, Call::exists(path, false))?.flatten())
     }
 
-    /// The children of a znode; none if it does not exist.
+    /// Returns the children of a znode, or none if it does not exist.
     pub(super) fn children(&self, path: &ZNodePath) -> Result<Names> {
         Ok(self.call(Operation::LIST, path, Call::get_children(path, false))?.unwrap_or_default())
     }
