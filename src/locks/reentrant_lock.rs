@@ -131,7 +131,7 @@ impl ReentrantLock {
     }
 }
 
-    /// Returns the inner lock, which is not reentrant.
+/// Returns the inner lock, which is not reentrant.
 impl AsRef<BlockingWriteLock> for ReentrantLock {
     fn as_ref(&self) -> &BlockingWriteLock {
         &self.lock

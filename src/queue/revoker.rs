@@ -79,9 +79,7 @@ pub enum Revocation {
 enum AskOutcome {
     /// The message is stored. The id of the transaction that created the znode distinguishes it from a later znode of the
     /// same name.
-    Asked {
-        czxid: i64,
-    },
+    Asked { czxid: i64 },
     /// The request no longer exists.
     Gone,
     /// The znode is not a request.

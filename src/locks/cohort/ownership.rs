@@ -24,14 +24,9 @@ pub(super) struct CohortOwnership {
 
 pub(super) enum Usage {
     /// A thread holds the lock. A channel exists once the holder has asked for it.
-    Held {
-        lost: Option<Sender<LossReason>>,
-        revocation: Option<Sender<()>>,
-    },
+    Held { lost: Option<Sender<LossReason>>, revocation: Option<Sender<()>> },
     /// No thread holds the lock.
-    Kept {
-        until: Moment,
-    },
+    Kept { until: Moment },
 }
 
 impl Usage {
