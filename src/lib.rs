@@ -1,9 +1,9 @@
 //! Distributed locks and leader election on [Apache ZooKeeper](https://zookeeper.apache.org).
 //!
-//! Threads in different processes queue up under a znode and take turns. The crate is a blocking port of the
-//! Java recipe `WriteLock`, made safe under faults, for daemons with many threads. Programs that use Curator, Apache's
-//! recipe, go-zookeeper or kazoo can share a lock with it. Async programs [await](BlockingWriteLock::lock_async) a lock
-//! on any runtime.
+//! Threads in different processes queue up under a znode and take turns. An owner knows from its *lease* that it still
+//! owns: the lease ends before the servers can give the lock to anybody else. The crate is made for daemons with many
+//! threads, after the Java recipe `WriteLock`. Programs that use Curator, Apache's recipe, go-zookeeper or kazoo can
+//! share a lock with it. Async programs [await](BlockingWriteLock::lock_async) a lock on any runtime.
 //!
 //! The primary types in this crate are [`Session`], one connection to the servers that any number of locks share, and
 //! [`BlockingWriteLock`], the exclusive lock, whose [`LockGuard`] releases it when dropped.
@@ -11,7 +11,8 @@
 //! # When not to use it
 //! - Without a ZooKeeper ensemble at hand. Another lock service is less work than to run one for this: see the guide on
 //!   [choosing](guide::choosing).
-//! - Between threads of one process, or processes of one machine. A mutex or `flock` is faster, and cannot lose its lease.
+//! - Between threads of one process, or processes of one machine. A mutex or `flock` is faster, and cannot be lost.
+//! - For rows of one Postgres database (advisory locks), or where double work does no harm (Redis).
 //! - To protect what cannot refuse a late writer. No lock service can stop a paused process from acting after
 //!   it lost its lock. If the work touches anything outside of ZooKeeper, pass the
 //!   [`fencing_token`](LockGuard::fencing_token) along and let the resource refuse older ones.
@@ -21,15 +22,18 @@
 //! use std::time::Duration;
 //! use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 //!
-//! # fn write_report() {}
+//! # fn write(page: u32, token: i64) {}
 //! let session = Session::connect("zk1:2181,zk2:2181,zk3:2181", Duration::from_secs(30))?;
 //! let lock = BlockingWriteLock::new(&session, "/locks/report")?;
 //!
-//! let guard = lock.lock()?;
-//! if guard.is_owner() {
-//!     write_report();
+//! let guard = lock.lock()?; // waits until it is our turn
+//! let token = guard.fencing_token()?;
+//! for page in 1..=3 {
+//!     if guard.is_owner() { // ask before each action
+//!         write(page, token); // the storage refuses smaller tokens
+//!     }
 //! }
-//! drop(guard); // released
+//! guard.unlock()?; // dropping the guard releases the lock, too
 //! # Ok::<(), zookeeper_recipes_lock::LockError>(())
 //! ```
 //!
@@ -37,11 +41,11 @@
 //! | need | type |
 //! |---|---|
 //! | one at a time, in scoped code or in a task | [`BlockingWriteLock`] |
-//! | one at a time, reported by callbacks as in Java | [`WriteLock`] |
-//! | a leader that does work | [`Candidate`] |
+//! | the same with callbacks as in Java, without a waiting thread | [`WriteLock`] |
+//! | a leader that works until it loses the lead | [`Candidate`] |
 //! | readers together, writers alone | [`ReadWriteLock`](locks::ReadWriteLock) |
 //! | at most n at a time | [`Semaphore`](locks::Semaphore) |
-//! | many threads of each process on one lock | [`CohortLock`](locks::CohortLock) |
+//! | one lock for many threads of each process, handed over in memory | [`CohortLock`](locks::CohortLock) |
 //! | several locks at once, all or none | [`MultiLock`](locks::MultiLock) |
 //! | a lock that its holder may take again | [`ReentrantLock`](locks::ReentrantLock) |
 //! | a lock for each of many resources | [`NamedLocks`](locks::NamedLocks) |
@@ -51,7 +55,7 @@
 //! limits a wait by a deadline, or by a [`CancelToken`] of another thread.
 //!
 //! # When a call fails
-//! Every call returns a [`LockError`]. Its [kind](ErrorKind) says what to do.
+//! A call that fails returns a [`LockError`], whose [kind](ErrorKind) says what to do: retry, reconnect, or give up.
 //!
 //! ```no_run
 //! use std::{thread, time::Duration};
@@ -77,17 +81,18 @@
 //! [`SessionBuilder::replace_lost_sessions`] does this for all requests of a session. Use it when threads share a session;
 //! otherwise each thread would open a replacement of its own.
 //!
-//! A lock that is held can be lost: [`LockGuard::is_owner`] turns false, [`LockGuard::lost`] receives the [`LossReason`], and a
-//! listener is called.
+//! A lock that is held can be lost. Then [`LockGuard::is_owner`] turns false, [`LockGuard::lost`] receives the [`LossReason`], and
+//! the [`LockListener`] of a [`WriteLock`] is called.
 //!
-//! | event | owner | waiter |
+//! | event | the owner | a waiter's call |
 //! |---|---|---|
 //! | connection cut, back in time | remains the owner | waits on |
 //! | no contact until the lease ends | [`LeaseExpired`](LossReason::LeaseExpired) | waits on |
 //! | session lost | [`SessionExpired`](LossReason::SessionExpired) | [`SessionLost`](ErrorReason::SessionLost) |
 //! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](ErrorReason::RequestDeleted) |
 //! | held for longer than its limit | [`HeldTooLong`](LossReason::HeldTooLong) | – |
-//! | process killed | the next in the queue acquires after the session timeout | the others move up |
+//!
+//! After a process was killed, the next in the queue acquires when the session timeout has passed.
 //!
 //! The guide on [guarantees](guide::guarantees) has the promises and their limits, and the one on [faults](guide::faults)
 //! each fault with what your program sees.
@@ -97,7 +102,7 @@
 //! - [`queue`]: who holds a lock and who waits for it, whichever library they use; watching a leader; taking a lock away.
 //! - [`data`]: reading, writing and following data kept beside a lock.
 //! - [`events`]: what happens on a session, for metrics and audit logs.
-//! - [`client`]: ZooKeeper's own terms, such as ACLs, and the port to other client libraries.
+//! - [`client`]: ZooKeeper's own terms, such as ACLs, and the interface to other client libraries.
 //! - [`recipe`]: the names by which programs with different libraries share a lock.
 //! - `fake`, with the feature `test-util`: a ZooKeeper in memory for tests, with faults on command and a clock that
 //!   the test sets.
