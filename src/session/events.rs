@@ -28,8 +28,8 @@ mod tests;
 ///
 /// A closure that takes a [`SessionEvent`] is a hook. Install it with
 /// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook) or, on a session of another client, with
-/// [`Session::set_event_hook`](crate::Session::set_event_hook). The package `zookeeper-recipes-lock-metrics` has a hook that
-/// exports metrics, for example to Prometheus.
+/// [`Session::set_event_hook`](crate::Session::set_event_hook). The package `zookeeper-recipes-lock-metrics` has a hook
+/// that exports metrics, for example to Prometheus.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -51,9 +51,9 @@ mod tests;
 /// ```
 ///
 /// # Threads
-/// The events arrive in order, one at a time, on a callback thread of the session, soon after they happened. The crate holds
-/// no internal lock during a call, so a hook may use the crate. A panic is logged, and costs only its event. The hook is
-/// dropped on a callback thread, soon after its session.
+/// The events arrive in order, one at a time, on a callback thread of the session, soon after they happened. The crate
+/// holds no internal lock during a call, so a hook may use the crate. A panic is logged, and costs only its event. The
+/// hook is dropped on a callback thread, soon after its session.
 ///
 /// A hook that blocks delays only later events. When 10,000 events wait for it, further ones are dropped and
 /// [counted](SessionEvent::Missed).
@@ -335,7 +335,8 @@ fn contact_of(core: &Weak<Core>) -> Option<SessionConnected> {
 }
 
 impl Core {
-    /// Posts an event for the hook, if there is one. [`Core::deliver_events`] must follow once the caller holds no mutex.
+    /// Posts an event for the hook, if there is one. [`Core::deliver_events`] must follow once the caller holds no
+    /// mutex.
     pub(super) fn post_event(self: &Arc<Self>, happened: &Happened) {
         if let Some(events) = self.events().filter(|_| is_for_hook(&happened.event)) {
             events.post(Arc::downgrade(self), happened.clone());

@@ -1,7 +1,7 @@
 //! [`Mailbox`]: delivers items in order, one at a time, outside every mutex.
 //!
-//! For example, it calls listeners. An item is posted under the mutex that decides its order, and delivered after that mutex
-//! is released. A listener may post again, or make another thread post, without a deadlock: the delivering thread
+//! For example, it calls listeners. An item is posted under the mutex that decides its order, and delivered after that
+//! mutex is released. A listener may post again, or make another thread post, without a deadlock: the delivering thread
 //! delivers the new item, too.
 
 use std::collections::VecDeque;

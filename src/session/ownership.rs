@@ -13,8 +13,8 @@ const HAS_ENDED: u64 = 1 << 63;
 
 /// The moment until which a request holds its lock, for any thread to read without a mutex.
 ///
-/// The driver changes it under its mutex, and shortens it before it sends anything that lets others in. A reader that finds
-/// it ended makes that final. Otherwise a driver that has read the clock earlier could extend the hold once more.
+/// The driver changes it under its mutex, and shortens it before it sends anything that lets others in. A reader that
+/// finds it ended makes that final. Otherwise a driver that has read the clock earlier could extend the hold once more.
 #[derive(Debug, Default)]
 pub(crate) struct Ownership {
     /// The nanoseconds of the [`Moment`], perhaps with the flag. Zero for a request that holds no lock.
@@ -70,8 +70,8 @@ impl Ownership {
         }
     }
 
-    /// Sets the moment; `None` ends the hold. If a reader has already seen the hold as ended, nothing changes, and the end
-    /// is returned unless `until` is `None`.
+    /// Sets the moment; `None` ends the hold. If a reader has already seen the hold as ended, nothing changes, and the
+    /// end is returned unless `until` is `None`.
     #[must_use]
     pub(super) fn set(&self, until: Option<Moment>) -> Option<Moment> {
         let nanos = until.map_or(0, Moment::as_nanos);

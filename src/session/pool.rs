@@ -42,8 +42,8 @@ struct Crew {
 /// Starts a thread, or fails.
 type Start = Box<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 
-/// The queue of jobs. While there are more jobs than idle threads, a thread is being started. Only one is started at a time,
-/// because the others may finish many short jobs meanwhile.
+/// The queue of jobs. While there are more jobs than idle threads, a thread is being started. Only one is started at a
+/// time, because the others may finish many short jobs meanwhile.
 #[derive(Default)]
 struct Backlog {
     jobs: VecDeque<Job>,

@@ -53,8 +53,8 @@ impl Factory {
 pub(crate) trait OnNewSession: Send + Sync {
     fn new_session(&self);
 
-    /// The session was closed, so no other session follows. May be called twice, and is also called while the last session
-    /// still lives.
+    /// The session was closed, so no other session follows. May be called twice, and is also called while the last
+    /// session still lives.
     fn closed(&self) {}
 }
 
@@ -228,8 +228,8 @@ fn replace_when_lost(
     None
 }
 
-/// Returns how long to wait after this many failures. `chance` selects a time between half and all of the delay, so that
-/// clients that lost their sessions together do not come back together.
+/// Returns how long to wait after this many failures. `chance` selects a time between half and all of the delay, so
+/// that clients that lost their sessions together do not come back together.
 fn pause_after(failures: u32, chance: f64) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures - 1)).min(MAX_PAUSE);
     full.mul_f64(0.5 + chance / 2.0)

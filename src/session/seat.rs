@@ -10,8 +10,8 @@ use crate::time::Moment;
 
 /// Receives the events of a request that are [for its lock](RequestEvent::is_for_lock).
 pub(crate) trait Observer: Send + Sync {
-    /// Takes an event. Events come in order. Called under the mutex of the session, so it must neither block nor call other
-    /// code.
+    /// Takes an event. Events come in order. Called under the mutex of the session, so it must neither block nor call
+    /// other code.
     fn post(&self, event: &RequestEvent);
 
     /// Returns whether a posted event waits for [`deliver`](Observer::deliver).

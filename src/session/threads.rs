@@ -12,8 +12,8 @@ use crate::time::{Clock, Job, Latch, Moment, Priority, Runtime, SystemClock, wai
 
 /// A runtime with one timer thread, and more threads while something may block.
 ///
-/// A forked child has none of these threads, and their mutexes may stay held forever. There the submitting thread runs the
-/// jobs, and timers never fire.
+/// A forked child has none of these threads, and their mutexes may stay held forever. There the submitting thread runs
+/// the jobs, and timers never fire.
 #[derive(Debug)]
 pub(crate) struct Threads {
     pool: Pool,

@@ -1,5 +1,5 @@
-//! The calls to the client, which leave through the outbox. The engine makes some for itself, and some for threads that wait
-//! for the outcome.
+//! The calls to the client, which leave through the outbox. The engine makes some for itself, and some for threads that
+//! wait for the outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::time::{Latch, Priority, Slot};
 pub(super) enum Outgoing {
     Call(CallId, Call, Priority),
     RemoveWatch(ZNodePath),
-    /// An outcome that the client passed on before it returned from the call. It is handled when all items are sent, because
-    /// that may write to the log or wait for calls.
+    /// An outcome that the client passed on before it returned from the call. It is handled when all items are sent,
+    /// because that may write to the log or wait for calls.
     Answered(CallId, ZkResult<Reply>),
     /// A panic of the client. Handled like [`Answered`](Outgoing::Answered).
     Panicked(String),
@@ -34,8 +34,8 @@ pub(crate) struct Answer<T> {
 }
 
 impl Core {
-    /// Passes the items of the outbox to the client. To keep the order, only one thread does so at a time, and the others leave
-    /// their items to it.
+    /// Passes the items of the outbox to the client. To keep the order, only one thread does so at a time, and the
+    /// others leave their items to it.
     pub(super) fn send_all(self: &Arc<Self>) {
         let (mut answered, mut panics) = (Vec::new(), Vec::new());
         self.outbox.deliver(|outgoing| match outgoing {
@@ -116,8 +116,8 @@ impl Core {
         Answer { outcome, read }
     }
 
-    /// Makes a write that changes nothing. A read after it shows every write of any client that was answered before: see
-    /// [`Engine::ask_to_write_nothing`].
+    /// Makes a write that changes nothing. A read after it shows every write of any client that was answered before:
+    /// see [`Engine::ask_to_write_nothing`].
     pub(crate) fn begin_to_write_nothing(self: &Arc<Self>) -> Answer<()> {
         Answer { outcome: self.begin((), Engine::ask_to_write_nothing), read: Reply::done }
     }

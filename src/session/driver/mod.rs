@@ -53,8 +53,8 @@ use crate::lock_order::{
 use crate::process::Process;
 use crate::time::{Filler, Latch, Moment, Runtime, Setter};
 
-/// One session of a client, from beginning to end. A [`Session`](super::Session) of the application has one core, or several
-/// in succession if lost sessions are replaced.
+/// One session of a client, from beginning to end. A [`Session`](super::Session) of the application has one core, or
+/// several in succession if lost sessions are replaced.
 pub(crate) struct Core {
     client: External<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
@@ -98,8 +98,8 @@ struct Driver {
 }
 
 impl Core {
-    /// Passes an input to the engine, and carries out its effects. Under the mutex, this sets the ownerships and posts the
-    /// calls. Then it sends the calls, and finally does everything that may call the application.
+    /// Passes an input to the engine, and carries out its effects. Under the mutex, this sets the ownerships and posts
+    /// the calls. Then it sends the calls, and finally does everything that may call the application.
     fn feed<T>(self: &Arc<Self>, input: impl FnOnce(&mut Driver) -> T) -> T {
         let mut afterwards = Afterwards::default();
         let result = {

@@ -42,8 +42,8 @@ impl Core {
         self.feed(|driver| driver.engine.note_failed_create(dir, error));
     }
 
-    /// Makes a request, which does nothing until it is [started](Core::start_request). The caller must start or withdraw
-    /// it.
+    /// Makes a request, which does nothing until it is [started](Core::start_request). The caller must start or
+    /// withdraw it.
     pub(crate) fn make_request(
         &self,
         id: ParticipantId,
@@ -95,8 +95,8 @@ impl Core {
     /// Ends a request and deletes its znode, in the background if necessary. The first outcome of
     /// the deletion fills `first`. Does nothing if the request has ended.
     ///
-    /// If the observer has callbacks, the caller must call [`deliver`](Observer::deliver) once it holds no mutex. A dropped
-    /// guard has no callbacks.
+    /// If the observer has callbacks, the caller must call [`deliver`](Observer::deliver) once it holds no mutex. A
+    /// dropped guard has no callbacks.
     pub(crate) fn withdraw(self: &Arc<Self>, seat: &Arc<Seat>, first: Option<Filler<ZkResult<()>>>) {
         let unstarted = self.feed(|driver| {
             if driver.engine.place(seat.id).is_none() {

@@ -7,8 +7,8 @@ use crate::client::{Reply, contain_call};
 use crate::engine::{LookStep, ParticipantId};
 use crate::error::{LossReason, ZkResult};
 
-/// Decides what to look at for a user. Its methods are called outside every mutex, one at a time for each session. They must
-/// not block, because they may run on a thread of the client.
+/// Decides what to look at for a user. Its methods are called outside every mutex, one at a time for each session. They
+/// must not block, because they may run on a thread of the client.
 pub(crate) trait Tracker: Send + Sync {
     /// Begins a look on this session, or continues with the outcome of the last call of the look.
     fn look(&self, core: &Arc<Core>, outcome: Option<ZkResult<Reply>>) -> LookStep;
