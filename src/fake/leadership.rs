@@ -61,7 +61,7 @@ impl SimulatedLeadership {
     /// Creates a leadership in real time, with a session timeout of 30 seconds.
     ///
     /// # Errors
-    /// [`Thread`](crate::LockError::Thread) if the session's threads cannot be started.
+    /// [`Thread`](crate::ErrorReason::Thread) if the session's threads cannot be started.
     pub fn new() -> Result<SimulatedLeadership> {
         SimulatedLeadership::on(|client| Session::from_client(client), None)
     }

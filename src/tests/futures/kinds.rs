@@ -109,7 +109,7 @@ fn end_of_a_candidate_whose_thread_panics_outside_the_closure_wakes_too() {
     eventually("the task is woken", || woken.times() == 1);
     assert!(poll(&mut ended, &woken).is_ready());
     assert!(
-        matches!(candidate.error(), Some(ref error) if error.reason() == ErrorReason::LeaderPanicked),
+        matches!(candidate.error(), Some(error) if error.reason() == ErrorReason::LeaderPanicked),
         "{candidate:?}"
     );
 }

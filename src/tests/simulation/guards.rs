@@ -106,15 +106,18 @@ impl Lock {
             Lock::Exclusive(lock) => lock.with_lock(|guard| operation(&[guard])),
             Lock::Readers(lock) => {
                 let guard = lock.read()?;
-                finish(operation(&[&guard]), guard.unlock())
+                operation(&[&guard]);
+                finish((), guard.unlock())
             }
             Lock::Writers(lock) => {
                 let guard = lock.write()?;
-                finish(operation(&[&guard]), guard.unlock())
+                operation(&[&guard]);
+                finish((), guard.unlock())
             }
             Lock::Multi(lock) => {
                 let guard = lock.lock()?;
-                finish(operation(&guard.guards().iter().collect::<Vec<_>>()), guard.unlock())
+                operation(&guard.guards().iter().collect::<Vec<_>>());
+                finish((), guard.unlock())
             }
         }
     }
