@@ -8,11 +8,12 @@
 
 pub(crate) use zookeeper_connection::support::lock_order::{Mutex, MutexGuard, assert_none_held};
 
-/// Marks types as unwind safe that the compiler does not take for it, because of a mutex, a trait object or a closure inside.
+/// Marks types as unwind safe that the compiler does not take for it, because of a mutex, a trait object or a closure
+/// inside.
 ///
-/// They stay consistent when a panic unwinds. The crate runs no code of the application while it holds a mutex, so a panic
-/// there never leaves guarded state half changed. Panics of listeners, hooks, clients and jobs are caught where the crate
-/// calls them.
+/// They stay consistent when a panic unwinds. The crate runs no code of the application while it holds a mutex, so a
+/// panic there never leaves guarded state half changed. Panics of listeners, hooks, clients and jobs are caught where
+/// the crate calls them.
 macro_rules! unwind_safe {
     ($($type:ty),+ $(,)?) => {$(
         impl std::panic::UnwindSafe for $type {}

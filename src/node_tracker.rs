@@ -17,8 +17,8 @@ use crate::wait::Wait;
 
 /// Keeps track of the data of one znode.
 ///
-/// Use it for configuration and similar data that is read often and changes rarely. The znode may be created, changed and
-/// deleted at any time. [`start`](NodeTracker::start) begins the tracking, and dropping the tracker ends it.
+/// Use it for configuration and similar data that is read often and changes rarely. The znode may be created, changed
+/// and deleted at any time. [`start`](NodeTracker::start) begins the tracking, and dropping the tracker ends it.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -40,15 +40,15 @@ use crate::wait::Wait;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// The tracker reads the znode again whenever it changes, and after every reconnect. The result is as recent as the connected
-/// server's last answer. It is usually a moment old, and during an outage as old as the outage. Changes in quick succession
-/// may appear as one. The tracker needs no thread, and continues when its session is
+/// The tracker reads the znode again whenever it changes, and after every reconnect. The result is as recent as the
+/// connected server's last answer. It is usually a moment old, and during an outage as old as the outage. Changes in
+/// quick succession may appear as one. The tracker needs no thread, and continues when its session is
 /// [replaced](crate::SessionBuilder::replace_lost_sessions).
 ///
 /// # Permission
-/// READ must be granted, and stay granted. Servers since 3.8.4 and 3.9.2 send no event when a znode without READ permission
-/// is created or deleted. A tracker that waits for such a znode notices its creation only at the next reconnect, or after up
-/// to half a minute.
+/// READ must be granted, and stay granted. Servers since 3.8.4 and 3.9.2 send no event when a znode without READ
+/// permission is created or deleted. A tracker that waits for such a znode notices its creation only at the next
+/// reconnect, or after up to half a minute.
 #[must_use = "the tracking ends at once when the tracker is not kept"]
 #[derive(Debug)]
 pub struct NodeTracker {
@@ -60,8 +60,8 @@ unwind_safe!(NodeTracker);
 impl NodeTracker {
     /// Starts to track the znode at this path, which need not exist.
     ///
-    /// Blocks until the server has answered or the wait times out. On a session that
-    /// [replaces itself](crate::SessionBuilder::replace_lost_sessions), the tracking continues after a loss. It ends when the
+    /// Blocks until the server has answered or the wait times out. On a session that [replaces
+    /// itself](crate::SessionBuilder::replace_lost_sessions), the tracking continues after a loss. It ends when the
     /// session is [closed](Session::close).
     ///
     /// # Errors
@@ -89,8 +89,8 @@ impl NodeTracker {
     /// Returns a channel that receives a message when [`current`](NodeTracker::current) changes.
     ///
     /// Use it in a [`select!`](crossbeam_channel::select). The channel holds at most one message, which stands for all
-    /// changes since it was sent. So take the message first, then call [`current`](NodeTracker::current). The channel is
-    /// disconnected when the session has ended.
+    /// changes since it was sent. So take the message first, then call [`current`](NodeTracker::current). The channel
+    /// is disconnected when the session has ended.
     #[must_use]
     pub fn changes(&self) -> &Receiver<()> {
         self.tracking.changes()

@@ -5,8 +5,8 @@ use crate::error::Result;
 /// An operation on ZooKeeper that may be executed more than once.
 ///
 /// [`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) repeats it after a lost connection. A
-/// closure that returns a `Result` is an operation. The Java interface of this name returns a boolean; here an operation
-/// has an output.
+/// closure that returns a `Result` is an operation. The Java interface of this name returns a boolean; here an
+/// operation has an output.
 ///
 /// ```
 /// use zookeeper_recipes_lock::{LockError, ZooKeeperOperation};
@@ -24,8 +24,8 @@ pub trait ZooKeeperOperation {
     /// effect, or be harmless to repeat.
     ///
     /// # Errors
-    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the operation is retried. Every other error is final.
-    /// To convert the error of a client, use [`LockError::from_client`](crate::LockError::from_client).
+    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the operation is retried. Every other error is
+    /// final. To convert the error of a client, use [`LockError::from_client`](crate::LockError::from_client).
     fn execute(&mut self) -> Result<Self::Output>;
 }
 

@@ -47,8 +47,8 @@ impl ProtocolSupport {
     /// Creates a helper on a session, with the ACL and the retry policy of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the data of the options is longer than about 1 MiB, or the
-    /// [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the data of the options is longer than about 1 MiB, or
+    /// the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(session: &Session, options: LockOptions) -> Result<ProtocolSupport> {
         options.check()?;
         Ok(ProtocolSupport::with_checked_options(session, options))
@@ -84,7 +84,8 @@ impl ProtocolSupport {
     /// No operation starts any more, and an operation that waits for its next attempt fails with
     /// [`Closed`](crate::ErrorReason::Closed). The session stays open.
     pub fn close(&self) {
-        // In a forked child every call fails anyway, waiting calls belong to the parent, and a mutex may stay held forever.
+        // In a forked child every call fails anyway, waiting calls belong to the parent, and a mutex may stay held
+        // forever.
         if !self.session.process().is_current() {
             return;
         }
@@ -149,8 +150,8 @@ impl ProtocolSupport {
     /// Missing parents are persistent and have the ACL of the options. An existing znode stays as it is.
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is too long, or the mode is
-    ///   sequential. In a sequential mode, every attempt would create another znode.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is too long, or the
+    ///   mode is sequential. In a sequential mode, every attempt would create another znode.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`InvalidAcl`](crate::ErrorReason::InvalidAcl).
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
@@ -185,8 +186,8 @@ impl ProtocolSupport {
         if self.is_closed() { Err(LockError::of(ErrorReason::Closed, operation, path)) } else { Ok(()) }
     }
 
-    /// Waits for this time, or until this helper is closed or the session ends, because the next attempt fails then. If the
-    /// session has already ended, the full time counts: the application's operation may use another session.
+    /// Waits for this time, or until this helper is closed or the session ends, because the next attempt fails then. If
+    /// the session has already ended, the full time counts: the application's operation may use another session.
     fn pause(&self, delay: Duration) {
         if delay.is_zero() {
             return;

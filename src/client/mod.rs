@@ -1,7 +1,7 @@
 //! ZooKeeper's own types: ACLs, modes and metadata of znodes, server errors, TLS and Kerberos settings.
 //!
-//! The primary type in this module is [`Acl`], which [`LockOptions::acl`](crate::LockOptions::acl) takes. To run the locks
-//! on another client library, see [`port`].
+//! The primary type in this module is [`Acl`], which [`LockOptions::acl`](crate::LockOptions::acl) takes. To run the
+//! locks on another client library, see [`port`].
 
 mod contained;
 pub mod port;

@@ -29,7 +29,8 @@ use super::{ErrorReason, LockError};
 pub enum ErrorKind {
     /// The same call can succeed later, on the same session.
     ///
-    /// - [`ConnectionLoss`](ErrorReason::ConnectionLoss): the call may have taken effect. If that matters, find out first.
+    /// - [`ConnectionLoss`](ErrorReason::ConnectionLoss): the call may have taken effect. If that matters, find out
+    ///   first.
     /// - [`NoServer`](ErrorReason::NoServer), [`Thread`](ErrorReason::Thread),
     ///   [`Refused`](ErrorReason::Refused).
     /// - [`SessionFull`](ErrorReason::SessionFull): release locks first, or use another session.

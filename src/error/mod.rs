@@ -1,5 +1,5 @@
-//! [`LockError`], the only error of this crate, and what classifies it: [`ErrorKind`], [`ErrorReason`] and [`LossReason`].
-//! [`ZkError`] is the error of a client's call.
+//! [`LockError`], the only error of this crate, and what classifies it: [`ErrorKind`], [`ErrorReason`] and
+//! [`LossReason`]. [`ZkError`] is the error of a client's call.
 
 mod kind;
 mod loss;
@@ -95,7 +95,8 @@ impl LockError {
 
     /// Wraps any other error of the application.
     ///
-    /// Use it in closures that must return a `LockError`. The [kind](LockError::kind) is [`Permanent`](ErrorKind::Permanent), so it is not retried.
+    /// Use it in closures that must return a `LockError`. The [kind](LockError::kind) is
+    /// [`Permanent`](ErrorKind::Permanent), so it is not retried.
     ///
     /// ```
     /// use zookeeper_recipes_lock::LockError;

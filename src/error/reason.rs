@@ -4,8 +4,8 @@ use super::{LossReason, ZkError};
 
 /// What happened when an operation failed.
 ///
-/// [`LockError::reason`](crate::LockError::reason) returns it. Match on the reasons that your program handles itself, and on
-/// the [kind](crate::LockError::kind) for the rest.
+/// [`LockError::reason`](crate::LockError::reason) returns it. Match on the reasons that your program handles itself,
+/// and on the [kind](crate::LockError::kind) for the rest.
 ///
 /// ```
 /// use zookeeper_recipes_lock::{ErrorReason, LockError};
@@ -63,9 +63,9 @@ pub enum ErrorReason {
     SequenceExhausted,
     /// The znode is not a lock. It was left alone.
     ///
-    /// Its data, name or lifetime show that it serves another purpose. A [`Revoker`](crate::queue::Revoker) accepts only
-    /// requests, whose names end in a sequence number and which are deleted with their sessions. Only an empty directory
-    /// without data is removed.
+    /// Its data, name or lifetime show that it serves another purpose. A [`Revoker`](crate::queue::Revoker) accepts
+    /// only requests, whose names end in a sequence number and which are deleted with their sessions. Only an empty
+    /// directory without data is removed.
     NotALock,
     /// The request given to a [`Revoker`](crate::queue::Revoker) no longer exists.
     ///
@@ -96,8 +96,8 @@ pub enum ErrorReason {
     Cancelled,
     /// The closure of a [`Candidate`](crate::Candidate) panicked while it led.
     ///
-    /// The leadership was released, and the candidate has ended. A panic elsewhere on the candidate's thread, which would
-    /// be a bug of this crate, is reported in the same way.
+    /// The leadership was released, and the candidate has ended. A panic elsewhere on the candidate's thread, which
+    /// would be a bug of this crate, is reported in the same way.
     LeaderPanicked,
     /// The lock is not held, or no longer held.
     NotOwner,
@@ -143,8 +143,8 @@ impl ErrorReason {
         }
     }
 
-    /// Returns what happened and what to do, for the message of a [`LockError`](crate::LockError). Empty for reasons whose
-    /// text depends on more than the reason.
+    /// Returns what happened and what to do, for the message of a [`LockError`](crate::LockError). Empty for reasons
+    /// whose text depends on more than the reason.
     pub(super) fn text(self) -> &'static str {
         match self {
             ErrorReason::ConnectionLoss => "connection lost; try again, the session may still live",

@@ -128,7 +128,8 @@ impl BlockingLock {
         LockError::of(ErrorReason::Cancelled, Operation::LOCK, &self.dir)
     }
 
-    /// The latches that end a wait for this lock: set when another lock of the set is lost, or when this lock is closed.
+    /// The latches that end a wait for this lock: set when another lock of the set is lost, or when this lock is
+    /// closed.
     fn ends<'a>(&'a self, signals: &'a GuardSignals) -> Vec<&'a Latch> {
         signals.broken().into_iter().chain([self.support.closed()]).collect()
     }
@@ -142,7 +143,7 @@ impl BlockingLock {
         if let Some(held) = waiting.request().and_then(|waiting| held_here::held_before(&waiting)) {
             logging::warn!(
                 "this thread waits for {}, which it has acquired itself as {held}: it waits until another thread \
-                 releases that, or for ever; use a ReentrantLock, or pass the guard on",
+                 releases that, or forever; use a ReentrantLock, or pass the guard on",
                 self.dir
             );
         }

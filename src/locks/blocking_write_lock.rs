@@ -86,7 +86,8 @@ impl BlockingWriteLock {
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session ended during the wait.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's
     ///   znode.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the request.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
+    ///   request.
     /// - [`Closed`](crate::ErrorReason::Closed): the lock or the session was closed.
     ///
     /// After an error no request is left in the queue.

@@ -29,10 +29,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// A participant in a leader election that runs a closure whenever it leads.
 ///
-/// The candidate stands for election on a thread of its own until it is dropped or stopped. When it is elected, it passes
-/// the [`Leadership`] to the closure, and leads until the closure returns. Nothing can stop the closure from outside: it
-/// should return soon after [`should_stop`](Leadership::should_stop) becomes `true`. The candidate then steps down and
-/// stands again, behind those who wait.
+/// The candidate stands for election on a thread of its own until it is dropped or stopped. When it is elected, it
+/// passes the [`Leadership`] to the closure, and leads until the closure returns. Nothing can stop the closure from
+/// outside: it should return soon after [`should_stop`](Leadership::should_stop) becomes `true`. The candidate then
+/// steps down and stands again, behind those who wait.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -61,8 +61,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// # When the closure returns
 /// - After `Ok`, the candidate stands again.
 /// - After an error, the candidate logs it at `warn` and stands again.
-/// - After a panic, the candidate ends with [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked), because the closure's
-///   state may be inconsistent.
+/// - After a panic, the candidate ends with [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked), because the
+///   closure's state may be inconsistent.
 /// - After a [`stop`](Candidate::stop), the candidate ends.
 ///
 /// The candidate joins the queue at most once a second, so a closure that fails immediately does not keep the servers
@@ -153,11 +153,11 @@ impl Candidate {
 
     /// Starts a candidate without a closure, which leads for as long as it can.
     ///
-    /// Once elected, it leads until it is stopped, loses the leadership, or another client asks for the leadership. Unless
-    /// it was stopped, it then stands again.
+    /// Once elected, it leads until it is stopped, loses the leadership, or another client asks for the leadership.
+    /// Unless it was stopped, it then stands again.
     ///
-    /// Use it in an application that checks [`is_leader`](Candidate::is_leader) before each action. Curator calls this a
-    /// `LeaderLatch`.
+    /// Use it in an application that checks [`is_leader`](Candidate::is_leader) before each action. Curator calls this
+    /// a `LeaderLatch`.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -201,12 +201,12 @@ impl Candidate {
 
     /// Returns the current leadership, or `None` while this candidate does not lead.
     ///
-    /// Use it for the fencing token, the lease, or a [`commit`](crate::LockGuard::commit). Does no I/O and does not block.
-    /// Returns `None` in a forked child.
+    /// Use it for the fencing token, the lease, or a [`commit`](crate::LockGuard::commit). Does no I/O and does not
+    /// block. Returns `None` in a forked child.
     ///
-    /// The leadership belongs to one term, and is not valid in a later one. Drop it when the term is over, because it keeps
-    /// the session open. It shares the channels for a loss and a revocation with the closure, and each message arrives
-    /// only once.
+    /// The leadership belongs to one term, and is not valid in a later one. Drop it when the term is over, because it
+    /// keeps the session open. It shares the channels for a loss and a revocation with the closure, and each message
+    /// arrives only once.
     ///
     /// To wait for the end of a term, use [`stop_requested`](Leadership::stop_requested). The channel for a loss is not
     /// enough: if the term ends because the closure returns, no loss is reported, and
@@ -240,8 +240,8 @@ impl Candidate {
 
     /// Blocks until the candidate has ended; returns `false` if the wait ends first.
     ///
-    /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and the znode is deleted. A waiting
-    /// candidate ends immediately, and its znode is deleted in the background. A candidate also ends after an
+    /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and the znode is deleted. A
+    /// waiting candidate ends immediately, and its znode is deleted in the background. A candidate also ends after an
     /// [error](Candidate::error). Returns `false` immediately in a forked child.
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
         self.process.is_current() && wait.into().wait_for(&*self.runtime, &[&self.ended.0]) == Waited::Set
@@ -257,8 +257,8 @@ impl Candidate {
 
     /// Waits in a task until the candidate has ended.
     ///
-    /// Works in any async runtime: a callback thread of the session wakes the task. In a forked child the future completes
-    /// immediately.
+    /// Works in any async runtime: a callback thread of the session wakes the task. In a forked child the future
+    /// completes immediately.
     pub async fn ended_async(&self) {
         let ended = &self.ended.0;
         until(self.process, [ended], || ended.is_set().then_some(())).await;

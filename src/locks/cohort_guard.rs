@@ -65,8 +65,8 @@ impl CohortGuard {
 
     /// Returns a channel that receives the reason when the lock is lost.
     ///
-    /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released. The reason arrives
-    /// once; [`loss`](CohortGuard::loss) returns it at any later time.
+    /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released. The reason
+    /// arrives once; [`loss`](CohortGuard::loss) returns it at any later time.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.lost.get_or_init(|| {
@@ -86,8 +86,8 @@ impl CohortGuard {
 
     /// Returns a channel that receives one message when another client asks for the lock.
     ///
-    /// See [`LockGuard::revocation`](crate::LockGuard::revocation). From then on, the lock is not handed over to another
-    /// thread of this process: the next release is for the other client.
+    /// See [`LockGuard::revocation`](crate::LockGuard::revocation). From then on, the lock is not handed over to
+    /// another thread of this process: the next release is for the other client.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.revocation.get_or_init(|| {
@@ -104,8 +104,8 @@ impl CohortGuard {
     /// Returns the fencing token of the process's znode.
     ///
     /// See [`LockGuard::fencing_token`](crate::LockGuard::fencing_token). The token is larger for every later owner in
-    /// another process, and each time this process joins the queue again. Threads that hand the lock over in memory have
-    /// the same token: it orders processes, not the threads of one process.
+    /// another process, and each time this process joins the queue again. Threads that hand the lock over in memory
+    /// have the same token: it orders processes, not the threads of one process.
     ///
     /// # Errors
     /// The same as [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
@@ -127,8 +127,8 @@ impl CohortGuard {
 
     /// Releases the lock.
     ///
-    /// Returns [`Released::Kept`] immediately if another thread of this process gets the lock, or if it is kept for the next
-    /// thread. Otherwise it waits until the server has deleted the znode, like
+    /// Returns [`Released::Kept`] immediately if another thread of this process gets the lock, or if it is kept for the
+    /// next thread. Otherwise it waits until the server has deleted the znode, like
     /// [`LockGuard::unlock`](crate::LockGuard::unlock). Dropping the guard does the same in the background.
     ///
     /// # Errors

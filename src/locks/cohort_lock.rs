@@ -15,8 +15,8 @@ use crate::wait::Wait;
 
 /// An exclusive lock that the threads of a process hand over in memory.
 ///
-/// Use it when many threads of a process contend for a lock, or when one thread acquires it again and again. All threads
-/// that share the lock have one place in the distributed queue. For a lock that is acquired now and then, use a
+/// Use it when many threads of a process contend for a lock, or when one thread acquires it again and again. All
+/// threads that share the lock have one place in the distributed queue. For a lock that is acquired now and then, use a
 /// [`BlockingWriteLock`](crate::BlockingWriteLock), which is free for others as soon as it is released.
 ///
 /// ```no_run
@@ -45,26 +45,26 @@ use crate::wait::Wait;
 /// ```
 ///
 /// # How it works
-/// When a thread releases the lock and another thread of the process waits, the lock is handed over in memory, without a
-/// call to the servers. When no thread waits, the process keeps the lock for a moment, so that its next thread acquires it
-/// immediately. When another process asks for the lock, this process gives it up: immediately if the lock is idle, and
-/// otherwise after a bounded number of threads. [`CohortOptions`] set the bounds.
+/// When a thread releases the lock and another thread of the process waits, the lock is handed over in memory, without
+/// a call to the servers. When no thread waits, the process keeps the lock for a moment, so that its next thread
+/// acquires it immediately. When another process asks for the lock, this process gives it up: immediately if the lock
+/// is idle, and otherwise after a bounded number of threads. [`CohortOptions`] set the bounds.
 ///
 /// The lock excludes every other holder of the directory's lock, in any process, with any library and kind of lock.
 /// Processes are served in the order in which they joined the queue, and so are the threads within a process.
 ///
-/// **A process that dies while it keeps an idle lock blocks others until its session times out.** With other locks, that
-/// happens only to a process that uses the lock. [`CohortOptions::keep_for`] limits how long an idle lock is kept.
+/// **A process that dies while it keeps an idle lock blocks others until its session times out.** With other locks,
+/// that happens only to a process that uses the lock. [`CohortOptions::keep_for`] limits how long an idle lock is kept.
 ///
 /// # Sharing between threads
-/// Share one `CohortLock` by cloning it, or look it up with [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort). Locks
-/// that are created separately have a place each, even on one session, and wait for each other like processes. The lock is
-/// not reentrant: a thread that locks again while it holds the lock waits for itself.
+/// Share one `CohortLock` by cloning it, or look it up with [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort).
+/// Locks that are created separately have a place each, even on one session, and wait for each other like processes.
+/// The lock is not reentrant: a thread that locks again while it holds the lock waits for itself.
 ///
 /// # Failures
 /// - The connection is cut and comes back in time: the holder remains the owner, and threads keep waiting.
-/// - The lease or the [`max_hold`](crate::LockOptions::max_hold) ends, or another client deletes the holder's znode: the
-///   holder finds the reason in [`loss`](CohortGuard::loss). Waiting threads join the queue again, at its end.
+/// - The lease or the [`max_hold`](crate::LockOptions::max_hold) ends, or another client deletes the holder's znode:
+///   the holder finds the reason in [`loss`](CohortGuard::loss). Waiting threads join the queue again, at its end.
 /// - Another client deletes the znode of a process that waits: all waiting threads get
 ///   [`RequestDeleted`](crate::ErrorReason::RequestDeleted).
 /// - The session is lost: the holder finds the reason in [`loss`](CohortGuard::loss), and all waiting threads get
@@ -117,8 +117,8 @@ impl CohortLock {
     /// Blocks until the lock is acquired.
     ///
     /// # Errors
-    /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock). If the request of the process fails, all
-    /// waiting threads get the error.
+    /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock). If the request of the process fails,
+    /// all waiting threads get the error.
     pub fn lock(&self) -> Result<CohortGuard> {
         let acquired = self.try_lock_for(Wait::forever())?;
         // Proof: a wait without a deadline does not time out.
@@ -127,8 +127,8 @@ impl CohortLock {
 
     /// Acquires the lock if it is free; returns `None` if somebody holds it or waits for it.
     ///
-    /// It makes no difference whether that is in this process or in another. Blocks only until the server has answered, and
-    /// not at all if this process has the lock.
+    /// It makes no difference whether that is in this process or in another. Blocks only until the server has answered,
+    /// and not at all if this process has the lock.
     ///
     /// # Errors
     /// The same as [`lock`](CohortLock::lock).
@@ -138,8 +138,8 @@ impl CohortLock {
 
     /// Blocks until the lock is acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time limit holds even if the network swallows every packet. The process stays in the queue as long as any of its
-    /// threads waits.
+    /// The time limit holds even if the network swallows every packet. The process stays in the queue as long as any of
+    /// its threads waits.
     ///
     /// # Errors
     /// The same as [`lock`](CohortLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// Dozens of round trips: long enough to bridge the pauses of a busy loop, and too short for anybody to notice that an idle
-/// process keeps the lock.
+/// Dozens of round trips: long enough to bridge the pauses of a busy loop, and too short for anybody to notice that an
+/// idle process keeps the lock.
 const KEEP_FOR: Duration = Duration::from_millis(100);
 
-/// The usual value in the literature on cohort locks. Dozens of holders share the cost of one round trip, and more would
-/// gain little.
+/// The usual value in the literature on cohort locks. Dozens of holders share the cost of one round trip, and more
+/// would gain little.
 const MAX_HANDOVERS: u32 = 64;
 
 /// The same delay that others see when an idle lock is kept.
@@ -48,9 +48,9 @@ impl CohortOptions {
     ///
     /// With zero, the lock is released immediately. A kept lock is released early when another process asks for it.
     ///
-    /// **A process that dies, or cannot reach the servers, while it keeps an idle lock blocks others until its session times
-    /// out.** Choose a longer time only if that is acceptable. The time may exceed the session timeout, but the lock is
-    /// never kept longer than the session lives.
+    /// **A process that dies, or cannot reach the servers, while it keeps an idle lock blocks others until its session
+    /// times out.** Choose a longer time only if that is acceptable. The time may exceed the session timeout, but the
+    /// lock is never kept longer than the session lives.
     #[must_use]
     pub fn keep_for(self, keep_for: Duration) -> CohortOptions {
         CohortOptions { keep_for, ..self }
@@ -67,7 +67,8 @@ impl CohortOptions {
 
     /// Sets how long the lock may be handed over from thread to thread while another process waits.
     ///
-    /// The time counts from when this process knows of the other one. With zero, the next release is for the other process.
+    /// The time counts from when this process knows of the other one. With zero, the next release is for the other
+    /// process.
     ///
     /// This does not take the lock from a thread that holds it longer. To limit that, use
     /// [`LockOptions::max_hold`](crate::LockOptions::max_hold).

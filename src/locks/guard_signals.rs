@@ -1,5 +1,5 @@
-//! [`WaitObserver`] reports a request's events to the thread or task that waits for the lock. [`GuardSignals`] report losses
-//! and revocations to guards afterwards.
+//! [`WaitObserver`] reports a request's events to the thread or task that waits for the lock. [`GuardSignals`] report
+//! losses and revocations to guards afterwards.
 
 use std::sync::{Arc, OnceLock};
 

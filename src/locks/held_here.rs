@@ -1,6 +1,7 @@
 //! The locks that the current thread has acquired, to detect a thread that waits for itself.
 //!
-//! Locks that a future has acquired are not listed. A task holds those, and an executor polls other tasks on the same thread.
+//! Locks that a future has acquired are not listed. A task holds those, and an executor polls other tasks on the same
+//! thread.
 
 use std::cell::RefCell;
 use std::ptr;
@@ -36,8 +37,8 @@ pub(super) fn note_downgrade(former: &Request, guard: &LockGuard) {
     }
 }
 
-/// If this thread already holds the lock that the request waits for, on the same session, returns the znode by which it holds
-/// the lock.
+/// If this thread already holds the lock that the request waits for, on the same session, returns the znode by which it
+/// holds the lock.
 pub(super) fn held_before(waiting: &Request) -> Option<ZNodePath> {
     let live = |held: &RefCell<Vec<Weak<Request>>>| held.borrow().iter().filter_map(Weak::upgrade).collect();
     let held: Vec<Arc<Request>> = HELD.try_with(live).unwrap_or_default();

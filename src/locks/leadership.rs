@@ -15,8 +15,8 @@ use crate::wait::CancelToken;
 /// One term of a [`Candidate`](crate::Candidate) as the leader.
 ///
 /// The candidate passes it to its closure, and the term ends when the closure returns. That the closure runs does not
-/// prove leadership, because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before each
-/// action that only the leader may take. For an action on a resource outside this process, send the
+/// prove leadership, because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before
+/// each action that only the leader may take. For an action on a resource outside this process, send the
 /// [`fencing_token`](LockGuard::fencing_token) along.
 ///
 /// ```no_run
@@ -40,8 +40,8 @@ use crate::wait::CancelToken;
 ///
 /// # Threads
 /// `Leadership` is `Send` and `Sync`, so the closure may share it with threads of a [scope](std::thread::scope). Other
-/// threads get it from [`Candidate::leadership`](crate::Candidate::leadership). After the end of its term a `Leadership`
-/// leads no more, even if the candidate is elected again.
+/// threads get it from [`Candidate::leadership`](crate::Candidate::leadership). After the end of its term a
+/// `Leadership` leads no more, even if the candidate is elected again.
 pub struct Leadership {
     guard: LockGuard,
     /// Cancelled when the leadership should end.
@@ -103,8 +103,8 @@ impl Leadership {
 
     /// Returns a channel that is disconnected when the term ends or should end.
     ///
-    /// That is when the candidate is stopped or asked to step down, or when the closure has returned. A loss or a revocation
-    /// has its own channel. No message arrives. Use it in a [`select!`](crossbeam_channel::select).
+    /// That is when the candidate is stopped or asked to step down, or when the closure has returned. A loss or a
+    /// revocation has its own channel. No message arrives. Use it in a [`select!`](crossbeam_channel::select).
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
         self.stop.cancelled()

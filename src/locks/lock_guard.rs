@@ -117,8 +117,8 @@ impl LockGuard {
 
     /// Returns a channel that receives the reason when the lock is lost.
     ///
-    /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released. The reason arrives
-    /// once; [`loss`](LockGuard::loss) returns it at any later time.
+    /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released. The reason
+    /// arrives once; [`loss`](LockGuard::loss) returns it at any later time.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.signals.lost()
@@ -126,9 +126,9 @@ impl LockGuard {
 
     /// Waits in a task until the lock is lost, and returns the reason.
     ///
-    /// Works in any async runtime: a callback thread of the session wakes the task. It takes no message from the channel
-    /// of [`lost`](LockGuard::lost). Any number of futures may wait, and each may be dropped at any time. In a forked
-    /// child the future completes immediately.
+    /// Works in any async runtime: a callback thread of the session wakes the task. It takes no message from the
+    /// channel of [`lost`](LockGuard::lost). Any number of futures may wait, and each may be dropped at any time. In a
+    /// forked child the future completes immediately.
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::LockGuard;
@@ -173,9 +173,10 @@ impl LockGuard {
 
     /// Returns a number that is larger for every later owner of the lock.
     ///
-    /// The number is the id of the transaction that created the znode, so it grows across all locks of the ensemble. Send
-    /// it along with each write to the resource that the lock protects. The resource must store the largest number that
-    /// it has seen, and refuse smaller ones. Then an owner that was paused, and has not noticed its loss, does no harm.
+    /// The number is the id of the transaction that created the znode, so it grows across all locks of the ensemble.
+    /// Send it along with each write to the resource that the lock protects. The resource must store the largest number
+    /// that it has seen, and refuse smaller ones. Then an owner that was paused, and has not noticed its loss, does no
+    /// harm.
     ///
     /// The numbers go back if the ensemble loses data or is restored from a backup. The
     /// [operations guide](crate::guide::operations) says what to do then.
@@ -222,7 +223,8 @@ impl LockGuard {
     ///
     /// After these errors the changes may have been made: [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
     /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown), [`SessionLost`](crate::ErrorReason::SessionLost),
-    /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read what is there, or give versions.
+    /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read what is there, or give
+    /// versions.
     ///
     /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) the changes may even be made later, until the next
     /// commit under this lock, or its release, is answered. The next commit rules that out: it first raises the version

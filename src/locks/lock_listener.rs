@@ -43,16 +43,17 @@ const MAX_WAITING: usize = 1000;
 /// ```
 ///
 /// Each acquisition causes exactly one call of [`lock_acquired`](LockListener::lock_acquired), and later exactly one of
-/// [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost). Between the two there is at
-/// most one call of [`revocation_requested`](LockListener::revocation_requested).
+/// [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost). Between the two there is
+/// at most one call of [`revocation_requested`](LockListener::revocation_requested).
 ///
 /// # Threads
-/// The calls for one lock come in order, one at a time, on a callback thread of the session or on the thread that unlocks,
-/// closes or drops the lock. A call comes a moment after its event: check [`is_owner`](WriteLock::is_owner) for the state
-/// *now*.
+/// The calls for one lock come in order, one at a time, on a callback thread of the session or on the thread that
+/// unlocks, closes or drops the lock. A call comes a moment after its event: check [`is_owner`](WriteLock::is_owner)
+/// for the state *now*.
 ///
-/// The crate holds no internal lock during a call. So a listener may lock, unlock, close or drop its own lock or any other.
-/// The session stays open until the call returns. A panic in a listener is caught and logged, and affects nothing else.
+/// The crate holds no internal lock during a call. So a listener may lock, unlock, close or drop its own lock or any
+/// other. The session stays open until the call returns. A panic in a listener is caught and logged, and affects
+/// nothing else.
 ///
 /// A listener that blocks delays only the later calls for its own lock. When 1,000 calls wait for it, the oldest
 /// acquisitions are left out, each together with its end, and [counted](LockListener::missed).
@@ -61,9 +62,9 @@ const MAX_WAITING: usize = 1000;
 /// block, panic or use the crate.
 ///
 /// # Order between processes
-/// As in the Java recipe, [`lock_released`](LockListener::lock_released) is called while the znode is being deleted. So the
-/// next owner, in another process, may hear of its acquisition first. If work must be finished before another process
-/// acquires the lock, finish it before you release the lock.
+/// As in the Java recipe, [`lock_released`](LockListener::lock_released) is called while the znode is being deleted. So
+/// the next owner, in another process, may hear of its acquisition first. If work must be finished before another
+/// process acquires the lock, finish it before you release the lock.
 pub trait LockListener: Send + Sync {
     /// Called when the lock was acquired.
     fn lock_acquired(&self);
@@ -85,12 +86,12 @@ pub trait LockListener: Send + Sync {
 
     /// Called when another client asks for the lock.
     ///
-    /// The other client uses a [`Revoker`](crate::queue::Revoker), or writes `unlock` to the znode. This process decides
-    /// whether and when to release the lock. If that takes too long, the other client may take the lock away [by
-    /// force](crate::queue::Revoker::force_revocation_after).
+    /// The other client uses a [`Revoker`](crate::queue::Revoker), or writes `unlock` to the znode. This process
+    /// decides whether and when to release the lock. If that takes too long, the other client may take the lock away
+    /// [by force](crate::queue::Revoker::force_revocation_after).
     ///
-    /// Called at most once for each acquisition, no earlier than about 100 ms after it. Never called if the ACL denies this
-    /// client READ. The default does nothing.
+    /// Called at most once for each acquisition, no earlier than about 100 ms after it. Never called if the ACL denies
+    /// this client READ. The default does nothing.
     #[doc(alias = "RevocationListener")]
     fn revocation_requested(&self, lock: &WriteLock) {
         let _ = lock;
@@ -101,16 +102,16 @@ pub trait LockListener: Send + Sync {
     /// It is not called for a request that this process has withdrawn. To join the queue again, call
     /// [`lock`](WriteLock::lock), after a loss of the session on a new session.
     ///
-    /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), a lost session does not cause this
-    /// call, because the request is made again on the next one. The default does nothing.
+    /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), a lost session does not cause
+    /// this call, because the request is made again on the next one. The default does nothing.
     fn request_dropped(&self, lock: &WriteLock, reason: LossReason) {
         let _ = (lock, reason);
     }
 
     /// Called when calls were left out because 1,000 of them waited for this listener.
     ///
-    /// Receives the number of requests that were left out. For an acquisition, neither its start nor its end is reported.
-    /// The latest request is never left out. The default does nothing.
+    /// Receives the number of requests that were left out. For an acquisition, neither its start nor its end is
+    /// reported. The latest request is never left out. The default does nothing.
     fn missed(&self, requests: u64) {
         let _ = requests;
     }
@@ -317,8 +318,8 @@ fn begins(event: LockEvent) -> bool {
     matches!(event, LockEvent::Acquired | LockEvent::Dropped(_))
 }
 
-/// Removes all events of the oldest unreported request, unless that is the latest request. Returns how many requests were
-/// removed.
+/// Removes all events of the oldest unreported request, unless that is the latest request. Returns how many requests
+/// were removed.
 fn leave_out_oldest(waiting: &mut VecDeque<LockEvent>) -> u64 {
     let mut firsts = waiting.iter().enumerate().filter(|(_, event)| begins(**event)).map(|(at, _)| at);
     let (Some(oldest), Some(next)) = (firsts.next(), firsts.next()) else { return 0 };

@@ -1,8 +1,9 @@
 //! Locks for more than one exclusive holder: readers and writers, threads of one process, several locks at
 //! once, permits, and jobs that run once.
 //!
-//! The primary type in this module is [`ReadWriteLock`]. The exclusive lock is [`BlockingWriteLock`](crate::BlockingWriteLock)
-//! and the election [`Candidate`](crate::Candidate); the [crate's documentation](crate#which-lock) has a table of all.
+//! The primary type in this module is [`ReadWriteLock`]. The exclusive lock is
+//! [`BlockingWriteLock`](crate::BlockingWriteLock) and the election [`Candidate`](crate::Candidate); the [crate's
+//! documentation](crate#which-lock) has a table of all.
 
 // For maintainers: each is a thin shell around a request. `locking` and `blocking_lock` hold what they share.
 

@@ -13,8 +13,8 @@ use crate::locks::locking::Released;
 
 /// The locks of a [`MultiLock`](crate::locks::MultiLock), released when the guard is dropped.
 ///
-/// What [`LockGuard`] documents applies to each lock. The locks are released in reverse order of acquisition. A panic that
-/// unwinds drops the guard, too. `MultiGuard` is `Send` and `Sync`: any thread may use or drop it.
+/// What [`LockGuard`] documents applies to each lock. The locks are released in reverse order of acquisition. A panic
+/// that unwinds drops the guard, too. `MultiGuard` is `Send` and `Sync`: any thread may use or drop it.
 #[must_use = "the locks are released at once when the guard is not kept"]
 pub struct MultiGuard {
     /// In the order in which they were acquired.
@@ -86,8 +86,8 @@ impl MultiGuard {
     /// The locks are released in reverse order of acquisition. During an outage the call returns [`Released::Pending`].
     ///
     /// # Errors
-    /// The same as [`LockGuard::unlock`], for any of the locks. If there are several errors, a loss takes precedence. All
-    /// locks are released in any case.
+    /// The same as [`LockGuard::unlock`], for any of the locks. If there are several errors, a loss takes precedence.
+    /// All locks are released in any case.
     pub fn unlock(mut self) -> Result<Released> {
         let guards = std::mem::take(&mut self.guards);
         let outcomes = guards.into_iter().rev().map(LockGuard::unlock);

@@ -1,7 +1,7 @@
 //! [`MultiLock`]: several exclusive locks at once, all of them or none.
 //!
-//! Origin: Curator's `InterProcessMultiLock`, which acquires the locks in the caller's order. Here the order is the same
-//! for all callers.
+//! Origin: Curator's `InterProcessMultiLock`, which acquires the locks in the caller's order. Here the order is the
+//! same for all callers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::wait::Wait;
 
 /// Several exclusive locks that are acquired together.
 ///
-/// [`lock`](MultiLock::lock) blocks until it has acquired all of them. If one cannot be acquired, none is held. Each is the
-/// same lock as a [`BlockingWriteLock`](crate::BlockingWriteLock) on that directory, so the two exclude each other.
+/// [`lock`](MultiLock::lock) blocks until it has acquired all of them. If one cannot be acquired, none is held. Each is
+/// the same lock as a [`BlockingWriteLock`](crate::BlockingWriteLock) on that directory, so the two exclude each other.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -40,9 +40,9 @@ use crate::wait::Wait;
 /// ```
 ///
 /// # Deadlocks
-/// The locks are acquired one after the other, in the order of the names of their directories. So two `MultiLock`s never
-/// deadlock with each other. As with any lock, a deadlock is possible if you request them while you hold one of them, or
-/// while you hold another lock that somebody requests while holding one of these.
+/// The locks are acquired one after the other, in the order of the names of their directories. So two `MultiLock`s
+/// never deadlock with each other. As with any lock, a deadlock is possible if you request them while you hold one of
+/// them, or while you hold another lock that somebody requests while holding one of these.
 ///
 /// # How long others wait
 /// The first locks are held during the wait for the others. If that takes too long for their other users, set a
@@ -68,8 +68,8 @@ impl MultiLock {
     /// Creates a lock like [`new`](MultiLock::new), with other options for all locks.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the same as [`new`](MultiLock::new), or the data is longer
-    /// than about 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the same as [`new`](MultiLock::new), or the data is
+    /// longer than about 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dirs: impl IntoIterator<Item = impl AsRef<str>>,
@@ -89,8 +89,8 @@ impl MultiLock {
     /// Blocks until all locks are acquired.
     ///
     /// # Errors
-    /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock), for any of the locks. The call also fails if
-    /// a lock is lost before the last one is acquired. After an error, no lock is held.
+    /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock), for any of the locks. The call also
+    /// fails if a lock is lost before the last one is acquired. After an error, no lock is held.
     pub fn lock(&self) -> Result<MultiGuard> {
         let acquired = self.try_lock_for(Wait::forever())?;
         // Proof: a wait without a deadline does not time out.

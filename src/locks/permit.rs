@@ -9,12 +9,12 @@ use crate::locks::locking::Released;
 
 /// A permit of a [`Semaphore`](crate::locks::Semaphore), released when it is dropped.
 ///
-/// `Permit` dereferences to the [`LockGuard`] of its znode. Having a `Permit` does not prove that it is still held, because
-/// the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before each action that needs the permit,
-/// or watch [`lost`](LockGuard::lost) while you work.
+/// `Permit` dereferences to the [`LockGuard`] of its znode. Having a `Permit` does not prove that it is still held,
+/// because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before each action that
+/// needs the permit, or watch [`lost`](LockGuard::lost) while you work.
 ///
-/// Do not send its [`fencing_token`](LockGuard::fencing_token) to a resource. Several holders are valid at the same time,
-/// and a resource that refuses all but the largest token would refuse some of them.
+/// Do not send its [`fencing_token`](LockGuard::fencing_token) to a resource. Several holders are valid at the same
+/// time, and a resource that refuses all but the largest token would refuse some of them.
 #[must_use = "the permit is released at once when it is not kept"]
 pub struct Permit {
     guard: LockGuard,
@@ -27,8 +27,8 @@ impl Permit {
 
     /// Releases the permit and waits until the server has deleted the znode.
     ///
-    /// Dropping the permit does the same in the background. Without contact, the call returns [`Released::Pending`] instead
-    /// of waiting.
+    /// Dropping the permit does the same in the background. Without contact, the call returns [`Released::Pending`]
+    /// instead of waiting.
     ///
     /// # Errors
     /// The same as [`LockGuard::unlock`](crate::LockGuard::unlock).

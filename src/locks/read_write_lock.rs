@@ -20,8 +20,8 @@ use crate::wait::Wait;
 
 /// A lock that either any number of readers or one writer can hold.
 ///
-/// [`read`](ReadWriteLock::read) and [`write`](ReadWriteLock::write) block until the lock is acquired, and return a guard.
-/// Readers and writers of all processes wait in one queue.
+/// [`read`](ReadWriteLock::read) and [`write`](ReadWriteLock::write) block until the lock is acquired, and return a
+/// guard. Readers and writers of all processes wait in one queue.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -59,8 +59,8 @@ use crate::wait::Wait;
 /// readers that both tried would wait for each other forever.
 ///
 /// # With other locks
-/// A [`WriteLock`](crate::WriteLock) or [`BlockingWriteLock`](crate::BlockingWriteLock) on the same directory counts as a
-/// writer. Other libraries may not recognize these requests: see [`NamingScheme`](crate::recipe::NamingScheme).
+/// A [`WriteLock`](crate::WriteLock) or [`BlockingWriteLock`](crate::BlockingWriteLock) on the same directory counts as
+/// a writer. Other libraries may not recognize these requests: see [`NamingScheme`](crate::recipe::NamingScheme).
 ///
 /// There is no [`LockListener`](crate::LockListener) for readers. To wait without a thread, await
 /// [`read_async`](ReadWriteLock::read_async) in a task, and [`lost_async`](crate::LockGuard::lost_async) of its guard.

@@ -19,8 +19,8 @@ use crate::wait::Wait;
 
 /// An exclusive lock that the thread that holds it may acquire again.
 ///
-/// It wraps a [`BlockingWriteLock`]. Acquiring the lock again takes no time and sends nothing. The lock is released when
-/// the thread drops its last guard. Other threads and other processes wait as usual.
+/// It wraps a [`BlockingWriteLock`]. Acquiring the lock again takes no time and sends nothing. The lock is released
+/// when the thread drops its last guard. Other threads and other processes wait as usual.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -47,10 +47,10 @@ use crate::wait::Wait;
 /// Only calls through the same `ReentrantLock` are reentrant, not those through another lock on the same directory.
 ///
 /// # When not to use it
-/// - The inner function can know that the lock is held: let it take a `&LockGuard`. That costs nothing, and the compiler
-///   checks it.
-/// - The work under the lock continues on other threads: a helper thread is not the holder. If it requests the lock while the
-///   holder waits for it, both wait forever. For the same reason, guards stay on their thread.
+/// - The inner function can know that the lock is held: let it take a `&LockGuard`. That costs nothing, and the
+///   compiler checks it.
+/// - The work under the lock continues on other threads: a helper thread is not the holder. If it requests the lock
+///   while the holder waits for it, both wait forever. For the same reason, guards stay on their thread.
 /// - The inner call needs consistent data: the outer call may be halfway through a change.
 pub struct ReentrantLock {
     lock: BlockingWriteLock,
@@ -69,8 +69,8 @@ impl ReentrantLock {
     ///
     /// # Errors
     /// - The same as [`BlockingWriteLock::lock`].
-    /// - [`NotOwner`](crate::ErrorReason::NotOwner): this thread still has a guard, but the lock was lost. Drop that guard
-    ///   first.
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): this thread still has a guard, but the lock was lost. Drop that
+    ///   guard first.
     pub fn lock(&self) -> Result<ReentrantGuard<'_>> {
         match self.enter_again()? {
             Some(guard) => Ok(guard),
@@ -149,8 +149,8 @@ impl fmt::Debug for ReentrantLock {
 
 /// One of a thread's holds of a [`ReentrantLock`].
 ///
-/// Dropping the thread's last guard releases the lock, also during a panic. `ReentrantGuard` dereferences to [`LockGuard`].
-/// Other threads may use it by reference, but it cannot be sent to them:
+/// Dropping the thread's last guard releases the lock, also during a panic. `ReentrantGuard` dereferences to
+/// [`LockGuard`]. Other threads may use it by reference, but it cannot be sent to them:
 ///
 /// ```compile_fail
 /// # use zookeeper_recipes_lock::locks::ReentrantLock;
@@ -179,8 +179,8 @@ impl ReentrantGuard<'_> {
     ///
     /// # Errors
     /// - For the last guard, the same as [`LockGuard::unlock`].
-    /// - For any other guard, [`NotOwner`](crate::ErrorReason::NotOwner) if the lock was lost. The work under it may have
-    ///   overlapped with that of the next owner.
+    /// - For any other guard, [`NotOwner`](crate::ErrorReason::NotOwner) if the lock was lost. The work under it may
+    ///   have overlapped with that of the next owner.
     pub fn unlock(self) -> Result<Option<Released>> {
         let held = if self.is_owner() { Ok(None) } else { Err(not_owner(Operation::UNLOCK, &self)) };
         match Arc::into_inner(self.hold) {

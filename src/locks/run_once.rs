@@ -1,8 +1,8 @@
 //! [`RunOnce`]: a job that runs once for a key, in one of many processes.
 //!
 //! Each key has a lock, which excludes other processes while the job runs, and a marker: a persistent znode beside the
-//! requests for the lock. The marker is written in a transaction that checks the lock's znode, so a process that has lost the
-//! lock marks nothing.
+//! requests for the lock. The marker is written in a transaction that checks the lock's znode, so a process that has
+//! lost the lock marks nothing.
 
 mod marker;
 #[cfg(test)]
@@ -34,8 +34,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub enum Repeat {
     /// The job runs at most once. This is the default.
     ///
-    /// The key is marked before the job starts. So a job that fails, panics or is killed with its process is not repeated,
-    /// and may have run only in part. If the marker is written but the reply is lost for good, the job does not run at all.
+    /// The key is marked before the job starts. So a job that fails, panics or is killed with its process is not
+    /// repeated, and may have run only in part. If the marker is written but the reply is lost for good, the job does
+    /// not run at all.
     #[default]
     Never,
     /// The job runs until it has succeeded once.
@@ -70,8 +71,9 @@ pub enum RunOutcome<T, E> {
 
 /// Runs a job once for each key, in one of many processes.
 ///
-/// Use it for cron jobs, with the time of the run as the key, or for migrations. All processes call [`run`](RunOnce::run)
-/// with the same key and the same job. One of them runs the job, and the others return immediately.
+/// Use it for cron jobs, with the time of the run as the key, or for migrations. All processes call
+/// [`run`](RunOnce::run) with the same key and the same job. One of them runs the job, and the others return
+/// immediately.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -100,8 +102,8 @@ pub enum RunOutcome<T, E> {
 /// | the job fails or panics | not repeated | repeated by the next call |
 /// | the process is killed | not repeated | repeated after the session timeout |
 ///
-/// If the lock is lost during the job, the job runs on. With [`Repeat::UntilSuccess`], another process may then run it at the
-/// same time, so the job must check [`LockGuard::is_owner`].
+/// If the lock is lost during the job, the job runs on. With [`Repeat::UntilSuccess`], another process may then run it
+/// at the same time, so the job must check [`LockGuard::is_owner`].
 ///
 /// # Keys and markers
 /// A key is any text of 1 to 255 bytes. `/` and control characters are escaped as in
@@ -109,8 +111,8 @@ pub enum RunOutcome<T, E> {
 /// [forgotten](RunOnce::forget) or [reaped](RunOnce::reap).
 ///
 /// # Other clients
-/// `RunOnce` needs transactions. With a client that has none, such as a handle of the crate `zookeeper`, every job is refused
-/// with [`Unsupported`](crate::ErrorReason::Unsupported) before it runs, and so is the deletion of markers.
+/// `RunOnce` needs transactions. With a client that has none, such as a handle of the crate `zookeeper`, every job is
+/// refused with [`Unsupported`](crate::ErrorReason::Unsupported) before it runs, and so is the deletion of markers.
 #[doc(alias = "cron")]
 #[derive(Clone)]
 pub struct RunOnce {
@@ -150,8 +152,8 @@ impl RunOnce {
 
     /// Runs the job unless it has already run for this key or is running somewhere.
     ///
-    /// The job receives the guard of the key's lock. It should check [`LockGuard::is_owner`] before each
-    /// action that two processes must not do at the same time. The call blocks for the server's answers and for the job.
+    /// The job receives the guard of the key's lock. It should check [`LockGuard::is_owner`] before each action that
+    /// two processes must not do at the same time. The call blocks for the server's answers and for the job.
     ///
     /// ```no_run
     /// # use std::convert::Infallible;
@@ -167,8 +169,8 @@ impl RunOnce {
     /// ```
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the key is empty or longer than 255 bytes, or its path
-    ///   would be longer than 4096 bytes.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the key is empty or longer than 255 bytes, or its
+    ///   path would be longer than 4096 bytes.
     /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions.
     /// - The same as [`BlockingWriteLock::try_lock`](crate::BlockingWriteLock::try_lock).
     ///
@@ -177,8 +179,8 @@ impl RunOnce {
     /// [`Closed`](crate::ErrorReason::Closed), [`NotOwner`](crate::ErrorReason::NotOwner) and
     /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown).
     ///
-    /// With [`Repeat::UntilSuccess`], the job may have run. For example, [`NotOwner`](crate::ErrorReason::NotOwner) means
-    /// that the lock was lost before the marker was written.
+    /// With [`Repeat::UntilSuccess`], the job may have run. For example, [`NotOwner`](crate::ErrorReason::NotOwner)
+    /// means that the lock was lost before the marker was written.
     pub fn run<T, E>(
         &self,
         key: &str,
@@ -263,7 +265,8 @@ impl RunOnce {
             });
             match marked {
                 Ok(_) => Ok(None),
-                // An earlier attempt of ours that was late, a client that does not use the lock, or an unreadable reply.
+                // An earlier attempt of ours that was late, a client that does not use the lock, or an unreadable
+                // reply.
                 Err(error) if shows_another_marker(error.reason()) => {
                     let marker = self.read(key)?.ok_or(error)?;
                     Ok((marker.id != id).then_some(marker))
@@ -273,8 +276,8 @@ impl RunOnce {
         })
     }
 
-    /// Returns what a marker means: the job is done, unless the marker was written before the job and its writer still holds
-    /// the lock.
+    /// Returns what a marker means: the job is done, unless the marker was written before the job and its writer still
+    /// holds the lock.
     fn outcome_of<T, E>(&self, key: &Key, marker: &Marker) -> Result<RunOutcome<T, E>> {
         let is_running =
             marker.state == MarkerState::Begun && self.stat(&key.dir.child(&marker.id))?.is_some();
@@ -286,10 +289,11 @@ impl RunOnce {
 
     /// Forgets that the job has run for a key, so that it can run again.
     ///
-    /// Returns whether the key was marked. A job that is running is not disturbed. A marker that is written later stays.
+    /// Returns whether the key was marked. A job that is running is not disturbed. A marker that is written later
+    /// stays.
     ///
-    /// The marker is deleted under the lock of the key, which the call acquires unless the writer of the marker still holds
-    /// it. The call blocks while anybody else holds the lock and the marker exists.
+    /// The marker is deleted under the lock of the key, which the call acquires unless the writer of the marker still
+    /// holds it. The call blocks while anybody else holds the lock and the marker exists.
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), as in [`run`](RunOnce::run).
@@ -325,8 +329,8 @@ impl RunOnce {
 
     /// Forgets all keys that were marked at least this long ago, and returns their number.
     ///
-    /// A key whose lock is held stays. The age is measured only by the clock of the servers, so it does not matter if the
-    /// clock of this machine is wrong.
+    /// A key whose lock is held stays. The age is measured only by the clock of the servers, so it does not matter if
+    /// the clock of this machine is wrong.
     ///
     /// Choose a time after which nobody uses these keys any more. Otherwise a late process would run their jobs again.
     ///
@@ -360,10 +364,11 @@ impl RunOnce {
         Ok(reaped)
     }
 
-    /// Deletes the marker while the given request owns the lock of the key. Returns `false` if the request does not exist.
+    /// Deletes the marker while the given request owns the lock of the key. Returns `false` if the request does not
+    /// exist.
     ///
-    /// A znode cannot be deleted by its czxid. But only transactions of the owner create a marker. So while the owner exists
-    /// and writes nothing, each attempt finds the same marker or none.
+    /// A znode cannot be deleted by its czxid. But only transactions of the owner create a marker. So while the owner
+    /// exists and writes nothing, each attempt finds the same marker or none.
     fn delete_marker(&self, key: &Key, request: &str) -> Result<bool> {
         let operations = [
             Op::Check { path: key.dir.child(request).to_string(), version: None },

@@ -1,8 +1,8 @@
 //! [`Semaphore`]: a limited number of permits, shared by all processes.
 //!
-//! Origin: Curator's `InterProcessSemaphoreV2`, which has the same protocol. A lock on `<dir>/locks` lets one process at
-//! a time join `<dir>/leases`, where it waits until fewer requests are ahead than there are permits. The lock keeps the
-//! order, and ensures that only one process watches the directory. Safety does not depend on it
+//! Origin: Curator's `InterProcessSemaphoreV2`, which has the same protocol. A lock on `<dir>/locks` lets one process
+//! at a time join `<dir>/leases`, where it waits until fewer requests are ahead than there are permits. The lock keeps
+//! the order, and ensures that only one process watches the directory. Safety does not depend on it
 //! ([`permit`](crate::recipe::permit) has the proof), so losing the lock during the wait does no harm.
 
 use std::fmt;
@@ -29,9 +29,9 @@ const LEASES: &str = "leases";
 
 /// A semaphore that grants a limited number of permits across processes.
 ///
-/// [`acquire`](Semaphore::acquire) blocks until a permit is free, and returns a [`Permit`]. All processes that use the same
-/// directory share the permits. Permits are granted first come, first served. A permit is as safe as a lock:
-/// [`is_owner`](crate::LockGuard::is_owner) becomes `false` before the server can give the permit to another client.
+/// [`acquire`](Semaphore::acquire) blocks until a permit is free, and returns a [`Permit`]. All processes that use the
+/// same directory share the permits. Permits are granted first come, first served. A permit is as safe as a lock:
+/// [`Permit::is_owner`] becomes `false` before the server can give the permit to another client.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -54,18 +54,18 @@ const LEASES: &str = "leases";
 /// permits. A thread that holds all permits and waits for one more waits for itself.
 ///
 /// # The number of permits
-/// Each client uses its own number, which ZooKeeper does not store. All clients should use the same number. If the numbers
-/// differ, the largest one limits the holders, and a waiter with a smaller number holds up those behind it. To change the
-/// number, first stop the clients that use the old one, or accept both for a while.
+/// Each client uses its own number, which ZooKeeper does not store. All clients should use the same number. If the
+/// numbers differ, the largest one limits the holders, and a waiter with a smaller number holds up those behind it. To
+/// change the number, first stop the clients that use the old one, or accept both for a while.
 ///
 /// # Cost
 /// Only the first waiter watches the held permits. Every other waiter watches the one before it, so a release wakes one
-/// waiter. For each permit, the client makes two requests. An [event hook](crate::events::EventHook) sees the first as an
-/// exclusive lock and the second as a [permit](crate::recipe::LockKind::Permit).
+/// waiter. For each permit, the client makes two requests. An [event hook](crate::events::EventHook) sees the first as
+/// an exclusive lock and the second as a [permit](crate::recipe::LockKind::Permit).
 ///
 /// # With Curator
-/// Curator's `InterProcessSemaphoreV2` can share the directory. The requests are below `<dir>/locks` and `<dir>/leases` and
-/// have Curator's names, whatever the [`NamingScheme`](crate::recipe::NamingScheme) of the options. Curator's
+/// Curator's `InterProcessSemaphoreV2` can share the directory. The requests are below `<dir>/locks` and `<dir>/leases`
+/// and have Curator's names, whatever the [`NamingScheme`](crate::recipe::NamingScheme) of the options. Curator's
 /// `SharedCountReader` is not supported. Curator's older `InterProcessSemaphore` uses another protocol.
 #[doc(alias = "InterProcessSemaphoreV2")]
 pub struct Semaphore {
@@ -91,8 +91,8 @@ impl Semaphore {
     /// Creates a semaphore like [`new`](Semaphore::new), with other options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the number of permits is zero, the
-    /// data is longer than about 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the number of permits is zero,
+    /// the data is longer than about 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dir: &str,
@@ -122,7 +122,8 @@ impl Semaphore {
     ///   retries. Once it is in the queue, the call waits through losses of contact.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session ended during the wait.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's znode.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the request.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
+    ///   request.
     /// - [`Closed`](crate::ErrorReason::Closed): the semaphore or the session was closed.
     ///
     /// After an error no request is left in the queue.
@@ -136,9 +137,9 @@ impl Semaphore {
     ///
     /// See [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
     ///
-    /// Poll the future or drop it. Once its turn has come, a future that is kept but not polled holds up everybody who wants
-    /// a permit. [`max_hold`](crate::LockOptions::max_hold) does not help, because it counts from the acquisition of the
-    /// permit.
+    /// Poll the future or drop it. Once its turn has come, a future that is kept but not polled holds up everybody who
+    /// wants a permit. [`max_hold`](crate::LockOptions::max_hold) does not help, because it counts from the acquisition
+    /// of the permit.
     ///
     /// # Errors
     /// The same as [`acquire`](Semaphore::acquire).
@@ -159,8 +160,8 @@ impl Semaphore {
     ///
     /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
-    /// The call never overtakes the first waiter. It may overtake later ones: when several permits become free at once, there
-    /// is a moment after one waiter was served and before the next asks.
+    /// The call never overtakes the first waiter. It may overtake later ones: when several permits become free at once,
+    /// there is a moment after one waiter was served and before the next asks.
     ///
     /// # Errors
     /// The same as [`acquire`](Semaphore::acquire).
@@ -206,8 +207,8 @@ impl Semaphore {
 
     /// Closes the semaphore.
     ///
-    /// Threads that wait for a permit, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Held permits
-    /// and the session stay. Idempotent.
+    /// Threads that wait for a permit, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Held
+    /// permits and the session stay. Idempotent.
     pub fn close(&self) {
         self.support.close();
     }

@@ -77,8 +77,8 @@ impl Transaction {
 
     /// Makes the change just added conditional on a version.
     ///
-    /// The commit fails if the data of the znode does not have this version. A creation cannot be conditional: the commit
-    /// fails with [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// The commit fails if the data of the znode does not have this version. A creation cannot be conditional: the
+    /// commit fails with [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn if_version(mut self, expected: i32) -> Transaction {
         match self.operations.last_mut() {
             Some(Op::SetData { version, .. } | Op::Delete { version, .. } | Op::Check { version, .. }) => {
@@ -160,8 +160,8 @@ pub(crate) fn commit(
     }
 }
 
-/// Raises the version of the znode by writing the same data again. From then on, a transaction that checks the old version
-/// fails.
+/// Raises the version of the znode by writing the same data again. From then on, a transaction that checks the old
+/// version fails.
 fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<()> {
     let core = request.core();
     let raised = || -> ZkResult<i32> {

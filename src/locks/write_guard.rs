@@ -30,8 +30,8 @@ impl WriteGuard {
 
     /// Downgrades the write lock to a read lock.
     ///
-    /// The lock is never free in between, so no writer can change what was written. The readers next in the queue acquire
-    /// the lock, up to the next writer.
+    /// The lock is never free in between, so no writer can change what was written. The readers next in the queue
+    /// acquire the lock, up to the next writer.
     ///
     /// Blocks until the server has created the reader's znode and confirmed that the writer's znode still exists. The
     /// writer's znode is then deleted in the background. The read lock keeps the writer's
@@ -54,10 +54,10 @@ impl WriteGuard {
     /// ```
     ///
     /// # Errors
-    /// The error contains the guard, which still holds the write lock unless the lock was lost. Converting the error to a
-    /// [`LockError`], for example with `?`, drops the guard.
-    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): every attempt lost its connection. If the reader's znode
-    ///   exists nevertheless, it is deleted in the background.
+    /// The error contains the guard, which still holds the write lock unless the lock was lost. Converting the error to
+    /// a [`LockError`], for example with `?`, drops the guard.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): every attempt lost its connection. If the reader's
+    ///   znode exists nevertheless, it is deleted in the background.
     /// - [`NotOwner`](crate::ErrorReason::NotOwner): the lock was already lost; see
     ///   [`loss`](LockGuard::loss).
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the session ended

@@ -54,7 +54,8 @@ use crate::session::Session;
 /// ```
 ///
 /// A `WriteLock` has one request in the queue at a time. On the directory of a
-/// [`ReadWriteLock`](crate::locks::ReadWriteLock) it counts as a writer. It is `Send` and `Sync`. Dropping it closes it.
+/// [`ReadWriteLock`](crate::locks::ReadWriteLock) it counts as a writer. It is `Send` and `Sync`. Dropping it closes
+/// it.
 #[must_use = "the lock is closed at once when it is not kept"]
 pub struct WriteLock {
     inner: Arc<LockInner>,
@@ -189,18 +190,19 @@ impl WriteLock {
 
     /// Joins the queue, and returns whether the lock is already owned.
     ///
-    /// Blocks until the server has answered where the request stands. During an outage, that includes all retries. The call
-    /// does not wait for the request's turn: the listener reports the acquisition.
+    /// Blocks until the server has answered where the request stands. During an outage, that includes all retries. The
+    /// call does not wait for the request's turn: the listener reports the acquisition.
     ///
-    /// If this lock is already in the queue or owned, the call makes no second request and causes no second callback. After
-    /// a loss, it makes a new request.
+    /// If this lock is already in the queue or owned, the call makes no second request and causes no second callback.
+    /// After a loss, it makes a new request.
     ///
     /// # Errors
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created within the
     ///   retries. It is withdrawn. If its znode exists nevertheless, it is deleted in the background.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session has ended.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the znode meanwhile.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the request.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
+    ///   request.
     /// - [`Closed`](crate::ErrorReason::Closed): the lock or the session was closed.
     pub fn lock(&self) -> Result<bool> {
         self.session().check_process(Operation::LOCK, &self.inner.dir)?;
@@ -223,17 +225,17 @@ impl WriteLock {
 
     /// Releases the lock, or leaves the queue.
     ///
-    /// Whatever the outcome, this process is not the owner from the call on. Without a request, the call does nothing. A
-    /// request that never owned the lock leaves the queue without an error, even if its znode was already deleted.
+    /// Whatever the outcome, this process is not the owner from the call on. Without a request, the call does nothing.
+    /// A request that never owned the lock leaves the queue without an error, even if its znode was already deleted.
     ///
-    /// Blocks until the server has deleted the znode. During an outage the call returns [`Released::Pending`], and so does
-    /// every later call until the znode is deleted.
+    /// Blocks until the server has deleted the znode. During an outage the call returns [`Released::Pending`], and so
+    /// does every later call until the znode is deleted.
     ///
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
     ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was
-    ///   already lost. The work under it may have overlapped with that of the next owner. The first `unlock` after a loss
-    ///   reports it, unless [`lock`](WriteLock::lock) joined the queue again in between.
+    ///   already lost. The work under it may have overlapped with that of the next owner. The first `unlock` after a
+    ///   loss reports it, unless [`lock`](WriteLock::lock) joined the queue again in between.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
     ///   deletion: the lock is released, but its znode still blocks others. The deletion is retried in the background
     ///   until it succeeds or the session ends.
@@ -263,8 +265,8 @@ impl WriteLock {
     ///
     /// Check it before each action that only the owner may take. Does no I/O and does not block.
     ///
-    /// It becomes `false` at the end of the lease, even if the loss of contact has not been noticed yet, and stays `false`
-    /// until the lock is acquired again. It is always `false` in a forked child of the holder.
+    /// It becomes `false` at the end of the lease, even if the loss of contact has not been noticed yet, and stays
+    /// `false` until the lock is acquired again. It is always `false` in a forked child of the holder.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         // The process is checked before the mutex is taken: in a forked child its holder may not exist.
@@ -283,8 +285,8 @@ impl WriteLock {
 
     /// Returns the fencing token of the request in the queue.
     ///
-    /// See [`LockGuard::fencing_token`](crate::LockGuard::fencing_token). A token does not mean that the request owns the
-    /// lock.
+    /// See [`LockGuard::fencing_token`](crate::LockGuard::fencing_token). A token does not mean that the request owns
+    /// the lock.
     ///
     /// # Errors
     /// - [`NotOwner`](crate::ErrorReason::NotOwner): there is no request, or its znode no longer exists.
@@ -299,8 +301,8 @@ impl WriteLock {
 
     /// Closes the lock.
     ///
-    /// Releases the lock or leaves the queue, without waiting for the server. Later calls of [`lock`](WriteLock::lock) fail
-    /// with [`Closed`](crate::ErrorReason::Closed). The session stays open. Idempotent.
+    /// Releases the lock or leaves the queue, without waiting for the server. Later calls of [`lock`](WriteLock::lock)
+    /// fail with [`Closed`](crate::ErrorReason::Closed). The session stays open. Idempotent.
     pub fn close(&self) {
         // In a forked child the request belongs to the parent, and a mutex may stay held forever.
         if !self.inner.process.is_current() {

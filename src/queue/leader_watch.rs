@@ -18,8 +18,8 @@ use crate::wait::Wait;
 /// Keeps track of the first request in a lock directory.
 ///
 /// In an election, the first request is the leader. Use the watch to find out who leads.
-/// [`LockDirectory::watch_leader`](crate::queue::LockDirectory::watch_leader) starts one, and dropping it ends it. To find
-/// out whether this process *is* the leader, use [`is_owner`](crate::WriteLock::is_owner) instead.
+/// [`LockDirectory::watch_leader`](crate::queue::LockDirectory::watch_leader) starts one, and dropping it ends it. To
+/// find out whether this process *is* the leader, use [`is_owner`](crate::WriteLock::is_owner) instead.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -42,9 +42,9 @@ use crate::wait::Wait;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// The result is as recent as the connected server's last answer. It is usually a moment old, and during an outage as old as
-/// the outage. The watch needs no thread, and watches only the znode of the leader, so other requests that come and go cost
-/// nothing. It continues when its session is [replaced](crate::SessionBuilder::replace_lost_sessions).
+/// The result is as recent as the connected server's last answer. It is usually a moment old, and during an outage as
+/// old as the outage. The watch needs no thread, and watches only the znode of the leader, so other requests that come
+/// and go cost nothing. It continues when its session is [replaced](crate::SessionBuilder::replace_lost_sessions).
 #[must_use = "the watch ends at once when it is not kept"]
 #[derive(Debug)]
 pub struct LeaderWatch {
@@ -59,12 +59,13 @@ impl LeaderWatch {
 
     /// Returns the first request in the queue, or `None` if the queue is empty.
     ///
-    /// Does no I/O and does not block. A [request for revocation](LockInfo::is_revocation_requested) replaces the data of the
-    /// request. So if you read an address from the data, keep the old address while the [path](LockInfo::path) is the same.
+    /// Does no I/O and does not block. A [request for revocation](LockInfo::is_revocation_requested) replaces the data
+    /// of the request. So if you read an address from the data, keep the old address while the [path](LockInfo::path)
+    /// is the same.
     ///
     /// # Errors
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory. The watch tries again
-    ///   every second.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory. The watch tries
+    ///   again every second.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     pub fn leader(&self) -> Result<Option<LockInfo>> {
         self.tracking.current()

@@ -29,8 +29,8 @@ const LAST_PRINTED: Duration = Duration::from_secs(253_402_300_799);
 /// /locks/report/x-0b2e-lock-0000000007: exclusive, 'web-1/4711', session 0x100004b5c3d0002, since 2026-11-21T09:51:03Z, czxid 812
 /// ```
 ///
-/// If this client lacks READ permission on the znode, only the name is known, and with it the place in the queue. All other
-/// fields are `None`. Servers before 3.8.4 and 3.9.2 deny only the data.
+/// If this client lacks READ permission on the znode, only the name is known, and with it the place in the queue. All
+/// other fields are `None`. Servers before 3.8.4 and 3.9.2 deny only the data.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -63,8 +63,8 @@ impl LockInfo {
         LockInfo { data: Some(data), ..LockInfo::unreadable(path, Some(stat)) }
     }
 
-    /// Makes a request whose data may not be read, from the reply to an `exists` call. Returns `None` if the request does not
-    /// exist. Servers since 3.8.4 and 3.9.2 deny the metadata, too.
+    /// Makes a request whose data may not be read, from the reply to an `exists` call. Returns `None` if the request
+    /// does not exist. Servers since 3.8.4 and 3.9.2 deny the metadata, too.
     pub(super) fn without_data(
         path: &ZNodePath,
         found: ZkResult<Option<Stat>>,
@@ -112,9 +112,9 @@ impl LockInfo {
 
     /// Returns the part of a queue that holds the lock.
     ///
-    /// `queue` is the result of [`contenders`](crate::queue::LockDirectory::contenders). The owners are the first request, or
-    /// all readers before the first other request. In the queue of a semaphore, only the first permit is returned, because
-    /// the queue does not show how many are held.
+    /// `queue` is the result of [`contenders`](crate::queue::LockDirectory::contenders). The owners are the first
+    /// request, or all readers before the first other request. In the queue of a semaphore, only the first permit is
+    /// returned, because the queue does not show how many are held.
     #[must_use]
     pub fn owners(queue: &[LockInfo]) -> &[LockInfo] {
         &queue[..count_owners(queue.iter().map(|request| request.kind))]

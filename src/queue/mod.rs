@@ -1,7 +1,7 @@
 //! The queue of a lock, seen from outside: who holds the lock, who waits, and how to take it away.
 //!
-//! The primary type in this module is [`LockDirectory`], which lists the requests for a lock, whichever library made them.
-//! [`LeaderWatch`] and [`QueueWatch`] report changes. A [`Revoker`] asks a holder to release the lock.
+//! The primary type in this module is [`LockDirectory`], which lists the requests for a lock, whichever library made
+//! them. [`LeaderWatch`] and [`QueueWatch`] report changes. A [`Revoker`] asks a holder to release the lock.
 
 // Origin: `visitLocks`, `MetadataHandler`, `reapExpiredLocks` and `reapAllLocks` of HBase's `InterProcessLock`;
 // `contenders()` of kazoo.
@@ -55,13 +55,13 @@ unwind_safe!(LeaderWatch, QueueWatch);
 /// ```
 ///
 /// # What counts as a request
-/// Every child whose name ends in a sequence number, whichever library made it. The locks of this crate use the same rule.
-/// Znodes that have or had children are directories, and are ignored. A directory that does not exist counts as an empty
-/// queue.
+/// Every child whose name ends in a sequence number, whichever library made it. The locks of this crate use the same
+/// rule. Znodes that have or had children are directories, and are ignored. A directory that does not exist counts as
+/// an empty queue.
 ///
 /// # Calls
-/// Calls block until the server has answered or the session has ended. The results come from the connected server, which may
-/// be a moment behind the others. Calls are not retried: after a
+/// Calls block until the server has answered or the session has ended. The results come from the connected server,
+/// which may be a moment behind the others. Calls are not retried: after a
 /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), call again, for example with
 /// [`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation).
 #[derive(Clone)]
@@ -88,8 +88,8 @@ impl LockDirectory {
 
     /// Checks a path without a session.
     ///
-    /// The constructors of all locks make the same check. Use this for a configuration or a command line, before anything is
-    /// connected.
+    /// The constructors of all locks make the same check. Use this for a configuration or a command line, before
+    /// anything is connected.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
@@ -117,8 +117,8 @@ impl LockDirectory {
 
     /// Returns the holder of the lock, or `None` if nobody holds it.
     ///
-    /// The holder is the first request in the queue, which may be one of several readers. To find out whether this process
-    /// holds the lock, use [`is_owner`](crate::WriteLock::is_owner) instead.
+    /// The holder is the first request in the queue, which may be one of several readers. To find out whether this
+    /// process holds the lock, use [`is_owner`](crate::WriteLock::is_owner) instead.
     ///
     /// # Errors
     /// The same as [`contenders`](LockDirectory::contenders).
@@ -137,8 +137,8 @@ impl LockDirectory {
 
     /// Watches the first request in the queue, which is the leader in an election.
     ///
-    /// Blocks until the server has answered or the wait times out. On a session that
-    /// [replaces itself](crate::SessionBuilder::replace_lost_sessions), the watch continues after a loss. It ends when the
+    /// Blocks until the server has answered or the wait times out. On a session that [replaces
+    /// itself](crate::SessionBuilder::replace_lost_sessions), the watch continues after a loss. It ends when the
     /// session is [closed](Session::close).
     ///
     /// # Errors
@@ -162,9 +162,9 @@ impl LockDirectory {
 
     /// Returns a warning if the queue mixes requests of libraries that ignore each other.
     ///
-    /// Such libraries do not recognize each other's names, so both may hold the lock at the same time. The warning names two
-    /// of the requests, and the [naming scheme](crate::recipe::NamingScheme) to use. Returns `None` if all requests
-    /// recognize each other, as far as their libraries are known.
+    /// Such libraries do not recognize each other's names, so both may hold the lock at the same time. The warning
+    /// names two of the requests, and the [naming scheme](crate::recipe::NamingScheme) to use. Returns `None` if all
+    /// requests recognize each other, as far as their libraries are known.
     ///
     /// # Errors
     /// The same as [`contenders`](LockDirectory::contenders).
@@ -177,8 +177,8 @@ impl LockDirectory {
 
     /// Sets whether requests of live sessions are reaped, too.
     ///
-    /// The default is `false`. The server deletes an ephemeral znode with its session. So an ephemeral znode that exists
-    /// belongs to a session that the server considers alive, and to a process that may be using the lock.
+    /// The default is `false`. The server deletes an ephemeral znode with its session. So an ephemeral znode that
+    /// exists belongs to a session that the server considers alive, and to a process that may be using the lock.
     ///
     /// **Deleting it gives the lock to the next request while that process may still act.** Only the
     /// [fencing token](crate::LockGuard::fencing_token) can keep the two apart. If the owner uses this crate, it gets
@@ -190,12 +190,13 @@ impl LockDirectory {
 
     /// Returns the requests that [`reap_expired`](LockDirectory::reap_expired) would delete now.
     ///
-    /// They are in the order of the queue. If there are candidates and `older_than` is not zero, the call reads the servers'
-    /// clock: one transaction creates a znode in the directory and deletes it.
+    /// They are in the order of the queue. If there are candidates and `older_than` is not zero, the call reads the
+    /// servers' clock: one transaction creates a znode in the directory and deletes it.
     ///
     /// # Errors
     /// - The same as [`contenders`](LockDirectory::contenders).
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): reading the clock needs CREATE and DELETE on the directory.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): reading the clock needs CREATE and DELETE on the
+    ///   directory.
     /// - [`Unsupported`](crate::ErrorReason::Unsupported): reading the clock needs a client that has transactions.
     pub fn expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
         let mut requests = self.contenders()?;
@@ -214,15 +215,15 @@ impl LockDirectory {
     /// Deletes requests of at least this age, and returns the deleted ones.
     ///
     /// By default only persistent requests are deleted, which do not end with a session. See
-    /// [`including_live_sessions`](LockDirectory::including_live_sessions). The age is measured only by the clock of the
-    /// servers, so it does not matter if the clock of this machine is wrong.
+    /// [`including_live_sessions`](LockDirectory::including_live_sessions). The age is measured only by the clock of
+    /// the servers, so it does not matter if the clock of this machine is wrong.
     ///
-    /// The queue is cleared from its end, so none of the deleted requests acquires the lock in between. The result is in the
-    /// order of the queue. Each deletion is logged.
+    /// The queue is cleared from its end, so none of the deleted requests acquires the lock in between. The result is
+    /// in the order of the queue. Each deletion is logged.
     ///
     /// These always stay:
-    /// - requests of unknown kind ([`Other`](LockKind::Other)) and other children, so that nothing is lost if the path is not
-    ///   a lock directory;
+    /// - requests of unknown kind ([`Other`](LockKind::Other)) and other children, so that nothing is lost if the path
+    ///   is not a lock directory;
     /// - requests that arrive meanwhile, also if they reuse a name because the directory was created anew;
     /// - requests whose data is written meanwhile.
     ///
@@ -252,11 +253,11 @@ impl LockDirectory {
 
     /// Removes the directory if it has no children, and returns whether it did.
     ///
-    /// This is safe for others. The server does not remove a directory that has a child, and the next request creates the
-    /// directory again. Its sequence numbers then start again, but fencing tokens continue to grow.
+    /// This is safe for others. The server does not remove a directory that has a child, and the next request creates
+    /// the directory again. Its sequence numbers then start again, but fencing tokens continue to grow.
     ///
-    /// A znode with data is not removed. There is one exception: such a znode may replace the directory between the two calls
-    /// of this function, because a server deletes only by path and version.
+    /// A znode with data is not removed. There is one exception: such a znode may replace the directory between the two
+    /// calls of this function, because a server deletes only by path and version.
     ///
     /// # Errors
     /// - [`NotALock`](crate::ErrorReason::NotALock): the znode has data or belongs to a session. It was not removed.

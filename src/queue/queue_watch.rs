@@ -13,9 +13,9 @@ use crate::wait::Wait;
 
 /// Keeps track of all requests in a lock directory.
 ///
-/// [`LockDirectory::watch_queue`](crate::queue::LockDirectory::watch_queue) starts one, and dropping it ends it. It is meant
-/// for operators: each request that joins or leaves costs a listing of the directory. To follow only the leader, use a
-/// [`LeaderWatch`](crate::queue::LeaderWatch).
+/// [`LockDirectory::watch_queue`](crate::queue::LockDirectory::watch_queue) starts one, and dropping it ends it. It is
+/// meant for operators: each request that joins or leaves costs a listing of the directory. To follow only the leader,
+/// use a [`LeaderWatch`](crate::queue::LeaderWatch).
 ///
 /// ```no_run
 /// use std::time::Duration;

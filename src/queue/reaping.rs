@@ -70,8 +70,8 @@ pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<V
     Ok(deleted)
 }
 
-/// Deletes a request unless another znode has its name by now. That happens if the directory was created anew, because its
-/// sequence numbers and versions then start again.
+/// Deletes a request unless another znode has its name by now. That happens if the directory was created anew, because
+/// its sequence numbers and versions then start again.
 ///
 /// Servers delete by version, not by czxid. So the znode may still be replaced between the two calls.
 fn delete(core: &Arc<Core>, request: &LockInfo) -> ZkResult<()> {

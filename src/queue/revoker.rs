@@ -44,12 +44,12 @@ use crate::tracking::DeletionWatch;
 ///
 /// # How the holder learns of it
 /// The message arrives at [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
-/// [`LockGuard::revocation`](crate::LockGuard::revocation). A waiting request may be asked, too, and receives the message
-/// once it has acquired the lock.
+/// [`LockGuard::revocation`](crate::LockGuard::revocation). A waiting request may be asked, too, and receives the
+/// message once it has acquired the lock.
 ///
-/// The message overwrites the data of the znode. For holders with other libraries, it is the word `unlock`, or `__REVOKE__` if
-/// the request has a name of Curator's. Curator's holders react to that after `makeRevocable`. Earlier builds of this crate
-/// do not know `__REVOKE__`: update the holders before the processes that revoke.
+/// The message overwrites the data of the znode. For holders with other libraries, it is the word `unlock`, or
+/// `__REVOKE__` if the request has a name of Curator's. Curator's holders react to that after `makeRevocable`. Earlier
+/// builds of this crate do not know `__REVOKE__`: update the holders before the processes that revoke.
 ///
 /// # Calls
 /// Each call blocks until the server has answered. After a loss of contact, it is repeated as often as the
@@ -77,8 +77,8 @@ pub enum Revocation {
 
 /// The outcome of asking a holder.
 enum AskOutcome {
-    /// The message is stored. The id of the transaction that created the znode distinguishes it from a later znode of the
-    /// same name.
+    /// The message is stored. The id of the transaction that created the znode distinguishes it from a later znode of
+    /// the same name.
     Asked { czxid: i64 },
     /// The request no longer exists.
     Gone,
@@ -98,8 +98,8 @@ impl Revoker {
     /// Creates a revoker with the [retry policy](LockOptions::retry) of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the data of the options is longer than about 1 MiB, or the
-    /// [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the data of the options is longer than about 1 MiB, or
+    /// the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(session: &Session, options: LockOptions) -> Result<Revoker> {
         Ok(Revoker { support: ProtocolSupport::with_options(session, options)? })
     }
@@ -114,11 +114,11 @@ impl Revoker {
     ///   directory. Nothing was written.
     /// - [`NoSuchRequest`](crate::ErrorReason::NoSuchRequest): the request no longer exists, so there is no
     ///   holder to ask.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the znode's ACL does not grant this client WRITE, or READ, which
-    ///   servers since 3.8.4 require.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the znode's ACL does not grant this client WRITE, or READ,
+    ///   which servers since 3.8.4 require.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt,
-    ///   [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the holder may or may not
-    ///   have been asked.
+    ///   [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the holder may or
+    ///   may not have been asked.
     pub fn request_revocation(&self, path: &str) -> Result<()> {
         self.ask(&request_path(path)?).map(drop)
     }
@@ -128,18 +128,18 @@ impl Revoker {
     /// The holder has the time `grace`, which counts from the moment at which it was asked. A loss of contact does not
     /// interrupt the wait.
     ///
-    /// **After the deletion, the holder may still be working.** The next request in the queue acquires the lock immediately.
-    /// A holder that is paused or unreachable considers itself the owner until it notices the deletion or its lease ends.
-    /// That takes at most one session timeout of the holder's session. Only the
-    /// [fencing token](crate::LockGuard::fencing_token) protects a resource from it.
+    /// **After the deletion, the holder may still be working.** The next request in the queue acquires the lock
+    /// immediately. A holder that is paused or unreachable considers itself the owner until it notices the deletion or
+    /// its lease ends. That takes at most one session timeout of the holder's session. Only the [fencing
+    /// token](crate::LockGuard::fencing_token) protects a resource from it.
     ///
     /// The request may also be a waiting one. It notices the deletion when the request ahead of it is gone, after a
     /// reconnect, or after half a minute.
     ///
     /// # Errors
-    /// The same as [`request_revocation`](Revoker::request_revocation). DELETE permission on the lock's directory is needed,
-    /// too. After an error that leaves the outcome open, the znode may or may not exist, and nothing is retried in the
-    /// background. If the reply to the deletion is lost and the znode turns out to be gone, the result is
+    /// The same as [`request_revocation`](Revoker::request_revocation). DELETE permission on the lock's directory is
+    /// needed, too. After an error that leaves the outcome open, the znode may or may not exist, and nothing is retried
+    /// in the background. If the reply to the deletion is lost and the znode turns out to be gone, the result is
     /// [`Forced`](Revocation::Forced).
     pub fn force_revocation_after(&self, path: &str, grace: Duration) -> Result<Revocation> {
         let znode = request_path(path)?;
@@ -151,7 +151,8 @@ impl Revoker {
             return Ok(Revocation::Complied);
         }
         drop(deletion_watch);
-        // If the session ended during the wait, the holder's time is not over, though the next session may already be there.
+        // If the session ended during the wait, the holder's time is not over, though the next session may already be
+        // there.
         core.check_open(Operation::REVOKE, &znode)?;
         self.delete(&znode, czxid)
     }

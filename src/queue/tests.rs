@@ -1,4 +1,4 @@
-//! Lock directories, on the fake server.
+//! Tests of lock directories on the fake server.
 
 mod cleanup;
 mod inspection;
@@ -38,7 +38,7 @@ impl Fixture {
         Fixture { zk, client, directory }
     }
 
-    /// One whose client makes its calls side by side.
+    /// A fixture whose client makes its calls concurrently.
     fn unordered() -> Fixture {
         let zk = SimulatedZooKeeper::new();
         let client = zk.connect(LONG);

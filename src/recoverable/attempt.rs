@@ -1,5 +1,4 @@
-//! [`Attempts`]: the attempts at one call. Another one is made only if no two of them can take
-//! effect.
+//! [`Attempts`]: the attempts at one call. Another attempt is made only if at most one of them can take effect.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ pub(super) struct Attempts<C> {
     pub(super) operation: Operation,
     pub(super) path: ZNodePath,
     call: C,
-    /// The state before the attempts whose replies were lost, and which may take effect at any time.
+    /// The state before the first unanswered attempt. Unanswered attempts may take effect at any time.
     unanswered_since: Option<Seen>,
 }
 
@@ -23,7 +22,7 @@ impl<C: Change> Attempts<C> {
         Attempts { operation, path, call, unanswered_since: None }
     }
 
-    /// Makes one more attempt, unless an earlier one took effect or may still do so.
+    /// Makes one more attempt, unless an earlier one took effect, or may still do so in addition.
     pub(super) fn make(&mut self, core: &Arc<Core>) -> Result<C::Output> {
         let mut before = match self.unanswered_since {
             None => self.read(core)?,
@@ -52,7 +51,7 @@ impl<C: Change> Attempts<C> {
             }
             let now = match self.unanswered_since {
                 None => None,
-                // An earlier attempt may be the cause of this one's refusal.
+                // An earlier attempt may be the reason why this one was refused.
                 Some(earlier) => match self.probe_outcome(core, earlier)? {
                     Verdict::TookEffect(output) => return Ok(output),
                     Verdict::Superseded(now) => Some(now),
@@ -65,7 +64,7 @@ impl<C: Change> Attempts<C> {
             if refusal != ZkError::BadVersion || !self.call.takes_any_version() {
                 return Err(error);
             }
-            // Another client has written since the look. Each turn of this loop means one more write.
+            // Another client has written since the read. The loop makes progress: each turn means one more write.
             before = match now {
                 Some(now) => now,
                 None => self.read(core)?,
@@ -77,10 +76,10 @@ impl<C: Change> Attempts<C> {
         Seen::find(core, &self.path).map_err(|error| core.failure(self.operation, &self.path, error))
     }
 
-    /// Determines the outcome of the attempts since then.
+    /// Determines the outcome of the attempts that were made since the state was `before`.
     fn probe_outcome(&self, core: &Arc<Core>, before: Seen) -> Result<Verdict<C::Output>> {
-        // Brings the server up to date. It proves nothing about the attempts: a server that this session
-        // has left may pass a request on as soon as it takes the session up again.
+        // The write brings the server up to date. It proves nothing about the attempts, because a server that this
+        // session has left may still pass a request on when it continues.
         let written = core.begin_to_write_nothing().wait(core);
         let found = written.and_then(|()| self.call.find(core, &self.path));
         let found = found.map_err(|error| match core.failure(self.operation, &self.path, error) {
@@ -99,7 +98,7 @@ impl<C: Change> Attempts<C> {
     }
 }
 
-/// Returns whether the server has not answered, so that the outcome is open.
+/// Returns whether the outcome is open because the server has not answered.
 fn leaves_open(error: &LockError) -> bool {
     matches!(error.reason(), ErrorReason::ConnectionLoss | ErrorReason::SessionLost(_) | ErrorReason::Closed)
 }

@@ -1,9 +1,8 @@
-//! [`Change`]: the modifying calls, and how each determines whether a lost attempt took effect.
+//! [`Change`]: a modifying call, which can determine whether a lost attempt took effect.
 //!
-//! A lost attempt may take effect long after the next one was answered: a server that was paused
-//! passes on what it has received as soon as it takes the session up again. So "not yet" is no verdict.
-//! An attempt is repeated only if the server accepts one of the two at most, whenever the other one
-//! comes, and a verdict must hold whatever other clients have done in between.
+//! A lost attempt may take effect long after the next one was answered, because a paused server passes on what it has
+//! received when it continues. So "not yet" is not a verdict. An attempt is repeated only if the server accepts at most
+//! one of the two, whenever the other one arrives. A verdict must hold whatever other clients have done in between.
 
 use std::sync::Arc;
 
@@ -16,31 +15,31 @@ use crate::session::Core;
 /// A modifying call.
 pub(super) trait Change {
     type Output;
-    /// What the call would have left behind.
+    /// What a look after a lost attempt finds.
     type Found;
 
-    /// Returns what is sent to the server when the znode is in this state.
+    /// Returns the call for the server if the znode is in this state.
     fn ask(&self, path: &ZNodePath, before: Seen) -> Ask<Self::Output>;
 
-    /// Returns whether an attempt is made at the version that was read, and again at a later one.
+    /// Returns whether an attempt requires the version that was read, and may be made again at a later version.
     fn takes_any_version(&self) -> bool {
         false
     }
 
-    /// Reads what the call would have left behind.
+    /// Looks for the effect of the call.
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found>;
 
-    /// Decides on the attempts that were made when the znode was in that state.
+    /// Judges the unanswered attempts that were made since the znode was in the state `before`.
     fn judge(&self, path: &ZNodePath, found: Self::Found, before: Seen) -> Verdict<Self::Output>;
 }
 
-/// The verdict on unanswered attempts.
+/// A verdict on unanswered attempts.
 #[derive(Debug)]
 pub(super) enum Verdict<T> {
     TookEffect(T),
-    /// None took effect, and none ever will: the znode has passed the version that they require.
+    /// None took effect, and none ever will, because the znode is already past the version that they require.
     Superseded(Seen),
-    /// None took effect so far, and one more may be made: one of them at most will.
+    /// None has taken effect so far. One more may be made, because at most one of them all will.
     Repeatable(Seen),
     /// An attempt may have taken effect, or may still do so.
     Unknown,
@@ -50,7 +49,7 @@ pub(super) enum Verdict<T> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Seen {
     Missing,
-    /// Servers since 3.8.4 show nothing of a znode without READ.
+    /// READ is not granted. Servers since 3.8.4 then show nothing of a znode.
     Unreadable,
     Present(Stat),
 }
@@ -69,7 +68,7 @@ impl Seen {
 /// The bytes that a call writes.
 pub(super) struct Payload {
     pub(super) data: Vec<u8>,
-    /// They contain a mark, so that no other call writes the same.
+    /// Whether the bytes contain a mark, so that no other call writes the same.
     pub(super) is_marked: bool,
 }
 
@@ -84,8 +83,8 @@ fn read(core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Option<(Vec<u8>, Stat)>>
 /// The path of a new znode, and its metadata if the server has returned them.
 type Created = (String, Option<Stat>);
 
-/// Creates a znode. Never repeated: the znode of the first attempt may be deleted before the second one
-/// comes.
+/// Creates a znode. Never repeated, because the znode of the first attempt may be deleted before the second attempt
+/// arrives.
 pub(super) struct Create {
     pub(super) written: Payload,
     pub(super) acl: Vec<Acl>,
@@ -93,7 +92,7 @@ pub(super) struct Create {
 }
 
 impl Create {
-    /// Returns whether a znode is this call's, as far as its data and mode show.
+    /// Returns whether data and mode show that this call created the znode.
     fn is_own(&self, data: &[u8], stat: &Stat, before: Seen) -> bool {
         if data != self.written.data {
             return false;
@@ -103,7 +102,7 @@ impl Create {
             Seen::Present(before) => before.czxid != stat.czxid,
             Seen::Unreadable => false,
         };
-        // Data that were changed prove nothing about the data at creation.
+        // Without a mark, only unchanged data shows what the znode was created with.
         self.written.is_marked || (is_new && stat.version == 0 && is_of_mode(stat, self.mode))
     }
 }
@@ -130,7 +129,8 @@ impl Change for Create {
     }
 }
 
-/// A server without containers creates persistent znodes in their place.
+/// Returns whether a znode may have been created in this mode. A server without container support creates persistent
+/// znodes instead.
 fn is_of_mode(stat: &Stat, mode: CreateMode) -> bool {
     match mode {
         CreateMode::Ephemeral => stat.session().is_some(),
@@ -139,8 +139,8 @@ fn is_of_mode(stat: &Stat, mode: CreateMode) -> bool {
     }
 }
 
-/// Creates a sequential znode whose name, up to the number, is unique to this call. Never repeated: each
-/// attempt would make a znode.
+/// Creates a sequential znode whose name, without the number, is unique to this call. Never repeated, because each
+/// attempt would create another znode.
 pub(super) struct CreateSequential {
     pub(super) data: Vec<u8>,
     pub(super) acl: Vec<Acl>,
@@ -169,15 +169,15 @@ impl Change for CreateSequential {
     }
 }
 
-/// Deletes a znode. Never repeated: the first attempt may find a znode that was created after the second
-/// one.
+/// Deletes a znode. Never repeated, because the first attempt might arrive late and delete a znode that was created
+/// after the second attempt.
 pub(super) struct Delete {
     pub(super) version: Option<i32>,
 }
 
 impl Delete {
-    /// Returns whether the server would have deleted the znode in that state. An unreadable one counts
-    /// as such, unless the call requires a version.
+    /// Returns whether the server would have deleted the znode in that state. For an unreadable znode that is assumed,
+    /// unless the call requires a version.
     fn applies_to(&self, seen: Seen) -> bool {
         match seen {
             Seen::Missing => false,
@@ -203,15 +203,15 @@ impl Change for Delete {
 
     fn judge(&self, _path: &ZNodePath, found: Seen, before: Seen) -> Verdict<()> {
         match found {
-            // Deleted by this call, or by another client: the server keeps no trace of that.
+            // Another client may have deleted the znode instead: the server keeps no trace of that.
             Seen::Missing if self.applies_to(before) => Verdict::TookEffect(()),
             _ => Verdict::Unknown,
         }
     }
 }
 
-/// Replaces a znode's data. Each attempt requires a version, so of any number at the same version one
-/// takes effect at most.
+/// Replaces a znode's data. Each attempt requires a version, so of any number of attempts at one version at most one
+/// takes effect.
 pub(super) struct SetData {
     pub(super) written: Payload,
     /// The version that the caller requires. Not -1, which the server takes for any version.
@@ -219,11 +219,11 @@ pub(super) struct SetData {
 }
 
 impl SetData {
-    /// The version that an attempt requires when the znode is in that state. `None` only if that cannot be
-    /// read, and the caller takes any.
+    /// Returns the version that an attempt requires if the znode is in that state. `None` only if the state cannot be
+    /// read and the caller accepts any version.
     fn version_at(&self, before: Seen) -> Option<i32> {
         self.version.or(match before {
-            // The server shows an old state, or answers that the znode is missing.
+            // A server that shows the znode as missing either lags behind, or will refuse the write.
             Seen::Missing => Some(0),
             Seen::Unreadable => None,
             Seen::Present(stat) => Some(stat.version),
@@ -262,7 +262,7 @@ impl Change for SetData {
         let now = Seen::Present(stat);
         let writes_since = |seen: i32| seen.wrapping_sub(version);
         match writes_since(stat.version) {
-            // The version was replaced before the call.
+            // The version had already been replaced before the call.
             _ if writes_since(before.version) > 0 => Verdict::Superseded(now),
             0 => Verdict::Repeatable(now),
             1 if has_own_data => Verdict::TookEffect(stat),

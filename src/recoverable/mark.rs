@@ -1,7 +1,7 @@
 //! A mark in front of the data, by which a writer recognizes its own data.
 //!
-//! The format is HBase's: a byte 255, the length of an id as four bytes, the id. Here the id is a
-//! random GUID, different for every write. Its fixed version and variant distinguish it from most
+//! The format is that of HBase: the byte 255, the length of an id in four bytes, and the id. Here the id is a
+//! random GUID, which is different for every write. Its fixed version and variant distinguish it from most
 //! other bytes. HBase's own ids are text, whose bytes never match the variant.
 
 use uuid::{Builder, Uuid, Variant};
@@ -15,7 +15,7 @@ pub(super) fn marked(id: Uuid, data: &[u8]) -> Vec<u8> {
     [&HEAD, id.as_bytes().as_slice(), data].concat()
 }
 
-/// The data after the mark, or all of it without a mark.
+/// Returns the data after the mark, or all of the data if there is no mark.
 pub(crate) fn unmarked(data: &[u8]) -> &[u8] {
     match data.split_at_checked(LENGTH) {
         Some((mark, datum)) if is_mark(mark) => datum,

@@ -1,7 +1,7 @@
-//! [`RecoverableZooKeeper`]: calls for the data next to a lock, which take effect at most once.
+//! [`RecoverableZooKeeper`]: reads and writes of data that take effect at most once.
 //!
 //! Origin: HBase's class of this name. After a lost reply, that class concludes more than it can
-//! know; here the outcome is reported as unknown instead.
+//! know. Here the outcome is reported as unknown instead.
 
 mod attempt;
 mod call;
@@ -23,63 +23,11 @@ use crate::recipe::path::ZNodePath;
 use crate::retry::RetryPolicy;
 use crate::session::{Core, Session};
 
-/// ZooKeeper's calls for data, which take effect at most once although connections are lost.
+/// Reads and writes of znodes that are retried, but take effect at most once.
 ///
-/// A call whose reply was lost may have taken effect, and if it has not, it may still do so: a server that
-/// was paused passes on what it has received when it continues, behind later calls. Sending such a call
-/// again could cause damage: a queue item that a consumer has taken meanwhile would be created twice, and a
-/// znode that was created in place of a deleted one would be deleted. So each modifying call first reads the
-/// current state, which costs one extra round trip even without faults, and compares after a lost reply:
+/// Use it for data that is kept beside a lock. After a lost connection, a call finds out whether it took effect. It is
+/// sent again only if that cannot do harm.
 ///
-/// | call | it took effect if | it is sent again if |
-/// |---|---|---|
-/// | [`create`](RecoverableZooKeeper::create) | the znode has the call's mark | never |
-/// | `create`, sequential | a child's name has the call's GUID | never |
-/// | [`set_data`](RecoverableZooKeeper::set_data) | the data have the call's mark | the znode is the same, and the version required was not written, or by another client |
-/// | [`delete`](RecoverableZooKeeper::delete) | the znode existed before, without children and at that version, and is deleted | never |
-/// | [`exists`](RecoverableZooKeeper::exists), [`get_data`](RecoverableZooKeeper::get_data), [`get_children`](RecoverableZooKeeper::get_children) | | always |
-///
-/// Otherwise it fails with [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): the call may have taken
-/// effect, or may still do so. So `Ok` means that the call took effect once, and
-/// [`Server`](crate::ErrorReason::Server), with the server's refusal, that it did not and will not; the
-/// exceptions are [below](#what-it-cannot-know). The read before a modifying call is always repeated, so a
-/// call that begins without contact is not unknown.
-///
-/// A write is sent at a version: the one that the caller requires, or the one that was read. Of any number
-/// of writes at one version, one takes effect at most. So it is sent again as often as the policy allows,
-/// and a late one undoes nothing. As long as the znode exists, no other client changes it, and READ is
-/// granted, the outcome of a write is never unknown.
-///
-/// A znode is the same as long as its creation's transaction id is. Servers since 3.8.4 and 3.9.2 show that
-/// and the mark only with READ on the znode. Without it, the outcome after a lost reply is unknown.
-///
-/// The mark is 21 bytes in front of the data, in HBase's format: the byte 255, the length 16 in
-/// four bytes, and a random GUID, different for every call.
-/// [`get_data`](RecoverableZooKeeper::get_data) removes it. Programs that read the same znodes by
-/// other means see it, unless it is [left out](RecoverableZooKeeper::with_plain_data).
-///
-/// Every call blocks. The end of the session ends it, even if it is stuck. A call stays on the
-/// session on which it began, even if that session is
-/// [replaced](crate::SessionBuilder::replace_lost_sessions). `Send` and `Sync`.
-///
-/// # What it cannot know
-/// - Which client deleted a znode. A server keeps no trace of that, so a `delete` whose request was
-///   lost succeeds if another client has deleted the znode meanwhile. Its own request may then still come,
-///   and delete a znode that was created since. Do not use a deletion to
-///   decide which of two consumers takes a queue item: take a lock, or first claim the item by
-///   `set_data` at its version, which succeeds for only one of them.
-/// - Whether a znode has been replaced. If the znode of a lost write is deleted and created again, the new
-///   one may have the version that the write requires. A server holds a request back for about
-///   `syncLimit` of its ticks, 10 s by default: do not create a znode again within that time of a lost
-///   reply.
-/// - Which of two clients wrote the same bytes, if they are [not
-///   marked](RecoverableZooKeeper::with_plain_data).
-/// - Whether data that begin like a mark are marked. Data of other writers are taken for marked if
-///   they begin with the bytes 255, 0, 0, 0, 16, and the next 16 have the version and the variant
-///   of a random GUID, as one in 64 random sequences does. HBase's own marks hold text, which never
-///   does.
-///
-/// # Example
 /// ```no_run
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{RetryPolicy, Session};
@@ -98,6 +46,59 @@ use crate::session::{Core, Session};
 /// zookeeper.set_data("/counter", b"1", Some(stat.version))?;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # What the result means
+/// - `Ok`: the call took effect once.
+/// - [`Server`](crate::ErrorReason::Server), with the server's refusal: the call did not and will not take effect.
+/// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): the call may have taken effect, or may still do so.
+///
+/// The exceptions are [below](#what-it-cannot-know).
+///
+/// # After a lost reply
+/// A call whose reply was lost may even take effect later: a paused server passes on what it has received when it
+/// continues, after later calls. So sending a call again could do harm. An item of a queue that a consumer has already
+/// taken would be created twice, and a znode that was created in place of a deleted one would be deleted. Therefore
+/// each modifying call first reads the current state, which costs one extra round trip, and compares it after a lost
+/// reply:
+///
+/// - [`create`](RecoverableZooKeeper::create) took effect if the znode has the call's mark or, for a sequential znode,
+///   if a child's name has the call's GUID. It is never sent again.
+/// - [`set_data`](RecoverableZooKeeper::set_data) took effect if the data has the call's mark. It is sent again if the
+///   znode is the same, and either still has the required version or another client has replaced that version.
+/// - [`delete`](RecoverableZooKeeper::delete) took effect if the znode is gone, and before had the required version and
+///   no children. It is never sent again.
+/// - [`exists`](RecoverableZooKeeper::exists), [`get_data`](RecoverableZooKeeper::get_data) and
+///   [`get_children`](RecoverableZooKeeper::get_children) are always sent again, and so is the read before a modifying
+///   call. Therefore a call that starts without contact does not have an unknown outcome.
+///
+/// A write always requires a version: the caller's, or the one that was read. Of any number of writes at one version,
+/// at most one takes effect. So a write may be sent again as often as the policy allows, and a late one undoes nothing.
+/// Its outcome is never unknown while the znode exists, no other client changes it, and READ is granted.
+///
+/// Two znodes are the same if they were created by the same transaction. Servers since 3.8.4 and 3.9.2 show the
+/// transaction id and the mark only with READ permission. Without it, the outcome after a lost reply is unknown.
+///
+/// # The mark
+/// The mark is 21 bytes in front of the data, in HBase's format: the byte 255, the length 16 in four bytes, and a
+/// random GUID, which is different for every call. [`get_data`](RecoverableZooKeeper::get_data) removes it. Programs
+/// that read the same znodes by other means see it, unless it is [left out](RecoverableZooKeeper::with_plain_data).
+///
+/// # Sessions
+/// Every call blocks until it is answered or the session ends. A call stays on the session on which it began, even if
+/// that session is [replaced](crate::SessionBuilder::replace_lost_sessions).
+///
+/// # What it cannot know
+/// - Which client deleted a znode. A server keeps no trace of that, so a `delete` whose request was lost succeeds if
+///   another client has deleted the znode meanwhile. Its own request may then still arrive, and delete a znode that was
+///   created since. So do not use a deletion to decide which of two consumers gets an item of a queue. Take a lock, or
+///   first claim the item by `set_data` at its version, which succeeds for only one of them.
+/// - Whether a znode has been replaced. If the znode of a lost write is deleted and created again, the new znode may
+///   have the version that the write requires. A server may hold a request back for about `syncLimit` of its ticks, 10
+///   s by default. So do not create a znode again within that time after a lost reply.
+/// - Which of two clients wrote the same bytes, if they are [not marked](RecoverableZooKeeper::with_plain_data).
+/// - Whether data that begins like a mark really has one. Data of other writers is taken for marked if it begins with
+///   the bytes 255, 0, 0, 0, 16 and the next 16 bytes have the version and the variant of a random GUID, as one in 64
+///   random sequences does. HBase's own marks contain text, which never does.
 pub struct RecoverableZooKeeper {
     support: ProtocolSupport,
     form: Form,
@@ -111,7 +112,9 @@ enum Form {
 }
 
 impl RecoverableZooKeeper {
-    /// Creates an instance on a session, with this policy for retries. Sends nothing.
+    /// Creates an instance on a session, with this policy for retries.
+    ///
+    /// Sends nothing to the servers.
     #[must_use]
     pub fn new(session: &Session, policy: RetryPolicy) -> RecoverableZooKeeper {
         let options = LockOptions::new().retry(policy);
@@ -119,10 +122,10 @@ impl RecoverableZooKeeper {
         RecoverableZooKeeper { support, form: Form::Marked }
     }
 
-    /// Writes the data unchanged, without a mark, for znodes that other programs read.
+    /// Omits the mark, so that other programs can read the data.
     ///
-    /// A call then recognizes its effect only by the data, written since it began. If another
-    /// client may write the same bytes, add something to them that only this writer has.
+    /// A call then recognizes its effect only by the data itself. If another client may write the same bytes, add
+    /// something to them that only this writer uses.
     #[must_use]
     pub fn with_plain_data(self) -> RecoverableZooKeeper {
         RecoverableZooKeeper { form: Form::Plain, ..self }
@@ -132,27 +135,26 @@ impl RecoverableZooKeeper {
         self.support.session()
     }
 
-    /// Creates a znode and returns its path. Its parent must exist.
+    /// Creates a znode, and returns its path.
     ///
-    /// A sequential znode gets a GUID between its name and its number: `/queue/item-` becomes
-    /// `/queue/item-<guid>-0000000007`. Do not create one in the directory of a lock, where it
-    /// would count as a request.
+    /// The parent must exist. A sequential znode gets a GUID between its name and its number: `/queue/item-` becomes
+    /// `/queue/item-<guid>-0000000007`. Do not create one in the directory of a lock, where it would count as a
+    /// request.
     ///
     /// # Errors
-    /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NodeExists` if another
-    ///   client's znode exists, `NoNode` if the parent is missing, `NoChildrenForEphemerals`.
-    ///   Nothing was created.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and the znode is not there,
-    ///   is another client's, has been changed, or may not be read. It may still be created.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): CREATE is denied on the parent.
-    ///   [`InvalidAcl`](crate::ErrorReason::InvalidAcl).
+    /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NodeExists` if another client's znode
+    ///   exists, `NoNode` if the parent is missing, `NoChildrenForEphemerals` if the parent is ephemeral. Nothing was
+    ///   created.
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and the znode does not exist,
+    ///   belongs to another client, was changed, or may not be read. It may still be created.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): CREATE is not granted on the parent.
+    /// - [`InvalidAcl`](crate::ErrorReason::InvalidAcl): the server refused the ACL.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the last attempt that the policy
-    ///   allows has failed. It may have taken effect, or may still do so.
-    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): a call
-    ///   that was under way may have taken effect.
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), and
-    ///   [`InvalidArgument`](crate::ErrorReason::InvalidArgument) for data of about 1 MiB and more.
-    ///   Nothing was sent.
+    ///   allows has failed. The call may have taken effect, or may still do so.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): a pending call may
+    ///   have taken effect.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the data is longer than
+    ///   about 1 MiB. Nothing was sent.
     pub fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<String> {
         let (written, acl) = (self.written(data)?, acl.to_vec());
         let (path, _) = match mode {
@@ -167,33 +169,32 @@ impl RecoverableZooKeeper {
         Ok(path)
     }
 
-    /// Deletes a znode; with `Some(version)` only at that version of its data.
+    /// Deletes a znode.
+    ///
+    /// With `Some(version)`, it is deleted only if its data has that version.
     ///
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. This call deleted nothing.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and the znode or another
-    ///   one exists, and may still be deleted. Or none exists, and the one before had children or another
-    ///   version.
-    ///
-    /// Otherwise as [`create`](RecoverableZooKeeper::create).
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and either a znode exists, which may
+    ///   still be deleted, or it is gone but had children or another version before.
+    /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
         self.write(Operation::DELETE, ZNodePath::parse(path)?, Delete { version: conditional(version) })
     }
 
-    /// Replaces a znode's data; with `Some(version)` only at that version. Returns the new
-    /// metadata.
+    /// Replaces the data of a znode, and returns its new metadata.
     ///
-    /// Without a version it is sent at the version that was read, and again, immediately, each time another
-    /// client has written in between. Without READ on the znode it is sent once, at any version.
+    /// With `Some(version)`, the data is replaced only if it has that version. With `None`, the call requires the
+    /// version that it has read, and starts again immediately whenever another client has written in between. Without
+    /// READ permission, it is sent once, without a version.
     ///
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, or `BadVersion`
     ///   if another client has replaced that version. Nothing was written.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and others have
-    ///   written since, or deleted the znode, so this call's data may have been there in between.
-    ///
-    /// Otherwise as [`create`](RecoverableZooKeeper::create).
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and other clients have
+    ///   written since or deleted the znode. So this call's data may have been there in between.
+    /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> Result<Stat> {
         let written = self.written(data)?;
         let path = ZNodePath::parse_or_root(path)?;
@@ -203,19 +204,21 @@ impl RecoverableZooKeeper {
     /// Returns a znode's metadata, or `None` if it does not exist.
     ///
     /// # Errors
-    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt,
-    /// [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed),
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument);
-    /// [`AccessDenied`](crate::ErrorReason::AccessDenied) if the server requires READ.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the last attempt that the policy allows has failed.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the server requires READ.
     pub fn exists(&self, path: &str) -> Result<Option<Stat>> {
         self.read(Operation::READ, path, |path| Call::exists(path, false))
     }
 
-    /// Returns a znode's data, without the mark, and its metadata, whose length includes the mark.
+    /// Returns a znode's data without the mark, and its metadata.
+    ///
+    /// The data length in the metadata includes the mark.
     ///
     /// # Errors
-    /// [`Server`](crate::ErrorReason::Server) with `NoNode`. Otherwise as
-    /// [`exists`](RecoverableZooKeeper::exists).
+    /// - [`Server`](crate::ErrorReason::Server) with `NoNode`: the znode does not exist.
+    /// - All others are the same as for [`exists`](RecoverableZooKeeper::exists).
     pub fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
         let (data, stat) = self.read(Operation::READ, path, |path| Call::get_data(path, false))?;
         match self.form {
@@ -227,7 +230,7 @@ impl RecoverableZooKeeper {
     /// Returns the names of a znode's children, in no particular order.
     ///
     /// # Errors
-    /// As [`get_data`](RecoverableZooKeeper::get_data).
+    /// The same as [`get_data`](RecoverableZooKeeper::get_data).
     pub fn get_children(&self, path: &str) -> Result<Vec<String>> {
         self.read(Operation::LIST, path, |path| Call::get_children(path, false)).map(Vec::from)
     }
@@ -259,14 +262,14 @@ impl RecoverableZooKeeper {
         path: &ZNodePath,
         mut attempt: impl FnMut(&Arc<Core>) -> Result<T>,
     ) -> Result<T> {
-        // With replacement sessions, the current one: a later session does not own the ephemeral
+        // All attempts use the current session, even if it is replaced: a later session does not own the ephemeral
         // znodes of this call.
         let core = self.session().core();
         self.support.retry(operation, path, || attempt(&core))
     }
 }
 
-/// The server takes -1 for any version.
+/// Turns -1 into no version, because the server takes -1 for any version.
 fn conditional(version: Option<i32>) -> Option<i32> {
     version.filter(|version| *version != -1)
 }

@@ -50,7 +50,7 @@ impl Fixture {
         self.client.fail_next(operation, when, ZkError::ConnectionLoss);
     }
 
-    /// Loses the next call of this operation, and lets another client act before that is noticed.
+    /// Loses the next call of this operation, and lets another client act before the loss is noticed.
     fn lose_and(
         &self,
         operation: SimOperation,

@@ -1,9 +1,8 @@
-//! [`Alarm`]: when something is to be done by the clock.
+//! [`Alarm`]: the next moment at which the engine must act.
 
 use crate::time::Moment;
 
-/// One time is enough: an earlier one replaces it, a
-/// later one is ignored.
+/// The next moment, if there is one. An earlier moment replaces it, and a later one is ignored.
 #[derive(Debug, Default)]
 pub(super) struct Alarm(Option<Moment>);
 
@@ -17,13 +16,12 @@ impl Alarm {
         is_earlier
     }
 
-    /// To be called by the timer for that moment. Returns `false` if an earlier time has replaced
-    /// it.
+    /// Called by the timer for that moment. Returns `false` if another moment has replaced it.
     pub(super) fn rings(&mut self, at: Moment) -> bool {
         self.0.take_if(|set| *set == at).is_some()
     }
 
-    /// Removes a time that has passed, whose timer has nothing left to do then.
+    /// Removes a moment that has passed. Its timer then has nothing left to do.
     pub(super) fn clear_past(&mut self, now: Moment) {
         self.0.take_if(|set| *set <= now);
     }

@@ -111,13 +111,13 @@ impl SessionBuilder {
     /// grants there. It uses the longer of this and the tick set here. If the server refuses a second connection, the
     /// session uses the tick set here. If none is set, it uses the longest tick that the session timeout allows.
     ///
-    /// - Set a shorter tick, if your servers have one, for a session timeout of a few seconds. Its locks then survive longer
-    ///   outages.
-    /// - Set the true tick if it is longer and the servers' `minSessionTimeout` is less than two ticks, because that hides
-    ///   the tick from the measurement.
+    /// - Set a shorter tick, if your servers have one, for a session timeout of a few seconds. Its locks then survive
+    ///   longer outages.
+    /// - Set the true tick if it is longer and the servers' `minSessionTimeout` is less than two ticks, because that
+    ///   hides the tick from the measurement.
     ///
-    /// **A value below the true tick breaks mutual exclusion when a server dies**, if `minSessionTimeout` hides the true
-    /// tick or the servers refuse a second connection.
+    /// **A value below the true tick breaks mutual exclusion when a server dies**, if `minSessionTimeout` hides the
+    /// true tick or the servers refuse a second connection.
     pub fn max_tick(self, max_tick: Duration) -> SessionBuilder {
         SessionBuilder { max_tick: Some(max_tick), ..self }
     }
@@ -127,24 +127,25 @@ impl SessionBuilder {
     /// The default is one mebibyte, as in ZooKeeper. Set the smallest value of all servers if any differs from the
     /// default. It must be at least 4096.
     ///
-    /// The value limits how many locks, requests and other ephemeral znodes the session may have. The transaction that ends
-    /// a session names all of them. If it is longer than `jute.maxbuffer`, no server can read it, **and the whole ensemble
-    /// goes down**. So the paths together may take up to seven eighths of the value, where each path counts with its
-    /// chroot and four more bytes. That is some 8,000 znodes with paths of 110 bytes. A call beyond the limit sends
-    /// nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). If you need more, use several sessions.
+    /// The value limits how many locks, requests and other ephemeral znodes the session may have. The transaction that
+    /// ends a session names all of them. If it is longer than `jute.maxbuffer`, no server can read it, **and the whole
+    /// ensemble goes down**. So the paths together may take up to seven eighths of the value, where each path counts
+    /// with its chroot and four more bytes. That is some 8,000 znodes with paths of 110 bytes. A call beyond the limit
+    /// sends nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). If you need more, use several
+    /// sessions.
     pub fn jute_max_buffer(self, bytes: usize) -> SessionBuilder {
         SessionBuilder { jute_max_buffer: bytes, ..self }
     }
 
     /// Sets how long an outage a lock survives.
     ///
-    /// The default is 9/16 of the session timeout. While a lock is held, the session writes to the servers so often that
-    /// the lease always lasts for at least this time, except in the first seconds. The round trips of these writes, and the
-    /// move to another server, count as part of the outage.
+    /// The default is 9/16 of the session timeout. While a lock is held, the session writes to the servers so often
+    /// that the lease always lasts for at least this time, except in the first seconds. The round trips of these
+    /// writes, and the move to another server, count as part of the outage.
     ///
-    /// A shorter time means fewer writes. Set it if thousands of sessions hold locks: with a session timeout of 30 s, an
-    /// owner makes 12 writes a minute by default, but only 6 to survive 7.5 s. The
-    /// [performance guide](crate::guide::performance) has a table. Safety does not depend on this setting.
+    /// A shorter time means fewer writes. Set it if thousands of sessions hold locks: with a session timeout of 30 s,
+    /// an owner makes 12 writes a minute by default, but only 6 to survive 7.5 s. The [performance
+    /// guide](crate::guide::performance) has a table. Safety does not depend on this setting.
     ///
     /// - The minimum is an eighth of the session timeout. The maximum is three quarters of what remains of the session
     ///   timeout after the clock margin (1/32 of it) and the report delay (1.1 ticks). Other values are clamped.
@@ -162,14 +163,15 @@ impl SessionBuilder {
     /// - A lock that is *held* is lost, and the loss is reported. Only the application knows what that means.
     /// - A waiting call waits for the next session, too. There its request joins the queue again, at the end. What the
     ///   lost session left in the queue is deleted.
-    /// - All other calls fail with [`SessionLost`](crate::ErrorReason::SessionLost) until the next session is connected:
-    ///   `try_lock`, a downgrade, listing a directory, a revocation, reading or writing data. Repeat them later.
+    /// - All other calls fail with [`SessionLost`](crate::ErrorReason::SessionLost) until the next session is
+    ///   connected: `try_lock`, a downgrade, listing a directory, a revocation, reading or writing data. Repeat them
+    ///   later.
     /// - [`NodeTracker`](crate::data::NodeTracker), [`LeaderWatch`](crate::queue::LeaderWatch) and
     ///   [`QueueWatch`](crate::queue::QueueWatch) continue on the next session.
     /// - The [state](Session::state) changes from `Lost` back to `Connected`.
     ///
-    /// It is not the default because a lost session takes everything with it, including other locks and ephemeral znodes. A
-    /// library should not carry on with its own part alone.
+    /// It is not the default because a lost session takes everything with it, including other locks and ephemeral
+    /// znodes. A library should not carry on with its own part alone.
     pub fn replace_lost_sessions(self, replace: bool) -> SessionBuilder {
         SessionBuilder { replaces_lost_sessions: replace, ..self }
     }
@@ -189,8 +191,8 @@ impl SessionBuilder {
     /// Sets whether to create the chroot of the connect string.
     ///
     /// The default is `false`. With `true`, a missing chroot is created with its missing parents before the session is
-    /// used. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost one does the same. Without a chroot in
-    /// the connect string, the setting has no effect.
+    /// used. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost one does the same. Without a
+    /// chroot in the connect string, the setting has no effect.
     ///
     /// A mistake in the chroot is easy to see with `false`: the first lock fails with
     /// [`NoChroot`](crate::ErrorReason::NoChroot). With `true`, it creates a new tree in which nobody else locks.
@@ -204,15 +206,15 @@ impl SessionBuilder {
 
     /// Authenticates by SASL with DIGEST-MD5.
     ///
-    /// The session authenticates before anything else on every connection, and so does a session that replaces a lost one.
-    /// Credentials of [`auth`](SessionBuilder::auth) follow.
+    /// The session authenticates before anything else on every connection, and so does a session that replaces a lost
+    /// one. Credentials of [`auth`](SessionBuilder::auth) follow.
     ///
     /// The password is neither sent nor logged, but whoever reads the connection can try passwords offline. So use
     /// [TLS](SessionBuilder::tls). A server that does not support SASL is never used without it.
     ///
-    /// If a server refuses the user, the session tries another server. It gives up when all servers have refused, or when
-    /// at least one has and none has served for a session timeout or until the wait ends. Then connecting fails with
-    /// [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
+    /// If a server refuses the user, the session tries another server. It gives up when all servers have refused, or
+    /// when at least one has and none has served for a session timeout or until the wait ends. Then connecting fails
+    /// with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
     #[cfg(feature = "sasl")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
     pub fn sasl_digest(self, user: impl Into<String>, password: impl Into<String>) -> SessionBuilder {
@@ -222,16 +224,17 @@ impl SessionBuilder {
 
     /// Authenticates by SASL with Kerberos.
     ///
-    /// The session authenticates before anything else on every connection, and so does a session that replaces a lost one.
-    /// Credentials of [`auth`](SessionBuilder::auth) follow. A server that does not support SASL is never used without it.
+    /// The session authenticates before anything else on every connection, and so does a session that replaces a lost
+    /// one. Credentials of [`auth`](SessionBuilder::auth) follow. A server that does not support SASL is never used
+    /// without it.
     ///
     /// Without a ticket, no connection is opened. [`connect`](SessionBuilder::connect) then tries again until its wait
     /// ends, and an established session until it has expired. The tickets for all servers are fetched in advance, so a
     /// lost connection can be replaced while the KDC is down.
     ///
     /// If a server refuses the ticket, the session tries another server. It gives up when all servers have refused, or
-    /// when at least one has and none has served for a session timeout or until the wait ends. Then connecting fails with
-    /// [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
+    /// when at least one has and none has served for a session timeout or until the wait ends. Then connecting fails
+    /// with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
     #[cfg(feature = "kerberos")]
     #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
     pub fn kerberos(self, kerberos: KerberosConfig) -> SessionBuilder {
@@ -260,8 +263,8 @@ impl SessionBuilder {
     /// With [`Wait::forever`], a daemon may start before the ensemble, and connects once servers are up. Meanwhile the
     /// outcome for each server is logged after 1 s, 10 s and 60 s, then at intervals that double up to an hour.
     ///
-    /// The setting has no effect on later outages. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost
-    /// one always waits without a limit.
+    /// The setting has no effect on later outages. A session that [replaces](SessionBuilder::replace_lost_sessions) a
+    /// lost one always waits without a limit.
     pub fn wait_for_server(self, wait: impl Into<Wait>) -> SessionBuilder {
         SessionBuilder { wait: Some(wait.into()), ..self }
     }
@@ -272,9 +275,9 @@ impl SessionBuilder {
     /// time.
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the connect string is malformed,
-    ///   the timeout is shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, or both DIGEST-MD5
-    ///   and Kerberos are set.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the connect string is malformed, the timeout is
+    ///   shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, or both DIGEST-MD5 and Kerberos
+    ///   are set.
     /// - [`InvalidTls`](crate::ErrorReason::InvalidTls): a file of the TLS configuration cannot be used.
     /// - [`NoServer`](crate::ErrorReason::NoServer): no server served in time. The message contains the
     ///   outcome for each server.
@@ -282,9 +285,9 @@ impl SessionBuilder {
     ///   credential of [`auth`](SessionBuilder::auth), or the servers refuse the authentication by SASL, or demand one.
     /// - [`NotZooKeeper`](crate::ErrorReason::NotZooKeeper): the servers are ClickHouse Keeper.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`Server`](crate::ErrorReason::Server) or
-    ///   [`Refused`](crate::ErrorReason::Refused), only with [`create_chroot`](SessionBuilder::create_chroot): the chroot
-    ///   cannot be created. After `AccessDenied`, the path is that of the parent znode. It starts at the servers' root,
-    ///   not at the chroot.
+    ///   [`Refused`](crate::ErrorReason::Refused), only with [`create_chroot`](SessionBuilder::create_chroot): the
+    ///   chroot cannot be created. After `AccessDenied`, the path is that of the parent znode. It starts at the
+    ///   servers' root, not at the chroot.
     /// - [`Cancelled`](crate::ErrorReason::Cancelled): another thread cancelled the wait.
     /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started.
     pub fn connect(mut self) -> Result<Session> {
@@ -397,7 +400,8 @@ impl Opener {
         Ok(client)
     }
 
-    /// Turns a loss of contact during the creation of the chroot into `NoServer`, because the next session may create it.
+    /// Turns a loss of contact during the creation of the chroot into `NoServer`, because the next session may create
+    /// it.
     fn no_contact(&self, error: LockError, begun: Instant, wait: &Wait) -> LockError {
         let servers = self.options.servers.to_string();
         if !error.is_connection_loss() && !error.is_session_lost() {

@@ -1,4 +1,4 @@
-//! Creates the chroot of a connect string, before anybody uses the session inside it.
+//! Creates the chroot of a connect string before the session is used.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::engine::MissingParents;
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 
-/// Creates the chroot and its missing parents, which persist. `call` makes calls whose paths begin at
+/// Creates the chroot and its missing parents as persistent znodes. `call` makes calls whose paths start at
 /// the servers' root.
 ///
 /// Other clients may create and delete the same znodes meanwhile.
@@ -23,7 +23,7 @@ pub(super) fn create(chroot: &ZNodePath, call: impl Fn(Call) -> ZkResult<Reply>)
         let parent = ZNodePath::from_server(path).parent().unwrap_or_else(ZNodePath::root);
         LockError::client(Operation::CREATE_CHROOT, parent, error)
     };
-    // A server denies a create before it looks whether the znode exists.
+    // Checked first because a server checks the permission to create before it checks whether the znode exists.
     if exists(chroot.as_str()).map_err(|error| failed(chroot.as_str(), error))? {
         return Ok(());
     }
@@ -33,7 +33,7 @@ pub(super) fn create(chroot: &ZNodePath, call: impl Fn(Call) -> ZkResult<Reply>)
         let create = missing.call();
         let path: Arc<str> = create.call.path().unwrap_or(chroot.as_str()).into();
         let created = match call(create.call).and_then(create.read) {
-            // Another client may have created it since.
+            // Another client may have created the znode meanwhile.
             Err(ZkError::NoAuth) if exists(&path).unwrap_or(false) => Err(ZkError::NodeExists),
             created => created,
         };
@@ -91,7 +91,7 @@ mod tests {
         assert!(error.to_string().starts_with("create the chroot below '/prod': access denied"), "{error}");
     }
 
-    /// A client without CREATE above the chroot.
+    /// The client has no CREATE permission above the chroot.
     #[test]
     fn chroot_that_another_client_creates_meanwhile_is_used() {
         let is_created = Cell::new(false);

@@ -1,4 +1,4 @@
-//! What happens on a session and with its locks, for metrics and audit logs.
+//! Events of a session and its locks, for metrics and audit logs.
 //!
 //! The primary type in this module is [`SessionEvent`], which an [`EventHook`] receives.
 
@@ -18,7 +18,7 @@ use crate::recipe::kind::LockKind;
 use crate::recipe::path::ZNodePath;
 use crate::time::Runtime;
 
-/// The largest number of events that wait for a slow hook. Later ones are counted, and dropped.
+/// The maximum number of events that wait for a slow hook. Further events are counted and dropped.
 const MAX_WAITING: usize = 10_000;
 
 #[cfg(test)]
@@ -27,15 +27,9 @@ mod tests;
 /// Receives the events of a session and its locks, for metrics and audit logs.
 ///
 /// A closure that takes a [`SessionEvent`] is a hook. Install it with
-/// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook), or, on a session of another client, with
-/// [`Session::set_event_hook`](crate::Session::set_event_hook).
-///
-/// The events arrive in order, one at a time, on a thread of the session, soon after they happened. The
-/// crate holds no lock meanwhile, so a hook may call it. A hook that blocks delays only later events; while more than
-/// 10,000 wait for it, further ones are dropped and [counted](SessionEvent::Missed). A panic is logged, and costs only its
-/// event. The hook is dropped on such a thread, too, soon after its session.
-///
-/// The package `zookeeper-recipes-lock-metrics` has a hook that exports metrics, for example to Prometheus.
+/// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook) or, on a session of another client, with
+/// [`Session::set_event_hook`](crate::Session::set_event_hook). The package `zookeeper-recipes-lock-metrics` has a hook
+/// that exports metrics, for example to Prometheus.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -55,6 +49,14 @@ mod tests;
 ///     .connect()?;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # Threads
+/// The events arrive in order, one at a time, on a callback thread of the session, soon after they happened. The crate
+/// holds no internal lock during a call, so a hook may use the crate. A panic is logged, and costs only its event. The
+/// hook is dropped on a callback thread, soon after its session.
+///
+/// A hook that blocks delays only later events. When 10,000 events wait for it, further ones are dropped and
+/// [counted](SessionEvent::Missed).
 pub trait EventHook: Send + Sync {
     /// Receives an event.
     fn on_event(&self, event: &SessionEvent);
@@ -66,36 +68,37 @@ impl<F: Fn(&SessionEvent) + Send + Sync> EventHook for F {
     }
 }
 
-/// What happened on a session or with one of its locks.
+/// An event of a session or of one of its locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionEvent {
-    /// A server serves the session: at first, and after each change of the connection.
+    /// A server serves the session, for the first time or on a new connection.
     Connected(SessionConnected),
     /// Contact was lost. The session may live on.
     Suspended,
     /// The session ended, with all its locks. Not reported after [`Session::close`](crate::Session::close).
     SessionLost(LossReason),
-    /// Another session took the place of the lost one, and a server serves it.
+    /// A new session has replaced the lost one, and a server serves it.
     SessionReplaced(SessionConnected),
-    /// A request waits behind others in the queue. Not reported for one that acquires at once.
+    /// A request waits behind others in the queue.
+    ///
+    /// Not reported for a request that acquires its lock immediately.
     Joined(LockJoined),
     /// A request acquired its lock.
     Acquired(LockAcquired),
-    /// A thread handed a [`CohortLock`](crate::locks::CohortLock) over to another one of its process, or took one that
-    /// was kept.
+    /// A thread got a [`CohortLock`](crate::locks::CohortLock) that its process already owned.
     HandedOver(LockHandedOver),
     /// A lock was released.
     Released(LockReleased),
     /// A lock was taken away while it was held.
     Lost(LockLost),
-    /// A request ended without acquiring its lock.
+    /// A request ended without having acquired its lock.
     GaveUp(LockGivenUp),
-    /// This many events were dropped, because the queue of the hook was full.
+    /// This many events were dropped because the hook was too slow.
     Missed(u64),
 }
 
-/// A contact with a server.
+/// The server and the session of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionConnected {
@@ -107,13 +110,13 @@ pub struct SessionConnected {
     pub session_timeout: Duration,
 }
 
-/// The lock that an event is about.
+/// The lock and the request that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockOfEvent {
     /// The directory.
     pub dir: String,
-    /// The full path of the request's znode; `None` if it was never created.
+    /// The full path of the request's znode, or `None` if it was never created.
     pub id: Option<String>,
     /// The requested lock mode.
     pub kind: LockKind,
@@ -129,18 +132,21 @@ impl LockOfEvent {
     }
 }
 
-/// A request that has not ended. See [`Session::requests`](crate::Session::requests).
+/// The state of a request that has not ended.
+///
+/// See [`Session::requests`](crate::Session::requests).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestStatus {
     /// The lock.
     pub lock: LockOfEvent,
-    /// The request owns the lock. Otherwise it waits.
+    /// Whether the request owns the lock. Otherwise it waits.
     pub is_owner: bool,
-    /// The time since the acquisition, for an owner; for another, since the request was made.
+    /// For an owner, the time since the acquisition. For a waiter, the time since the request was made.
     pub age: Duration,
-    /// The full path of the request that this one waits for, as far as it is known: in an outage, the one before that.
-    /// `None` for an owner, and for a request that waits for nobody in particular.
+    /// The full path of the request that this one waits for, as last known before an outage.
+    ///
+    /// `None` for an owner, and for a request that waits for no particular other request.
     pub waits_for: Option<String>,
 }
 
@@ -164,8 +170,9 @@ pub struct LockJoined {
     pub lock: LockOfEvent,
     /// The full path of the request that this one waits for.
     pub waits_for: String,
-    /// The number of requests ahead. `None` behind a request of the same session, which is found
-    /// without a listing.
+    /// The number of requests ahead.
+    ///
+    /// `None` behind a request of the same session, because no listing is needed to find that.
     pub ahead: Option<usize>,
 }
 
@@ -183,7 +190,7 @@ pub struct LockAcquired {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockHandedOver {
-    /// The lock. Its znode is that of the process.
+    /// The lock, with the znode of the process.
     pub lock: LockOfEvent,
 }
 
@@ -215,8 +222,10 @@ pub struct LockLost {
 pub struct LockGivenUp {
     /// The lock.
     pub lock: LockOfEvent,
-    /// The reason why the request was taken out of the queue. `None` if its own caller gave up:
-    /// at a deadline, by cancelling, by closing the lock, or with a `try_lock` that found others ahead.
+    /// The reason why the request was taken out of the queue.
+    ///
+    /// `None` if its caller gave up: at a deadline, by cancelling, by closing the lock, or because a `try_lock` found
+    /// others ahead.
     pub reason: Option<LossReason>,
     /// The time since the request was made.
     pub waited: Duration,
@@ -225,9 +234,9 @@ pub struct LockGivenUp {
 /// The events of a session, on their way to the hook.
 pub(crate) struct Events {
     hook: External<Arc<dyn EventHook>>,
-    /// What has happened, and on which session: a hook goes with those that replace it.
+    /// The events, each with its session. After a loss the hook also serves the next session.
     mailbox: Mailbox<(Weak<Core>, Happened)>,
-    /// A delivery is submitted that has not begun.
+    /// Whether a delivery has been submitted that has not started yet.
     is_submitted: AtomicBool,
     waiting: AtomicUsize,
     missed: AtomicU64,
@@ -241,7 +250,7 @@ impl Events {
         Events { hook, mailbox: Mailbox::new(), is_submitted, waiting, missed }
     }
 
-    /// Takes an event, in order. The caller may hold locks.
+    /// Queues an event. The caller may hold mutexes.
     pub(super) fn post(&self, core: Weak<Core>, happened: Happened) {
         if self.waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING {
             self.mailbox.post((core, happened));
@@ -274,7 +283,7 @@ impl Events {
 /// Returns whether hooks receive this event.
 fn is_for_hook(event: &Event) -> bool {
     match event {
-        // The application has closed the session itself.
+        // The application itself has closed the session.
         Event::SessionEnded(reason) => *reason != LossReason::SessionClosed,
         Event::Connected | Event::Suspended | Event::SessionReplaced => true,
         Event::Request(_, event) => matches!(
@@ -288,7 +297,7 @@ fn is_for_hook(event: &Event) -> bool {
     }
 }
 
-/// The event as hooks receive it. `None` if the session has been dropped meanwhile.
+/// Converts an event to the form that hooks receive. Returns `None` if the session has been dropped meanwhile.
 fn public(core: &Weak<Core>, happened: &Happened) -> Option<SessionEvent> {
     match (&happened.event, &happened.seat) {
         (Event::Connected, _) => contact_of(core).map(SessionEvent::Connected),
@@ -326,18 +335,18 @@ fn contact_of(core: &Weak<Core>) -> Option<SessionConnected> {
 }
 
 impl Core {
-    /// Posts an event for the hook, if there is one. [`Core::deliver_events`] follows when the
-    /// caller holds no lock.
+    /// Posts an event for the hook, if there is one. [`Core::deliver_events`] must follow once the caller holds no
+    /// mutex.
     pub(super) fn post_event(self: &Arc<Self>, happened: &Happened) {
         if let Some(events) = self.events().filter(|_| is_for_hook(&happened.event)) {
             events.post(Arc::downgrade(self), happened.clone());
         }
     }
 
-    /// Has the posted events delivered soon.
+    /// Submits the delivery of the posted events.
     pub(crate) fn deliver_events(&self) {
         let Some(events) = self.events().filter(|events| events.mailbox.is_waiting()) else { return };
-        // One is enough: threads may be late.
+        // One delivery takes all events, so no second one is submitted before it starts.
         if !events.is_submitted.swap(true, Ordering::SeqCst) {
             let events = Arc::clone(events);
             self.run_callback(move || {
@@ -347,7 +356,7 @@ impl Core {
         }
     }
 
-    /// Posts an event and has it delivered. The caller holds no lock.
+    /// Posts an event and submits its delivery. The caller holds no mutex.
     pub(crate) fn report_event(self: &Arc<Self>, event: Event, seat: Option<Arc<Seat>>) {
         self.post_event(&Happened { event, seat });
         self.deliver_events();

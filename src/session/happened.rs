@@ -1,4 +1,4 @@
-//! [`Happened`]: an event, with what the log says of it.
+//! [`Happened`]: an event, and its log line.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::error::{LockError, LossReason};
 use crate::logging;
 use crate::time::Moment;
 
-/// An event, with the request if it is of one.
+/// An event, with its request if it belongs to one.
 #[derive(Clone)]
 pub(crate) struct Happened {
     pub(crate) event: Event,
@@ -19,19 +19,19 @@ pub(crate) struct Happened {
 }
 
 impl Happened {
-    /// A request was withdrawn that was never started.
+    /// The event of a request that was withdrawn before it was started.
     pub(super) fn withdrawn_before_start(seat: &Arc<Seat>, now: Moment) -> Happened {
         let (place, time) = (Place::Unknown, now.since(seat.made));
         let ended = RequestEvent::Ended { place, how: Ending::Withdrawn, time };
         Happened { event: Event::Request(seat.id, ended), seat: Some(Arc::clone(seat)) }
     }
 
-    /// Returns whether the log takes a line about it at all.
+    /// Returns whether the event has a log line at the current log level.
     pub(super) fn is_logged(&self) -> bool {
         self.level().is_some_and(|level| level <= log::max_level())
     }
 
-    /// Writes a line to the log. The logger is the application's: the caller holds no mutex.
+    /// Logs the event. The logger belongs to the application, so the caller must hold no mutex.
     pub(super) fn log(&self) {
         let is_of_session = matches!(self.event, Event::SessionEnded(_));
         let target = if is_of_session { logging::SESSION } else { logging::LOCKS };
@@ -40,21 +40,21 @@ impl Happened {
         }
     }
 
-    /// Returns whether there is one for each request of an outage.
+    /// Returns whether this is one of the events that an outage causes for each request.
     pub(super) fn is_suspension(&self) -> bool {
         matches!(self.event, Event::Request(_, RequestEvent::Suspended { .. }))
     }
 
     fn level(&self) -> Option<Level> {
         Some(match &self.event {
-            // The driver logs what it makes of them.
+            // The driver logs the change of state that follows from these.
             Event::Connected | Event::Suspended | Event::SessionReplaced => return None,
             Event::Request(_, event) => return level_of_request(event),
             Event::Removed { was_refused: true, .. } | Event::RemovedWithSession(_) | Event::Stray(_) => {
                 Level::Info
             }
             Event::Directory(_) | Event::Removed { was_refused: false, .. } => Level::Debug,
-            // There may be one for each request of an outage, which is mentioned by itself.
+            // An outage may cause one for each request, and has a line of its own.
             Event::CannotRemove { error, .. } | Event::CannotSweep { error, .. } if error.is_reply_lost() => {
                 Level::Debug
             }
@@ -67,7 +67,7 @@ impl Happened {
         })
     }
 
-    /// The znode of the request; its directory until the znode is known.
+    /// The path of the request's znode, or its directory until the znode is known.
     fn name(&self) -> &dyn fmt::Display {
         self.seat.as_ref().map_or(&"a request", |seat| seat.name())
     }
@@ -76,7 +76,7 @@ impl Happened {
 fn level_of_request(event: &RequestEvent) -> Option<Level> {
     Some(match event {
         RequestEvent::Joined { .. } | RequestEvent::HandedOver => return None,
-        // There may be thousands in a second.
+        // There may be thousands per second.
         RequestEvent::Acquired { .. } | RequestEvent::Placed { .. } => Level::Debug,
         RequestEvent::FoundAgain { .. } | RequestEvent::AttemptFailed { .. } => Level::Debug,
         RequestEvent::RevocationRequested => Level::Info,
@@ -89,7 +89,7 @@ fn level_of_request(event: &RequestEvent) -> Option<Level> {
         }
         RequestEvent::Ended { place, how, .. } => match how {
             Ending::Withdrawn => Level::Debug,
-            // Until the request is placed, its caller waits for it and gets the error.
+            // Until the request has a place in the queue, its caller waits for it and gets the error.
             _ if *place == Place::Unknown => Level::Debug,
             _ if how.reason() == Some(LossReason::SessionClosed) => Level::Info,
             _ => Level::Warn,

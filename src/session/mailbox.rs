@@ -1,8 +1,8 @@
-//! [`Mailbox`]: delivers items in order, one at a time, outside every lock.
+//! [`Mailbox`]: delivers items in order, one at a time, outside every mutex.
 //!
-//! Listeners are called this way: an item is posted under the lock that decides its order, and
-//! delivered after that lock is released. A hook may post again, or make another thread post,
-//! without a deadlock: the delivering thread takes the new item, too.
+//! For example, it calls listeners. An item is posted under the mutex that decides its order, and delivered after that
+//! mutex is released. A listener may post again, or make another thread post, without a deadlock: the delivering thread
+//! delivers the new item, too.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub(crate) struct Mailbox<T> {
 #[derive(Debug)]
 struct Posted<T> {
     items: VecDeque<T>,
-    /// The thread that delivers.
+    /// The thread that is delivering, if there is one.
     deliverer: Option<ThreadId>,
 }
 
@@ -34,7 +34,7 @@ impl<T> Mailbox<T> {
         self.state.lock().items.push_back(item);
     }
 
-    /// Posts an item. If this many wait already, others make room first.
+    /// Posts an item. If `max` items are already waiting, `make_room` may remove some first.
     pub(crate) fn post_within(&self, max: usize, item: T, make_room: impl FnOnce(&mut VecDeque<T>)) {
         let mut state = self.state.lock();
         if state.items.len() >= max {
@@ -43,21 +43,21 @@ impl<T> Mailbox<T> {
         state.items.push_back(item);
     }
 
-    /// Returns whether an item was posted that no thread is about to deliver.
+    /// Returns whether items are waiting and no thread is delivering.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state.lock();
         state.deliverer.is_none() && !state.items.is_empty()
     }
 
-    /// Returns whether a delivery on this thread is the caller.
+    /// Returns whether the current thread is delivering.
     pub(crate) fn delivers_here(&self) -> bool {
         self.state.lock().deliverer == Some(thread::current().id())
     }
 
-    /// Delivers everything posted; returns at once when another thread, or a caller further up on
-    /// this one, is doing so.
+    /// Delivers all posted items. Returns immediately if another thread, or a caller further up on this one, is already
+    /// delivering.
     ///
-    /// After a panic of `handle`, the items that are left wait for the next call.
+    /// If `handle` panics, the remaining items wait for the next call.
     pub(crate) fn deliver(&self, mut handle: impl FnMut(T)) {
         let mut state = self.state.lock();
         if state.deliverer.is_some() {
@@ -71,7 +71,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// A delivery by one thread. Ends when it is dropped, also by a panic.
+/// A delivery by one thread. It ends when this is dropped, also during a panic.
 struct Delivery<'a, T>(MutexGuard<'a, MAILBOX, Posted<T>>);
 
 impl<T> Drop for Delivery<'_, T> {

@@ -133,21 +133,22 @@ pub(super) struct Handle {
     replacement: Option<Replacement>,
     process: Process,
     runtime: Arc<dyn Runtime>,
-    /// The core in a forked child, which must not take the parent's mutexes: the thread that holds one may not exist there.
+    /// The core in a forked child, which must not take the parent's mutexes: the thread that holds one may not exist
+    /// there.
     in_child: OnceLock<Arc<Core>>,
 }
 
 impl Session {
     /// Connects to an ensemble, and returns when the session is established.
     ///
-    /// `session_timeout` is how long the servers keep the session, with its locks, without hearing from this process. See
-    /// [`SessionBuilder::session_timeout`].
+    /// `session_timeout` is how long the servers keep the session, with its locks, without hearing from this process.
+    /// See [`SessionBuilder::session_timeout`].
     ///
     /// `connect_string` is a list of `host:port`, separated by commas, with an optional chroot at the end:
     /// `zk1:2181,zk2:2181/app`.
     /// - The default port is 2181.
-    /// - The chroot is given once, after the last server. A chroot after each server is refused, and so is any separator
-    ///   other than a comma.
+    /// - The chroot is given once, after the last server. A chroot after each server is refused, and so is any
+    ///   separator other than a comma.
     /// - Each name is resolved again in every round over the servers, so changed addresses are found.
     /// - The list itself never changes. A server that a reconfiguration adds to the ensemble is used only if one of the
     ///   names resolves to it.
@@ -201,9 +202,9 @@ impl Session {
     /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call, so on an older
     /// session a lock could seem to be held that the servers have already given to another client.
     ///
-    /// The factory is called on a thread of the session. It may block, preferably for no longer than a session timeout. If
-    /// it fails or panics, it is called again: soon at first, later every three seconds. A client that cannot be used is
-    /// closed. The factory and the lost clients are dropped on a callback thread.
+    /// The factory is called on a thread of the session. It may block, preferably for no longer than a session timeout.
+    /// If it fails or panics, it is called again: soon at first, later every three seconds. A client that cannot be
+    /// used is closed. The factory and the lost clients are dropped on a callback thread.
     ///
     /// # Errors
     /// The first error of the factory, or those of [`from_client`](Session::from_client).
@@ -238,11 +239,11 @@ impl Session {
 
     /// Returns a channel that receives every later change of the [`state`](Session::state).
     ///
-    /// The changes arrive in order. [`close`](Session::close) disconnects the channel without a message, so `Lost` always
-    /// means that the session was taken away.
+    /// The changes arrive in order. [`close`](Session::close) disconnects the channel without a message, so `Lost`
+    /// always means that the session was taken away.
     ///
-    /// The channel is unbounded, and each unread change takes a few bytes. A dropped receiver uses memory until the next
-    /// change. So subscribe once, not for each lock.
+    /// The channel is unbounded, and each unread change takes a few bytes. A dropped receiver uses memory until the
+    /// next change. So subscribe once, not for each lock.
     #[must_use]
     pub fn subscribe(&self) -> Receiver<SessionState> {
         let (subscriber, changes) = unbounded();
@@ -255,9 +256,9 @@ impl Session {
 
     /// Returns the effective session timeout.
     ///
-    /// On every connection, the server grants a timeout of its own. The shortest one since the session was opened is the
-    /// effective one. A longer one does not count, because a new leader of the ensemble uses the timeout from the creation
-    /// of the session.
+    /// On every connection, the server grants a timeout of its own. The shortest one since the session was opened is
+    /// the effective one. A longer one does not count, because a new leader of the ensemble uses the timeout from the
+    /// creation of the session.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.core().snapshot().session_timeout
@@ -265,8 +266,8 @@ impl Session {
 
     /// Returns the session id.
     ///
-    /// ZooKeeper's logs and four-letter commands print it in hexadecimal. Returns `None` if the client does not report it,
-    /// like the client of the crate `zookeeper`.
+    /// ZooKeeper's logs and four-letter commands print it in hexadecimal. Returns `None` if the client does not report
+    /// it, like the client of the crate `zookeeper`.
     ///
     /// A session that [replaces](crate::SessionBuilder::replace_lost_sessions) a lost one has
     /// another id.
@@ -289,9 +290,9 @@ impl Session {
     /// Use it for a metrics endpoint or a debug page. Does no I/O and does not block.
     ///
     /// - During an outage, the result includes requests that wait for the connection. Their znodes may not exist yet.
-    /// - On a session that [replaces itself](SessionBuilder::replace_lost_sessions), the result shows the requests on the
-    ///   current session. Between the loss of one session and the next, it is empty. On the next session a waiting call
-    ///   makes a new request, whose age starts at zero.
+    /// - On a session that [replaces itself](SessionBuilder::replace_lost_sessions), the result shows the requests on
+    ///   the current session. Between the loss of one session and the next, it is empty. On the next session a waiting
+    ///   call makes a new request, whose age starts at zero.
     /// - All threads that wait for a [`CohortLock`](crate::locks::CohortLock) share one request.
     /// - A [`Semaphore`](crate::locks::Semaphore) makes two requests for a permit, one after the other.
     #[must_use]
@@ -301,8 +302,8 @@ impl Session {
 
     /// Installs a hook that receives the events of the session and its locks.
     ///
-    /// A session has one hook, which also serves the sessions that replace it. Returns `false` if the session already has
-    /// a hook: that one stays. If the session is connected, the first event says so.
+    /// A session has one hook, which also serves the sessions that replace it. Returns `false` if the session already
+    /// has a hook: that one stays. If the session is connected, the first event says so.
     #[must_use = "the session may already have a hook, which stays"]
     pub fn set_event_hook(&self, hook: impl EventHook + 'static) -> bool {
         self.handle.set_events(Arc::new(hook))
@@ -316,8 +317,8 @@ impl Session {
     /// Blocks until the server has confirmed, but not without contact, not longer than a second while the server is
     /// silent, and not longer than five seconds in total. The rest happens in the background.
     ///
-    /// Call this, or unlock all guards, before the process exits. Dropping guards and handles does not wait for the server,
-    /// and a znode that is left behind blocks others until the session times out.
+    /// Call this, or unlock all guards, before the process exits. Dropping guards and handles does not wait for the
+    /// server, and a znode that is left behind blocks others until the session times out.
     pub fn close(&self) {
         let core = self.handle.close();
         let is_lost = core.snapshot().end_reason.is_some_and(LossReason::is_session_loss);
@@ -392,9 +393,9 @@ impl Handle {
 
     /// Ends the replacement, if there is one, and returns the last core.
     ///
-    /// The replacement is closed first, and the core is read under the mutex under which
-    /// [`replace`](Handle::replace) checks for that. So a core that arrives meanwhile is either returned here or refused
-    /// by `replace`. It is ended in both cases.
+    /// The replacement is closed first, and the core is read under the mutex under which [`replace`](Handle::replace)
+    /// checks for that. So a core that arrives meanwhile is either returned here or refused by `replace`. It is ended
+    /// in both cases.
     fn close(&self) -> Arc<Core> {
         if let Some(replacement) = self.replacement() {
             replacement.close();

@@ -64,8 +64,8 @@ impl OwnClient {
         &self.connection
     }
 
-    /// Makes a call whose paths start at the root of the servers instead of the chroot, and waits for the reply. Returns
-    /// `ConnectionLoss` if the wait ends first.
+    /// Makes a call whose paths start at the root of the servers instead of the chroot, and waits for the reply.
+    /// Returns `ConnectionLoss` if the wait ends first.
     pub(super) fn call_at_root(&self, call: Call, wait: &Wait) -> ZkResult<Reply> {
         self.connection().call_at_root_unless(call, wait.deadline(), &wait.cancellation())
     }

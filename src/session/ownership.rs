@@ -1,4 +1,4 @@
-//! [`Ownership`]: until when a request holds its lock.
+//! [`Ownership`]: the moment until which a request holds its lock.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -8,17 +8,16 @@ use std::time::Duration;
 
 use crate::time::Moment;
 
-/// In the number, beside the moment: a reader has seen that the lock is held no longer.
+/// Flag bit: some thread has already seen the hold as ended, so the lock must never appear held again.
 const HAS_ENDED: u64 = 1 << 63;
 
 /// The moment until which a request holds its lock, for any thread to read without a mutex.
 ///
-/// The driver changes it, under its mutex: it is shortened before anything is sent that lets others
-/// in. A reader that finds it ended makes that final: a thread that has read the clock before may take
-/// up a proof of life just then.
+/// The driver changes it under its mutex, and shortens it before it sends anything that lets others in. A reader that
+/// finds it ended makes that final. Otherwise a driver that has read the clock earlier could extend the hold once more.
 #[derive(Debug, Default)]
 pub(crate) struct Ownership {
-    /// Nanoseconds of the [`Moment`]; zero for a request that holds none.
+    /// The nanoseconds of the [`Moment`], perhaps with the flag. Zero for a request that holds no lock.
     until: AtomicU64,
 }
 
@@ -33,7 +32,7 @@ impl Ownership {
         matches!(self.read(now), Reading::For(_))
     }
 
-    /// Returns when the hold has ended, if it has, and the lock was not released before.
+    /// Returns when the hold ended, unless it lasts or the lock was released before.
     pub(crate) fn ended_at(&self, now: Moment) -> Option<Moment> {
         match self.read(now) {
             Reading::Ended(at) => Some(at),
@@ -41,7 +40,7 @@ impl Ownership {
         }
     }
 
-    /// Returns the time for which the lock is proven to be held.
+    /// Returns how long the lock is provably held.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
         match self.read(now) {
             Reading::For(remaining) => remaining,
@@ -71,8 +70,8 @@ impl Ownership {
         }
     }
 
-    /// `None` for a request that holds its lock no longer. If a reader has seen before that the hold has ended, that
-    /// stays, and is returned unless the lock is released.
+    /// Sets the moment; `None` ends the hold. If a reader has already seen the hold as ended, nothing changes, and the
+    /// end is returned unless `until` is `None`.
     #[must_use]
     pub(super) fn set(&self, until: Option<Moment>) -> Option<Moment> {
         let nanos = until.map_or(0, Moment::as_nanos);

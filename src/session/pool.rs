@@ -1,10 +1,10 @@
-//! [`Pool`]: the threads for what may block or must not run on the caller's thread: callbacks, and the log.
+//! [`Pool`]: threads for jobs that may block, or must not run on the caller's thread.
 //!
-//! A thread starts when a job finds none idle, and ends when it has been idle for a while. A listener may block for
-//! as long as it likes, so no job waits for another, and no thread is ever joined.
+//! A thread is started when a job finds no idle one, and ends when it has been idle for a while. A listener may block
+//! forever, so no job waits for another, and no thread is ever joined.
 //!
-//! No job is stranded: if a thread cannot be started, the timer tries again. After the shut-down there is
-//! no timer, and the submitting thread runs what no other thread will.
+//! Every job runs. If a thread cannot be started, the timer tries again. After the shut-down there is no timer, and the
+//! submitting thread runs the jobs that no other thread will run.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,10 +22,10 @@ use crate::logging;
 use crate::panics::contain;
 use crate::time::{Clock, Job, Priority, SystemClock};
 
-/// The time for which a thread waits for a job before it ends.
+/// How long an idle thread waits for a job before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
-/// The delay before a thread that could not be started is tried again.
+/// The delay before the pool tries again to start a thread.
 const START_RETRY: Duration = Duration::from_millis(100);
 
 pub(crate) struct Pool {
@@ -42,24 +42,24 @@ struct Crew {
 /// Starts a thread, or fails.
 type Start = Box<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 
-/// If more jobs could run than threads are idle, a thread is starting. Only one starts at a time, as the
-/// others may finish many short jobs meanwhile.
+/// The queue of jobs. While there are more jobs than idle threads, a thread is being started. Only one is started at a
+/// time, because the others may finish many short jobs meanwhile.
 #[derive(Default)]
 struct Backlog {
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
     is_starting: bool,
-    /// The last start has failed.
+    /// Whether the last start failed.
     start_failed: bool,
-    /// The timer is to try again.
+    /// Whether the timer will try again.
     is_retry_set: bool,
-    /// Threads end as soon as they have nothing to do.
+    /// Whether threads end as soon as they have nothing to do.
     closed: bool,
 }
 
 impl Pool {
-    /// Makes one without threads. The timer must be shut down before it.
+    /// Creates a pool without threads. The timer must be shut down before the pool.
     pub(crate) fn new(timer: Timer) -> Pool {
         Pool::with_start(timer, Box::new(start_thread))
     }
@@ -69,11 +69,11 @@ impl Pool {
         Pool { shared: Arc::new(shared) }
     }
 
-    /// Runs a job soon; after the [shut-down](Pool::shut_down), callbacks only.
+    /// Runs a job soon. After the [shut-down](Pool::shut_down), only callbacks are run.
     pub(crate) fn submit(&self, priority: Priority, job: Job) {
         let mut queue = self.shared.queue.lock();
         if queue.closed && priority != Priority::Callback {
-            // Outside the lock: it may hold the last handle of something.
+            // The job is dropped outside the mutex, because it may hold the last handle of something.
             return drop((queue, job));
         }
         queue.jobs.push_back(job);
@@ -85,7 +85,7 @@ impl Pool {
         let mut queue = self.shared.queue.lock();
         queue.closed = true;
         self.shared.work.notify_all();
-        // The timer has dropped the retry of a failed start.
+        // The timer no longer retries a failed start.
         self.shared.wake_or_start(queue);
     }
 }
@@ -148,7 +148,7 @@ impl Crew {
         }
     }
 
-    /// Waits for the next job; `None` ends the thread.
+    /// Waits for the next job. Returns `None` when the thread must end.
     fn next_job(self: &Arc<Self>) -> Option<Job> {
         let mut queue = self.queue.lock();
         let mut timed_out = false;
@@ -172,7 +172,7 @@ fn start_thread(body: Job) -> io::Result<()> {
     thread::Builder::new().name("zk-lock-worker".to_owned()).spawn(body).map(drop)
 }
 
-/// Runs a job; a panic in it must not cost the thread.
+/// Runs a job. A panic in the job does not end the thread.
 pub(super) fn run_guarded(job: Job) {
     if let Err(message) = contain(job) {
         logging::error!("a job of the session panicked; the thread goes on: {message}");
@@ -204,7 +204,7 @@ mod tests {
         Pool::new(Timer::start().unwrap())
     }
 
-    /// A pool for which so many threads cannot be started.
+    /// A pool whose first `count` attempts to start a thread fail.
     fn pool_with_failures(count: usize) -> (Pool, Arc<AtomicUsize>) {
         begin();
         let failures = Arc::new(AtomicUsize::new(count));

@@ -1,4 +1,4 @@
-//! A session in a forked child, where it has ended.
+//! Sessions in a forked child, where they count as ended.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::session::Core;
 use crate::time::Runtime;
 
-/// Fails in a forked child of this process, where every session of the parent has ended. Takes no mutex.
+/// Fails in a forked child of `process`, where every session of the parent counts as ended. Takes no mutex.
 ///
 /// # Errors
 /// `SessionLost`.
@@ -21,8 +21,7 @@ pub(crate) fn check_process(process: Process, operation: Operation, path: impl f
     }
 }
 
-/// Makes what a forked child has of a session: one that has ended, with mutexes that no thread of the
-/// parent's holds.
+/// Creates the core of a session in a forked child. It has ended, and no thread of the parent holds its mutexes.
 pub(super) fn core_of_child(runtime: &Arc<dyn Runtime>) -> Arc<Core> {
     let client: Arc<dyn ZooKeeperClient> = Arc::new(NoClient);
     Core::ended_on(client, Arc::clone(runtime))

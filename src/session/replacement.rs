@@ -1,7 +1,7 @@
-//! The replacement of a lost session by a new one, on which requests that waited are made again.
+//! The replacement of a lost session. Waiting requests are made again on the next session.
 //!
-//! Off unless asked for: whether to carry on after the loss of a session is the application's
-//! decision. Here it has decided so for requests that wait, and for what is tracked.
+//! This is off by default, because whether to carry on after a loss is the application's decision. If it is on, waiting
+//! requests and trackers carry on.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,20 +18,20 @@ use crate::logging;
 use crate::panics::contain;
 use crate::time::{Latch, Outage, Runtime, Setter};
 
-/// The first delay before a failed factory is asked again; it doubles with each failure.
+/// The delay after the first failure of the factory. It doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest time between two tries. A server that comes back is found within it.
+/// The longest delay between two attempts. A server that comes back is found within this time.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
 
-/// So many followers are kept before those that were dropped are looked for.
+/// The number of followers from which on dropped ones are removed.
 const MIN_SWEPT: usize = 16;
 
-/// Makes what each new session runs on: first the runtime, then the client.
+/// Creates what each new session runs on: first the runtime, then the client.
 pub(crate) struct Factory {
     runtime: Box<dyn Fn() -> Result<Arc<dyn Runtime>> + Send + Sync>,
     client: Box<dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync>,
-    /// The outage that owners of locks on each session are to survive, if it is not the default.
+    /// The outage that locks on each session should survive; `None` for the default.
     survived_outage: Option<Duration>,
 }
 
@@ -43,18 +43,18 @@ impl Factory {
         Factory { runtime: Box::new(runtime), client: Box::new(client), survived_outage: None }
     }
 
-    /// Sets the outage that owners of locks on each session are to survive; `None` for the default.
+    /// Sets the outage that locks on each session should survive; `None` for the default.
     pub(super) fn with_survived_outage(self, outage: Option<Duration>) -> Factory {
         Factory { survived_outage: outage, ..self }
     }
 }
 
-/// A follower that goes on with the next session when one was lost.
+/// A follower of a session, which continues on the next session after a loss.
 pub(crate) trait OnNewSession: Send + Sync {
     fn new_session(&self);
 
-    /// The session was closed, so no other follows. Called even if the last one lives, which
-    /// notifies its followers itself. It may be called twice.
+    /// The session was closed, so no other session follows. May be called twice, and is also called while the last
+    /// session still lives.
     fn closed(&self) {}
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct Replacement {
 }
 
 struct Sharing {
-    /// Set to close, which ends every wait of the replacing thread.
+    /// Set by the close. It ends every wait of the replacing thread.
     closed: Setter,
     subscribers: Vec<Sender<SessionState>>,
     followers: Vec<Weak<dyn OnNewSession>>,
-    /// Those that were dropped are removed when there are so many.
+    /// At this number of followers, dropped ones are removed.
     sweep_at: usize,
 }
 
@@ -135,7 +135,7 @@ impl Sharing {
     fn add_follower(&mut self, follower: Weak<dyn OnNewSession>) {
         if self.followers.len() >= self.sweep_at {
             self.followers.retain(|follower| follower.strong_count() > 0);
-            // Thousands of requests that wait are not looked through for each new one.
+            // Doubled, so that not every new follower leads to a search through thousands.
             self.sweep_at = MIN_SWEPT.max(2 * self.followers.len());
         }
         self.followers.push(follower);
@@ -146,13 +146,13 @@ impl Sharing {
     }
 }
 
-/// Makes a core on a new client.
+/// Creates a core on a new client.
 pub(super) fn make(factory: &Factory) -> Result<Arc<Core>> {
     let runtime = (factory.runtime)()?;
     let mut taken = None;
     let made = contain(|| make_on(&runtime, factory, &mut taken));
     made.unwrap_or_else(|message| {
-        // Without a session nobody else closes it.
+        // No session has taken the client, so nobody else closes it.
         if let Some(client) = &taken {
             drop(client.call(|client| client.close()));
         }
@@ -169,7 +169,7 @@ fn make_on(
 ) -> Result<Arc<Core>> {
     let opened_after = Some(runtime.now());
     let client = (factory.client)().and_then(|client| {
-        // First: no other handle is the last one, whatever fails.
+        // First, so that this handle is the last one whatever fails.
         let client = &**taken.insert(External::new("a ZooKeeper client", client, runtime));
         check_timeout(client.session_timeout()).inspect_err(|_| client.close())?;
         Ok(client.clone())
@@ -189,7 +189,7 @@ pub(super) fn start(handle: &Arc<Handle>, core: Arc<Core>, factory: Factory, clo
     let runtime = Arc::clone(core.runtime());
     let factory = External::new("a factory of ZooKeeper clients", factory, &runtime);
     let body = Box::new(move || {
-        // A logger that blocks must not hold a replacement up.
+        // A blocking logger must not delay the replacement.
         logging::defer_on_this_thread();
         let mut core = core;
         while let Some(next) = replace_when_lost(&handle, &core, &factory, &closed) {
@@ -199,7 +199,7 @@ pub(super) fn start(handle: &Arc<Handle>, core: Arc<Core>, factory: Factory, clo
     runtime.spawn("zk-lock-replacement", body).map_err(LockError::thread)
 }
 
-/// Returns the core that took the place of the lost one; `None` when there will be no more.
+/// Waits until the core is lost, and returns its replacement, or `None` if there will be no more.
 fn replace_when_lost(
     handle: &Weak<Handle>,
     lost: &Arc<Core>,
@@ -210,11 +210,11 @@ fn replace_when_lost(
     let (mut outage, lost_at) = (Outage::default(), lost.snapshot().last_contact);
     outage.begin(lost_at);
     let mut failures = 0;
-    // A close ends the session too, so that both may have come.
+    // A close ends the session, too, so both latches may be set.
     while !closed.is_set() {
         let error = match make(factory) {
             Ok(core) => return install(handle, lost, core, outage.end(lost.now())),
-            // It may be an error of the application's.
+            // The error may be a value of the application.
             Err(error) => External::new("an error of a factory", error, lost.runtime()),
         };
         failures += 1;
@@ -228,14 +228,14 @@ fn replace_when_lost(
     None
 }
 
-/// Returns how long to wait after so many failures; `chance` draws between half of it and the whole, so that
-/// clients who lost their sessions together do not come back together.
+/// Returns how long to wait after this many failures. `chance` selects a time between half and all of the delay, so
+/// that clients that lost their sessions together do not come back together.
 fn pause_after(failures: u32, chance: f64) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures - 1)).min(MAX_PAUSE);
     full.mul_f64(0.5 + chance / 2.0)
 }
 
-/// `outage` is how long there was no contact, if the log has mentioned that.
+/// Installs the new core. `outage` is how long there was no contact, if that was logged.
 fn install(
     handle: &Weak<Handle>,
     lost: &Arc<Core>,
@@ -245,7 +245,7 @@ fn install(
     lost.pass_orphans_to(&core);
     let replaced = handle.upgrade().filter(|handle| handle.replace(Arc::clone(&core)));
     let Some(handle) = replaced else {
-        // Closed, or dropped, while the factory was at work.
+        // The session was closed or dropped while the factory was running.
         core.end(LossReason::SessionClosed);
         return None;
     };
@@ -297,7 +297,7 @@ mod tests {
             if closed {
                 session.close();
             }
-            // Dropped after the other thread is done with it, or before.
+            // The session is dropped after the other thread has used it, or before.
             let _held = closed.then_some(session);
             go.send(()).unwrap();
             eventually("the second session is closed", || !server.sessions().contains(&second.session_id()));
@@ -381,7 +381,7 @@ mod tests {
         let (session, clients) = replacing_session(&server, LONG);
         server.create("/locks/it", b"");
         server.create_sequential("/locks/it", "x-other-lock-", None);
-        // It hears of the new session before the lock does.
+        // It is notified of the new session before the lock.
         let follower: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
         session.follow(Arc::downgrade(&follower));
         let (reporting, reports) = unbounded();
@@ -400,13 +400,13 @@ mod tests {
         for round in 0..300 {
             let (session, clients) = replacing_session(&server, LONG);
             next(&clients).expire();
-            // From before the factory is asked to after the new session is installed.
+            // The close comes at any moment from before the factory is called to after the new session is installed.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(2 * round) {
                 std::hint::spin_loop();
             }
             session.close();
-            // Keeps the last handle until the replacing thread, which has the factory, has ended.
+            // The replacing thread owns the factory. Keep the last handle until that thread has ended.
             while clients.recv_timeout(deadline()).is_ok() {}
             eventually("every session is closed", || server.sessions().is_empty());
             assert_eq!(session.state(), SessionState::Lost);
@@ -426,7 +426,6 @@ mod tests {
         }
     }
 
-    /// The tries of a factory that fails at once each time, and the reports of that.
     #[test]
     fn pauses_between_tries_double_up_to_a_few_seconds() {
         let millis: Vec<_> = (1..=7).map(|failures| pause_after(failures, 1.0).as_millis()).collect();
@@ -492,8 +491,7 @@ mod tests {
         let core = session.core();
         let replacement = Replacement::new();
         let (subscriber, changes) = unbounded();
-        // As Session::subscribe does, after the new core took its place and before the subscribers
-        // were notified.
+        // As `Session::subscribe` does it after the new core is installed and before the subscribers are notified.
         replacement.subscribe(subscriber.clone());
         core.subscribe(subscriber);
         replacement.replaced(&core);

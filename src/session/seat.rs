@@ -1,4 +1,4 @@
-//! [`Seat`]: what a session and the lock of a request share about it.
+//! [`Seat`]: the state of one request, shared by the session and the lock.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,8 +10,8 @@ use crate::time::Moment;
 
 /// Receives the events of a request that are [for its lock](RequestEvent::is_for_lock).
 pub(crate) trait Observer: Send + Sync {
-    /// Takes up an event, in order. Called under the mutex of the session: it must neither block nor
-    /// call other code.
+    /// Takes an event. Events come in order. Called under the mutex of the session, so it must neither block nor call
+    /// other code.
     fn post(&self, event: &RequestEvent);
 
     /// Returns whether a posted event waits for [`deliver`](Observer::deliver).
@@ -19,18 +19,18 @@ pub(crate) trait Observer: Send + Sync {
         false
     }
 
-    /// Makes the callbacks for the posted events, outside every lock.
+    /// Makes the callbacks for the posted events. Called outside every mutex.
     fn deliver(&self) {}
 }
 
-/// The driver fills it in, under its mutex; any thread reads it without one.
+/// The state of one request. The driver writes it under its mutex; any thread reads it without a mutex.
 pub(crate) struct Seat {
     pub(crate) id: ParticipantId,
     pub(crate) spec: Arc<RequestSpec>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) made: Moment,
     pub(crate) ownership: Ownership,
-    /// The moment that its hold does not outlast, if that is limited; known from the acquisition on.
+    /// The moment at which the hold ends at the latest, if it is limited. Known from the acquisition on.
     pub(crate) limit: OnceLock<Moment>,
     pub(crate) znode: OnceLock<ZNodePath>,
     pub(crate) fencing_token: OnceLock<i64>,
@@ -38,7 +38,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Takes up the hold of the request. Returns when it has ended for a reader, who has seen that before.
+    /// Sets the hold of the request. Returns its end if a reader has already seen it as ended.
     #[must_use]
     pub(super) fn hold(&self, held: Option<Holding>) -> Option<Moment> {
         if let Some(limit) = held.and_then(|held| held.limit) {
@@ -47,17 +47,17 @@ impl Seat {
         self.ownership.set(held.map(|held| held.until))
     }
 
-    /// Returns whether a hold that has ended then has come to its limit.
+    /// Returns whether a hold that ended at this moment reached its limit.
     pub(crate) fn has_reached_limit(&self, ended: Moment) -> bool {
         self.limit.get().is_some_and(|limit| *limit <= ended)
     }
 
-    /// Returns how the request has ended, if it has.
+    /// Returns how the request ended, if it has.
     pub(crate) fn ending(&self) -> Option<&Ending> {
         self.ending.get()
     }
 
-    /// The znode's path for a message; the directory's until the znode is known.
+    /// The path of the znode, or of the directory until the znode is known, for messages.
     pub(crate) fn name(&self) -> &ZNodePath {
         self.znode.get().unwrap_or(&self.spec.dir)
     }

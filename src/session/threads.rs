@@ -1,4 +1,4 @@
-//! [`Threads`]: the runtime of a session in use.
+//! [`Threads`]: the runtime of a session outside of tests.
 
 use std::io;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::error::{LockError, Result};
 use crate::process::Process;
 use crate::time::{Clock, Job, Latch, Moment, Priority, Runtime, SystemClock, wait_by};
 
-/// The runtime of a session in use: one timer thread, and others while something may block.
+/// A runtime with one timer thread, and more threads while something may block.
 ///
-/// A forked child has none of them, and their mutexes may stay held there for ever. There the submitting
-/// thread runs the jobs, and no time comes.
+/// A forked child has none of these threads, and their mutexes may stay held forever. There the submitting thread runs
+/// the jobs, and timers never fire.
 #[derive(Debug)]
 pub(crate) struct Threads {
     pool: Pool,
@@ -58,7 +58,7 @@ impl Runtime for Threads {
         if !self.process.is_current() {
             return;
         }
-        // The timer first: it may be about to start a thread of the pool.
+        // The timer first, because it may be about to start a thread of the pool.
         self.timer.shut_down();
         self.pool.shut_down();
     }

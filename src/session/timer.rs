@@ -1,4 +1,4 @@
-//! The timer thread: runs short jobs at their time.
+//! The timer thread, which runs short jobs when they are due.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::lock_order::{Mutex, rank::TIMER};
 use crate::logging;
 use crate::time::{Clock, Job, MAX_SLEEP, Moment, SystemClock};
 
-/// A handle to the thread.
+/// A handle to the timer thread.
 #[derive(Clone)]
 pub(crate) struct Timer {
     shared: Arc<Clockwork>,
@@ -26,7 +26,7 @@ struct Clockwork {
 
 #[derive(Default)]
 struct Schedule {
-    /// By their times, and then in the order in which they were submitted.
+    /// Ordered by time, then by submission.
     entries: BTreeMap<(Moment, u64), Job>,
     submitted: u64,
     closed: bool,
@@ -60,7 +60,7 @@ impl Timer {
             schedule.closed = true;
             std::mem::take(&mut schedule.entries)
         };
-        // Outside the lock: a job may hold the last handle of something.
+        // Outside the mutex, because a job may hold the last handle of something.
         drop(dropped);
         self.shared.changed.notify_one();
     }

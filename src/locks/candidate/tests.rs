@@ -1,4 +1,4 @@
-//! Candidates against the fake server.
+//! Tests of candidates on the fake server.
 
 use super::*;
 use std::time::Instant;
@@ -32,7 +32,7 @@ fn start_candidate(election: BlockingWriteLock) -> (Candidate, Receiver<()>) {
     (candidate.unwrap(), leads)
 }
 
-/// Waits until the candidate ends by itself, and returns why.
+/// Waits until an error ends the candidate, and returns the error.
 fn end(candidate: &Candidate) -> &LockError {
     assert!(candidate.wait(deadline()), "the candidate has not ended");
     candidate.error().unwrap()
@@ -106,7 +106,7 @@ fn candidate_whose_session_is_closed_after_a_stop_ends_without_an_error() {
     let election = BlockingWriteLock::new(&session, "/election").unwrap();
     let (joining, joins) = unbounded();
     let (go, may_go) = unbounded::<()>();
-    // On the candidate's thread, which finds both when it waits.
+    // On the candidate's thread, which finds both set when it waits.
     client.before_next(SimOperation::Create, move || {
         joining.send(()).unwrap();
         let _ = may_go.recv_timeout(deadline());
@@ -116,7 +116,7 @@ fn candidate_whose_session_is_closed_after_a_stop_ends_without_an_error() {
     next(&joins);
     candidate.stop();
     go.send(()).unwrap();
-    // A longer wait would advance the time of this runtime at once.
+    // A longer wait would immediately advance the time of this runtime.
     eventually("the candidate ends", || candidate.wait(Duration::ZERO));
     assert!(candidate.error().is_none(), "{candidate:?}");
 }
@@ -337,7 +337,7 @@ fn leader_that_loses_the_lock_may_step_down() {
     assert!(candidate.wait_until_leader(deadline()).unwrap().id() != first.id());
 }
 
-/// It ends without a loss and without a stop: the closure returns.
+/// The term ends without a loss and without a stop, because the closure returns.
 #[test]
 fn end_of_a_term_ends_the_waits_of_those_who_kept_the_leadership() {
     let server = SimulatedZooKeeper::new();
@@ -358,7 +358,7 @@ fn end_of_a_term_ends_the_waits_of_those_who_kept_the_leadership() {
     assert!(!next(&waiting));
     let requested = first.stop_requested().recv_timeout(deadline());
     assert_eq!(requested, Err(RecvTimeoutError::Disconnected));
-    // Those of the next term go on.
+    // The waits of the next term go on.
     let second = candidate.wait_until_leader(deadline()).unwrap();
     assert!(!first.wait(LONG) && second.wait(Duration::from_millis(1)));
     assert_eq!((first.loss(), second.stop_requested().try_recv()), (None, Err(TryRecvError::Empty)));

@@ -242,8 +242,8 @@ impl Cohort {
     }
 }
 
-/// Rings for a kept lock at this moment. The timer's thread must neither block nor drop the last handle of a session, so it
-/// submits the work as a job.
+/// Rings for a kept lock at this moment. The timer's thread must neither block nor drop the last handle of a session,
+/// so it submits the work as a job.
 fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<CohortShared>, cohort: Weak<Cohort>, number: u64) {
     core.at(at, move |core| {
         let Some(state) = shared.upgrade() else { return };

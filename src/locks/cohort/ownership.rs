@@ -41,8 +41,8 @@ pub(super) struct Behind {
 }
 
 impl CohortOwnership {
-    /// Returns whether enough of the [`max_hold`](crate::LockOptions::max_hold) is left for another thread. A thread that gets
-    /// the lock has at least half of it.
+    /// Returns whether enough of the [`max_hold`](crate::LockOptions::max_hold) is left for another thread. A thread
+    /// that gets the lock has at least half of it.
     pub(super) fn has_time(&self) -> bool {
         let now = self.request.core().now();
         self.request.half_time().is_none_or(|half| now < half)

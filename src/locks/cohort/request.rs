@@ -10,7 +10,8 @@ use super::state::CohortShared;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, Ending, Observer, Request, RequestEvent};
 
-/// The request of a cohort, once it has acquired the lock. Dropping it withdraws the request, so drop it outside every mutex.
+/// The request of a cohort, once it has acquired the lock. Dropping it withdraws the request, so drop it outside every
+/// mutex.
 pub(crate) struct CohortRequest {
     /// The number of the request within the cohort.
     pub(super) number: u64,

@@ -3,9 +3,10 @@
 //! The phases:
 //! - `Idle`: there is no request. When a thread waits, `Starting` follows.
 //! - `Starting`: a thread is making a request. `Joining` follows, or `Idle` if nobody waits any more.
-//! - `Joining`: the request waits, in the queue or for the next session. `Owned` follows when it acquires the lock, or `Idle`
-//!   when it ends or the last thread gives up.
-//! - `Owned`: a thread holds the lock, or it is kept. `Idle` follows when the lock is lost or released to other processes.
+//! - `Joining`: the request waits, in the queue or for the next session. `Owned` follows when it acquires the lock, or
+//!   `Idle` when it ends or the last thread gives up.
+//! - `Owned`: a thread holds the lock, or it is kept. `Idle` follows when the lock is lost or released to other
+//!   processes.
 //!
 //! A request reports its events under the mutex of its session. So nothing here may call the session. Such calls become
 //! [`Work`], which a thread does later while it holds no mutex.
@@ -109,8 +110,8 @@ impl CohortShared {
                 state.retire();
             }
         }
-        // Even without a request, others may be waiting for one to be made. Behind them, a `try_lock` would have to wait for its
-        // turn.
+        // Even without a request, others may be waiting for one to be made. Behind them, a `try_lock` would have to
+        // wait for its turn.
         if only_tries && !(matches!(state.phase, CohortPhase::Idle) && state.waiters.is_empty()) {
             return Entry::Busy;
         }
@@ -221,8 +222,8 @@ impl CohortShared {
 
     // ---- the request
 
-    /// Installs a new request, which waits on behalf of the threads. Returns `false` if no thread waits. `made` goes to a
-    /// `try_lock`.
+    /// Installs a new request, which waits on behalf of the threads. Returns `false` if no thread waits. `made` goes to
+    /// a `try_lock`.
     pub(super) fn install(
         &self,
         number: u64,

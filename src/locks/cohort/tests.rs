@@ -64,7 +64,7 @@ impl Fixture {
         self.server.children(DIR)
     }
 
-    /// Another thread begins to wait.
+    /// Lets another thread begin to wait.
     fn wait(&self) -> Waiting<'_> {
         let cohort = self.lock.cohort();
         let Entry::Waits { number, turn } = cohort.shared.enter(false) else { panic!("the lock is free") };
@@ -81,7 +81,7 @@ impl Fixture {
     }
 }
 
-/// A thread that waits, without the thread.
+/// A waiting thread, simulated without a thread.
 struct Waiting<'a> {
     fixture: &'a Fixture,
     number: u64,

@@ -89,7 +89,8 @@ impl Retired {
         }
     }
 
-    /// Stops the watch, which would otherwise notice the deletion of the owner's znode, and returns the owner's request.
+    /// Stops the watch, which would otherwise notice the deletion of the owner's znode, and returns the owner's
+    /// request.
     pub(super) fn into_request(self) -> Option<Arc<CohortRequest>> {
         drop(self.watch);
         self.request

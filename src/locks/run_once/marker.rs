@@ -77,7 +77,8 @@ pub(super) struct Marker {
     pub(super) czxid: i64,
 }
 
-/// Returns the data of a marker: the data of the lock's requests, then a line with the name of the request and the state.
+/// Returns the data of a marker: the data of the lock's requests, then a line with the name of the request and the
+/// state.
 pub(super) fn data(by: &[u8], id: &str, state: MarkerState) -> Vec<u8> {
     [by, b"\n", id.as_bytes(), b" ", state.name().as_bytes()].concat()
 }

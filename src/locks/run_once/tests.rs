@@ -230,7 +230,7 @@ fn lost_reply_to_the_marker_neither_repeats_nor_loses_the_job() {
     let fixture = Fixture::new(Repeat::Never);
     fixture.client.fail_next(SimOperation::Transact, Effect::After, ZkError::MarshallingError);
     assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7), "an unreadable reply");
-    // The marker after the job.
+    // The marker is written after the job.
     for when in [Effect::Before, Effect::After] {
         let fixture = Fixture::new(Repeat::UntilSuccess);
         fixture.client.fail_nth(SimOperation::Transact, 2, when, ZkError::ConnectionLoss);
@@ -320,7 +320,7 @@ fn old_keys_are_reaped_but_not_those_in_progress() {
 
 #[test]
 fn age_of_a_key_is_by_the_servers_clock() {
-    // That of this machine is half a century ahead.
+    // The clock of this machine is half a century ahead.
     let fixture = Fixture::new(Repeat::Never);
     let hours = |hours: u64| Duration::from_secs(3600 * hours);
     assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
@@ -362,7 +362,7 @@ fn run_elsewhere(jobs: &RunOnce) -> RunOutcome<(), Infallible> {
     jobs.run("a", |_| Ok(())).unwrap()
 }
 
-/// What deletes a marker.
+/// How a marker is deleted.
 const DELETIONS: [SimOperation; 2] = [SimOperation::Delete, SimOperation::Transact];
 
 #[test]

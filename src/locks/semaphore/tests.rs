@@ -259,13 +259,13 @@ fn release_wakes_one_of_those_who_wait() {
     let fixture = Fixture::new(1);
     let held = fixture.semaphore.acquire().unwrap();
     fixture.await_requests(0, 1);
-    // On sessions of their own, so that they wait as processes do.
+    // Each has its own session, so that they wait like processes.
     let clients: Vec<_> = (0..4).map(|_| fixture.server.connect(TIMEOUT)).collect();
     let waiting: Vec<_> = clients
         .iter()
         .enumerate()
         .map(|(number, client)| {
-            // An ordered one sets more watches.
+            // An ordered client sets more watches.
             client.set_ordered(false);
             let session = Session::from_client(client.clone()).unwrap();
             let semaphore = Semaphore::new(&session, DIR, 1).unwrap();
@@ -286,7 +286,7 @@ fn release_wakes_one_of_those_who_wait() {
     let second = next(&waiting[0]).unwrap();
     fixture.await_requests(3, 2);
     eventually("the next one waits", || fixture.server.watch_count() == 5);
-    // The waiter; the next one for its turn, when it joins, and when it waits.
+    // One for the waiter. The next waiter makes three: for its turn, when it joins, and when it waits.
     assert!(lists() <= 4, "{:?}", fixture.server.log());
     drop((second, waiting));
 }
@@ -325,7 +325,7 @@ fn largest_number_bounds_the_permits_where_numbers_differ() {
     assert!(three.try_acquire().unwrap().is_none());
     held.truncate(1);
     assert!(fixture.semaphore.try_acquire().unwrap().is_none());
-    // One that waits by a smaller number has its turn first.
+    // A waiter with a smaller number of permits has its turn first.
     fixture.await_requests(0, 1);
     let waiting = fixture.wait();
     fixture.await_requests(1, 2);
@@ -508,7 +508,7 @@ fn permit_ends_at_its_limit_and_the_wait_for_one_has_none() {
     let options = LockOptions::new().max_hold(limit);
     let semaphore = Semaphore::with_options(&session, DIR, 1, options).unwrap();
     let unlimited = Semaphore::new(&session, DIR, 1).unwrap().acquire().unwrap();
-    // It has the turn all the time.
+    // The future keeps its turn all the time.
     let wait = Wait::until_moment(runtime.now().after(3 * limit));
     let begun = server.calls(SimOperation::Create);
     assert!(semaphore.try_acquire_for(wait).unwrap().is_none());

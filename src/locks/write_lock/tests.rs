@@ -1,4 +1,4 @@
-//! The lock with a listener, on the fake server.
+//! Tests of the lock with a listener, on the fake server.
 
 use super::*;
 use crate::error::ErrorReason;
@@ -130,7 +130,7 @@ fn lock_that_is_unlocked_meanwhile_is_not_owned() {
     let (client, _runtime, session) = open_on_manual_runtime(&server, LONG);
     let lock = Arc::new(WriteLock::new(&session, "/locks/it").unwrap());
     let at_step = Arc::clone(&lock);
-    // The request begins within the call that makes it.
+    // The request starts within the call that makes it.
     client.before_next(SimOperation::Create, move || {
         at_step.unlock().unwrap();
     });

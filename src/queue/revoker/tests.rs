@@ -1,4 +1,4 @@
-//! Revocation, step by step, on the fake server.
+//! Tests of revocation, step by step, on the fake server.
 
 use std::convert::Infallible;
 use std::io;
@@ -101,7 +101,7 @@ fn holder_keeps_its_time_when_the_session_of_the_revoker_is_replaced() {
     };
     let (session, clients) = replacing_session_on(runtime, &fixture.zk, LONG);
     let (revoker, id, (sender, revoked)) = (Revoker::new(&session), guard.id().to_owned(), bounded(1));
-    // The holder's own.
+    // The holder's own watch.
     eventually("one watch is set", || fixture.zk.watch_count() == 1);
     let revoke = move || drop(sender.send(revoker.force_revocation_after(&id, LONG)));
     thread::Builder::new().name(REVOKING.to_owned()).spawn(revoke).unwrap();
@@ -417,7 +417,7 @@ fn release_while_the_revoker_is_disconnected_is_complied() {
     let guard = fixture.guard();
     let (client, revoker) = revoker(&fixture.zk);
     let revoked = force(revoker, guard.id());
-    // One of the holder and one of the revoker.
+    // One watch of the holder, and one of the revoker.
     fixture.await_watches(2);
     client.disconnect();
     drop(guard);

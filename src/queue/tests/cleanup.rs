@@ -1,4 +1,4 @@
-//! Reaping, and removing the directory.
+//! Tests of reaping, and of removing the directory.
 
 use super::*;
 use crate::{ErrorReason, LockListener, WriteLock};
@@ -21,7 +21,7 @@ fn reaping_deletes_persistent_requests_and_keeps_ephemeral_ones() {
 
 #[test]
 fn reaping_keeps_requests_that_are_young_by_the_servers_clock() {
-    // That of this machine is half a century ahead.
+    // The clock of this machine is half a century ahead.
     let fixture = Fixture::with_directory();
     let hours = |hours: u64| Duration::from_secs(3600 * hours);
     let old = fixture.persistent_request("x-lock-");

@@ -1,4 +1,4 @@
-//! Watches of the leader and of the queue.
+//! Tests of the watches on the leader and on the queue.
 
 use super::*;
 use crate::Wait;

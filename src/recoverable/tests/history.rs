@@ -167,7 +167,7 @@ struct Script {
     /// Requests that a server holds back, and before which later request it passes them on. If there is
     /// none, it does so after the call has returned.
     held_back: BTreeMap<usize, usize>,
-    /// The other client's action between the return of the call and that moment.
+    /// The other client's action between the return of the call and the end of the delay.
     afterwards: Option<Act>,
     /// `Before` a request reaches the server, or `After` its effect and before its reply.
     acts: BTreeMap<(usize, bool), Act>,

@@ -1,4 +1,4 @@
-//! What an input asks for that may call the application or the client: it is done when the mutex is free.
+//! The part of the work that may call the application or the client. It is done once the mutex is free.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use crate::error::{LossReason, ZkResult};
 use crate::session::seat::Seat;
 use crate::time::{Moment, Priority, Setter};
 
-/// The work to do when the mutex is free again.
+/// The work to do once the mutex is free.
 #[derive(Default)]
 pub(super) struct Afterwards {
     pub(super) tasks: Vec<Task>,
     pub(super) log: ForLog,
-    /// Of the session that is finished.
+    /// Set if the session is finished. Dropping it sets [`Core::finished`].
     pub(super) finish: Option<Setter>,
-    /// Handles that may be the last ones.
+    /// Handles to drop, which may be the last ones.
     pub(super) dropped: Vec<Arc<Seat>>,
 }
 
-/// A piece of that work. They are done kind by kind, in this order.
+/// A piece of work. Tasks are done kind by kind, in this order.
 pub(super) enum Task {
     Answer(OutcomeSink, ZkResult<Reply>),
-    /// The observer of this request has callbacks to make.
+    /// Makes the callbacks of this request's observer.
     CallBack(Arc<Seat>),
     LeaveBehind(Target),
     CompleteEnd,
-    /// After what owners and waiters need: a look may sort a long queue.
+    /// Late, so that it delays no owner or waiter: a look may have to sort a long queue.
     Look(ParticipantId, Arc<dyn Tracker>, Option<ZkResult<Reply>>),
     EndTracking(Arc<dyn Tracker>, LossReason),
 }
@@ -65,8 +65,8 @@ impl Core {
             Task::CallBack(seat) => self.run_callback(move || seat.observer.deliver()),
             Task::LeaveBehind(target) => self.leave_behind(target),
             Task::CompleteEnd => {
-                // On a worker: this may be a thread of the client's, with its locks held, and a
-                // notification may drop what is the application's.
+                // As a job: this may be a thread of the client that holds locks, and a notification may drop values
+                // of the application.
                 self.run_job_as(Priority::Session, Core::complete_end);
             }
             Task::Look(id, tracker, outcome) => self.take_look_step(id, &*tracker, outcome),
@@ -85,8 +85,7 @@ impl Core {
 
     // ---- threads of the session
 
-    /// Runs a job, if the session still lives at that moment, on the timer's thread: it must not
-    /// block.
+    /// Runs a job at this moment, unless the session is gone by then. It runs on the timer's thread and must not block.
     pub(crate) fn at(self: &Arc<Self>, moment: Moment, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
         let weak = Arc::downgrade(self);
         self.runtime.at(
@@ -112,7 +111,7 @@ impl Core {
         self.runtime.submit(priority, Box::new(move || job(&core)));
     }
 
-    /// Runs a callback of the application's, which may block, even after the end of the session.
+    /// Runs a callback of the application, also after the end of the session. The callback may block.
     pub(crate) fn run_callback(&self, callback: impl FnOnce() + Send + 'static) {
         self.runtime.submit(Priority::Callback, Box::new(callback));
     }

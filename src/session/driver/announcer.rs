@@ -1,4 +1,4 @@
-//! [`Announcer`]: what subscribers and the log hear of the states of a session.
+//! [`Announcer`]: reports the states of a session to subscribers and the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::session::SessionState;
 use crate::session::happened::Happened;
 use crate::time::{Latch, Moment, Repetition, Setter};
 
-/// The log names suspensions at most this often.
+/// The minimum time between two log lines about suspensions.
 const SUSPENSION_PAUSE: Duration = Duration::from_secs(60);
 
 pub(super) struct Announcer {
     /// The state that the subscribers know.
     announced: SessionState,
-    /// Set when another state is announced.
+    /// Set when the next state is announced.
     changed: Setter,
     subscribers: Vec<Sender<SessionState>>,
-    /// Of the session, in the log.
+    /// Limits the log lines about the session.
     suspension: Repetition,
-    /// Of its locks, in the log.
+    /// Limits the log lines about its locks.
     suspensions: Repetition,
-    /// The log does not name the present suspension of the session, nor its end.
+    /// Whether the current suspension of the session, and its end, stay out of the log.
     is_quiet: bool,
 }
 
-/// What the log is to say. Its logger is the application's: it may block, or call in here.
+/// What must be logged. The logger belongs to the application: it may block or call this crate.
 #[derive(Default)]
 pub(super) struct ForLog {
     pub(super) announced: Vec<SessionState>,
@@ -49,7 +49,7 @@ impl Announcer {
         }
     }
 
-    /// A connection that comes and goes must not fill the log.
+    /// Removes repeated lines, so that a connection that comes and goes does not fill the log.
     pub(super) fn forget_repetitions(&mut self, now: Moment, log: &mut ForLog) {
         let has_suspensions = log.happened.iter().any(Happened::is_suspension);
         if has_suspensions && self.suspensions.is_repeated(now, SUSPENSION_PAUSE) {
@@ -75,7 +75,7 @@ impl Driver {
         }
     }
 
-    /// Sends the subscribers the state if it has changed, and returns it then.
+    /// If the state has changed, sends it to the subscribers and returns it.
     pub(super) fn announce(&mut self) -> Option<SessionState> {
         let (state, is_closed) = (self.state(), self.is_closed());
         let announcer = &mut self.announcer;
@@ -83,13 +83,13 @@ impl Driver {
             return None;
         }
         announcer.announced = state;
-        // Dropping the former one sets it.
+        // Dropping the old setter sets its latch.
         announcer.changed = Setter::new();
         if is_closed {
-            // The application has closed the session and knows that. Its channels are disconnected.
+            // The application itself has closed the session, so its channels are only disconnected.
             announcer.subscribers.clear();
         }
-        // An unbounded channel: this never waits. A subscriber whose receiver is gone is forgotten.
+        // The channels are unbounded, so this never waits. Subscribers without a receiver are removed.
         announcer.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
         Some(state)
     }
@@ -109,7 +109,7 @@ impl Driver {
 }
 
 impl Core {
-    /// The latch that is set when the subscribers next hear of another state.
+    /// The latch that is set when the next state is announced.
     pub(crate) fn next_change(&self) -> Latch {
         self.driver.lock().announcer.changed.latch().clone()
     }
@@ -118,7 +118,7 @@ impl Core {
         self.driver.lock().subscribe(subscriber);
     }
 
-    /// Sends the present state to a new subscriber; `false` if the receiver is gone.
+    /// Adds a subscriber and sends it the current state. Returns `false` if the receiver is gone.
     pub(in crate::session) fn announce_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
         let mut driver = self.driver.lock();
         let listens = subscriber.send(driver.announcer.announced).is_ok();
@@ -134,11 +134,11 @@ impl Core {
                     logging::log!(level, "ZooKeeper session connected");
                 }
                 SessionState::Suspended => logging::warn!("ZooKeeper session suspended: no contact"),
-                // Its end is logged with the reason.
+                // The end of the session is logged with its reason.
                 SessionState::Lost => {}
             }
         }
-        // The log is about to name, or has named, the loss.
+        // After the end of the session, the loss is logged instead of the suspension.
         let is_news = |line: &&Happened| !line.is_suspension() || self.snapshot().end_reason.is_none();
         log.happened.iter().filter(is_news).for_each(Happened::log);
     }

@@ -1,5 +1,5 @@
-//! The calls to the client, which leave through the outbox: those of the engine, and those that it makes
-//! for threads that wait for the outcome.
+//! The calls to the client, which leave through the outbox. The engine makes some for itself, and some for threads that
+//! wait for the outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::time::{Latch, Priority, Slot};
 
-/// An item of the outbox. Those for the client leave in the order in which the engine has asked for them.
+/// An item of the outbox. Calls leave in the order in which the engine has made them.
 pub(super) enum Outgoing {
     Call(CallId, Call, Priority),
     RemoveWatch(ZNodePath),
-    /// The client has passed on an outcome before it has returned from the call. It is taken up when
-    /// the turn to send is over: what follows may write to the log, or wait for calls.
+    /// An outcome that the client passed on before it returned from the call. It is handled when all items are sent,
+    /// because that may write to the log or wait for calls.
     Answered(CallId, ZkResult<Reply>),
-    /// As [`Answered`](Outgoing::Answered), for a panic of the client.
+    /// A panic of the client. Handled like [`Answered`](Outgoing::Answered).
     Panicked(String),
 }
 
-/// Takes the outcome of a call that the engine has made for somebody else.
+/// Receives the outcome of a call that the engine has made on behalf of somebody else.
 pub(super) type OutcomeSink = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 
-/// The outcome of a call that was begun.
+/// The future outcome of a call.
 pub(crate) struct Answer<T> {
     outcome: Slot<ZkResult<Reply>>,
     read: fn(Reply) -> ZkResult<T>,
 }
 
 impl Core {
-    /// Passes to the client what waits for that. Only one thread does so at a time, which keeps the
-    /// order; the others leave it to the first.
+    /// Passes the items of the outbox to the client. To keep the order, only one thread does so at a time, and the
+    /// others leave their items to it.
     pub(super) fn send_all(self: &Arc<Self>) {
         let (mut answered, mut panics) = (Vec::new(), Vec::new());
         self.outbox.deliver(|outgoing| match outgoing {
@@ -56,10 +56,10 @@ impl Core {
         let core = Arc::clone(self);
         let done = Done::new(move |outcome| match core.outbox.delivers_here() {
             true => core.outbox.post(Outgoing::Answered(id, outcome)),
-            // On a thread of the client's, which a logger that blocks must not hold up.
+            // On a thread of the client, which a blocking logger must not delay.
             false => logging::deferring(|| core.replied(id, outcome)),
         });
-        // After a panic the outcome is unknown, as when `done` is dropped.
+        // A panic drops `done`, so the outcome is unknown.
         self.contained(|| self.client.submit(call, done.with_urgency(priority.urgency())));
     }
 
@@ -78,7 +78,7 @@ impl Core {
     /// Makes a call, and waits for the outcome.
     ///
     /// # Errors
-    /// As [`failure`](Core::failure).
+    /// The same as [`failure`](Core::failure).
     pub(crate) fn call<T>(
         self: &Arc<Self>,
         operation: Operation,
@@ -88,7 +88,7 @@ impl Core {
         self.ask(ask).map_err(|error| self.failure(operation, path, error))
     }
 
-    /// Fails if the session has ended, with the reason.
+    /// Fails with the reason if the session has ended.
     pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
         match self.snapshot().end_reason {
             Some(reason) => Err(LockError::ended(operation, path, reason)),
@@ -96,7 +96,7 @@ impl Core {
         }
     }
 
-    /// The error of a call that has failed; if the session has ended, with the reason for that.
+    /// Converts the error of a failed call. If the session has ended, the result contains the reason.
     pub(crate) fn failure(&self, operation: Operation, path: impl fmt::Display, error: ZkError) -> LockError {
         match self.snapshot().end_reason {
             Some(reason) if error == ZkError::SessionExpired => LockError::ended(operation, path, reason),
@@ -104,20 +104,20 @@ impl Core {
         }
     }
 
-    /// Makes a call, and waits for the outcome, but not beyond the end of the session.
+    /// Makes a call, and waits for the outcome or the end of the session.
     pub(crate) fn ask<T>(self: &Arc<Self>, ask: Ask<T>) -> ZkResult<T> {
         self.begin_ask(ask, ()).wait(self)
     }
 
-    /// Makes a call. Drops `kept` when the outcome is known, even if nobody waits for it any more.
+    /// Makes a call without waiting. `kept` is dropped when the outcome is known, even if nobody waits for it any more.
     pub(crate) fn begin_ask<T>(self: &Arc<Self>, ask: Ask<T>, kept: impl Send + 'static) -> Answer<T> {
         let Ask { call, read } = ask;
         let outcome = self.begin(kept, |engine, id| engine.ask(id, call));
         Answer { outcome, read }
     }
 
-    /// Makes a write that changes nothing. A read that follows shows every write that was answered before it, to
-    /// any client: see [`Engine::ask_to_write_nothing`].
+    /// Makes a write that changes nothing. A read after it shows every write of any client that was answered before:
+    /// see [`Engine::ask_to_write_nothing`].
     pub(crate) fn begin_to_write_nothing(self: &Arc<Self>) -> Answer<()> {
         Answer { outcome: self.begin((), Engine::ask_to_write_nothing), read: Reply::done }
     }
@@ -140,8 +140,8 @@ impl Core {
         outcome
     }
 
-    /// Creates a znode without data and its missing parents, which persist. Does nothing if it
-    /// exists. A server without containers creates a persistent znode in their place.
+    /// Creates a znode without data, and its missing parents as persistent znodes, unless it exists. A server without
+    /// container support creates a persistent znode instead of a container.
     pub(crate) fn ensure_path(
         self: &Arc<Self>,
         path: &ZNodePath,
@@ -155,11 +155,11 @@ impl Core {
 }
 
 impl<T> Answer<T> {
-    /// Waits for the outcome, but not beyond the end of the session.
+    /// Waits for the outcome or the end of the session.
     pub(crate) fn wait(&self, core: &Core) -> ZkResult<T> {
         core.wait(&[self.outcome.latch(), &core.ended], None);
         match self.get() {
-            // The end may lose the reply. The caller is not to try again.
+            // The end of the session may lose the reply. The caller must not try again.
             Some(Err(error)) if error.is_reply_lost() && core.snapshot().end_reason.is_some() => {
                 Err(ZkError::SessionExpired)
             }
@@ -167,7 +167,7 @@ impl<T> Answer<T> {
         }
     }
 
-    /// The outcome, if it has come and was not taken before.
+    /// Takes the outcome, if it has come and was not taken before.
     pub(crate) fn get(&self) -> Option<ZkResult<T>> {
         self.outcome.take().map(|outcome| outcome.and_then(self.read))
     }

@@ -1,18 +1,23 @@
-//! The driver of a session: it passes to the [`Engine`] what happens, and does what that asks for.
+//! The driver of a session: it passes inputs to the [`Engine`], and carries out its effects.
 //!
-//! One mutex is around the engine. Under it, an input is handled, the ownerships are set, and events
-//! are posted to their observers, which is short and calls nobody. Everything that may call others
-//! happens after it: calls leave through the outbox, in their order; then come events for the hook, callbacks and
-//! notifications; then log lines.
+//! One mutex guards the engine. Under it, the driver handles an input, sets the ownerships, and posts events to their
+//! observers. That is short and calls nobody. Everything that may call other code happens after the mutex is released:
+//! first calls leave through the outbox, in order; then come events for the hook, callbacks and notifications; then log
+//! lines.
 //!
-//! Events and replies come in on the client's own threads, so everything done there is short, and work that
+//! Events and replies arrive on the client's own threads. So everything done there is short, and work that
 //! may block is submitted to the runtime.
 //!
-//! Its heart is here: [`Core::feed`]. The rest is around it: how a session [begins](opening), what its
-//! [`requests`] and [`trackers`] ask and hear, the [`calls`] to the client, what is done [`afterwards`], what subscribers
-//! and the log hear of its state ([`announcer`]), what it leaves for a session that follows ([`orphans`]), and what
-//! others may [ask](snapshot) and wait for. All of them are methods of [`Core`]; its events for the hook are in
-//! `session/events.rs`.
+//! The center is [`Core::feed`]. The modules are:
+//! - [`opening`]: how a session begins.
+//! - [`requests`] and [`trackers`]: what locks and trackers ask of the engine, and what it reports to them.
+//! - [`calls`]: the calls to the client.
+//! - [`afterwards`]: the work after the mutex is released.
+//! - [`announcer`]: the state of the session, for subscribers and the log.
+//! - [`orphans`]: the deletions that are left to the next session.
+//! - [`snapshot`]: what others may ask, and wait for.
+//!
+//! All of them are methods of [`Core`]. The events for the hook are in `session/events.rs`.
 
 mod afterwards;
 mod announcer;
@@ -48,57 +53,58 @@ use crate::lock_order::{
 use crate::process::Process;
 use crate::time::{Filler, Latch, Moment, Runtime, Setter};
 
-/// One session of a client, from its beginning to its end. A [`Session`](super::Session) of the application has one, or one
-/// after the other if lost ones are replaced.
+/// One session of a client, from beginning to end. A [`Session`](super::Session) of the application has one core, or
+/// several in succession if lost sessions are replaced.
 pub(crate) struct Core {
     client: External<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
     process: Process,
-    /// The client is one whose connection names each contact in the log, with its server.
+    /// Whether the client itself logs each contact, with the server.
     names_contacts: bool,
     driver: Mutex<ENGINE, Driver>,
     /// The calls on their way to the client.
     outbox: Mailbox<Outgoing>,
-    /// The deletions that were not made before the session ended, for a session that follows.
+    /// The deletions that were not made before the session ended, for the next session.
     orphans: Mutex<ORPHANS, Orphans>,
     events: OnceLock<Arc<Events>>,
-    /// Set when the session has ended, for those who wait for something else meanwhile.
+    /// Set when the session has ended. Every wait for the session includes it.
     ended: Latch,
-    /// Set when the client has been dropped and the threads are ending.
+    /// Set when the client is closed and the threads are ending.
     finished: Latch,
 }
 
-/// The state that the mutex guards.
+/// The state under the mutex.
 struct Driver {
     engine: Engine,
     /// The requests that have not ended.
     seats: BTreeMap<ParticipantId, Arc<Seat>>,
-    /// Set when a request is placed or has ended, where a thread waits for that.
+    /// For each request whose place a thread waits for: set when the request is placed or has ended.
     awaited: BTreeMap<ParticipantId, Setter>,
     trackers: BTreeMap<ParticipantId, Arc<dyn Tracker>>,
-    /// The receivers of the outcomes of calls that the engine makes for others.
+    /// The receivers of outcomes, for calls that the engine makes on behalf of others.
     askers: BTreeMap<ParticipantId, OutcomeSink>,
     /// The waiters for the first outcome of a deletion.
     first_outcomes: BTreeMap<ParticipantId, Filler<ZkResult<()>>>,
-    /// Events from before the client's first report of contact; `None` after it.
+    /// Events that arrive before `subscribe` has reported whether there is contact; `None` afterwards.
     early: Option<Vec<(ClientEvent, Moment)>>,
     announcer: Announcer,
     alarm: Alarm,
-    /// The session itself while it lingers: its handles may be gone, and it has deletions to make.
+    /// The session itself while it lingers. Its handles may be gone, but it still has deletions to make.
     lingering: Option<Arc<Core>>,
-    /// Those of [`Core::ended`], and of [`Core::finished`] until the session is finished.
+    /// Sets [`Core::ended`].
     end: Setter,
+    /// Sets [`Core::finished`]. `None` once the session is finished.
     finish: Option<Setter>,
 }
 
 impl Core {
-    /// Passes an input to the engine, and does what that asks for: under the mutex, sets the ownerships and posts what
-    /// is to be sent; then sends it; and then does everything that may call the application.
+    /// Passes an input to the engine, and carries out its effects. Under the mutex, this sets the ownerships and posts
+    /// the calls. Then it sends the calls, and finally does everything that may call the application.
     fn feed<T>(self: &Arc<Self>, input: impl FnOnce(&mut Driver) -> T) -> T {
         let mut afterwards = Afterwards::default();
         let result = {
             let mut driver = self.driver_now();
-            // A change by the clock alone is seen, even if this input reverts it.
+            // Before the input, so that a change by the clock alone is announced even if the input reverts it.
             afterwards.log.announced.extend(driver.announce());
             let result = input(&mut driver);
             driver.engine.settle();
@@ -110,11 +116,10 @@ impl Core {
         result
     }
 
-    /// The driver, with the present time.
+    /// Locks the driver and tells the engine the current time.
     fn driver_now(&self) -> MutexGuard<'_, ENGINE, Driver> {
         let mut driver = self.driver.lock();
-        // Under the mutex: a thread that is paused here must not act on a time that others have left
-        // behind.
+        // The clock is read under the mutex. Otherwise a thread that is paused in between would act on a stale time.
         driver.engine.begin(self.runtime.now());
         driver
     }
@@ -127,7 +132,7 @@ impl Core {
         });
     }
 
-    /// Ends the session for good: owners are notified, waiters get an error, threads end.
+    /// Ends the session for good. Owners are notified, waiters get an error, and the threads end.
     pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
         self.feed(|driver| driver.engine.end(reason));
     }
@@ -138,9 +143,9 @@ impl Core {
 }
 
 impl Driver {
-    /// Does what the engine asks for, as far as that is possible under the mutex.
+    /// Carries out the engine's effects as far as possible under the mutex.
     fn carry_out(&mut self, core: &Arc<Core>, afterwards: &mut Afterwards) {
-        // First: a call that lets others in is yet to be sent, and an owner yet to be woken.
+        // First: before a call that lets others in is sent, and before a new owner is woken.
         while let Some((owner, held)) = self.engine.poll_ownership() {
             if let Some(ended) = self.seats.get(&owner).and_then(|seat| seat.hold(held)) {
                 self.engine.lose_hold(owner, ended);
@@ -152,7 +157,7 @@ impl Driver {
         if let Some(at) = self.engine.poll_deadline().filter(|next| self.alarm.set(*next)) {
             core.at(at, move |core| core.ring(at));
         }
-        // Last: a thread that is woken by a report may be about to take the mutex.
+        // Last, because a thread that a report wakes may immediately take the mutex.
         while let Some(effect) = self.engine.poll_effect() {
             self.carry_out_one(core, effect, afterwards);
         }

@@ -1,5 +1,4 @@
-//! How a session begins, with its client and its engine; and the door for all events of the client, the first ones
-//! included.
+//! How a session begins, and how events of its client come in.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -22,9 +21,9 @@ use crate::session::mailbox::Mailbox;
 use crate::time::{Moment, Runtime, Setter};
 
 impl Core {
-    /// Takes a client and listens to its events. A write proves then that a server serves it.
+    /// Creates a core on a client, and subscribes to its events. A write then proves that a server serves the session.
     ///
-    /// A client whose session was not opened before the given moment brings its first proof along.
+    /// If the session is known to be opened after `opened_after`, that is its first proof of life.
     pub(crate) fn start(
         client: Arc<dyn ZooKeeperClient>,
         runtime: Arc<dyn Runtime>,
@@ -39,7 +38,7 @@ impl Core {
         if client.reports_pings() {
             lease = lease.proven_for_owners_only();
         }
-        // The client's answers when it was taken: it is not called back from its events.
+        // Read once, because the client must not be called from its own events.
         let settings = Settings {
             is_ordered: client.is_ordered(),
             owns_session: client.owns_session(),
@@ -82,13 +81,12 @@ impl Core {
         core
     }
 
-    /// Sets the outage that an owner of a lock is to survive.
+    /// Sets the outage that a lock should survive.
     pub(crate) fn set_survived_outage(self: &Arc<Self>, outage: Duration) {
         self.feed(|driver| driver.engine.set_survived_outage(outage));
     }
 
-    /// Makes one that has ended. It writes no line to the log, whose logger may wait for ever in a forked
-    /// child.
+    /// Creates a core that has ended. It logs nothing, because in a forked child the logger may block forever.
     pub(in crate::session) fn ended_on(
         client: Arc<dyn ZooKeeperClient>,
         runtime: Arc<dyn Runtime>,
@@ -109,7 +107,7 @@ impl Core {
         let before = self.runtime.now();
         let in_contact = self.client.subscribe(Arc::new(move |event| {
             if let Some(core) = weak.upgrade() {
-                // On a thread of the client's, which a logger that blocks must not hold up.
+                // On a thread of the client, which a blocking logger must not delay.
                 logging::deferring(|| core.on_event(event));
             }
         }));
@@ -117,7 +115,7 @@ impl Core {
             let connected = ClientEvent::Connected(granted_by(&**self.client));
             self.feed(|driver| driver.engine.handle_event(before, connected));
         }
-        // Events that arrive meanwhile queue behind it.
+        // Events that arrive meanwhile queue up behind the early ones.
         while self.feed(Driver::take_early) {}
     }
 
@@ -131,8 +129,7 @@ impl Core {
 }
 
 impl Driver {
-    /// Takes up the next event that came too early. Returns `false` when there is none, and no later
-    /// one is kept.
+    /// Handles the next early event. Returns `false` if there is none; from then on no event is queued.
     fn take_early(&mut self) -> bool {
         match &mut self.early {
             Some(early) if !early.is_empty() => {
@@ -148,7 +145,7 @@ impl Driver {
     }
 }
 
-/// Returns what the client reports of its current connection.
+/// Returns what the client reports about its current connection.
 fn granted_by(client: &dyn ZooKeeperClient) -> Granted {
     Granted::new(client.session_timeout()).with_report_delay(client.report_delay())
 }

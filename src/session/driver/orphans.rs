@@ -1,4 +1,4 @@
-//! The deletions that a session has left, for the one that follows.
+//! The deletions that a session leaves to the next one.
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +12,7 @@ pub(super) enum Orphans {
 }
 
 impl Core {
-    /// Deletes a znode, trying again until it is gone or the session has ended.
+    /// Deletes a znode, and retries until it is gone or the session has ended.
     pub(crate) fn remove(self: &Arc<Self>, path: ZNodePath) {
         self.feed(|driver| driver.engine.remove(path));
     }
@@ -21,8 +21,8 @@ impl Core {
         self.feed(|driver| driver.engine.delete_left_behind(left));
     }
 
-    /// Leaves a deletion to the session that follows, if there is one. A call that was under way at
-    /// the end of this session may return after the next has begun.
+    /// Leaves a deletion to the next session, if there is one. A call that was pending at the end of this session may
+    /// return after the next session has begun.
     pub(super) fn leave_behind(&self, target: Target) {
         let successor = match &mut *self.orphans.lock() {
             Orphans::Kept(targets) => return targets.push(target),
@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    /// Passes the deletions that are left to the session that follows, and those to come.
+    /// Passes on the remaining deletions, and all that come later, to the next session.
     pub(in crate::session) fn pass_orphans_to(&self, successor: &Arc<Core>) {
         let passed_on = Orphans::PassedOn(Arc::downgrade(successor));
         let former = std::mem::replace(&mut *self.orphans.lock(), passed_on);

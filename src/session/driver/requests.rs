@@ -1,4 +1,4 @@
-//! The requests of a session: what their locks ask of the engine, and what that reports to them.
+//! The requests of a session: what their locks ask of the engine, and what the engine reports to them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ impl Core {
         self.driver.lock().engine.new_id()
     }
 
-    /// Keeps the session from being finished until this is undone.
+    /// Keeps the session from finishing until [`unpin`](Core::unpin).
     pub(crate) fn pin(&self, id: ParticipantId) {
         self.driver.lock().engine.pin(id);
     }
@@ -26,24 +26,24 @@ impl Core {
         self.feed(|driver| driver.engine.unpin(id));
     }
 
-    /// Has everybody look. Without contact it does nothing: the reconnect wakes them.
+    /// Makes all participants look. Does nothing without contact, because the reconnect makes them look.
     #[cfg(test)]
     pub(crate) fn look_routinely(self: &Arc<Self>) {
         self.feed(|driver| driver.engine.look_routinely());
     }
 
-    /// Gives a request its number, and names its znode up to the sequence number.
+    /// Returns the number of a new request, and the name of its znode without the sequence number.
     pub(crate) fn name_request(&self, access: Access) -> (ParticipantId, String) {
         self.driver.lock().engine.name_request(access)
     }
 
-    /// The creation of a request's znode has failed, and may have taken effect.
+    /// Notes that the creation of a request's znode failed, but may have taken effect.
     pub(crate) fn create_failed(self: &Arc<Self>, dir: &ZNodePath, error: ZkError) {
         self.feed(|driver| driver.engine.note_failed_create(dir, error));
     }
 
-    /// Makes a request, which does nothing until it is [started](Core::start_request). It is to be
-    /// started, or withdrawn.
+    /// Makes a request, which does nothing until it is [started](Core::start_request). The caller must start or
+    /// withdraw it.
     pub(crate) fn make_request(
         &self,
         id: ParticipantId,
@@ -69,14 +69,14 @@ impl Core {
     /// Starts a request. It needs no further calls; [`Core::withdraw`] ends it.
     pub(crate) fn start_request(self: &Arc<Self>, seat: &Arc<Seat>) {
         self.feed(|driver| {
-            // Unless it was withdrawn before.
+            // A withdrawn request is not started.
             if driver.seats.contains_key(&seat.id) {
                 driver.engine.start(seat.id, Arc::clone(&seat.spec), seat.made);
             }
         });
     }
 
-    /// Starts a request that holds the lock as its owner does; `false` if that holds it no longer.
+    /// Starts a request that takes the lock over from `owner`. Returns `false` if `owner` no longer holds the lock.
     pub(crate) fn start_as_owner(
         self: &Arc<Self>,
         seat: &Arc<Seat>,
@@ -92,15 +92,15 @@ impl Core {
         })
     }
 
-    /// Ends a request and deletes its znode, in the background if need be. The first outcome of
-    /// the deletion fills `first`. Does nothing when the request has ended.
+    /// Ends a request and deletes its znode, in the background if necessary. The first outcome of
+    /// the deletion fills `first`. Does nothing if the request has ended.
     ///
-    /// Where there are callbacks, the caller makes the observer [deliver](Observer::deliver) the event, when it holds no
-    /// lock. A guard that is dropped has none.
+    /// If the observer has callbacks, the caller must call [`deliver`](Observer::deliver) once it holds no mutex. A
+    /// dropped guard has no callbacks.
     pub(crate) fn withdraw(self: &Arc<Self>, seat: &Arc<Seat>, first: Option<Filler<ZkResult<()>>>) {
         let unstarted = self.feed(|driver| {
             if driver.engine.place(seat.id).is_none() {
-                // It has ended, or was never started.
+                // The request has ended, or was never started.
                 if seat.ending.set(Ending::Withdrawn).is_ok() {
                     self.post_event(&Happened::withdrawn_before_start(seat, self.now()));
                 }
@@ -119,24 +119,24 @@ impl Core {
         let driver = self.driver.lock();
         match driver.engine.end_reason() {
             Some(LossReason::SessionExpired) => false,
-            // The server deletes them with the session.
+            // They may exist until the server ends the session.
             Some(_) => true,
             None => driver.engine.is_removing(spec),
         }
     }
 
-    /// The znode of a request is gone.
+    /// Notes that the znode of a request is gone.
     pub(crate) fn znode_is_gone(self: &Arc<Self>, seat: &Seat) {
         self.feed(|driver| driver.engine.lose_znode(seat.id));
     }
 
-    /// Returns where a request is in the queue; `None` if it has ended.
+    /// Returns the place of a request in the queue, or `None` if the request has ended.
     pub(crate) fn place(&self, seat: &Seat) -> Option<Place> {
         self.driver.lock().place(seat)
     }
 
-    /// As [`place`](Core::place); for one that is not known to be anywhere yet, with a latch that is
-    /// set when it is, or has ended.
+    /// Like [`place`](Core::place). If the place is not known yet, the latch is set when it is known or the request has
+    /// ended.
     pub(crate) fn await_place(&self, seat: &Seat) -> (Option<Place>, Latch) {
         let mut driver = self.driver.lock();
         let place = driver.place(seat);
@@ -165,19 +165,19 @@ impl Core {
 }
 
 impl Driver {
-    /// Forgets a request, and wakes those who wait for its place. The caller drops the seat outside the mutex.
+    /// Removes a request, and wakes the threads that wait for its place. The caller drops the seat outside the mutex.
     fn take_seat(&mut self, id: ParticipantId) -> Option<Arc<Seat>> {
         self.awaited.remove(&id);
         self.seats.remove(&id)
     }
 
     fn place(&self, seat: &Seat) -> Option<Place> {
-        // One that is yet to be started is nowhere.
+        // A request that is not started yet has no place in the engine.
         let is_live = self.seats.contains_key(&seat.id);
         self.engine.place(seat.id).or(is_live.then_some(Place::Unknown))
     }
 
-    /// Takes up what has happened, and passes it on to those whom it concerns.
+    /// Handles an event of the engine: updates the seat, and passes the event on to the observer, the hook and the log.
     pub(super) fn take_event(&mut self, core: &Arc<Core>, event: Event, afterwards: &mut Afterwards) {
         let seat = match &event {
             Event::Request(id, event) => match self.take_event_of_request(*id, event, afterwards) {
@@ -218,7 +218,7 @@ impl Driver {
             return Some(seat);
         }
         seat.observer.post(event);
-        // The thread that withdraws a request makes the callbacks.
+        // The thread that withdraws a request makes the callbacks itself.
         let is_withdrawn = matches!(event, RequestEvent::Ended { how: Ending::Withdrawn, .. });
         if !is_withdrawn && seat.observer.has_callbacks() {
             afterwards.tasks.push(Task::CallBack(Arc::clone(&seat)));

@@ -1,4 +1,4 @@
-//! [`Snapshot`]: what others ask of a session; and what never changes.
+//! [`Snapshot`]: the state of a session at one moment. Also the getters of what never changes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Core {
         }
     }
 
-    /// The requests that have not ended, in the order of their numbers.
+    /// Returns the requests that have not ended, in the order of their numbers.
     pub(crate) fn requests(&self) -> Vec<RequestStatus> {
         let mut live = Vec::new();
         {
@@ -53,7 +53,7 @@ impl Core {
             let (engine, now) = (&driver.engine, driver.engine.now());
             for seat in driver.seats.values() {
                 let is_owner = engine.place(seat.id) == Some(Place::Owner);
-                // One whose lease has ended is about to end.
+                // An owner whose lease has ended is about to end.
                 if is_owner && !seat.ownership.covers(now) {
                     continue;
                 }
@@ -62,14 +62,14 @@ impl Core {
                 live.push((Arc::clone(seat), is_owner, now.since(since), ahead));
             }
         }
-        // Outside the mutex: there may be thousands, and nobody else may have the seat by now.
+        // Outside the mutex, because there may be thousands, and this may be the last handle of a seat.
         let status = |(seat, is_owner, age, ahead): (Arc<Seat>, _, _, Option<ZNodePath>)| {
             RequestStatus::new(&seat, is_owner, age, ahead.as_ref())
         };
         live.into_iter().map(status).collect()
     }
 
-    /// The number of participants, and of the paths for which somebody has registered.
+    /// Returns the number of participants, and the number of paths for which somebody has registered.
     pub(crate) fn census(&self) -> (usize, usize) {
         self.driver.lock().engine.census()
     }
@@ -78,7 +78,7 @@ impl Core {
         self.events.get()
     }
 
-    /// Sets the events of the session; those set before stay. Returns whether there were none.
+    /// Sets the events of the session, unless they are already set. Returns whether it did.
     pub(crate) fn keep_events(&self, events: Arc<Events>) -> bool {
         self.driver.lock().engine.count_ahead();
         self.events.set(events).is_ok()
@@ -107,8 +107,7 @@ impl Core {
         &self.runtime
     }
 
-    /// Blocks until one of the latches is set, or until the deadline. Returns `false` at the
-    /// deadline if none is set.
+    /// Blocks until one of the latches is set or the deadline has passed. Returns `false` if none is set.
     pub(crate) fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool {
         lock_order::assert_none_held();
         self.runtime.wait(latches, deadline)
@@ -118,7 +117,7 @@ impl Core {
         self.runtime.new_guid()
     }
 
-    /// A random number between 0 and 1.
+    /// Returns a random number between 0 and 1.
     pub(crate) fn random_unit(&self) -> f64 {
         // The first 32 bits of a GUID are random and do not depend on its version.
         let (drawn, ..) = self.new_guid().as_fields();
@@ -145,12 +144,12 @@ impl fmt::Debug for Core {
 
 #[cfg(test)]
 impl Core {
-    /// Returns when the present epoch of the lease ends.
+    /// Returns when the current epoch of the lease ends.
     pub(crate) fn lease_end(&self) -> Moment {
         self.driver.lock().engine.lease().end()
     }
 
-    /// Returns how many wait for the next listing of a directory.
+    /// Returns how many readers wait for the next listing of a directory.
     pub(crate) fn readers(&self, dir: &crate::recipe::path::ZNodePath) -> usize {
         self.driver.lock().engine.readers(dir)
     }

@@ -1,4 +1,4 @@
-//! The core's calls to its client, and its conclusions from contact and proof.
+//! Tests of the core's calls to its client, and of the state that follows from contact and proofs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use crate::tests::{
 use crate::time::Runtime;
 use crate::{BlockingWriteLock, LossReason, Session, SessionState};
 
-/// The calls of a client that passes them on to the one in this field.
+/// The methods of a client that passes all calls on to the client in this field.
 macro_rules! delegate_calls {
     ($field:tt) => {
         fn call(&self, call: &Call) -> ZkResult<Reply> {
@@ -33,7 +33,7 @@ macro_rules! delegate_calls {
 mod pings;
 mod requests;
 
-/// A client that reports its events under a mutex, which its other calls take, too.
+/// A client that reports its events under a mutex that its other calls take, too.
 struct LockedClient {
     simulated: Arc<SimulatedClient>,
     lock: Arc<Mutex<()>>,
@@ -177,7 +177,7 @@ fn session_that_opened_slowly_is_not_suspended() {
     client.grant(Granted::new(timeout));
     let threads = Threads::start().unwrap();
     let contact = FirstContact::by(threads.now(), timeout, "the simulation");
-    // It was opened so long ago that its lease ends before a proof can extend it.
+    // The session was opened so long ago that its lease ends before a proof can extend it.
     let opened_after = threads.now().before(timeout * 9 / 10);
     let session = Session::open(Ok(client), threads, Some(opened_after), contact).unwrap();
     let states = session.subscribe();
@@ -193,7 +193,7 @@ fn session_that_opened_slowly_is_not_suspended() {
 
 const TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A session that keeps itself proven by writes.
+/// A session that proves by writes that it is alive.
 fn open_without_pings(zookeeper: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Arc<ManualRuntime>, Session) {
     let client = zookeeper.connect(TIMEOUT);
     client.set_reports_pings(false);
@@ -207,7 +207,7 @@ fn end_of_a_lease_that_was_seen_is_final_whatever_proof_is_being_taken_up() {
     let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
     let guard = Arc::new(BlockingWriteLock::new(&session, "/locks/it").unwrap().lock().unwrap());
     let has_ended = Arc::new(AtomicBool::new(false));
-    // The reply to a keep-alive: the thread that takes it up is paused after it has read the clock.
+    // The thread that handles the reply to a keep-alive is paused after it has read the clock.
     let (clock, seen, ended) = (Arc::clone(&runtime), Arc::clone(&guard), Arc::clone(&has_ended));
     client.after_next(SimOperation::SetData, move || {
         let reader = Arc::clone(&clock);
@@ -339,7 +339,7 @@ fn panicking_call_has_an_unknown_outcome() {
     let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
     let session = Session::from_client(client.clone()).unwrap();
     let path = ZNodePath::parse("/a").unwrap();
-    // Without the panic hook, which would print it.
+    // `resume_unwind` does not call the panic hook, which would print a message.
     client.before_next(SimOperation::Exists, || std::panic::resume_unwind(Box::new("on purpose")));
     let error = session.core().call(Operation::LOCK, &path, Call::exists("/a", false)).unwrap_err();
     assert!(error.is_connection_loss(), "{error}");
@@ -376,8 +376,8 @@ fn close_returns_after_the_server_has_ended_the_session() {
     assert_eq!(next(&left), 0);
 }
 
-/// Lets time pass in small steps. Returns the number of steps in which the owner of `znode` looked,
-/// and how many of them had a keep-alive, too.
+/// Lets time pass in small steps. Returns in how many steps the owner of `znode` looked, and in how many of those there was
+/// a keep-alive, too.
 fn looks(zookeeper: &SimulatedZooKeeper, znode: &str, mut step: impl FnMut()) -> (usize, usize) {
     let (mut looks, mut beside_keep_alives) = (0, 0);
     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! Looks for users: between the engine, which says when, and a [`Tracker`], which says at what.
+//! Looks on behalf of users. The engine decides when to look, and a [`Tracker`] decides what to look at.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use crate::client::{Reply, contain_call};
 use crate::engine::{LookStep, ParticipantId};
 use crate::error::{LossReason, ZkResult};
 
-/// Knows what to look at for a user. Its methods are called outside every lock, one at a time for each session.
-/// They must not block, as it may be on a thread of the client's.
+/// Decides what to look at for a user. Its methods are called outside every mutex, one at a time for each session. They
+/// must not block, because they may run on a thread of the client.
 pub(crate) trait Tracker: Send + Sync {
-    /// Begins a look on this session, or goes on with the outcome of its last call there.
+    /// Begins a look on this session, or continues with the outcome of the last call of the look.
     fn look(&self, core: &Arc<Core>, outcome: Option<ZkResult<Reply>>) -> LookStep;
 
     /// The session has ended.
@@ -37,7 +37,7 @@ impl Core {
             driver.engine.untrack(id);
             driver.trackers.remove(&id)
         });
-        // Outside the mutex: it may be the last handle.
+        // Outside the mutex, because this may be the last handle.
         drop(tracker);
     }
 

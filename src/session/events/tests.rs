@@ -1,4 +1,4 @@
-//! What hooks receive, and that a bad one harms nobody.
+//! Tests of what hooks receive, and that a bad hook harms nobody.
 
 use crossbeam_channel::{Receiver, unbounded};
 
@@ -201,7 +201,7 @@ fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     guard.unlock().unwrap();
     assert!(misses.is_empty());
     drop(goes);
-    // At least five, and the release.
+    // At least five hand-overs, and the release.
     assert!(next(&misses) >= 6);
     eventually("everything is delivered", || {
         core.events().is_some_and(|events| events.waiting.load(Ordering::Relaxed) == 0)
@@ -216,7 +216,7 @@ fn nothing_that_happens_on_a_new_session_is_reported_before_it_is() {
     let other = Session::from_client(server.connect(LONG)).unwrap();
     let core = other.core();
     assert!(session.handle.replace(Arc::clone(&core)));
-    // As a request of another thread may, before the thread that replaces goes on.
+    // As a request of another thread may do before the replacing thread goes on.
     core.report_event(Event::Suspended, None);
     assert_eq!((next(&events), next(&events)), (Seen::SessionReplaced, Seen::Suspended));
 }

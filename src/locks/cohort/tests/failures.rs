@@ -1,4 +1,4 @@
-//! Losses, refusals and the ends of sessions.
+//! Tests of losses, refusals and ends of sessions.
 
 use std::time::Duration;
 

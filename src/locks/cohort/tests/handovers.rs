@@ -1,5 +1,4 @@
-//! The lock is handed over in memory, first come, first served, and not for longer than others
-//! agree to.
+//! Tests of hand-overs in memory: they are first come, first served, and bounded while another process waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +52,7 @@ fn handed_over_lock_is_no_longer_owned_by_the_former_guard() {
     let second = waiting.guard().unwrap();
     assert!(second.is_owner());
     assert_ne!(former.request.tenure(), former.tenure);
-    // A second release of the first has no effect.
+    // Releasing the first grant again has no effect.
     fixture.lock.cohort().release(&former);
     assert!(second.is_owner() && !fixture.is_kept());
 }
@@ -63,7 +62,7 @@ fn waiter_of_another_process_waits_for_a_bounded_number_of_handovers() {
     for bound in [0, 1, 3] {
         let fixture = Fixture::new(keeping().max_handovers(bound));
         let mut guard = fixture.lock.lock().unwrap();
-        // Those before the other asks do not count.
+        // Hand-overs before the other client asks do not count.
         for _ in 0..5 {
             let waiting = fixture.wait();
             drop(guard);
@@ -117,7 +116,7 @@ fn asked_by_a_revoker_the_process_hands_nothing_over() {
     assert!(guard.is_owner());
     let waiting = fixture.wait();
     assert_eq!(guard.unlock().unwrap(), Released::Deleted);
-    // The request that asked is gone; this is another one.
+    // The request that asked is gone. The process has a new one.
     assert!(waiting.guard().unwrap().revocation().is_empty());
 }
 
@@ -261,7 +260,7 @@ fn closing_ends_the_waiting_of_all_threads() {
 }
 
 impl Fixture {
-    /// A thread that waits gives up.
+    /// A waiting thread gives up.
     fn give_up(&self, waiting: super::Waiting<'_>) {
         let super::Waiting { number, turn, .. } = waiting;
         drop(super::super::Ticket { cohort: self.lock.cohort(), number, turn });

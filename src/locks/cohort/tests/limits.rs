@@ -1,4 +1,4 @@
-//! A process holds the lock no longer than its options allow.
+//! Tests that a process holds the lock no longer than its options allow.
 
 use std::time::Duration;
 

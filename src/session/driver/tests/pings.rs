@@ -1,14 +1,14 @@
-//! A session whose client reports its pings.
+//! Tests of a session whose client reports its pings.
 
 use super::*;
 use crate::WriteLock;
 use crate::client::ClientEvent;
 use crate::time::Moment;
 
-/// Reports pings when it is asked to.
+/// A client that reports pings on command.
 struct PingingClient {
     simulated: Arc<SimulatedClient>,
-    /// Otherwise it is borrowed, and lives on.
+    /// Whether closing the client ends the session.
     owns_session: bool,
     sink: Mutex<Option<EventSink>>,
 }
@@ -54,7 +54,7 @@ impl Fixture {
         Fixture::with(true)
     }
 
-    /// One whose session is the application's.
+    /// A client whose session belongs to the application.
     fn borrowing() -> Fixture {
         Fixture::with(false)
     }
@@ -107,7 +107,7 @@ fn idle_and_waiting_sessions_write_nothing_and_are_connected() {
     assert!(!lock.lock().unwrap());
     assert_eq!(fixture.pass(5 * TIMEOUT, |_| {}), 0);
     assert_eq!(states.try_iter().collect::<Vec<_>>(), []);
-    // Its lease has lapsed, and is proven again when its turn comes.
+    // The lease has lapsed, and is proven again when the turn of the request comes.
     fixture.zookeeper.delete(&holder);
     assert!(lock.is_owner(), "without any delay");
     assert_eq!(states.try_iter().collect::<Vec<_>>(), []);

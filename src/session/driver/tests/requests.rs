@@ -1,4 +1,4 @@
-//! What [`Session::requests`] shows.
+//! Tests of [`Session::requests`].
 
 use super::*;
 use crate::WriteLock;
@@ -10,7 +10,7 @@ const DIR: &str = "/locks/a";
 const LONG: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A request in short form: its znode, whether it owns, its age, and whom it waits for.
+/// A request in short form: its znode, whether it is the owner, its age, and the request that it waits for.
 type Shown = (Option<String>, bool, Duration, Option<String>);
 
 fn shown(session: &Session) -> Vec<Shown> {
@@ -67,7 +67,7 @@ fn owner_is_shown_in_an_outage_until_its_lease_ends_and_a_waiter_longer() {
     client.disconnect();
     runtime.advance(SECOND);
     assert_eq!(shown(&session), [(first.id(), true, SECOND, None), waiting(SECOND)]);
-    // As if the process was suspended: the end of the lease is noticed by nobody yet.
+    // As if the process had been suspended: nobody has noticed the end of the lease yet.
     runtime.suspend(TIMEOUT);
     assert_eq!(shown(&session), [waiting(SECOND + TIMEOUT)]);
     runtime.advance(Duration::ZERO);
