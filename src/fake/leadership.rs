@@ -95,7 +95,7 @@ impl SimulatedLeadership {
         self.step_down();
     }
 
-    /// Requests revocation, as a [`Revoker`](crate::Revoker) does. No effect once the leadership is lost.
+    /// Requests revocation, as a [`Revoker`](crate::queue::Revoker) does. No effect once the leadership is lost.
     pub fn request_revocation(&self) {
         if self.zookeeper.exists(self.id()) {
             self.zookeeper.set_data(self.id(), revocation::MESSAGE);
