@@ -104,9 +104,10 @@ pub trait ZooKeeperClient: Send + Sync {
     /// The session calls it once, before any other call. The sink receives every change after the returned state.
     fn subscribe(&self, sink: EventSink) -> bool;
 
-    /// Returns the session id, which ZooKeeper's logs and four-letter commands print in hexadecimal.
+    /// Returns the session id.
     ///
-    /// The default is `None`: the client does not report it.
+    /// ZooKeeper's logs and four-letter commands print it in hexadecimal. The default is `None`: the client does not
+    /// report it.
     fn session_id(&self) -> Option<i64> {
         None
     }

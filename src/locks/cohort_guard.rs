@@ -113,9 +113,10 @@ impl CohortGuard {
         self.grant.request.fencing_token()
     }
 
-    /// Changes znodes in one transaction that takes effect only while this process holds the lock.
+    /// Changes znodes in one transaction under the lock.
     ///
-    /// See [`LockGuard::commit`](crate::LockGuard::commit).
+    /// The transaction takes effect only while this process holds the lock. See
+    /// [`LockGuard::commit`](crate::LockGuard::commit).
     ///
     /// # Errors
     /// The same as [`LockGuard::commit`](crate::LockGuard::commit).

@@ -84,7 +84,7 @@ struct LastHandle {
 }
 
 impl CohortLock {
-    /// Creates a lock on the directory `dir`, with the default [`LockOptions`] and [`CohortOptions`].
+    /// Creates a lock on the directory `dir`, with default options.
     ///
     /// Sends nothing to the servers. The first request creates the directory if it is missing.
     ///

@@ -56,7 +56,7 @@ impl CohortOptions {
         CohortOptions { keep_for, ..self }
     }
 
-    /// Sets how often the lock may be handed over from thread to thread while another process waits.
+    /// Sets how often threads may hand the lock over while another process waits.
     ///
     /// The hand-overs are counted from when this process knows of the other one. With zero, the next release is for the
     /// other process.
@@ -65,7 +65,7 @@ impl CohortOptions {
         CohortOptions { max_handovers, ..self }
     }
 
-    /// Sets how long the lock may be handed over from thread to thread while another process waits.
+    /// Sets how long threads may hand the lock over while another process waits.
     ///
     /// The time counts from when this process knows of the other one. With zero, the next release is for the other
     /// process.

@@ -97,8 +97,9 @@ impl MultiLock {
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, self.first()))
     }
 
-    /// Acquires all locks if they are free; returns `None` if somebody holds or waits for one.
+    /// Acquires all locks if they are free; returns `None` otherwise.
     ///
+    /// A lock is not free if somebody holds it or waits for it.
     /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
     /// # Errors

@@ -138,8 +138,9 @@ impl ReadWriteLock {
         async move { readers.wait_async().await.map(ReadGuard::new) }
     }
 
-    /// Acquires the read lock if it is free; returns `None` if a writer holds the lock or waits for it.
+    /// Acquires the read lock if it is free; returns `None` otherwise.
     ///
+    /// It is not free if a writer holds the lock or waits for it.
     /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
     /// # Errors
@@ -179,8 +180,9 @@ impl ReadWriteLock {
         async move { writers.wait_async().await.map(|guard| WriteGuard::new(guard, support)) }
     }
 
-    /// Acquires the write lock if it is free; returns `None` if anybody holds the lock or waits for it.
+    /// Acquires the write lock if it is free; returns `None` otherwise.
     ///
+    /// It is not free if anybody holds the lock or waits for it.
     /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
     /// # Errors

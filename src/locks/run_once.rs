@@ -122,7 +122,7 @@ pub struct RunOnce {
 }
 
 impl RunOnce {
-    /// Creates a `RunOnce` on the directory `dir`, with the default [`LockOptions`] and [`Repeat::Never`].
+    /// Creates a `RunOnce` on the directory `dir`, with default options.
     ///
     /// Sends nothing to the servers. The first job creates the directory if it is missing.
     ///

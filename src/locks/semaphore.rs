@@ -31,7 +31,7 @@ const LEASES: &str = "leases";
 ///
 /// [`acquire`](Semaphore::acquire) blocks until a permit is free, and returns a [`Permit`]. All processes that use the
 /// same directory share the permits. Permits are granted first come, first served. A permit is as safe as a lock:
-/// [`Permit::is_owner`] becomes `false` before the server can give the permit to another client.
+/// [`is_owner`](crate::LockGuard::is_owner) becomes `false` before the server can give the permit to another client.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -129,7 +129,7 @@ impl LockInner {
 }
 
 impl WriteLock {
-    /// Creates a lock on the directory `dir`, with the default [`LockOptions`] and without a listener.
+    /// Creates a lock on the directory `dir`, with default options and no listener.
     ///
     /// Sends nothing to the servers. The first request creates the directory if it is missing.
     ///

@@ -94,10 +94,10 @@ impl SessionBuilder {
         }
     }
 
-    /// Sets how long the servers keep the session, with its locks, without hearing from this process.
+    /// Sets how long the servers keep the session without hearing from this process.
     ///
-    /// The default is 30 s. The server limits the value, by default to between 4 s and 40 s. What it grants is the
-    /// [effective timeout](Session::session_timeout).
+    /// Its locks last no longer, either. The default is 30 s. The server limits the value, by default to between 4 s
+    /// and 40 s. What it grants is the [effective timeout](Session::session_timeout).
     pub fn session_timeout(self, session_timeout: Duration) -> SessionBuilder {
         SessionBuilder { session_timeout, ..self }
     }
