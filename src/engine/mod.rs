@@ -1,41 +1,42 @@
 //! The engine: one state machine for a session and everything that lives on it, as plain data.
 //!
 //! Nothing here starts a thread, makes a call, reads a clock or takes a mutex. The driver (`session/driver/`) holds
-//! the [`Engine`] under one mutex. It passes in what has happened, one input at a time, and does what the [`Effect`]s
-//! ask for. Each input is processed to completion before the next. A race between a late reply, an event and a
+//! the [`Engine`] under one mutex. It passes in what has happened, one input at a time, and carries out the resulting
+//! [`Effect`]s. Each input is processed to completion before the next. A race between a late reply, an event and a
 //! withdrawal is therefore just one order of inputs, which a test can write down.
 //!
 //! # Its parts
 //! - [`border`]: the plain data that go in and out.
-//! - [`commons`]: the state that everything on a session shares. It reaches no participant.
-//! - The participants: a [`contender`] for a lock, the [`removal`] of a znode, and the subject that is [`tracked`]
-//!   for a user. Each has steps of its own, touches no other participant, and returns what is next.
-//! - [`participants`]: the one way to reach them, and the inputs that concern many of them: an event, a reconnect, a
+//! - [`commons`]: the state that everything on a session shares. It cannot reach a participant.
+//! - The participants: a [`contender`] for a lock, the [`removal`] of a znode, and a subject that is [`tracked`]
+//!   for a user. Each participant takes its own steps, never touches another participant, and returns what must happen
+//!   next.
+//! - [`participants`]: the only way to reach them, and the inputs that concern many of them: an event, a reconnect, a
 //!   routine look.
 //!
 //! Method names show what a method is for:
-//! - On the [`Engine`], `handle_…` takes an input, `poll_…` gives an output, and a plain verb is a command. `begin`
-//!   comes before each input and `settle` after it ([`clock`]). `settle` does whatever is due by then, such as the
-//!   next proof of the lease.
-//! - On a participant, `on_…` takes an input and returns what is next, an imperative (`join`, `look`) is a step that
-//!   acts, and `is_…`, `has_…` and `needs_…` ask. The parts of the commons have `on_…` and `note_…` for what has
-//!   happened.
+//! - On the [`Engine`], `handle_…` takes an input, `poll_…` gives an output, and a plain verb is a command. The driver
+//!   calls `begin` before each input and `settle` after it ([`clock`]). `settle` does whatever is due by then, such as
+//!   the next proof of the lease.
+//! - On a participant, `on_…` takes an input and returns what must happen next. An imperative (`join`, `look`) is a
+//!   step that acts. `is_…`, `has_…` and `needs_…` ask. On the parts of the commons, `on_…` and `note_…` take in what
+//!   has happened.
 //!
 //! # From `lock()` to the owner
-//! 1. `locks/blocking_lock.rs`: `lock()` calls `request/lasting.rs`, which makes a request (`request/mod.rs`) with the
-//!    settings from `locks/locking.rs`, and another one if the session is lost and replaced. The driver
+//! 1. `lock()` (`locks/blocking_lock.rs`) calls `request/lasting.rs`, which makes a request (`request/mod.rs`) with the
+//!    settings from `locks/locking.rs`. If the session is lost and replaced, it makes another request. The driver
 //!    (`session/driver/requests.rs`) starts the request, and the caller waits. (`locks/write_lock.rs` does not wait.)
 //! 2. [`Engine::start`] inserts a [`contender`]. From here on, its method `step` ([`steps`]) chooses each step. The
 //!    first step is to [`join`]: the contender submits the creation of its znode together with a listing of the
 //!    directory. Behind a request of the same session it needs no listing.
-//! 3. [`calls`]: the call is sent if the [`budget`] has room for another znode, and as soon as the [`window`] has
-//!    room for another call. `Core::feed` (`session/driver/mod.rs`) carries the effect out: the call passes through
-//!    an outbox (`session/driver/calls.rs`) to the client, which is `session/own_client.rs` and behind it the crate
-//!    `zookeeper-connection`. In that crate, `src/connection.rs` continues this walk to the socket and back.
-//! 4. [`replies`]: the connection's thread passes the reply to the `Done` of the call (`session/driver/calls.rs`),
-//!    which passes it to [`Engine::handle_reply`]. The call's [`Pending`](calls::Pending) says for whom it was made.
-//!    A reply for a request goes to the contender's `on_reply` ([`steps`]).
-//! 5. [`queue`]: the contender decides by the listing, with the rules of `recipe/queue.rs`, which are pure functions
+//! 3. [`calls`]: the call is sent if the [`budget`] has room for another znode, and as soon as the [`window`] has room
+//!    for another call. `Core::feed` (`session/driver/mod.rs`) carries out the resulting effect: it passes the call
+//!    through an outbox (`session/driver/calls.rs`) to the client. The client is `session/own_client.rs`, on top of the
+//!    crate `zookeeper-connection`. In that crate, `src/connection.rs` continues this walk to the socket and back.
+//! 4. [`replies`]: the connection's thread passes the reply to the call's `Done` (`session/driver/calls.rs`), which
+//!    passes it to [`Engine::handle_reply`]. The call's [`Pending`](calls::Pending) says for whom the call was made. A
+//!    reply for a request goes to the contender's `on_reply` ([`steps`]).
+//! 5. [`queue`]: the contender evaluates the listing with the rules of `recipe/queue.rs`, which are pure functions
 //!    over names. If it is the request's [`turn`] and the [`lease`] admits owners, the request owns the lock
 //!    ([`RequestEvent::Acquired`]). Otherwise it waits for the requests [`ahead`], with a [`watch`].
 //! 6. The driver sets the ownership (`session/ownership.rs`), and posts the event to the request's observer
@@ -46,49 +47,51 @@
 //! 1. [`contact`]: the client reports `NodeChanged`. [`watchers`] knows who waits for an event on this path, and
 //!    [`participants`] notifies each of them.
 //! 2. [`ahead`]: before its turn, a waiter also watches its own znode, and the request ahead of its predecessor. So the
-//!    next in line owns the lock with the event itself ([`turn`]). If the watch on its own znode is missing, or the
-//!    proof of the lease, the waiter looks at its own znode first. If other requests may be ahead, it lists the
-//!    queue again, together with the other waiters of its session ([`listings`]).
+//!    event itself makes the next in line the owner ([`turn`]). If the watch on its own znode or the proof of the lease
+//!    is missing, the waiter looks at its own znode first. If other requests may be ahead, the waiter lists the queue
+//!    again, and shares that listing with the other waiters of its session ([`listings`]).
 //! 3. Behind an exclusive request of the same session, a waiter sets no watch: a [`removal`] deletes the predecessor's
-//!    znode, and wakes the waiter when it is done. If the predecessor owned the lock, and a listing has shown it as the
-//!    nearest request ahead, the waiter only looks at its own znode.
+//!    znode, and wakes the waiter when the znode is gone. If the predecessor owned the lock, and a listing has shown it
+//!    as the nearest request ahead, the waiter only looks at its own znode.
 //!
 //! # From a disconnect to the renewed lease, or to the loss
 //! 1. The client reports the disconnect to the driver (`session/driver/opening.rs`). [`contact`]: the present epoch
 //!    of the lease can no longer be extended, and the next epoch needs a reconnect and a proof. The owner keeps the
-//!    epoch under which it acquired the lock, or last renewed its lease. `is_owner()` compares the end of that epoch
+//!    epoch under which it acquired the lock or last renewed its lease. `is_owner()` compares the end of that epoch
 //!    with the clock (`session/ownership.rs`).
-//! 2. After a reconnect everybody looks again ([`participants`]): at once, or when the first write on the new
-//!    connection was answered if the lease is kept proven, as it is while a lock is held. `settle` begins that
-//!    [`proof`], and [`replies`] counts the answer. An owner that has seen its znode renews its lease ([`turn`]).
+//! 2. After a reconnect, everybody looks again ([`participants`]). If the lease is kept proven, as it is while a lock
+//!    is held, they look once the first write on the new connection is answered; otherwise they look at once. `settle`
+//!    begins that [`proof`], and [`replies`] counts the answer. An owner that has seen its znode renews its lease
+//!    ([`turn`]).
 //! 3. If no reconnect comes in time, the [`clock`] ends the lease, and the request has [`ended`]. `is_owner()` has
-//!    returned `false` since that moment, whether or not a thread has noticed.
+//!    returned `false` since the lease ended, whether or not a thread has noticed.
 //!
 //! # From the limit of a hold to the loss
-//! 1. A request with a limit (`LockOptions::max_hold`) tells the [`lease`] when its hold ends, as it acquires the
-//!    lock ([`turn`]). The driver passes that on with the ownership (`session/seat.rs`), so `is_owner()` returns
-//!    `false` from that moment on.
+//! 1. When a request with a limit (`LockOptions::max_hold`) acquires the lock, it tells the [`lease`] when its hold
+//!    ends ([`turn`]). The driver passes that moment on with the ownership (`session/seat.rs`), so `is_owner()` returns
+//!    `false` from then on.
 //! 2. The limit is one of the deadlines of the [`clock`]. When the first limit is reached, the engine checks all
-//!    owners, and that request has [`ended`]: its event names `HeldTooLong`, and a [`removal`] deletes its znode.
+//!    owners, and the request that has reached its limit has [`ended`]: its event names `HeldTooLong`, and a
+//!    [`removal`] deletes its znode.
 //!
 //! # From a drop during an outage to the deletion
-//! The guard's claim (`request/claim.rs`) withdraws the request ([`ended`]), and a [`removal`] begins. It reports
-//! `ConnectionLoss` at once, because no outcome can come soon. It still submits the deletion, which the connection
-//! keeps for a tenth of the session timeout. After that no alarm is set. The reconnect repeats the deletion at the
-//! moment at which everybody looks again: while another lock of the session is held, that is the first answered
-//! write.
+//! The guard's claim (`request/claim.rs`) withdraws the request ([`ended`]), and a [`removal`] begins. The removal
+//! reports `ConnectionLoss` at once, because no outcome can come soon. It still submits the deletion, which the
+//! connection keeps for a tenth of the session timeout. If that fails, no alarm is set: the deletion is repeated after
+//! the reconnect, when everybody looks again. While another lock of the session is held, that is when the first write
+//! is answered.
 //!
 //! # From the loss of a session to the next one
-//! 1. The client reports `SessionLost`, or the [`clock`] gives the session up. Its [`life`] ends, and with it each
-//!    request and all tracking. A worker of the driver reports what is left, sets the latch `ended`, and keeps the
-//!    znodes that are still to be deleted (`session/driver/orphans.rs`).
-//! 2. The thread of `session/replacement.rs` waits for that latch, opens the next session, and makes those who follow
-//!    move there: `request/lasting.rs` makes its request again, and `tracking/mod.rs` looks again.
+//! 1. The client reports `SessionLost`, or the [`clock`] gives the session up. Its [`life`] ends, and with it every
+//!    request and all tracking. A worker of the driver reports what is left, sets the latch `ended`, and keeps a list
+//!    of the znodes that are still to be deleted (`session/driver/orphans.rs`).
+//! 2. The thread of `session/replacement.rs` waits for that latch, opens the next session, and moves everything that
+//!    outlives its session there: `request/lasting.rs` makes its request again, and `tracking/mod.rs` looks again.
 //!
 //! # From a lost create to its end
-//! The request searches for its znode, together with the other requests of its directory that do, and creates another
-//! znode if there is none ([`sweep`]). A create that takes effect late leaves a znode. The session recognizes its name
-//! in any listing, and deletes it ([`strays`]).
+//! The request searches for its znode, and creates another one if there is none. Requests of one directory that search
+//! at the same time share the search ([`sweep`]). A create that takes effect late leaves a znode. The session
+//! recognizes its name in any listing, and deletes the znode ([`strays`]).
 //!
 //! The watches of users (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) take the same paths:
 //! [`tracked`] says when to look, and the room `tracking` has the steps of a look.
@@ -96,8 +99,9 @@
 //! # Why this is safe
 //! Only sequence numbers decide, and a listing that contains a request's own znode contains every older request that
 //! still exists. `is_owner()` asks the lease, which ends before the servers can end the session. `docs/design.md` has
-//! the proofs. `docs/guarantees.md` has the limits: an owner whose znode another client deletes learns of it a moment
-//! later, and a proof assumes something about the links between servers.
+//! the proofs, and `docs/guarantees.md` has the limits. Two of them: if another client deletes an owner's znode, the
+//! owner learns of it a moment later; and the proof that lets a request take a lock assumes something about the links
+//! between servers.
 
 mod ahead;
 mod alarms;
@@ -163,14 +167,14 @@ pub(crate) struct Engine {
     removals: BTreeMap<ParticipantId, Removal>,
     /// The paths of the `removals`.
     removed_paths: BTreeSet<ZNodePath>,
-    /// The [strays] of this connection whose deletion has begun, for as long as listings show them.
+    /// The [strays] whose deletion has begun on this connection, for as long as listings show them.
     strays: BTreeSet<ZNodePath>,
     /// The subjects that users track.
     tracked: BTreeMap<ParticipantId, Tracked>,
     /// The participants that keep the session from being idle.
     pins: BTreeSet<ParticipantId>,
     routine: Routine,
-    /// The ends of former epochs of the lease, at which the owners must be checked.
+    /// The moments at which former epochs of the lease end, when the owners must be checked.
     lease_checks: BTreeSet<Moment>,
 }
 
@@ -204,7 +208,7 @@ impl Engine {
 
     // ---- commands
 
-    /// Starts a request, under a number that was not used before. It runs by itself from then on;
+    /// Starts a request, under a number that was not used before. The request then runs by itself until it ends or
     /// [`Engine::withdraw`] ends it.
     pub(crate) fn start(&mut self, id: ParticipantId, spec: Arc<RequestSpec>, since: Moment) {
         let phase = Phase::Joining { unconfirmed: false, failed: None };
@@ -212,8 +216,8 @@ impl Engine {
         self.wake_or_lose(id);
     }
 
-    /// Starts a request that holds the lock together with its owner, under the owner's lease, by a znode
-    /// that exists. Returns `false` if the owner no longer holds the lock.
+    /// Starts a request that holds the lock together with its owner, under the owner's lease, through a znode
+    /// that exists already. Returns `false` if the owner no longer holds the lock.
     pub(crate) fn start_as_owner(
         &mut self,
         id: ParticipantId,
@@ -251,14 +255,14 @@ impl Engine {
         reason
     }
 
-    /// Ends the tracking, with its watches.
+    /// Ends the tracking of a subject, and removes its watches.
     pub(crate) fn untrack(&mut self, id: ParticipantId) {
         if let Some(tracked) = self.tracked.remove(&id) {
             tracked.end(&mut self.commons);
         }
     }
 
-    /// Takes the next step of a look.
+    /// Handles the next step of a tracker's look.
     pub(crate) fn handle_look(&mut self, id: ParticipantId, step: LookStep) {
         if let Some(tracked) = self.tracked.get_mut(&id) {
             tracked.handle_look(&mut self.commons, step);
@@ -269,7 +273,7 @@ impl Engine {
         self.commons.new_id()
     }
 
-    /// Gives a request its number, and names its znode except for the sequence number.
+    /// Returns the number of a new request, and the name of its znode without the sequence number.
     pub(crate) fn name_request(&mut self, access: Access) -> (ParticipantId, String) {
         let id = self.new_id();
         (id, access.prefix(self.commons.settings.tag.guid(id.0)))
@@ -288,7 +292,7 @@ impl Engine {
         self.pins.remove(&id);
     }
 
-    /// Sets how long an outage the owner of a lock survives.
+    /// Sets the longest outage that an owner survives.
     pub(crate) fn set_survived_outage(&mut self, outage: Duration) {
         self.commons.lease.set_survived_outage(outage);
     }
