@@ -40,9 +40,8 @@ use crate::wait::Wait;
 /// Any number of threads may share one `BlockingWriteLock`. Each call makes its own request, so the threads exclude
 /// one another just as they exclude other processes. A clone is a handle to the same lock: closing one closes all.
 ///
-/// # Not reentrant
-/// A thread that locks again while it holds the lock waits for itself. After one second, a line at `warn` says so.
-/// Use a [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
+/// # Not reentrant A thread that locks again while it holds the lock waits for itself. After one second, this is logged
+/// at `warn`. Use a [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
 #[doc(alias = "InterProcessMutex")]
 #[doc(alias = "Mutex")]
 #[doc(alias = "flock")]
@@ -112,16 +111,15 @@ impl BlockingWriteLock {
     /// # Ok(()) }
     /// ```
     ///
-    /// Once its turn has come, the future holds the lock, even if nobody polls it. Poll it or drop it. A task that
-    /// keeps one such future and awaits another for the same lock waits for itself.
+    /// Once its turn has come, the future holds the lock even if nobody polls it. So poll it or drop it. A task that
+    /// keeps one such future while it awaits another for the same lock waits for itself.
     ///
     /// Dropping the [guard](LockGuard) does not block. Run its blocking methods, such as
     /// [`unlock`](LockGuard::unlock), on a thread that may block.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queue without blocking, and releases the lock if it was acquired at that moment.
-    /// So the future may be used in a `select!` or a timeout. Waiting again makes a new request, at the end of the
-    /// queue.
+    /// Dropping the future leaves the queue without blocking, and releases the lock if it has just been acquired. So
+    /// the future may be used in a `select!` or a timeout. Waiting again makes a new request, at the end of the queue.
     ///
     /// # Errors
     /// The same as [`lock`](BlockingWriteLock::lock).
@@ -188,8 +186,8 @@ impl BlockingWriteLock {
     ///
     /// # Errors
     /// - Before the operation, the same as [`lock`](BlockingWriteLock::lock).
-    /// - After the operation, an error means that the lock was lost while the operation ran. Its result is dropped. To
-    ///   keep the result, use `lock`.
+    /// - After the operation, an error means that the lock was lost while the operation ran. The operation's result is
+    ///   dropped. To keep the result, use `lock` instead.
     pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);

@@ -56,10 +56,10 @@ use crate::wait::Wait;
 /// **A process that dies while it keeps an idle lock blocks others until its session times out.** With other locks,
 /// that happens only to a process that uses the lock. [`CohortOptions::keep_for`] limits how long an idle lock is kept.
 ///
-/// # Sharing between threads
-/// Share one `CohortLock` by cloning it, or look it up with [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort).
-/// Locks that are created separately have a place each, even on one session, and wait for each other like processes.
-/// The lock is not reentrant: a thread that locks again while it holds the lock waits for itself.
+/// # Sharing between threads Share one `CohortLock` by cloning it, or look it up with
+/// [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort). Locks that are created separately have separate places in
+/// the queue, even on one session, and wait for each other like processes. The lock is not reentrant: a thread that
+/// locks again while it holds the lock waits for itself.
 ///
 /// # Failures
 /// - The connection is cut and comes back in time: the holder remains the owner, and threads keep waiting.
@@ -70,7 +70,8 @@ use crate::wait::Wait;
 /// - The session is lost: the holder finds the reason in [`loss`](CohortGuard::loss), and all waiting threads get
 ///   [`SessionLost`](crate::ErrorReason::SessionLost). On a session that
 ///   [replaces itself](crate::SessionBuilder::replace_lost_sessions), they join the queue again instead.
-/// - An idle lock is lost, or its directory is deleted: the next thread acquires it anew, and creates the directory.
+/// - An idle lock is lost, or its directory is deleted: the next thread acquires it anew, and creates the directory if
+///   necessary.
 ///
 /// Once all handles of the lock and all its guards are dropped, nothing is left behind.
 #[derive(Clone)]
@@ -127,8 +128,8 @@ impl CohortLock {
 
     /// Acquires the lock if it is free; returns `None` if somebody holds it or waits for it.
     ///
-    /// It makes no difference whether that is in this process or in another. Blocks only until the server has answered,
-    /// and not at all if this process has the lock.
+    /// It does not matter whether the holder or waiter is in this process or in another. The call blocks only until the
+    /// server has answered, and not at all if this process owns the lock.
     ///
     /// # Errors
     /// The same as [`lock`](CohortLock::lock).
@@ -138,8 +139,8 @@ impl CohortLock {
 
     /// Blocks until the lock is acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time limit holds even if the network swallows every packet. The process stays in the queue as long as any of
-    /// its threads waits.
+    /// The time limit holds even if the network swallows every packet. The process stays in the queue for as long as
+    /// any of its threads is waiting.
     ///
     /// # Errors
     /// The same as [`lock`](CohortLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
