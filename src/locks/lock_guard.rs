@@ -238,8 +238,8 @@ impl LockGuard {
     ///
     /// Dropping the guard does the same in the background.
     ///
-    /// Without contact, the call returns [`Released::Pending`] instead of waiting. A connection counts as lost after two
-    /// fifths of the session timeout without a sign of the server.
+    /// Without contact, the call returns [`Released::Pending`] instead of waiting. A connection counts as lost once the
+    /// server has been silent for two fifths of the session timeout.
     ///
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),

@@ -111,8 +111,8 @@ pub trait LockListener: Send + Sync {
     /// Called when calls were left out because the listener was too slow.
     ///
     /// Up to 1,000 calls wait for a listener. `requests` is the number of requests that were left out since the last
-    /// call. For these, neither the start nor the end is reported. The latest request is never left out. The default
-    /// does nothing.
+    /// such call. For these, neither the start nor the end is reported. The latest request is never left out. The
+    /// default does nothing.
     fn missed(&self, requests: u64) {
         let _ = requests;
     }
