@@ -1,8 +1,9 @@
 //! [`External`]: a value that belongs to the application: a listener, a hook, a closure, a client, an error.
-//! ~ The code of such a value may block, panic, or call this crate, even when the value is dropped. The last handle to
-//! a value may be dropped anywhere: on the I/O thread, on the timer's thread, on a thread of the client, or while
-//! another panic unwinds. So no value is dropped in place. A callback thread of the runtime drops it, because that
-//! thread may block and catches panics.
+//!
+//! The code of such a value may block, panic, or call this crate, even when the value is dropped. The last handle to a
+//! value may be dropped anywhere: on the I/O thread, on the timer's thread, on a thread of the client, or while another
+//! panic unwinds. So no value is dropped in place. A callback thread of the runtime drops it, because that thread may
+//! block and catches panics.
 
 use std::ops::Deref;
 use std::sync::Arc;

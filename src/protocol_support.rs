@@ -1,5 +1,6 @@
 //! [`ProtocolSupport`]: the base of every recipe: a session, settings and retries.
-//! ~ Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock contains one.
+//!
+//! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock contains one.
 
 use std::fmt;
 use std::time::Duration;

@@ -217,7 +217,8 @@ impl CancelToken {
     }
 
     /// Returns a channel that is disconnected when the token is cancelled.
-    /// ~ Use it in a [`select!`](crate::crossbeam_channel::select).
+    ///
+    /// Use it in a [`select!`](crate::crossbeam_channel::select).
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::{CancelToken, LockGuard, crossbeam_channel};

@@ -34,7 +34,8 @@ pub enum ErrorReason {
     ///   list served the client without it.
     CredentialsRefused,
     /// The servers are not ZooKeeper, and end sessions too early for a lock to be safe.
-    /// ~ ClickHouse Keeper is the only implementation known to do so. Connect to ZooKeeper instead.
+    ///
+    /// ClickHouse Keeper is the only implementation known to do so. Connect to ZooKeeper instead.
     NotZooKeeper,
     /// Contact was lost during the operation, or did not come back in time.
     ///
@@ -55,7 +56,8 @@ pub enum ErrorReason {
     /// Create it, or let [`SessionBuilder::create_chroot`](crate::SessionBuilder::create_chroot) create it.
     NoChroot,
     /// The lock directory has used up its sequence numbers, which end at 2147483647.
-    /// ~ Beyond that, servers may repeat numbers, so the numbers no longer show which of two requests came first. The
+    ///
+    /// Beyond that, servers may repeat numbers, so the numbers no longer show which of two requests came first. The
     /// request was withdrawn. Delete the directory when it is empty; a new one starts at 0.
     SequenceExhausted,
     /// The znode is not a lock. It was left alone.

@@ -40,8 +40,9 @@ use crate::wait::Wait;
 /// Any number of threads may share one `BlockingWriteLock`. Each call makes its own request, so the threads exclude
 /// one another just as they exclude other processes. A clone is a handle to the same lock: closing one closes all.
 ///
-/// # Not reentrant A thread that locks again while it holds the lock waits for itself. After one second, this is logged
-/// at `warn`. Use a [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
+/// # Not reentrant
+/// A thread that locks again while it holds the lock waits for itself. After one second, this is logged at `warn`. Use
+/// a [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
 #[doc(alias = "InterProcessMutex")]
 #[doc(alias = "Mutex")]
 #[doc(alias = "flock")]

@@ -56,10 +56,10 @@ use crate::wait::Wait;
 /// **A process that dies while it keeps an idle lock blocks others until its session times out.** With other locks,
 /// that happens only to a process that uses the lock. [`CohortOptions::keep_for`] limits how long an idle lock is kept.
 ///
-/// # Sharing between threads Share one `CohortLock` by cloning it, or look it up with
-/// [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort). Locks that are created separately have separate places in
-/// the queue, even on one session, and wait for each other like processes. The lock is not reentrant: a thread that
-/// locks again while it holds the lock waits for itself.
+/// # Sharing between threads
+/// Share one `CohortLock` by cloning it, or look it up with [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort).
+/// Locks that are created separately have separate places in the queue, even on one session, and wait for each other
+/// like processes. The lock is not reentrant: a thread that locks again while it holds the lock waits for itself.
 ///
 /// # Failures
 /// - The connection is cut and comes back in time: the holder remains the owner, and threads keep waiting.

@@ -92,7 +92,8 @@ pub enum RunOutcome<T, E> {
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// # Jobs that fail [`Repeat`] decides. All processes should use the same value for a key.
+/// # Jobs that fail
+/// [`Repeat`] decides. All processes should use the same value for a key.
 ///
 /// | | [`Repeat::Never`] (default) | [`Repeat::UntilSuccess`] |
 /// |---|---|---|

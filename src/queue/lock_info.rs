@@ -46,7 +46,8 @@ pub struct LockInfo {
     /// READ is denied.
     pub data: Option<Vec<u8>>,
     /// The id of the session that owns the request.
-    /// ~ The request ends with this session. `None` for a persistent request, and if the session is unknown.
+    ///
+    /// The request ends with this session. `None` for a persistent request, and if the session is unknown.
     pub ephemeral_owner: Option<i64>,
     /// Whether the request is known to be persistent, so that it outlives every session.
     pub is_persistent: bool,

@@ -42,8 +42,8 @@ use crate::tracking::DeletionWatch;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// # How the holder learns of it The message arrives at
-/// [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
+/// # How the holder learns of it
+/// The message arrives at [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
 /// [`LockGuard::revocation`](crate::LockGuard::revocation). A waiting request may be asked, too: it receives the
 /// message once it has acquired the lock.
 ///
@@ -52,8 +52,9 @@ use crate::tracking::DeletionWatch;
 /// `makeRevocable`. Earlier builds of this crate do not know `__REVOKE__`: update the holders before the processes that
 /// revoke.
 ///
-/// # Calls Each call blocks until the server has answered. After a loss of contact, the call is repeated as often as
-/// the [retry policy](LockOptions::retry) allows.
+/// # Calls
+/// Each call blocks until the server has answered. After a loss of contact, the call is repeated as often as the [retry
+/// policy](LockOptions::retry) allows.
 #[doc(alias = "RevocationListener")]
 #[doc(alias = "Revocable")]
 #[derive(Debug)]
@@ -70,7 +71,8 @@ pub enum Revocation {
     /// The holder released the lock, or its session ended. A deletion by another client looks the same.
     Complied,
     /// The holder did not comply in time, so the znode was deleted.
-    /// ~ The holder loses the lock with [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as it can be reached.
+    ///
+    /// The holder loses the lock with [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as it can be reached.
     Forced,
 }
 

@@ -9,21 +9,26 @@ use super::znode_name::split_generated;
 #[non_exhaustive]
 pub enum LockKind {
     /// An exclusive request.
-    /// ~ The names are `x-…` (this crate and Apache's `WriteLock`), `…-lock-` (Curator, Go and others), `…-latch-`
+    ///
+    /// The names are `x-…` (this crate and Apache's `WriteLock`), `…-lock-` (Curator, Go and others), `…-latch-`
     /// (Curator's `LeaderLatch`), and `…__lock__` (kazoo, whose writers have that name, too).
     Exclusive,
     /// A reader of a read/write lock.
-    /// ~ The names are `read-…` (ZooKeeper's recipe and HBase), `…__READ__` (Curator), and `…__rlock__` (kazoo).
+    ///
+    /// The names are `read-…` (ZooKeeper's recipe and HBase), `…__READ__` (Curator), and `…__rlock__` (kazoo).
     Read,
     /// A writer of a read/write lock.
-    /// ~ The names are `write-…` (ZooKeeper's recipe and HBase), and `…__WRIT__` (Curator).
+    ///
+    /// The names are `write-…` (ZooKeeper's recipe and HBase), and `…__WRIT__` (Curator).
     Write,
     /// A permit of a semaphore.
-    /// ~ The names are `…-lease-` (this crate and Curator). Several permits may be held at once; the names do not show
+    ///
+    /// The names are `…-lease-` (this crate and Curator). Several permits may be held at once; the names do not show
     /// how many.
     Permit,
     /// A request of unknown kind.
-    /// ~ Its name has a sequence number, but no library known here uses such names. In the queue it counts as an
+    ///
+    /// Its name has a sequence number, but no library known here uses such names. In the queue it counts as an
     /// exclusive request. It may not be a request for a lock at all, so it is never
     /// [reaped](crate::queue::LockDirectory::reap_expired).
     Other,

@@ -125,7 +125,8 @@ impl Ord for ZNodeName {
 }
 
 /// Returns the sequence number of a child in ZooKeeper's own format, or `None` for a child that is not a request.
-/// ~ The name of every request ends in a number of full width, whichever library made it and whatever precedes the
+///
+/// The name of every request ends in a number of full width, whichever library made it and whatever precedes the
 /// number.
 pub(crate) fn generated_sequence(name: &str) -> Option<i32> {
     split_generated(name).map(|(_, sequence)| sequence)

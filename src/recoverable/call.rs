@@ -1,5 +1,6 @@
 //! [`Change`]: a modifying call that can determine whether a lost attempt took effect.
-//! ~ A lost attempt may take effect long after the next one was answered, because a paused server, when it resumes,
+//!
+//! A lost attempt may take effect long after the next one was answered, because a paused server, when it resumes,
 //! passes on what it has received. So "not yet" is not a verdict. An attempt is repeated only if the servers accept at
 //! most one of the two, no matter when the other one arrives. A verdict must hold whatever other clients have done in
 //! between.

@@ -51,7 +51,8 @@ use crate::session::{Core, Session};
 /// - `Ok`: the call took effect, exactly once.
 /// - [`Server`](crate::ErrorReason::Server), with the server's refusal: the call had no effect and never will.
 /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): the call may have taken effect, or may still do so.
-/// ~ [What it cannot know](#what-it-cannot-know) lists the exceptions.
+///
+/// [What it cannot know](#what-it-cannot-know) lists the exceptions.
 ///
 /// # After a lost reply
 /// A call whose reply was lost may even take effect later, after calls that were made after it: a paused server, when
