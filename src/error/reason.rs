@@ -49,7 +49,7 @@ pub enum ErrorReason {
     /// The session ended, with all its locks and requests. Open a new one, and lock again.
     ///
     /// With [`LossReason::LeaseExpired`], the lock's lease ended, but the session may live on:
-    /// [`Session::state`](crate::Session::state) tells.
+    /// [`Session::state`](crate::Session::state) shows whether it does.
     SessionLost(LossReason),
     /// The connect string names a chroot that does not exist.
     ///

@@ -141,9 +141,9 @@ impl BlockingWriteLock {
 
     /// Blocks until the lock is acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time limit holds even if the network swallows every packet. So `None` may also mean that no
-    /// server was reached: [`Session::state`](crate::Session::state) tells. The znode of a request that timed out is
-    /// deleted in the background. With a time of zero, nothing is acquired: use
+    /// The time limit holds even if the network swallows every packet. So `None` may also mean that no server was
+    /// reached, in which case [`Session::state`](crate::Session::state) is not `Connected`. The znode of a request that
+    /// timed out is deleted in the background. With a time of zero, nothing is acquired: use
     /// [`try_lock`](BlockingWriteLock::try_lock) instead.
     ///
     /// ```no_run
