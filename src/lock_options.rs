@@ -232,7 +232,7 @@ pub(crate) fn check_data(data: &[u8]) -> Result<()> {
     Err(LockError::invalid_argument("znode data", rule))
 }
 
-/// Returns `host/pid`, which shows an operator who waits.
+/// Returns `host/pid`, by which an operator can tell who is waiting.
 fn default_data() -> Arc<[u8]> {
     static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();
     let data = DATA.get_or_init(|| format!("{}/{}", host_name(), std::process::id()).into_bytes().into());

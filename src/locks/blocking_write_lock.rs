@@ -1,8 +1,7 @@
-//! [`BlockingWriteLock`]: the exclusive lock for scoped code. It blocks until it is acquired and
-//! returns a guard.
+//! [`BlockingWriteLock`]: the exclusive lock that blocks until it is acquired, and returns a guard.
 //!
-//! Origin: the class of this name and the `DistributedLockOperationExecutor` that were published
-//! beside the Java recipe. They wait on a latch until the listener is called.
+//! Origin: the class of this name and the `DistributedLockOperationExecutor`, which were published alongside the Java
+//! recipe. They wait on a latch until the listener is called.
 
 use std::fmt;
 use std::sync::Arc;
@@ -142,9 +141,8 @@ impl BlockingWriteLock {
     /// Blocks until the lock is acquired or the wait times out; returns `None` on a timeout.
     ///
     /// The time limit holds even if the network swallows every packet. So `None` may also mean that no server was
-    /// reached, in which case [`Session::state`](crate::Session::state) is not `Connected`. The znode of a request that
-    /// timed out is deleted in the background. With a time of zero, nothing is acquired: use
-    /// [`try_lock`](BlockingWriteLock::try_lock) instead.
+    /// reached: check [`Session::state`](crate::Session::state). The znode of a request that timed out is deleted in the
+    /// background. With a time of zero, nothing is acquired: use [`try_lock`](BlockingWriteLock::try_lock) instead.
     ///
     /// ```no_run
     /// use std::{thread, time::Duration};

@@ -40,7 +40,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 ///
 /// # fn balance_shards(_token: i64) {}
 /// let session = Session::builder("zk1:2181,zk2:2181,zk3:2181").replace_lost_sessions(true).connect()?;
-/// // The data show who leads.
+/// // The data shows who leads.
 /// let options = LockOptions::new().data("10.0.0.7:8080");
 /// let election = BlockingWriteLock::with_options(&session, "/election", options)?;
 /// let candidate = Candidate::start(election, |leadership| {

@@ -84,7 +84,7 @@ impl CohortGuard {
         self.grant.request.loss()
     }
 
-    /// Returns a channel that receives a message when another client asks for a release.
+    /// Returns a channel that receives a message when a release is requested.
     ///
     /// See [`LockGuard::revocation`](crate::LockGuard::revocation). Once another client has asked, the lock is not
     /// handed over to another thread of this process: the next release frees it for other processes.

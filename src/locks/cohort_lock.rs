@@ -47,7 +47,7 @@ use crate::wait::Wait;
 /// # How it works
 /// When a thread releases the lock and another thread of the process waits, the lock is handed over in memory, without
 /// a call to the servers. When no thread waits, the process keeps the lock for a moment, so that its next thread
-/// acquires it immediately. When another process asks for the lock, this process gives it up: immediately if the lock
+/// acquires it immediately. When another process requests the lock, this process gives it up: immediately if the lock
 /// is idle, and otherwise after a bounded number of threads. [`CohortOptions`] set the bounds.
 ///
 /// The lock excludes every other holder of the directory's lock, in any process, with any library and kind of lock.
@@ -62,7 +62,7 @@ use crate::wait::Wait;
 /// like processes. The lock is not reentrant: a thread that locks again while it holds the lock waits for itself.
 ///
 /// # Failures
-/// - The connection is cut and comes back in time: the holder remains the owner, and threads keep waiting.
+/// - The connection is lost and restored in time: the holder remains the owner, and threads keep waiting.
 /// - The lease or the [`max_hold`](crate::LockOptions::max_hold) ends, or another client deletes the holder's znode:
 ///   the holder finds the reason in [`loss`](CohortGuard::loss). Waiting threads join the queue again, at its end.
 /// - Another client deletes the znode of a process that waits: all waiting threads get

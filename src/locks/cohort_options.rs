@@ -46,7 +46,7 @@ impl CohortOptions {
 
     /// Sets how long an idle lock is kept after its last release.
     ///
-    /// With zero, the lock is released immediately. A kept lock is released early when another process asks for it.
+    /// With zero, the lock is released immediately. A kept lock is released early when another process requests it.
     ///
     /// **A process that dies, or cannot reach the servers, while it keeps an idle lock blocks others until its session
     /// times out.** Choose a longer time only if that is acceptable. The time may exceed the session timeout, but the

@@ -73,7 +73,7 @@ impl MultiGuard {
         self.guards.iter().find_map(LockGuard::loss)
     }
 
-    /// Returns a channel that receives a message for each lock whose release is asked for.
+    /// Returns a channel that receives a message for each requested release.
     ///
     /// See [`LockGuard::revocation`]. The individual guards share this channel.
     #[must_use]

@@ -1,4 +1,4 @@
-//! [`NamedLocks`]: exclusive locks by the names of the resources that they guard.
+//! [`NamedLocks`]: exclusive locks, each looked up by the name of the resource that it guards.
 //!
 //! Origin: a `DistributedLock` with `lock(clientId, resource)`, published as an example of ZooKeeper's lock recipe.
 

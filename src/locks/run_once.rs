@@ -330,7 +330,7 @@ impl RunOnce {
 
     /// Forgets all keys that were marked at least this long ago, and returns their number.
     ///
-    /// A key whose lock is held stays. The age is measured only by the clock of the servers, so it does not matter if
+    /// A key whose lock is held is not forgotten. The age is measured only by the clock of the servers, so it does not matter if
     /// the clock of this machine is wrong.
     ///
     /// Choose a time after which nobody uses these keys any more. Otherwise a process that comes late would run their

@@ -211,7 +211,7 @@ impl Semaphore {
     /// Closes the semaphore.
     ///
     /// Threads that wait for a permit, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Held
-    /// permits and the session stay. Idempotent.
+    /// permits stay held, and the session stays open. Idempotent.
     pub fn close(&self) {
         self.support.close();
     }

@@ -54,8 +54,8 @@ use crate::session::Session;
 /// ```
 ///
 /// A `WriteLock` has one request in the queue at a time. On the directory of a
-/// [`ReadWriteLock`](crate::locks::ReadWriteLock) it counts as a writer. It is `Send` and `Sync`. Dropping it closes
-/// it.
+/// [`ReadWriteLock`](crate::locks::ReadWriteLock) it counts as a writer. `WriteLock` is `Send` and `Sync`. Dropping it
+/// closes the lock.
 #[must_use = "the lock is closed at once when it is not kept"]
 pub struct WriteLock {
     inner: Arc<LockInner>,
@@ -267,8 +267,8 @@ impl WriteLock {
     ///
     /// Check it before each action that only the owner may take. Does no I/O and does not block.
     ///
-    /// It becomes `false` at the end of the lease, even if the loss of contact has not been noticed yet, and stays
-    /// `false` until the lock is acquired again. It is always `false` in a forked child of the holder.
+    /// The result becomes `false` at the end of the lease, even if the loss of contact has not been noticed yet, and
+    /// stays `false` until the lock is acquired again. It is always `false` in a forked child of the holder.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         // The process is checked before the mutex is taken: in a forked child, the thread that holds the mutex may not

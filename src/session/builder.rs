@@ -137,7 +137,7 @@ impl SessionBuilder {
         SessionBuilder { jute_max_buffer: bytes, ..self }
     }
 
-    /// Sets how long an outage a lock survives.
+    /// Sets the length of the outage that a lock survives.
     ///
     /// The default is 9/16 of the session timeout. While a lock is held, the session writes to the servers so often
     /// that the remaining lease is never shorter than this time, except in the first seconds. The round trips of these

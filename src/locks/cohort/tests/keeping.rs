@@ -1,4 +1,4 @@
-//! Tests of idle locks, which are kept, and given up when another process asks for them.
+//! Tests of idle locks, which are kept, and given up when another process requests them.
 
 use std::time::Duration;
 
