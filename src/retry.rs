@@ -71,7 +71,9 @@ impl RetryPolicy {
         RetryPolicy::new(Backoff::Constant, delay)
     }
 
-    /// Waits for `delay` before the second attempt, and doubles the delay before each later one, up to `longest`.
+    /// Waits for `delay` before the second attempt, and doubles it before each later one.
+    ///
+    /// The delay grows up to `longest`.
     #[must_use]
     pub fn exponential(delay: Duration, longest: Duration) -> RetryPolicy {
         RetryPolicy::new(Backoff::Exponential { longest }, delay)

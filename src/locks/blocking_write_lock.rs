@@ -141,8 +141,8 @@ impl BlockingWriteLock {
     /// Blocks until the lock is acquired or the wait times out; returns `None` on a timeout.
     ///
     /// The time limit holds even if the network swallows every packet. So `None` may also mean that no server was
-    /// reached: check [`Session::state`](crate::Session::state). The znode of a request that timed out is deleted in the
-    /// background. With a time of zero, nothing is acquired: use [`try_lock`](BlockingWriteLock::try_lock) instead.
+    /// reached: check [`Session::state`](crate::Session::state). The znode of a request that timed out is deleted in
+    /// the background. With a time of zero, nothing is acquired: use [`try_lock`](BlockingWriteLock::try_lock) instead.
     ///
     /// ```no_run
     /// use std::{thread, time::Duration};

@@ -160,8 +160,8 @@ impl LockGuard {
     /// Returns a channel that receives a message when a release is requested.
     ///
     /// Another client requests a release through a [`Revoker`](crate::queue::Revoker), or by writing `unlock` or
-    /// Curator's `__REVOKE__` to the znode. The holder decides whether and when to release the lock, but the other client
-    /// may eventually take it [by force](crate::queue::Revoker::force_revocation_after). Use the channel in a
+    /// Curator's `__REVOKE__` to the znode. The holder decides whether and when to release the lock, but the other
+    /// client may eventually take it [by force](crate::queue::Revoker::force_revocation_after). Use the channel in a
     /// [`select!`](crossbeam_channel::select).
     ///
     /// At most one message arrives, and not within the first 100 ms or so after the acquisition. No message arrives if
@@ -223,12 +223,12 @@ impl LockGuard {
     ///
     /// After these errors the changes may have been made: [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
     /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown), [`SessionLost`](crate::ErrorReason::SessionLost),
-    /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read the znodes, or make the changes
-    /// [conditional on versions](Transaction::if_version).
+    /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read the znodes, or make the
+    /// changes [conditional on versions](Transaction::if_version).
     ///
-    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) the changes may even be made later, until the server
-    /// has answered the next commit under this lock or its release. The next commit rules that out: it first raises the
-    /// version of the lock's own znode by writing the same data again, which needs WRITE on that znode.
+    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) the changes may even be made later, until the
+    /// server has answered the next commit under this lock or its release. The next commit rules that out: it first
+    /// raises the version of the lock's own znode by writing the same data again, which needs WRITE on that znode.
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)

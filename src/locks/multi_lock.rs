@@ -21,7 +21,8 @@ use crate::wait::Wait;
 /// Several exclusive locks that are acquired together.
 ///
 /// [`lock`](MultiLock::lock) blocks until it has acquired all of them. If one cannot be acquired, none is held. Each
-/// lock is the same as a [`BlockingWriteLock`](crate::BlockingWriteLock) on its directory, so the two exclude each other.
+/// lock is the same as a [`BlockingWriteLock`](crate::BlockingWriteLock) on its directory, so the two exclude each
+/// other.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -330,8 +330,8 @@ impl RunOnce {
 
     /// Forgets all keys that were marked at least this long ago, and returns their number.
     ///
-    /// A key whose lock is held is not forgotten. The age is measured only by the clock of the servers, so it does not matter if
-    /// the clock of this machine is wrong.
+    /// A key whose lock is held is not forgotten. The age is measured only by the clock of the servers, so it does not
+    /// matter if the clock of this machine is wrong.
     ///
     /// Choose a time after which nobody uses these keys any more. Otherwise a process that comes late would run their
     /// jobs again.

@@ -52,15 +52,18 @@ impl ZNodeName {
         &self.name
     }
 
-    /// Returns the text before the sequence number, without the separating dash. In a name without a number, the prefix
-    /// ends at the last dash.
+    /// Returns the text before the sequence number, without the separating dash.
+    ///
+    /// In a name without a number, the prefix ends at the last dash.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.name[..self.prefix_length]
     }
 
-    /// Returns the sequence number: the text after the last dash, or the last ten digits if another character precedes
-    /// the number. If a second dash precedes it, that dash is a minus (ZOOKEEPER-4372).
+    /// Returns the sequence number.
+    ///
+    /// This is the text after the last dash, or the last ten digits if another character precedes the number. If a
+    /// second dash precedes it, that dash is a minus (ZOOKEEPER-4372).
     #[must_use]
     pub fn sequence(&self) -> Option<i32> {
         self.sequence
