@@ -224,7 +224,7 @@ impl CancelToken {
     /// # use zookeeper_recipes_lock::{CancelToken, LockGuard, crossbeam_channel};
     /// use zookeeper_recipes_lock::crossbeam_channel::{Receiver, select};
     ///
-    /// /// Works until the lock is lost or asked for, or the daemon shuts down.
+    /// /// Works until the lock is lost, its release is requested, or the daemon shuts down.
     /// fn work(guard: &LockGuard, shutdown: &CancelToken, jobs: &Receiver<String>) {
     ///     loop {
     ///         select! {

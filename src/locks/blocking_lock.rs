@@ -103,7 +103,7 @@ impl BlockingLock {
         let latches = [&attempt.decided, self.support.closed()];
         let is_one_set = || latches.iter().any(|latch| latch.is_set()).then_some(());
         until(self.session().process(), latches, is_one_set).await;
-        // In a forked child the wait ends at once.
+        // In a forked child the wait ends immediately.
         self.session().check_process(Operation::LOCK, &self.dir)?;
         // Proof: one of the latches is set, and no other lock shares these signals.
         self.conclude(&attempt, Waited::Set)?.ok_or_else(|| self.closed())

@@ -41,7 +41,7 @@ use crate::time::{Latch, until};
 ///                 Err(_) => break, // no more jobs
 ///             },
 ///             recv(guard.lost()) -> _ => break,
-///             recv(guard.revocation()) -> _ => break, // another client asks for the lock
+///             recv(guard.revocation()) -> _ => break, // another client requests the release
 ///         }
 ///     }
 ///     guard.unlock().map(drop)

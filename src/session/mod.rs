@@ -207,7 +207,7 @@ impl Session {
     /// used is closed. The factory and the lost clients are dropped on a callback thread.
     ///
     /// # Errors
-    /// The first error of the factory, or those of [`from_client`](Session::from_client).
+    /// The error of the factory's first call, or those of [`from_client`](Session::from_client).
     pub fn from_client_factory(
         factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
     ) -> Result<Session> {
@@ -419,7 +419,7 @@ impl Handle {
         is_first
     }
 
-    /// Replaces a lost core with a new one. Returns `false` if the session was closed meanwhile.
+    /// Replaces a lost core with a new one. Returns `false` if the session was closed in the meantime.
     fn replace(&self, core: Arc<Core>) -> bool {
         let mut current = self.core.lock();
         // Under the mutex: see `close`.
