@@ -358,7 +358,7 @@ fn check_jute_max_buffer(bytes: usize) -> Result<()> {
     if bytes >= MIN_JUTE_MAX_BUFFER {
         return Ok(());
     }
-    let rule = format!("{bytes} bytes are less than {MIN_JUTE_MAX_BUFFER}, and no server works with so few");
+    let rule = format!("{bytes} bytes is less than {MIN_JUTE_MAX_BUFFER}, and no server works with so little");
     Err(LockError::invalid_argument("jute.maxbuffer", rule))
 }
 
