@@ -172,7 +172,7 @@ impl RecoverableZooKeeper {
 
     /// Deletes a znode.
     ///
-    /// With `Some(version)`, it is deleted only if its data has that version.
+    /// With `Some(version)`, the znode is deleted only if its data has that version.
     ///
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, `BadVersion`,

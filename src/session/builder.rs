@@ -194,8 +194,8 @@ impl SessionBuilder {
     /// session is used. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost one does the same.
     /// Without a chroot in the connect string, the setting has no effect.
     ///
-    /// With `false`, a typing error in the chroot is easy to notice: the first lock fails with
-    /// [`NoChroot`](crate::ErrorReason::NoChroot). With `true`, it creates a new tree in which nobody else locks.
+    /// With `false`, a typo in the chroot is easy to notice: the first lock fails with
+    /// [`NoChroot`](crate::ErrorReason::NoChroot). With `true`, a typo creates a new tree in which nobody else locks.
     ///
     /// The created znodes are persistent. Their ACL grants everything to everybody
     /// ([`Acl::open_unsafe`](crate::client::Acl::open_unsafe)), because clients with different identities may share a
@@ -213,7 +213,7 @@ impl SessionBuilder {
     /// [TLS](SessionBuilder::tls). A server that does not support SASL is never used.
     ///
     /// If a server refuses the user, the session tries another server. It gives up when all servers have refused. It
-    /// also gives up when at least one has refused and no server has served it for a session timeout, or until the wait
+    /// also gives up when at least one has refused and no server serves it within a session timeout or before the wait
     /// ends. Then connecting fails with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an
     /// established session is lost.
     #[cfg(feature = "sasl")]
@@ -234,7 +234,7 @@ impl SessionBuilder {
     /// advance, so a lost connection can be replaced even while the KDC is down.
     ///
     /// If a server refuses the ticket, the session tries another server. It gives up when all servers have refused. It
-    /// also gives up when at least one has refused and no server has served it for a session timeout, or until the wait
+    /// also gives up when at least one has refused and no server serves it within a session timeout or before the wait
     /// ends. Then connecting fails with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an
     /// established session is lost.
     #[cfg(feature = "kerberos")]

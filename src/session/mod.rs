@@ -199,8 +199,8 @@ impl Session {
     /// The factory makes the first client, and then one after each loss. Apart from that, the session works as with
     /// [`SessionBuilder::replace_lost_sessions`].
     ///
-    /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call. On an older
-    /// session, a lock could therefore seem to be held that the servers have already given to another client.
+    /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call. With an older
+    /// session, a lock could therefore seem to be held after the servers have given it to another client.
     ///
     /// The factory is called on a thread of the session. It may block, preferably for no longer than a session timeout.
     /// If it fails or panics, it is called again: soon at first, later every three seconds. A client that cannot be
