@@ -151,7 +151,7 @@ impl CohortLock {
     /// Closes the lock and all its clones.
     ///
     /// An idle lock that is kept is released. Threads that wait for the lock, and all later calls, fail with
-    /// [`Closed`](crate::ErrorReason::Closed). Guards and the session stay open. Idempotent.
+    /// [`Closed`](crate::ErrorReason::Closed). Existing guards stay valid, and the session stays open. Idempotent.
     pub fn close(&self) {
         self.cohort().close();
     }

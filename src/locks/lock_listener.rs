@@ -58,8 +58,8 @@ const MAX_WAITING: usize = 1000;
 /// A listener that blocks delays only the later calls for its own lock. When 1,000 calls wait for the listener, the
 /// oldest acquisitions are left out, each together with its end, and [counted](LockListener::missed).
 ///
-/// A listener is dropped on a callback thread of the session, soon after no lock uses it any more. Its drop may block,
-/// panic or use the crate.
+/// A listener is dropped on a callback thread of the session, soon after the last lock has stopped using it. Its drop
+/// may block, panic or use the crate.
 ///
 /// # Order between processes
 /// As in the Java recipe, [`lock_released`](LockListener::lock_released) is called while the znode is being deleted. So
@@ -273,7 +273,7 @@ impl ListenerSlot {
 }
 
 impl LockEvent {
-    /// Returns how a listener hears of a request's event.
+    /// Converts a request's event to the one that a listener receives, if it receives one.
     fn of(event: &RequestEvent) -> Option<LockEvent> {
         match event {
             RequestEvent::Acquired { .. } => Some(LockEvent::Acquired),

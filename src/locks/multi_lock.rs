@@ -150,8 +150,8 @@ impl MultiLock {
 
     /// Closes the lock.
     ///
-    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Guards and the
-    /// session stay open. Idempotent.
+    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Existing guards
+    /// stay valid, and the session stays open. Idempotent.
     pub fn close(&self) {
         self.support.close();
     }

@@ -93,7 +93,7 @@ pub enum RunOutcome<T, E> {
 /// ```
 ///
 /// # Jobs that fail
-/// [`Repeat`] decides. All processes should use the same value for a key.
+/// [`Repeat`] decides what happens. All processes should use the same value for a key.
 ///
 /// | | [`Repeat::Never`] (default) | [`Repeat::UntilSuccess`] |
 /// |---|---|---|
@@ -290,8 +290,8 @@ impl RunOnce {
 
     /// Forgets that the job has run for a key, so that it can run again.
     ///
-    /// Returns whether the key was marked. A running job is not disturbed. A marker that is written
-    /// during the call stays.
+    /// Returns whether the key was marked. A running job is not disturbed. A marker that is written during the call
+    /// stays.
     ///
     /// The marker is deleted under the lock of the key, which the call acquires unless the writer of the marker still
     /// holds it. The call blocks while anybody else holds the lock and the marker exists.

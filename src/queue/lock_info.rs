@@ -23,7 +23,7 @@ const LAST_PRINTED: Duration = Duration::from_secs(253_402_300_799);
 
 /// A request in a lock directory, as it was read.
 ///
-/// It is printed as one line, whatever its data is:
+/// `Display` prints it as one line, whatever its data is:
 ///
 /// ```text
 /// /locks/report/x-0b2e-lock-0000000007: exclusive, 'web-1/4711', session 0x100004b5c3d0002, since 2026-11-21T09:51:03Z, czxid 812

@@ -214,7 +214,7 @@ impl LockDirectory {
 
     /// Deletes requests of at least this age, and returns the deleted ones.
     ///
-    /// By default, only persistent requests are deleted, because no session's end deletes them. See
+    /// By default, only persistent requests are deleted, because they do not end with a session. See
     /// [`including_live_sessions`](LockDirectory::including_live_sessions). The age is measured only by the clock of
     /// the servers, so it does not matter if the clock of this machine is wrong.
     ///
