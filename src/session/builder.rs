@@ -358,7 +358,8 @@ fn check_jute_max_buffer(bytes: usize) -> Result<()> {
     if bytes >= MIN_JUTE_MAX_BUFFER {
         return Ok(());
     }
-    let rule = format!("{bytes} bytes is less than {MIN_JUTE_MAX_BUFFER}, and no server works with so little");
+    let rule =
+        format!("{bytes} bytes is less than {MIN_JUTE_MAX_BUFFER}, and no server works with so little");
     Err(LockError::invalid_argument("jute.maxbuffer", rule))
 }
 
