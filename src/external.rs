@@ -1,9 +1,9 @@
-//! [`External`]: a value of the application's: a listener, a hook, a closure, a client, an error.
+//! [`External`]: a value that belongs to the application: a listener, a hook, a closure, a client, an error.
 //!
-//! The code of such a value may block, panic, or call in here, also when it is dropped. The last handle of a
-//! value is dropped wherever that happens to be: on the I/O thread, on the timer's, on a thread of the
-//! client's, while another panic unwinds. So no value is dropped in place: a callback thread of the
-//! runtime drops it, which may block, and on which a panic is contained.
+//! The code of such a value may block, panic, or call this crate, even when the value is dropped. The last handle to a
+//! value may be dropped anywhere: on the I/O thread, on the timer's thread, on a thread of the client, or while another
+//! panic unwinds. So no value is dropped in place. A callback thread of the runtime drops it, because that thread may
+//! block and catches panics.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::time::{Priority, Runtime};
 #[cfg(test)]
 mod tests;
 
-/// A value of the application's, which this crate owns.
+/// A value of the application that this crate owns.
 pub(crate) struct External<T: Send + 'static> {
-    /// `None` only while this is dropped.
+    /// `None` only during the drop.
     value: Option<T>,
     /// The kind of the value, for the log.
     what: &'static str,

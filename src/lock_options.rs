@@ -63,8 +63,8 @@ impl LockOptions {
 
     /// Sets the ACL of the znodes that the lock creates: its requests, and missing directories.
     ///
-    /// A holder needs READ on its own znode to notice a deletion or a revocation at once. A waiter needs READ on the
-    /// znode ahead of it. Without READ they only look again from time to time.
+    /// A holder needs READ on its own znode to notice a deletion or a revocation immediately. A waiter needs READ on
+    /// the znode ahead of it. Without READ they only check again from time to time.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<Acl>>) -> LockOptions {
         LockOptions { acl: acl.into().into(), ..self }
@@ -72,7 +72,7 @@ impl LockOptions {
 
     /// Sets the data of the requests' znodes.
     ///
-    /// They show others who holds the lock and who waits. They may be up to 1 MiB less 16 KiB.
+    /// The data shows others who holds the lock and who waits. It may be up to 1 MiB less 16 KiB long.
     #[must_use]
     pub fn data(self, data: impl Into<Vec<u8>>) -> LockOptions {
         LockOptions { data: data.into().into(), ..self }
@@ -80,8 +80,8 @@ impl LockOptions {
 
     /// Sets how operations are retried after a lost connection.
     ///
-    /// The policy applies to joining the queue, for example. If a look at the queue fails while there is contact with
-    /// the server, the request also looks again after the policy's delay.
+    /// The policy applies to joining the queue, for example. It also applies to reads of the queue: if one fails
+    /// although there is contact with the server, the request reads the queue again after the policy's delay.
     #[must_use]
     pub fn retry(self, policy: RetryPolicy) -> LockOptions {
         LockOptions { retry_policy: policy, ..self }
@@ -114,47 +114,48 @@ impl LockOptions {
     /// The server deletes a container when it has been empty for a while (a minute or two by default), so locks with
     /// many names leave nothing behind.
     ///
-    /// The locks of this crate, and Curator's, create the directory again when they need it. Other clients may fail
-    /// if the directory disappears: kazoo's locks create it only once, and Apache's `WriteLock` only before each
-    /// request. The default is therefore `false` with [`NamingScheme::Kazoo`], and `true` otherwise. Set it to
-    /// `false` for every directory that a client relies on for longer than it holds a lock.
+    /// The locks of this crate and of Curator create the directory again when they need it. Other clients may fail if
+    /// the directory disappears: kazoo's locks create it only once, and Apache's `WriteLock` only before each request.
+    /// The default is therefore `false` with [`NamingScheme::Kazoo`], and `true` otherwise. Set it to `false` for every
+    /// directory that a client relies on for longer than it holds a lock.
     ///
-    /// Only the directory itself becomes a container; its missing parents are persistent. A directory that exists
-    /// stays as it is. Servers before 3.5.3, and the crate `zookeeper`, create a persistent znode instead.
+    /// Only the directory itself becomes a container; its missing parents are persistent. A directory that exists is
+    /// left as it is. Servers before 3.5.3, and the client of the crate `zookeeper`, create a persistent znode instead.
     #[must_use]
     pub fn container(self, container: bool) -> LockOptions {
         LockOptions { container: Some(container), ..self }
     }
 
-    /// Sets the longest time for which the lock is held.
+    /// Sets the longest time for which the lock may be held.
     ///
-    /// Without a limit, a thread that hangs keeps the lock forever, because its session lives on and no lease ends.
-    /// The time counts from the acquisition of the lock, on the clock of the lease, which also advances while the
-    /// process is stopped or the machine sleeps. Nothing extends it.
+    /// Without a limit, a thread that hangs keeps the lock forever, because its session lives on and its lease never
+    /// ends. The time counts from the acquisition of the lock, on the clock of the lease, which also advances while the
+    /// process is stopped or the machine sleeps. Nothing extends the time.
     ///
-    /// At the end of the time the lock is lost, like by any other loss, with the reason
-    /// [`HeldTooLong`](crate::LossReason::HeldTooLong). `is_owner()` returns `false` from that very moment on, on
-    /// every thread. Then the znode is deleted (during an outage, after the reconnect), and the next waiter acquires
-    /// the lock. Nothing stops the thread that has held the lock: it must ask
-    /// [`is_owner`](crate::LockGuard::is_owner), or wait for [`lost`](crate::LockGuard::lost). A later `unlock` fails
-    /// with [`HeldTooLong`](crate::ErrorReason::HeldTooLong). [`lease_remaining`](crate::LockGuard::lease_remaining) never
+    /// At the end of the time the lock is lost, as in any other loss, with the reason
+    /// [`HeldTooLong`](crate::LossReason::HeldTooLong). From that moment on, `is_owner()` returns `false` on every
+    /// thread. Then the znode is deleted (during an outage, after the reconnect), and the next waiter acquires the
+    /// lock. Nothing stops the thread that held the lock: it must check [`is_owner`](crate::LockGuard::is_owner), or
+    /// wait for [`lost`](crate::LockGuard::lost). A later `unlock` fails with
+    /// [`HeldTooLong`](crate::ErrorReason::HeldTooLong). [`lease_remaining`](crate::LockGuard::lease_remaining) never
     /// returns more than the time that is left.
     ///
-    /// What the time counts for depends on the lock:
-    /// - [`ReadWriteLock`](crate::locks::ReadWriteLock): each guard. A [downgrade](crate::locks::WriteGuard::downgrade) does not
-    ///   extend the time.
-    /// - [`ReentrantLock`](crate::locks::ReentrantLock): all guards of a thread together, from the first one on.
-    /// - [`MultiLock`](crate::locks::MultiLock): each lock, from its own acquisition. The first one that is lost ends the
-    ///   wait for the others.
+    /// What the time applies to depends on the lock:
+    /// - [`ReadWriteLock`](crate::locks::ReadWriteLock): each guard. A [downgrade](crate::locks::WriteGuard::downgrade)
+    ///   does not extend the time.
+    /// - [`ReentrantLock`](crate::locks::ReentrantLock): all guards of a thread together, starting with the first.
+    /// - [`MultiLock`](crate::locks::MultiLock): each lock, from its own acquisition. The first loss ends the wait for
+    ///   the remaining locks.
     /// - [`Semaphore`](crate::locks::Semaphore): each permit.
-    /// - [`CohortLock`](crate::locks::CohortLock): the process, from its acquisition until it releases the lock to others.
-    ///   When half of the time is over, the process hands the lock to no other of its threads, so each thread has at
-    ///   least half.
-    /// - [`Candidate`](crate::Candidate): each leadership. Then the candidate stands again, behind those who wait.
+    /// - [`CohortLock`](crate::locks::CohortLock): the process, from its acquisition until it releases the lock to
+    ///   others. Once half of the time is over, the process no longer hands the lock to another of its threads, so each
+    ///   thread has at least half of the time.
+    /// - [`Candidate`](crate::Candidate): each leadership. When the time is over, the candidate stands again, behind
+    ///   the current waiters.
     /// - [`RunOnce`](crate::locks::RunOnce): each job.
     ///
-    /// Choose a time far longer than any proper work takes. If the time is zero, making a lock with these options fails
-    /// with [`InvalidArgument`](crate::ErrorReason::InvalidArgument). A century or more counts as no limit.
+    /// Choose a time far longer than any proper work takes. If the time is zero, creating a lock with these options
+    /// fails with [`InvalidArgument`](crate::ErrorReason::InvalidArgument). A century or more counts as no limit.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -222,7 +223,7 @@ impl Default for LockOptions {
     }
 }
 
-/// Refuses data that do not fit into a call.
+/// Refuses data that does not fit into a call.
 pub(crate) fn check_data(data: &[u8]) -> Result<()> {
     if data.len() <= MAX_DATA {
         return Ok(());
@@ -231,7 +232,7 @@ pub(crate) fn check_data(data: &[u8]) -> Result<()> {
     Err(LockError::invalid_argument("znode data", rule))
 }
 
-/// Returns `host/pid`, which shows an operator who waits.
+/// Returns `host/pid`, by which an operator can tell who is waiting.
 fn default_data() -> Arc<[u8]> {
     static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();
     let data = DATA.get_or_init(|| format!("{}/{}", host_name(), std::process::id()).into_bytes().into());
@@ -249,7 +250,8 @@ fn host_name() -> String {
     host_of(|name| std::env::var(name).ok())
 }
 
-/// Returns the host name by these variables: Windows sets the first one, shells elsewhere the second.
+/// Returns the host name from environment variables: Windows sets the first one, and shells on other systems the
+/// second.
 #[cfg(any(not(unix), test))]
 fn host_of(variable: impl Fn(&str) -> Option<String>) -> String {
     let mut named = ["COMPUTERNAME", "HOSTNAME"].into_iter().filter_map(variable);

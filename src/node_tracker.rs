@@ -42,8 +42,8 @@ use crate::wait::Wait;
 ///
 /// The tracker reads the znode again whenever it changes, and after every reconnect. The result is as recent as the
 /// connected server's last answer. It is usually a moment old, and during an outage as old as the outage. Changes in
-/// quick succession may appear as one. The tracker needs no thread, and continues when its session is
-/// [replaced](crate::SessionBuilder::replace_lost_sessions).
+/// quick succession may appear as one. The tracker needs no thread, and continues on the next session when its session
+/// is [replaced](crate::SessionBuilder::replace_lost_sessions).
 ///
 /// # Permission
 /// READ must be granted, and stay granted. Servers since 3.8.4 and 3.9.2 send no event when a znode without READ
@@ -58,7 +58,7 @@ pub struct NodeTracker {
 unwind_safe!(NodeTracker);
 
 impl NodeTracker {
-    /// Starts to track the znode at this path, which need not exist.
+    /// Starts to track the znode at this path, which need not exist yet.
     ///
     /// Blocks until the server has answered or the wait times out. On a session that [replaces
     /// itself](crate::SessionBuilder::replace_lost_sessions), the tracking continues after a loss. It ends when the
@@ -106,7 +106,7 @@ impl NodeTracker {
 
     /// Blocks until the znode does not exist or the wait times out; returns `false` on a timeout.
     ///
-    /// It may miss a deletion that is immediately followed by a creation.
+    /// The call may miss a deletion that is immediately followed by a creation.
     ///
     /// # Errors
     /// The same as [`current`](NodeTracker::current), and [`Cancelled`](crate::ErrorReason::Cancelled).
@@ -132,7 +132,7 @@ impl NodeData {
     /// Returns the data without the mark of a [`RecoverableZooKeeper`](crate::data::RecoverableZooKeeper).
     ///
     /// Returns all of the data if it does not begin with a mark. Use this only for znodes that a `RecoverableZooKeeper`
-    /// writes, because other data may begin like a mark by chance.
+    /// writes, because other data may look like a mark by chance.
     #[must_use]
     pub fn unmarked_data(&self) -> &[u8] {
         unmarked(&self.data)
@@ -141,14 +141,14 @@ impl NodeData {
 
 impl PartialEq for NodeData {
     fn eq(&self, other: &NodeData) -> bool {
-        // The transaction that last wrote the data, which is the creation for a new znode.
+        // The transaction that last wrote the data. For a znode that was never written, that is its creation.
         self.stat.mzxid == other.stat.mzxid
     }
 }
 
 impl Eq for NodeData {}
 
-/// The subject of a [`NodeTracker`].
+/// The object that a [`NodeTracker`] follows.
 #[derive(Debug)]
 struct Node {
     path: ZNodePath,

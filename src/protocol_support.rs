@@ -1,4 +1,4 @@
-//! [`ProtocolSupport`]: the base of every recipe, with a session, settings and retries.
+//! [`ProtocolSupport`]: the base of every recipe: a session, settings and retries.
 //!
 //! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock contains one.
 
@@ -18,7 +18,7 @@ use crate::wait::CancelToken;
 
 /// A helper for recipes that retries operations and creates missing znodes.
 ///
-/// Use it to build recipes of your own on a [`Session`]. Clones share the session, and closing one closes all.
+/// Use it to build your own recipes on a [`Session`]. Clones share the session, and closing one closes all.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -54,7 +54,7 @@ impl ProtocolSupport {
         Ok(ProtocolSupport::with_checked_options(session, options))
     }
 
-    /// Creates a helper with options that have been checked.
+    /// Creates a helper with options that have already been checked.
     pub(crate) fn with_checked_options(session: &Session, options: LockOptions) -> ProtocolSupport {
         ProtocolSupport { session: session.clone(), options, closed: CancelToken::new() }
     }
@@ -81,7 +81,7 @@ impl ProtocolSupport {
 
     /// Closes this helper and its clones.
     ///
-    /// No operation starts any more, and an operation that waits for its next attempt fails with
+    /// From then on, no operation starts, and an operation that waits for its next attempt fails with
     /// [`Closed`](crate::ErrorReason::Closed). The session stays open.
     pub fn close(&self) {
         // In a forked child every call fails anyway, waiting calls belong to the parent, and a mutex may stay held
@@ -95,7 +95,8 @@ impl ProtocolSupport {
 
     /// Executes an operation, and repeats it after each connection loss.
     ///
-    /// The [retry policy](LockOptions::retry) decides how often and after which pauses. The call blocks meanwhile.
+    /// The [retry policy](LockOptions::retry) sets the number of attempts and the pauses between them. The call blocks
+    /// until the last attempt has ended.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), zookeeper_recipes_lock::LockError> {
@@ -107,8 +108,8 @@ impl ProtocolSupport {
     /// ```
     ///
     /// # Errors
-    /// If every attempt lost its connection, the first error. Any other error of the operation, for example
-    /// [`SessionLost`](crate::ErrorReason::SessionLost), is returned immediately.
+    /// If every attempt lost its connection, the call returns the first error. Any other error of the operation, for
+    /// example [`SessionLost`](crate::ErrorReason::SessionLost), is returned immediately.
     pub fn retry_operation<O: ZooKeeperOperation>(&self, operation: O) -> Result<O::Output> {
         self.retry(Operation::RETRY, "an operation", operation)
     }
@@ -137,7 +138,7 @@ impl ProtocolSupport {
 
     /// Creates a persistent znode and its parents if they are missing.
     ///
-    /// A created znode has no data, and the ACL of the options. An existing znode stays as it is.
+    /// A new znode has no data, and the ACL of the options. An existing znode is left as it is.
     ///
     /// # Errors
     /// The same as [`ensure_exists`](ProtocolSupport::ensure_exists).
@@ -147,7 +148,7 @@ impl ProtocolSupport {
 
     /// Creates a znode and its parents if they are missing.
     ///
-    /// Missing parents are persistent and have the ACL of the options. An existing znode stays as it is.
+    /// Missing parents are persistent and have the ACL of the options. An existing znode is left as it is.
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is too long, or the
@@ -186,8 +187,9 @@ impl ProtocolSupport {
         if self.is_closed() { Err(LockError::of(ErrorReason::Closed, operation, path)) } else { Ok(()) }
     }
 
-    /// Waits for this time, or until this helper is closed or the session ends, because the next attempt fails then. If
-    /// the session has already ended, the full time counts: the application's operation may use another session.
+    /// Waits for this time, or until this helper is closed or the session ends, because then the next attempt fails. If
+    /// the session has already ended, waits for the full time, because the application's operation may use another
+    /// session.
     fn pause(&self, delay: Duration) {
         if delay.is_zero() {
             return;

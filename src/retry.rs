@@ -15,7 +15,7 @@ const DELAY: Duration = Duration::from_millis(500);
 
 /// How often, for how long and after which delays an operation is retried.
 ///
-/// It applies to operations that have failed because the connection was lost.
+/// The policy applies to operations that have failed because the connection was lost.
 ///
 /// | policy | delay before the second, third, fourth … attempt |
 /// |---|---|
@@ -23,8 +23,8 @@ const DELAY: Duration = Duration::from_millis(500);
 /// | [`constant`](RetryPolicy::constant) | d, d, d … |
 /// | [`exponential`](RetryPolicy::exponential) | d, 2 d, 4 d, 8 d …, up to a maximum |
 ///
-/// Unless you change that, each policy makes ten attempts in total, without a limit on the time. From the third attempt
-/// on, a lock waits for at least a millisecond before each attempt.
+/// Unless you change that, each policy makes ten attempts in total, and does not limit their time. From the third
+/// attempt on, a lock waits for at least a millisecond before each attempt.
 ///
 /// ```
 /// use std::time::Duration;
@@ -57,7 +57,7 @@ enum Backoff {
 }
 
 impl RetryPolicy {
-    /// Makes the second attempt immediately, and waits longer by `delay` before each later one.
+    /// Makes the second attempt immediately, and waits `delay` longer before each later one.
     ///
     /// This is what the Java recipe does.
     #[must_use]
@@ -71,7 +71,9 @@ impl RetryPolicy {
         RetryPolicy::new(Backoff::Constant, delay)
     }
 
-    /// Waits for `delay` before the second attempt, and doubles the delay before each later one.
+    /// Waits for `delay` before the second attempt, and doubles it before each later one.
+    ///
+    /// The delay grows up to `longest`.
     #[must_use]
     pub fn exponential(delay: Duration, longest: Duration) -> RetryPolicy {
         RetryPolicy::new(Backoff::Exponential { longest }, delay)
@@ -95,7 +97,7 @@ impl RetryPolicy {
         RetryPolicy { total_time: Some(total_time), ..self }
     }
 
-    /// Draws each delay randomly between half of it and the whole.
+    /// Draws each delay at random between half of it and all of it.
     ///
     /// Clients that fail together then do not retry together.
     #[must_use]
@@ -103,7 +105,7 @@ impl RetryPolicy {
         RetryPolicy { jitter: true, ..self }
     }
 
-    /// Returns the unit of the delays.
+    /// Returns the base delay.
     #[must_use]
     pub(crate) fn delay(&self) -> Duration {
         self.delay
@@ -143,7 +145,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// The failed attempts at one operation.
+/// The failed attempts of one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RetryCounter<E = LockError> {
     failures: u32,
@@ -161,7 +163,7 @@ impl<E> RetryCounter<E> {
         self.failures
     }
 
-    /// Counts an attempt that has failed now, and returns the delay before the next one. `chance` returns a random
+    /// Counts an attempt that has just failed, and returns the delay before the next one. `chance` returns a random
     /// number between 0 and 1.
     ///
     /// # Errors

@@ -14,9 +14,10 @@ use parking_lot::Mutex;
 use crate::lock_order::{assert_none_held, unwind_safe};
 use crate::time::{Clock, Latch, Moment, Runtime, Setter, SystemClock, wait_by};
 
-/// The limit of a call's wait: none, a deadline, or a cancellation by another thread.
+/// The limit on how long a call waits.
 ///
-/// Calls take `impl Into<Wait>`, so you can also pass a [`Duration`] or an [`Instant`].
+/// It is a deadline, a cancellation by another thread, both, or neither. Calls take `impl Into<Wait>`, so you can also
+/// pass a [`Duration`] or an [`Instant`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,10 +33,10 @@ use crate::time::{Clock, Latch, Moment, Runtime, Setter, SystemClock, wait_by};
 #[derive(Clone, Debug, Default)]
 pub struct Wait {
     deadline: Option<Instant>,
-    /// The time to the deadline when it was set.
+    /// The time that was left until the deadline when the deadline was set.
     timeout: Option<Duration>,
     token: Option<CancelToken>,
-    /// A deadline on the clock of the session, for a wait that the library begins itself.
+    /// A deadline on the clock of the session, for a wait that the library itself begins.
     moment: Option<Moment>,
 }
 
@@ -46,7 +47,7 @@ impl Wait {
         Wait::default()
     }
 
-    /// Waits for this time from now, or without a limit if the clock cannot represent its end.
+    /// Waits for this time from now, or without a limit if the clock cannot represent the deadline.
     #[must_use]
     pub fn timeout(timeout: Duration) -> Wait {
         let deadline = Instant::now().checked_add(timeout);
@@ -73,14 +74,14 @@ impl Wait {
         self.deadline
     }
 
-    /// Returns the time that was allowed for a wait that began at this moment, or the time since then if there is no
-    /// limit. For messages.
+    /// Returns how long a wait that began at `begun` was allowed to take or, if it has no limit, the time since then.
+    /// For messages.
     pub(crate) fn time_allowed(&self, begun: Instant) -> Duration {
         let until = || self.deadline.unwrap_or_else(Instant::now).saturating_duration_since(begun);
         self.timeout.unwrap_or_else(until)
     }
 
-    /// Pauses for this time, or until the end of the wait if that comes first. Returns whether the wait is over.
+    /// Pauses for this time, or until the wait ends if that comes first. Returns whether the wait is over.
     pub(crate) fn pause(&self, duration: Duration) -> bool {
         let now = Instant::now();
         let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
@@ -109,7 +110,7 @@ impl Wait {
         self.wait_until(runtime, latches, self.moment(runtime))
     }
 
-    /// As [`wait_for`](Wait::wait_for), but calls `remark` once if the wait takes longer than `after`.
+    /// Like [`wait_for`](Wait::wait_for), but calls `remark` once if the wait takes longer than `after`.
     pub(crate) fn wait_for_or_remark(
         &self,
         runtime: &dyn Runtime,
@@ -161,7 +162,7 @@ impl From<&Wait> for Wait {
     }
 }
 
-/// How a wait has ended. If several of these apply, the first one counts.
+/// How a wait has ended. If several variants apply, the first one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// One of the latches is set.
@@ -170,10 +171,10 @@ pub(crate) enum Waited {
     TimedOut,
 }
 
-/// Cancels calls of other threads.
+/// Cancels calls that other threads make.
 ///
-/// It cancels every call whose [`Wait`] is [`cancelled_by`](Wait::cancelled_by) it: those that wait now, and later
-/// ones. A lock that is already acquired stays acquired. Clones share the state.
+/// A token cancels every call whose [`Wait`] is [`cancelled_by`](Wait::cancelled_by) it: calls that are waiting now,
+/// and later ones. A lock that is already acquired stays acquired. Clones share their state.
 ///
 /// Origin: `cancel()` of kazoo's lock.
 #[derive(Clone)]
@@ -191,7 +192,7 @@ struct Cancellation {
 }
 
 impl CancelToken {
-    /// Makes a token that is not cancelled.
+    /// Creates a token that is not cancelled.
     #[must_use]
     pub fn new() -> CancelToken {
         let (open, cancelled) = bounded(0);
@@ -215,14 +216,15 @@ impl CancelToken {
         self.signal.setter.latch()
     }
 
-    /// Returns a channel that is disconnected when the token is cancelled, for
-    /// [`select!`](crate::crossbeam_channel::select).
+    /// Returns a channel that is disconnected when the token is cancelled.
+    ///
+    /// Use it in a [`select!`](crate::crossbeam_channel::select).
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::{CancelToken, LockGuard, crossbeam_channel};
     /// use zookeeper_recipes_lock::crossbeam_channel::{Receiver, select};
     ///
-    /// /// Works until the lock is lost or asked for, or the daemon shuts down.
+    /// /// Works until the lock is lost, its release is requested, or the daemon shuts down.
     /// fn work(guard: &LockGuard, shutdown: &CancelToken, jobs: &Receiver<String>) {
     ///     loop {
     ///         select! {

@@ -1,4 +1,4 @@
-//! ZooKeeper's own types: ACLs, modes and metadata of znodes, server errors, TLS and Kerberos settings.
+//! ZooKeeper's own types: ACLs, modes and metadata of znodes, server errors, and TLS and Kerberos settings.
 //!
 //! The primary type in this module is [`Acl`], which [`LockOptions::acl`](crate::LockOptions::acl) takes. To run the
 //! locks on another client library, see [`port`].
@@ -28,10 +28,12 @@ pub use zookeeper_connection::{Acl, CreateMode, Permissions, Stat};
 pub use zookeeper_connection::{KerberosConfig, KerberosTicket};
 
 /// The path of the write that proves that the session is alive. The write changes nothing, because the znode does not
-/// exist, and never at the version that the write requires. A read would prove less (see the lease).
+/// exist, and even if it did, it would never have the version that the write requires. A read would prove less (see the
+/// lease).
 pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 
-/// The path to use if the znode at the first path exists and its ACL denies the write, because a denial proves nothing.
+/// The path to use if the znode at the first path exists and its ACL denies the write, because a denied write proves
+/// nothing.
 pub(crate) const OTHER_KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive/none";
 
 /// The default `jute.maxbuffer`. ZooKeeper's own default is one byte less.

@@ -1,4 +1,4 @@
-//! The port to other client libraries: a trait for clients, and the few calls that the locks need.
+//! The interface for other client libraries: a trait for clients, and the few calls that the locks need.
 //!
 //! The primary type in this module is [`ZooKeeperClient`], which makes a [`Call`] and passes on its [`Reply`].
 //! Applications rarely need it, because [`Session::connect`](crate::Session::connect) brings its own client.
@@ -29,41 +29,40 @@ pub use zookeeper_connection::{
 /// # Calls
 /// - If the reply to a call is lost, the call fails with [`ZkError::ConnectionLoss`](crate::client::ZkError). It may or
 ///   may not have taken effect. The same holds for a call that panics. The session continues.
-/// - Once the session cannot come back, every call fails immediately with
+/// - Once the session is lost for good, every call fails immediately with
 ///   [`ZkError::SessionExpired`](crate::client::ZkError). A call never takes effect on another session than the one for
 ///   which the client was created.
 /// - A request that is too long for a server (a mebibyte by default) fails with
-///   [`ZkError::BadArguments`](crate::client::ZkError) before it is sent. Otherwise the server would close the
-///   connection, and would do so at each repetition.
-/// - After a reconnect, calls are answered by a server that has applied every change of which the client has reported a
+///   [`ZkError::BadArguments`](crate::client::ZkError) before it is sent. If it were sent, the server would close the
+///   connection, and would do so again at each repetition.
+/// - After a reconnect, calls are answered only by a server that has applied every change that the client has seen in a
 ///   reply or an event. Otherwise an owner could read data from before its predecessor's last write.
-///
 /// # Events
-/// - `watch` sets a one-shot watch on the server. Its event reaches the sink given to
-///   [`subscribe`](ZooKeeperClient::subscribe) as [`ClientEvent::NodeChanged`], after the reply of
-///   the call that set it. A watch that is set twice on one path fires once.
+/// - `watch` sets a one-shot watch on the server. Its event is passed to the sink of
+///   [`subscribe`](ZooKeeperClient::subscribe) as [`ClientEvent::NodeChanged`], after the reply to the call that set
+///   the watch. A watch that is set twice on one path fires once.
 /// - Events are delivered in the order in which they happened.
 /// - [`Disconnected`](ClientEvent::Disconnected) is delivered before any call fails because of it, and before the
 ///   client asks a server to resume the session. So a write that is answered on the new connection proves that the
 ///   session was alive after that event.
-/// - [`Connected`](ClientEvent::Connected) may come later than the connection. Until then, calls are answered but prove
-///   nothing.
-/// - The answer to a ping is reported as [`PingAnswered`](ClientEvent::PingAnswered) between the
-///   [`Connected`](ClientEvent::Connected) and the [`Disconnected`](ClientEvent::Disconnected) of
-///   the connection on which the ping was sent, or not at all.
+/// - [`Connected`](ClientEvent::Connected) may be delivered some time after the client has connected. Until then, calls
+///   are answered but prove nothing.
+/// - The answer to a ping is reported as [`PingAnswered`](ClientEvent::PingAnswered). The report comes between the
+///   [`Connected`](ClientEvent::Connected) and the [`Disconnected`](ClientEvent::Disconnected) of the connection on
+///   which the ping was sent, or not at all.
 ///
 /// # Threads and locks
 /// - [`submit`](ZooKeeperClient::submit) does not wait for a server.
-/// - The client calls a [`Done`], and the sink, on any of its threads. It must then hold no lock that `submit` or
-///   [`remove_watches`](ZooKeeperClient::remove_watches) takes, because the session makes such calls in response, on
-///   that thread and on others. A `Done` and the sink do not block.
-/// - The session drops the client on a callback thread, never on a thread of the client. So the drop may wait for
-///   the client's threads.
-/// - [`is_ordered`](ZooKeeperClient::is_ordered) tells in which order calls take effect and are answered.
+/// - The client may call a [`Done`] or the sink on any of its threads. At that moment it must hold no lock that
+///   `submit` or [`remove_watches`](ZooKeeperClient::remove_watches) takes, because the session makes such calls in
+///   response, on that thread and on others. A `Done` and the sink do not block.
+/// - The session drops the client on a callback thread, never on a thread of the client. So the drop may wait for the
+///   client's threads.
+/// - [`is_ordered`](ZooKeeperClient::is_ordered) says whether calls take effect and are answered in order.
 pub trait ZooKeeperClient: Send + Sync {
     /// Receives the clock and the threads of the session that uses this client.
     ///
-    /// They are for clients that simulate time, like that of the [fake](crate::fake). A client that wraps another
+    /// They are meant for clients that simulate time, like that of the [fake](crate::fake). A client that wraps another
     /// client passes them on. Called once, before any other call. The default does nothing.
     fn run_on(&self, runtime: &SessionRuntime) {
         let _ = runtime;
@@ -71,30 +70,30 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Makes a call, and passes the outcome to `done`.
     ///
-    /// The outcome is an error, or the reply of the call's kind.
+    /// The outcome is an error, or the reply that belongs to the kind of call.
     /// - A reply is passed on after `submit` has returned, or on another thread. An error that needs no server may be
-    ///   passed on immediately: the session has ended, or the call is refused.
+    ///   passed on immediately, because the session has ended or the call is refused.
     /// - A pending call fails when contact or the session is lost, or when the client is closed or dropped. If a client
     ///   leaks a [`Done`], the lock that waits for it blocks forever.
     fn submit(&self, call: Call, done: Done);
 
     /// Returns whether calls, replies and events keep their order.
     ///
-    /// In an ordered client, the calls on one connection take effect in the order in which they are submitted, their
-    /// replies are passed on in the same order, and events come between the replies just as they happened between the
+    /// In an ordered client, the calls on one connection take effect in the order in which they are submitted, and
+    /// their replies are passed on in the same order. Events come between the replies just as they happened between the
     /// effects. An error may come earlier.
     ///
-    /// The default is `false`. **A wrong `true` breaks mutual exclusion**: on an ordered client an event alone may make
-    /// a request the owner, where otherwise the server is asked again.
+    /// The default is `false`. **A wrong `true` breaks mutual exclusion**: on an ordered client, an event alone may
+    /// make a request the owner; on any other client, the session asks the server again.
     fn is_ordered(&self) -> bool {
         false
     }
 
     /// Removes the watches of this client on `path`, if there are any.
     ///
-    /// The method does not wait for the server. A later call sets its watch after the removal. An event that arrives
-    /// nevertheless is ignored. The default does nothing: a watch that nobody needs then uses memory until it fires or
-    /// the session ends.
+    /// The method does not wait for the server. If a later call sets a watch, it does so after the removal. An event
+    /// that arrives nevertheless is ignored. The default does nothing: a watch that nobody needs then uses memory until
+    /// it fires or the session ends.
     fn remove_watches(&self, path: &str) {
         let _ = path;
     }
@@ -121,26 +120,26 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Returns the path that the client prepends to all paths, if there is one.
     ///
-    /// It is used in error messages and for the limit on the session's znodes. The default is `None`. Called once, when
-    /// the session is opened.
+    /// The path is used in error messages and for the limit on the session's znodes. The default is `None`. Called
+    /// once, when the session is opened.
     fn chroot(&self) -> Option<String> {
         None
     }
 
     /// Returns how long the server keeps the session without contact.
     ///
-    /// This is the session timeout that the server granted on the current connection, or a shorter one that the session
-    /// was granted before.
+    /// This is the session timeout that the server granted on the current connection, or a shorter one that was granted
+    /// to the session earlier.
     fn session_timeout(&self) -> Duration;
 
-    /// Returns how long it takes until the leader certainly knows that a session was active.
+    /// Returns how long the leader may take to learn that a session was active.
     ///
     /// The time counts from the answer to a request. A follower reports its active sessions to the leader once every
-    /// half tick (a tick is 2 s by default). An observer may report to a follower, just as often. A full tick covers
-    /// both. Zero means that the leader knows of the activity when the request is answered.
+    /// half tick (a tick is 2 s by default). An observer may report to a follower, equally often. A full tick covers
+    /// both. Zero means that the leader already knows of the activity when the request is answered.
     ///
-    /// A shorter time needs fewer keep-alives. **Too short a time breaks mutual exclusion when a server dies.** The
-    /// default is that of [`Granted::new`], which is long enough provided that servers grant no session timeout below
+    /// A shorter delay needs fewer keep-alives. **A delay that is too short breaks mutual exclusion when a server
+    /// dies.** The default is that of [`Granted::new`], which is long enough if servers grant no session timeout below
     /// two ticks.
     fn report_delay(&self) -> Duration {
         Granted::new(self.session_timeout()).report_delay
@@ -148,9 +147,9 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Returns whether the client sends pings regularly and reports the answers.
     ///
-    /// Such a client sends a ping at least once in each third of the session timeout, whatever other traffic there is,
+    /// Such a client sends a ping at least once in each third of the session timeout, even if there is other traffic,
     /// and reports every answer as [`PingAnswered`](ClientEvent::PingAnswered). A ping is an empty request that the
-    /// connected server answers alone.
+    /// connected server answers on its own.
     ///
     /// If `true`, the session makes writes only while a lock is held or being acquired. Otherwise it writes at short
     /// intervals all the time, to prove that it is alive. The default is `false`. Called once, when the session is
@@ -161,8 +160,8 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Returns how long the connection must be idle once in every session timeout.
     ///
-    /// A client whose health check works only on an idle connection returns a time above zero, and gets the pause if
-    /// the session timeout leaves room for it. The default is zero. Called once, when the session is opened.
+    /// A client whose health check works only on an idle connection returns a time above zero. It gets the pause if the
+    /// session timeout leaves room for it. The default is zero. Called once, when the session is opened.
     fn min_idle_for_ping(&self) -> Duration {
         Duration::ZERO
     }
@@ -170,7 +169,7 @@ pub trait ZooKeeperClient: Send + Sync {
     /// Returns whether [`close`](ZooKeeperClient::close) ends the session on the server.
     ///
     /// Return `false` for a client around a handle that its owner continues to use. Then each znode is deleted before
-    /// the client is closed, because no end of the session deletes it. The default is `true`.
+    /// the client is closed, because the session does not end and would not delete it. The default is `true`.
     fn owns_session(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! [`Verbs`] for the port: a blocking method for each call.
+//! [`Verbs`]: a blocking method for each call.
 
 use crossbeam_channel::bounded;
 

@@ -1,7 +1,6 @@
 //! [`ErrorKind`]: what to do about a [`LockError`].
 //!
-//! Origin: ZooKeeper's page on error handling, with its recoverable errors, fatal errors and normal
-//! state exceptions.
+//! Origin: ZooKeeper's page on error handling, with its recoverable errors, fatal errors and normal state exceptions.
 
 use super::{ErrorReason, LockError};
 
@@ -30,24 +29,24 @@ pub enum ErrorKind {
     /// The same call can succeed later, on the same session.
     ///
     /// - [`ConnectionLoss`](ErrorReason::ConnectionLoss): the call may have taken effect. If that matters, find out
-    ///   first.
+    ///   first whether it did.
     /// - [`NoServer`](ErrorReason::NoServer), [`Thread`](ErrorReason::Thread),
     ///   [`Refused`](ErrorReason::Refused).
     /// - [`SessionFull`](ErrorReason::SessionFull): release locks first, or use another session.
     /// - [`RequestDeleted`](ErrorReason::RequestDeleted), [`HeldTooLong`](ErrorReason::HeldTooLong),
-    ///   [`NotOwner`](ErrorReason::NotOwner): the lock is not held. Lock again if it is still needed.
+    ///   [`NotOwner`](ErrorReason::NotOwner): the lock is not held. If you still need it, lock again.
     #[doc(alias = "Recoverable")]
     Retry,
     /// The session, or the lease of the lock, has ended. A pending call may have taken effect.
     ///
-    /// - [`SessionLost`](ErrorReason::SessionLost): with
-    ///   [`LossReason::LeaseExpired`](crate::LossReason::LeaseExpired), the session may live on, as
-    ///   [`Session::state`](crate::Session::state) tells. Then it is enough to lock again on it.
+    /// - [`SessionLost`](ErrorReason::SessionLost): if the reason is
+    ///   [`LossReason::LeaseExpired`](crate::LossReason::LeaseExpired), the session itself may live on.
+    ///   [`Session::state`](crate::Session::state) shows whether it does; if so, it is enough to lock again on it.
     #[doc(alias = "Fatal")]
     Reconnect,
     /// The same call would fail again, or must not be repeated blindly.
     ///
-    /// - [`Server`](ErrorReason::Server): another client has probably changed the tree. The error says more:
+    /// - [`Server`](ErrorReason::Server): another client has probably changed the tree. The server's error says more:
     ///   `NodeExists`, `NoNode`, `BadVersion`, `NotEmpty`.
     /// - [`OutcomeUnknown`](ErrorReason::OutcomeUnknown): read what exists, and continue from there.
     /// - [`Cancelled`](ErrorReason::Cancelled), [`Closed`](ErrorReason::Closed): this process ended the call.

@@ -11,7 +11,7 @@ pub enum LossReason {
     /// The session was not proven alive in time.
     ///
     /// The server may have given the lock to another client. The session itself may live on:
-    /// [`Session::state`](crate::Session::state) tells.
+    /// [`Session::state`](crate::Session::state) shows whether it does.
     LeaseExpired,
     /// Another client deleted the znode.
     NodeDeleted,

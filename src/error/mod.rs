@@ -1,4 +1,4 @@
-//! [`LockError`], the only error of this crate, and what classifies it: [`ErrorKind`], [`ErrorReason`] and
+//! [`LockError`], the only error of this crate, and its classification: [`ErrorKind`], [`ErrorReason`] and
 //! [`LossReason`]. [`ZkError`] is the error of a client's call.
 
 mod kind;
@@ -69,7 +69,7 @@ impl RefUnwindSafe for LockError {}
 impl LockError {
     /// Converts the error of a call that the application made on its own client.
     ///
-    /// [`retry_operation`](crate::ProtocolSupport::retry_operation) then repeats the call after a lost connection.
+    /// [`retry_operation`](crate::ProtocolSupport::retry_operation) can then repeat the call after a lost connection.
     ///
     /// | `error` | reason |
     /// |---|---|
@@ -96,7 +96,7 @@ impl LockError {
     /// Wraps any other error of the application.
     ///
     /// Use it in closures that must return a `LockError`. The [kind](LockError::kind) is
-    /// [`Permanent`](ErrorKind::Permanent), so it is not retried.
+    /// [`Permanent`](ErrorKind::Permanent), so the operation is not retried.
     ///
     /// ```
     /// use zookeeper_recipes_lock::LockError;
@@ -289,7 +289,7 @@ impl LockError {
         matches!(self.reason(), ErrorReason::SessionLost(_))
     }
 
-    /// Returns whether an `unlock` that failed with this error found the lock lost.
+    /// Returns whether this is the error of an `unlock` that found the lock lost.
     pub(crate) fn is_loss(&self) -> bool {
         matches!(
             self.reason(),

@@ -29,14 +29,13 @@ pub enum ErrorReason {
     ///
     /// - The server does not know the scheme of a credential given to
     ///   [`SessionBuilder::auth`](crate::SessionBuilder::auth), or the credential is wrong.
-    /// - No server accepts the authentication by SASL (`SessionBuilder::sasl_digest`,
-    ///   `SessionBuilder::kerberos`).
-    /// - The server demands authentication, by SASL or another of its `enforce.auth.schemes`, and no
-    ///   server of the list answered without it.
+    /// - No server accepts the SASL authentication (`SessionBuilder::sasl_digest`, `SessionBuilder::kerberos`).
+    /// - The server demands authentication, through SASL or another of its `enforce.auth.schemes`, and no server in the
+    ///   list served the client without it.
     CredentialsRefused,
     /// The servers are not ZooKeeper, and end sessions too early for a lock to be safe.
     ///
-    /// ClickHouse Keeper is the only implementation known to do so. Connect to ZooKeeper.
+    /// ClickHouse Keeper is the only implementation known to do so. Connect to ZooKeeper instead.
     NotZooKeeper,
     /// Contact was lost during the operation, or did not come back in time.
     ///
@@ -44,13 +43,13 @@ pub enum ErrorReason {
     ConnectionLoss,
     /// Contact was lost during an attempt, and nothing shows whether the attempt took effect.
     ///
-    /// It may even take effect later: a paused server may pass a request on for about `syncLimit` of its ticks, 10 s by
-    /// default. Read the znode, and continue from its current state.
+    /// The operation may even take effect later: a paused server may pass a request on for about `syncLimit` of its
+    /// ticks, 10 s by default. Read the znode, and continue from its current state.
     OutcomeUnknown,
     /// The session ended, with all its locks and requests. Open a new one, and lock again.
     ///
     /// With [`LossReason::LeaseExpired`], the lock's lease ended, but the session may live on:
-    /// [`Session::state`](crate::Session::state) tells.
+    /// [`Session::state`](crate::Session::state) shows whether it does.
     SessionLost(LossReason),
     /// The connect string names a chroot that does not exist.
     ///
@@ -58,14 +57,14 @@ pub enum ErrorReason {
     NoChroot,
     /// The lock directory has used up its sequence numbers, which end at 2147483647.
     ///
-    /// From there on servers may repeat numbers, so the numbers no longer show which of two requests came
-    /// first. The request was withdrawn. Delete the directory when it is empty; a new one starts at 0.
+    /// Beyond that, servers may repeat numbers, so the numbers no longer show which of two requests came first. The
+    /// request was withdrawn. Delete the directory when it is empty; a new one starts at 0.
     SequenceExhausted,
     /// The znode is not a lock. It was left alone.
     ///
-    /// Its data, name or lifetime show that it serves another purpose. A [`Revoker`](crate::queue::Revoker) accepts
-    /// only requests, whose names end in a sequence number and which are deleted with their sessions. Only an empty
-    /// directory without data is removed.
+    /// The data, name or lifetime of the znode shows that it serves another purpose. A
+    /// [`Revoker`](crate::queue::Revoker) accepts only requests: their names end in a sequence number, and they are
+    /// deleted with their sessions. Only an empty directory without data is removed.
     NotALock,
     /// The request given to a [`Revoker`](crate::queue::Revoker) no longer exists.
     ///
@@ -77,7 +76,7 @@ pub enum ErrorReason {
     RequestDeleted,
     /// The lock was lost because it was held as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows.
     ///
-    /// The work under it may have overlapped with that of the next owner.
+    /// The work under the lock may have overlapped with that of the next owner.
     HeldTooLong,
     /// The ACL of the znode does not grant this client the permission that the operation needs.
     ///
@@ -87,8 +86,8 @@ pub enum ErrorReason {
     ///
     /// - The ACL is empty, or has a scheme or an id that the server does not know. Correct it.
     /// - It grants rights to the client that creates the znode (scheme `auth`, as in
-    ///   [`Acl::creator_all`](crate::client::Acl::creator_all)), and the client has no identity. Give the
-    ///   session credentials first, with [`SessionBuilder::auth`](crate::SessionBuilder::auth).
+    ///   [`Acl::creator_all`](crate::client::Acl::creator_all)), but the client has no identity. First give the session
+    ///   credentials with [`SessionBuilder::auth`](crate::SessionBuilder::auth).
     InvalidAcl,
     /// The [`CancelToken`](crate::CancelToken) was cancelled before the wait ended.
     ///
@@ -116,8 +115,8 @@ pub enum ErrorReason {
     Unsupported,
     /// The server closes the connection whenever it receives this request.
     ///
-    /// The request may be longer than the server's `jute.maxbuffer`, or the server may not know the
-    /// operation. The request is no longer sent: on this session the same call now fails immediately.
+    /// The request may be longer than the server's `jute.maxbuffer`, or the server may not know the operation. The
+    /// session no longer sends the request: the same call now fails immediately.
     EndsConnection,
     /// The server refused the operation with this error.
     Server(ZkError),

@@ -3,18 +3,18 @@
 use crate::client::{Acl, Permissions};
 use crate::error::{ZkError, ZkResult};
 
-/// The operations that require READ, apart from `get_data` and `get_children`.
+/// The operations that require READ, besides `get_data` and `get_children`.
 ///
 /// This differs between releases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadChecks {
-    /// No other operation, as in releases before 3.8.4 and 3.9.2.
+    /// No others, as in releases before 3.8.4 and 3.9.2.
     ReadsOnly,
-    /// Also events: they are withheld from clients that may not read the znode, and the watch is used up
-    /// (CVE-2024-23944). Debian 12's 3.8.0 behaves like this too, because only this fix was backported.
+    /// Events as well: they are withheld from clients that may not read the znode, and the watch is used up
+    /// (CVE-2024-23944). Debian 12's 3.8.0 also behaves like this, because only this fix was backported.
     Events,
-    /// Also `exists`: it fails with `NoAuth` if the znode exists and the client may not read it
+    /// Events and `exists`. The latter fails with `NoAuth` if the znode exists and the client may not read it
     /// (ZOOKEEPER-2590), as in 3.8.4, 3.9.2 and later releases. The default.
     #[default]
     EventsAndExists,

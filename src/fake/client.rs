@@ -27,15 +27,15 @@ use crate::time::Runtime;
 /// A method returns only after all earlier events have been delivered, with two exceptions: a method that is
 /// called from a callback, and events behind a reply that is swallowed or waits for a closure.
 ///
-/// The pings follow the session's clock. A client that is used without a session starts threads of its own at
-/// its first call, and its pings take real time.
+/// The pings follow the session's clock. A client that is used without a session starts its own threads at its first
+/// call, and its pings take real time.
 ///
 /// # Closing and dropping
 /// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server, the
 /// session and its ephemeral znodes live on until a test calls [`expire`](SimulatedClient::expire).
 ///
-/// Dropping the client without closing it simulates a crash. The session lives on at the server in the same
-/// way, until a test calls [`expire_session`](super::SimulatedZooKeeper::expire_session).
+/// Dropping the client without closing it simulates a crash. Here, too, the session lives on at the server until a test
+/// calls [`expire_session`](super::SimulatedZooKeeper::expire_session).
 pub struct SimulatedClient {
     pub(super) shared: Arc<Shared>,
     pub(super) session: i64,
@@ -48,7 +48,7 @@ impl SimulatedClient {
         state.last_session += 1;
         let session = state.last_session;
         state.sessions.insert(session);
-        // No report delay: the only server is the leader.
+        // There is no report delay, because the only server is the leader.
         let client = Client {
             contact: Contact::Connected,
             session_timeout,
@@ -70,7 +70,7 @@ impl SimulatedClient {
     /// Makes a call on this thread and returns its reply.
     ///
     /// This is for tests that build another client on top of this one. The call overtakes calls that are
-    /// [submitted](ZooKeeperClient::submit) but not executed yet. It blocks while it is swallowed. It returns
+    /// [submitted](ZooKeeperClient::submit) but not executed yet. It blocks while its packets are swallowed. It returns
     /// after all earlier events have been delivered.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl SimulatedClient {
         Link { shared: Arc::clone(&self.shared), session: self.session }
     }
 
-    /// Makes the client's server lag behind: until this client's next write, reads show the tree as it is now,
+    /// Makes the client's server lag behind: until this client's next write, its reads show the tree as it is now,
     /// whatever other clients change.
     #[cfg(test)]
     pub(crate) fn lag_until_next_write(&self) {
@@ -171,7 +171,7 @@ impl ZooKeeperClient for SimulatedClient {
             (client.contact, client.owns_session)
         };
         if !has_ended(contact) && owns_session {
-            // Whether the request reached the server makes no difference to this client.
+            // Whether the request reaches the server makes no difference to this client.
             let _ = self.link().close();
         }
         self.end_contact();

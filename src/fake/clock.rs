@@ -19,9 +19,9 @@ const MAX_AWAIT: Duration = Duration::from_secs(30);
 
 /// A clock for sessions under test, which moves only in [`advance`](VirtualClock::advance).
 ///
-/// Leases, keep-alives, retries and deadlines follow this clock, so an hour takes milliseconds. The sessions
-/// have real threads. Their clients must not depend on real time. A [`SimulatedClient`](super::SimulatedClient)
-/// does not; the crate's own connection does, because it runs on the system's clock.
+/// Leases, keep-alives, retries and deadlines follow this clock, so an hour takes milliseconds. The sessions have real
+/// threads. Their clients must not depend on real time. A [`SimulatedClient`](super::SimulatedClient) does not; the
+/// crate's own connection does, because it uses the system's clock.
 ///
 /// A clone is another handle to the same clock.
 ///
@@ -45,18 +45,18 @@ const MAX_AWAIT: Duration = Duration::from_secs(30);
 /// ```
 ///
 /// # Deadlines
-/// On the only thread of a test, where nobody else advances the clock, some calls never return:
+/// On the only thread of a test, while nobody else advances the clock, some calls never return:
 ///
 /// - a call that must wait for its deadline, such as [`try_lock_for`](crate::BlockingWriteLock::try_lock_for)
 ///   on a lock that is held;
 /// - a call to the server while packets are swallowed. This includes [`Session::close`](crate::Session::close),
 ///   which waits for the server's confirmation. Drop the session instead.
 ///
-/// Make such a call on another thread. Once it waits for its deadline,
-/// [`await_waiting_calls`](VirtualClock::await_waiting_calls) returns.
+/// Make such a call on another thread. [`await_waiting_calls`](VirtualClock::await_waiting_calls) returns once that
+/// call waits for its deadline.
 ///
-/// A [`Wait`](crate::Wait) starts when it is passed to a call. In a call that waits for several locks, it
-/// starts anew for each lock.
+/// A [`Wait`](crate::Wait) starts when it is passed to a call. In a call that waits for several locks, it starts anew
+/// for each lock.
 #[derive(Clone)]
 pub struct VirtualClock {
     time: Arc<Time>,
@@ -111,10 +111,10 @@ impl VirtualClock {
         Ok(Arc::new(VirtualRuntime::new(Threads::start()?, Arc::clone(&self.time))))
     }
 
-    /// Advances the clock. What falls due on the sessions happens at its time and in order.
+    /// Advances the clock. Whatever falls due on the sessions happens at its time and in order.
     ///
-    /// Returns when the sessions' threads are idle: their calls to the client have returned or are swallowed,
-    /// and their listeners have been called. It does not wait for threads of the test, nor for that of a
+    /// Returns when the sessions' threads are idle: their calls to the client have returned or are swallowed, and their
+    /// listeners have been called. It does not wait for threads of the test or for the thread of a
     /// [`Candidate`](crate::Candidate). It waits up to two seconds for a listener that blocks.
     /// `advance(Duration::ZERO)` only waits until the threads are idle.
     pub fn advance(&self, time: Duration) {
@@ -144,7 +144,7 @@ impl VirtualClock {
     /// Blocks, in real time, until at least `calls` calls wait for a deadline on this clock.
     ///
     /// # Panics
-    /// If there are still fewer after 30 seconds.
+    /// Panics if there are still fewer after 30 seconds.
     #[allow(clippy::panic, reason = "a test waits for a call that nobody makes")]
     #[track_caller]
     pub fn await_waiting_calls(&self, calls: usize) {
@@ -202,7 +202,7 @@ struct State {
 
 enum Due {
     Timer(Arc<Threads>, Job),
-    /// Set to end a wait. With the job that waits, if a job does.
+    /// Ends a wait. If a job is waiting, it is included.
     Alarm(Setter, Option<Parked>),
 }
 

@@ -1,4 +1,4 @@
-//! Faults that a test has scheduled for later calls of a client.
+//! The faults that a test has scheduled for later calls of a client.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -87,7 +87,7 @@ impl Script {
         self.0.entry(operation).or_default()
     }
 
-    /// The number of faults and stop points that no call has met yet.
+    /// The number of faults and closures that no call has met yet.
     pub(super) fn pending(&self) -> usize {
         self.0.values().map(|plan| plan.faults.len() + plan.before.len() + plan.after.len()).sum()
     }

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::time::Job;
 
-/// How long a job may run, in real time. A longer one may be waiting for the test itself, so it no longer
+/// How long a job may run, in real time. A job that runs longer may be waiting for the test itself, so it no longer
 /// counts.
 const MAX_RUN: Duration = Duration::from_secs(2);
 

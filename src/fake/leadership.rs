@@ -27,8 +27,8 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// A [`Leadership`] without an election, for testing functions that take one.
 ///
-/// It dereferences to the `Leadership`, and has a [`SimulatedZooKeeper`] of its own. Its methods return once
-/// the leadership shows their effect.
+/// It dereferences to the `Leadership`, and has its own [`SimulatedZooKeeper`]. Each of its methods returns once the
+/// leadership shows the method's effect.
 ///
 /// ```
 /// use zookeeper_recipes_lock::Leadership;
@@ -68,7 +68,7 @@ impl SimulatedLeadership {
 
     /// Creates a leadership on this clock, with a session timeout of 30 seconds.
     ///
-    /// A method may advance the clock by a tenth of a second, until the new owner watches its znode.
+    /// A method may advance the clock by a tenth of a second, so that the new owner watches its znode.
     ///
     /// # Errors
     /// The same as [`new`](SimulatedLeadership::new).
@@ -90,12 +90,13 @@ impl SimulatedLeadership {
 
     /// Stops the candidate, as [`Candidate::stop`](crate::Candidate::stop) does.
     ///
-    /// The function under test should return; until then it still leads.
+    /// The function under test should then return; until it does, it still leads.
     pub fn stop(&self) {
         self.step_down();
     }
 
-    /// Requests revocation, as a [`Revoker`](crate::queue::Revoker) does. No effect once the leadership is lost.
+    /// Asks the leader to step down, as a [`Revoker`](crate::queue::Revoker) does. No effect once the leadership is
+    /// lost.
     pub fn request_revocation(&self) {
         if self.zookeeper.exists(self.id()) {
             self.zookeeper.set_data(self.id(), revocation::MESSAGE);
@@ -118,8 +119,7 @@ impl SimulatedLeadership {
         self.settle(|| self.loss().is_some());
     }
 
-    /// Waits until the session knows what has happened. Without contact it never does, and the wait times
-    /// out.
+    /// Waits until the session knows what has happened. Without contact it never learns that, and the wait times out.
     fn settle(&self, is_known: impl Fn() -> bool) {
         if let Some(clock) = &self.clock {
             let limit = clock.elapsed() + MAX_ADVANCE;
@@ -135,7 +135,7 @@ impl SimulatedLeadership {
         }
     }
 
-    /// Returns the session, for code under test that needs one too.
+    /// Returns the session, for code under test that also needs one.
     pub fn session(&self) -> &Session {
         &self.session
     }

@@ -16,7 +16,7 @@ use crate::error::{ZkError, ZkResult};
 /// Servers close the connection on a longer request, so clients refuse to send one.
 const MAX_REQUEST: usize = 0xf_ffff;
 
-/// A client as its calls see it. The client itself may have been dropped meanwhile.
+/// A client as its calls see it. The client itself may already have been dropped.
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) shared: Arc<Shared>,

@@ -1,16 +1,16 @@
 //! A simulated ZooKeeper for tests that need a fault at a chosen moment.
 //!
-//! The primary types in this module are [`SimulatedZooKeeper`], a server in memory, and [`SimulatedClient`], a
-//! client with a session on it. A session takes the client in place of the crate's own connection, with which
-//! it shares all properties: it is ordered and sends pings. Nothing is random.
+//! The primary types in this module are [`SimulatedZooKeeper`], an in-memory server, and [`SimulatedClient`], a client
+//! with a session on it. Pass the client to a session in place of the crate's own connection. It has the same
+//! properties: it is ordered and sends pings. Nothing is random.
 //!
 //! - Methods of [`SimulatedClient`] inject faults: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`,
 //!   `hold_back_next`. `before_next` and `after_next` run a closure inside a chosen call, to stage a race.
 //! - Methods of [`SimulatedZooKeeper`] do what other clients do.
-//! - Sessions on a [`VirtualClock`] see time pass only when the test advances it.
+//! - For sessions on a [`VirtualClock`], time passes only when the test advances it.
 //! - A [`SimulatedLeadership`] is for testing functions that take a [`Leadership`](crate::Leadership).
 //!
-//! Whole tests are in `docs/testing.md` in the repository.
+//! Complete tests are in `docs/testing.md` in the repository.
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,10 +29,10 @@
 //! ```
 //!
 //! # Limitations
-//! There is one server: every client sees every write immediately, while a real follower may lag behind.
-//! Sessions expire only on request. Every call refuses a bad path, while a real server only checks the paths of
-//! znodes to be created. There are no quotas and no TTLs, and container znodes are persistent: they are never
-//! collected. The server's clock starts in 1970. It advances by a millisecond with each transaction and [on
+//! There is one server, so every client sees every write immediately, while a real follower may lag behind. Sessions
+//! expire only on request. Every call refuses a bad path, while a real server checks only the paths of znodes to be
+//! created. There are no quotas and no TTLs. Container znodes are persistent: they are never collected. The server's
+//! clock starts in 1970. It advances by a millisecond with each transaction and [on
 //! command](SimulatedZooKeeper::advance_clock).
 
 mod access;
@@ -79,8 +79,8 @@ pub use tree::SequenceEnd;
 
 /// An in-memory ZooKeeper server.
 ///
-/// Its methods act as another client that has all rights: ACLs and faults do not apply to them. They fire the
-/// watches of the simulated clients as usual, before they return. Methods that change the tree panic where a
+/// Its methods act as another client that has all rights: ACLs and faults do not apply to them. As usual, they fire the
+/// watches of the simulated clients, and they do so before they return. Methods that change the tree panic where a
 /// server would refuse, because the test then rests on a wrong assumption.
 ///
 /// A clone is another handle to the same server.
@@ -128,8 +128,8 @@ impl SimulatedZooKeeper {
 
     /// Creates `<dir>/<prefix><sequence>` and returns its path. Creates `dir` if it is missing.
     ///
-    /// With a session, the znode is ephemeral and belongs to that session; without one, it is persistent. The
-    /// session may be that of a client, or any number that stands for a session without a client. Both end with
+    /// With a session, the znode is ephemeral and belongs to that session; without one, it is persistent. The session
+    /// may be that of a client, or any number, which then stands for a session without a client. Both end with
     /// [`expire_session`](SimulatedZooKeeper::expire_session).
     ///
     /// # Panics
@@ -221,7 +221,7 @@ impl SimulatedZooKeeper {
         self.shared.deliver(state);
     }
 
-    /// Returns the sorted names of a znode's children; nothing if the znode does not exist.
+    /// Returns the sorted names of a znode's children, or nothing if the znode does not exist.
     #[must_use]
     pub fn children(&self, path: &str) -> Vec<String> {
         let state = self.shared.lock();

@@ -1,8 +1,8 @@
-//! [`Outbox`]: what has reached a client and is still to be delivered to its sink and callers, in the order
+//! [`Outbox`]: the items that have reached a client and are still to be delivered to its sink and callers, in the order
 //! of one connection.
 //!
-//! Any thread may deliver it, but only one at a time for each client, and with no lock of the simulation
-//! held. A method, or a call that blocks, returns once everything that was there before has been delivered.
+//! Any thread may deliver the items, but only one at a time for each client, and only while it holds no lock of the
+//! simulation. A method, or a call that blocks, returns once everything that was there before has been delivered.
 
 use std::collections::VecDeque;
 use std::thread::{self, ThreadId};
@@ -41,8 +41,8 @@ impl Outbox {
         self.items.push_back((ticket, Item::Expected(number)));
     }
 
-    /// Puts an outcome in the place of the expected reply. Without such a place, because the call failed
-    /// before its effect or the connection was lost, the outcome goes to the end.
+    /// Puts an outcome in the place of the expected reply. If there is no such place, because the call failed before
+    /// its effect or the connection was lost, the outcome goes to the end.
     pub(super) fn push_outcome(
         &mut self,
         ticket: Ticket,
@@ -87,8 +87,8 @@ impl Outbox {
         }
     }
 
-    /// Returns whether an item up to this ticket is still to be delivered, and will be soon. An item behind a
-    /// reply that is swallowed, or that waits for a stop point, does not count.
+    /// Returns whether an item up to this ticket is still to be delivered, and will be soon. An item behind a reply
+    /// that is swallowed, or that waits for a closure, does not count.
     fn is_awaited(&self, until: Ticket, is_swallowed: bool) -> bool {
         let is_held_up = is_swallowed || self.stopped > 0;
         let is_under_way = self.under_way.is_some_and(|(_, ticket)| ticket <= until);
@@ -100,9 +100,9 @@ impl Outbox {
 }
 
 impl Shared {
-    /// Delivers on this thread what can be delivered, except for items that another thread is delivering.
+    /// Delivers everything that can be delivered on this thread, except for items that another thread is delivering.
     ///
-    /// Does nothing in a callback that makes calls or injects faults: its thread continues when the callback
+    /// Does nothing in a callback that makes calls or injects faults, because its thread continues when the callback
     /// returns.
     pub(super) fn flush<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.notify(&mut state);

@@ -61,7 +61,7 @@ impl State {
         let before = self.tree.clone();
         let checked = self.execute_all(operations, requester, |_, _| {});
         self.tree = before;
-        // Executed again to publish each change in its turn: the ACL at that moment decides who is notified,
+        // Executed again to publish each change in its turn, because the ACL at that moment decides who is notified,
         // and a later operation may delete the znode.
         let publish = |state: &mut Self, change| state.publish(&[change]);
         match checked.and_then(|_| self.execute_all(operations, requester, publish)) {
@@ -169,7 +169,7 @@ impl State {
         caller(&self.clients, &self.served, requester).check(acl, Permissions::READ).is_ok()
     }
 
-    /// Creates this znode and its parents, open to everybody, where they are missing.
+    /// Creates this znode and its parents where they are missing, open to everybody.
     pub(super) fn ensure_path(&mut self, path: &str) -> ZkResult<()> {
         if path == ROOT || self.tree.stat(path)?.is_some() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! [`ServedConnection`]: a server's side of one connection of a client that speaks the wire protocol.
+//! [`ServedConnection`]: a server's side of one connection from a client that speaks the wire protocol.
 //!
 //! Only the crate's own simulation uses it; handshakes, frames and the network are part of that simulation.
 //!

@@ -57,7 +57,7 @@ pub(super) struct Client {
     /// Whether the network swallows what is sent. True only while the client is connected or believes that it
     /// is.
     pub(super) swallowed: bool,
-    /// The events of watches that fired while the network swallowed.
+    /// The events of watches that fired while the network swallowed packets.
     pub(super) held: Vec<ClientEvent>,
     pub(super) sink: Option<EventSink>,
     /// The timeout that the server grants at the next reconnect.
@@ -79,7 +79,7 @@ pub(super) struct Client {
     pub(super) outbox: Outbox,
 }
 
-/// What a client knows of its session. `close` leaves each of the first three states, too.
+/// What a client knows of its session. `close` ends each of the first three states, too.
 ///
 /// | state          | calls                      | left by                                    |
 /// |----------------|----------------------------|--------------------------------------------|

@@ -1,4 +1,4 @@
-//! Laws of the simulation: what it has in common with a real server, and what its methods do.
+//! Laws of the simulation: which properties it shares with a real server, and what its methods do.
 
 mod blocking;
 mod calls;

@@ -1,7 +1,7 @@
 //! [`Tree`]: the znodes, and the server's rules for reading and changing them.
 //!
-//! The tree knows nothing of connections and watches: it returns its changes, for
-//! [`Watches`](super::watches::Watches). A failed request changes nothing and takes no zxid.
+//! The tree knows nothing of connections and watches: it returns its changes for [`Watches`](super::watches::Watches)
+//! to handle. A failed request changes nothing and takes no zxid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +20,11 @@ pub enum SequenceEnd {
     /// default.
     #[default]
     Wraps,
-    /// Every later child gets 2147483647, as in releases from 3.6 on while no two creations overlap: their
-    /// counter only moves to greater numbers.
+    /// Every later child gets 2147483647, as in releases from 3.6 on if no two creations overlap. The counter of these
+    /// releases only moves to greater numbers.
     Sticks,
-    /// Children whose creations overlap get 2147483647, -2147483648 and so on; the next one after them gets
-    /// 2147483647 again. This is what releases from 3.6 on do. The transaction ids determine which creations
-    /// overlap.
+    /// Children whose creations overlap get 2147483647, -2147483648 and so on; the next child after them gets
+    /// 2147483647 again. Releases from 3.6 on do this. The transaction ids determine which creations overlap.
     Mixes,
 }
 
@@ -42,7 +41,7 @@ pub(super) enum Change {
 pub(super) struct Tree {
     znodes: BTreeMap<String, ZNode>,
     pub(super) last_zxid: i64,
-    /// What is added to the last zxid to get the clock's time, in milliseconds.
+    /// The difference between the clock's time and the last zxid, in milliseconds.
     clock: i64,
     pub(super) sequence_end: SequenceEnd,
 }
@@ -51,7 +50,7 @@ pub(super) struct Tree {
 struct ZNode {
     data: Vec<u8>,
     acl: Vec<Acl>,
-    /// The session that owns it if it is ephemeral, otherwise 0.
+    /// The session that owns the znode if it is ephemeral, otherwise 0.
     owner: i64,
     created: i64,
     created_at: i64,
@@ -299,8 +298,8 @@ impl ZNode {
     }
 }
 
-/// Returns whether a creation is still in progress when the next one in its directory starts. This is true of
-/// half the zxids, in no pattern.
+/// Returns whether a creation is still in progress when the next one in its directory starts. This is true of half of
+/// the zxids, in no pattern.
 fn is_overlapped(zxid: i64) -> bool {
     const MIX: i64 = 0x1e37_79b9_7f4a_7c15;
     let mixed = zxid.wrapping_mul(MIX);

@@ -13,10 +13,9 @@ use crate::error::ZkError;
 impl SimulatedClient {
     /// Cuts the connection. The session lives on.
     ///
-    /// The sink gets `Disconnected`, calls fail with `ConnectionLoss` and have no effect, replies in transit
-    /// are lost, and the server drops this client's watches. If the client was
-    /// [swallowing](SimulatedClient::swallow), that ends, and the blocked calls fail. Without contact, this
-    /// does nothing.
+    /// The sink gets `Disconnected`, calls fail with `ConnectionLoss` and have no effect, replies in transit are lost,
+    /// and the server drops this client's watches. If the client was [swallowing](SimulatedClient::swallow) packets,
+    /// that ends, and the blocked calls fail. Without contact, this does nothing.
     pub fn disconnect(&self) {
         let mut state = self.shared.lock();
         state.cut(self.session);
@@ -25,8 +24,8 @@ impl SimulatedClient {
 
     /// Reconnects after [`disconnect`](SimulatedClient::disconnect), without the watches.
     ///
-    /// The sink gets `Connected`, or `SessionLost` if the session has expired meanwhile. With contact, this
-    /// does nothing.
+    /// The sink gets `Connected`, or `SessionLost` if the session has expired in the meantime. With contact, this does
+    /// nothing.
     pub fn reconnect(&self) {
         let mut state = self.shared.lock();
         let contact = self.client(&mut state).contact;
@@ -120,7 +119,7 @@ impl SimulatedClient {
 
     /// Notifies the client that its session has expired: the sink gets `SessionLost`.
     ///
-    /// Does nothing if the session is live or the client knows of its end.
+    /// Does nothing if the session is live or the client already knows that it has ended.
     pub fn report_expiry(&self) {
         let mut state = self.shared.lock();
         let unaware = !matches!(self.client(&mut state).contact, Contact::Lost | Contact::Closed);
@@ -130,7 +129,7 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
-    /// Silently swallows everything that either side sends, as a partition does.
+    /// Silently swallows everything that either side sends, as a network partition does.
     ///
     /// Calls block; requests do not reach the server; replies and events do not reach the client. This lasts
     /// until [`release`](SimulatedClient::release) or [`disconnect`](SimulatedClient::disconnect). Without
@@ -142,7 +141,7 @@ impl SimulatedClient {
     /// Ends [`swallow`](SimulatedClient::swallow): delivers the held events, then lets the blocked calls
     /// proceed.
     ///
-    /// If the session has expired meanwhile, the sink gets `SessionLost` and the calls fail.
+    /// If the session has expired in the meantime, the sink gets `SessionLost` and the calls fail.
     pub fn release(&self) {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
@@ -159,10 +158,10 @@ impl SimulatedClient {
 
     /// Delays every later call by this much, as a distant server does.
     ///
-    /// Half of the delay passes before the call takes effect, the other half before the reply arrives. An
-    /// ordered client makes one call after the other, and delivers an event after the replies ahead of it.
-    /// The delay is in real time, even on a [`VirtualClock`](super::VirtualClock), which stands still
-    /// meanwhile. [`Duration::ZERO`] ends it.
+    /// Half of the delay passes before the call takes effect, the other half before the reply arrives. An ordered
+    /// client makes one call after the other, and delivers an event after the replies ahead of it. The delay is in real
+    /// time, even on a [`VirtualClock`](super::VirtualClock), which stands still during the delay. [`Duration::ZERO`]
+    /// ends it.
     pub fn delay(&self, delay: Duration) {
         self.client(&mut self.shared.lock()).delay = delay;
     }
@@ -198,25 +197,25 @@ impl SimulatedClient {
 
     /// Cuts the connection in the next call of this operation.
     ///
-    /// The cut works like [`disconnect`](SimulatedClient::disconnect), and the call fails with
-    /// `ConnectionLoss`. Uses add up as for [`fail_next`](SimulatedClient::fail_next).
+    /// The cut works like [`disconnect`](SimulatedClient::disconnect), and the call fails with `ConnectionLoss`.
+    /// Repeated uses add up as for [`fail_next`](SimulatedClient::fail_next).
     pub fn cut_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Cut }));
     }
 
     /// Starts to [`swallow`](SimulatedClient::swallow) at the next call of this operation.
     ///
-    /// With [`Effect::Before`] the call's request is swallowed; with [`Effect::After`] its reply is, and the
-    /// log shows the call as executed. Uses add up as for [`fail_next`](SimulatedClient::fail_next).
+    /// With [`Effect::Before`] the call's request is swallowed. With [`Effect::After`] its reply is swallowed, and the
+    /// log shows the call as executed. Repeated uses add up as for [`fail_next`](SimulatedClient::fail_next).
     pub fn swallow_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Swallow }));
     }
 
-    /// Makes a server hold back the request of the next call of this operation, a write.
+    /// Makes a server hold back the request of the next call of this operation.
     ///
-    /// The request has reached a server, but the call fails with `ConnectionLoss`. The server holds the
-    /// request back until [`pass_on`](SimulatedClient::pass_on), as a paused server does. Meanwhile another
-    /// server executes later calls, which overtake it.
+    /// The operation must be a write. The request has reached a server, but the call fails with `ConnectionLoss`. The
+    /// server holds the request back until [`pass_on`](SimulatedClient::pass_on), as a paused server does. In the
+    /// meantime another server executes later calls, which overtake the request.
     pub fn hold_back_next(&self, operation: SimOperation) {
         let fault = Fault { when: Effect::Before, kind: FaultKind::HoldBack };
         self.plan(operation, |plan| plan.fail_next(fault));
@@ -224,8 +223,8 @@ impl SimulatedClient {
 
     /// Executes the requests that a server has [held back](SimulatedClient::hold_back_next).
     ///
-    /// The server resumes and takes the session up again. If the session has ended, the server refuses the
-    /// requests and nothing happens.
+    /// The paused server continues and resumes the session. If the session has ended, the server refuses the requests
+    /// and nothing happens.
     pub fn pass_on(&self) {
         let mut state = self.shared.lock();
         self.link().execute_held_back(&mut state);
@@ -238,7 +237,7 @@ impl SimulatedClient {
     ///
     /// The closure may use every method of the simulation, and other sessions. On an
     /// [ordered](SimulatedClient::set_ordered) client it must not wait for calls that it
-    /// [submits](crate::client::ZooKeeperClient::submit) to the same client: they come after this call.
+    /// [submits](crate::client::ZooKeeperClient::submit) to the same client, because they come after this call.
     pub fn before_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.before.push_back(Box::new(stop_point)));
     }
@@ -254,7 +253,7 @@ impl SimulatedClient {
 
     /// Returns the number of scheduled faults and closures that no call has met yet.
     ///
-    /// If some are left when a test ends, the test has not tested them.
+    /// If any are left when a test ends, the test has not tested them.
     #[must_use]
     pub fn pending_faults(&self) -> usize {
         self.client(&mut self.shared.lock()).script.pending()

@@ -109,7 +109,7 @@ impl Link {
         self.call_driver(state);
     }
 
-    /// Makes a call of a client that is not ordered, concurrently with all others.
+    /// Makes a call on a client that is not ordered, concurrently with all others.
     fn submit_unordered(&self, state: MutexGuard<'_, State>, call: Call, done: Done) {
         let Some(runtime) = self.take_runtime(state) else { return };
         let (link, priority) = (self.clone(), Priority::of_urgency(done.urgency()));
@@ -172,7 +172,7 @@ impl Link {
         }
     }
 
-    /// Executes the queue, unless another thread is at it.
+    /// Executes the queue, unless another thread is already doing so.
     fn drive(&self) {
         {
             let mut state = self.shared.lock();
@@ -224,7 +224,7 @@ impl Link {
         self.pass_on();
     }
 
-    /// Delivers replies and events on a thread that is not the test's.
+    /// Delivers replies and events on a thread that does not belong to the test.
     fn pass_on(&self) {
         while let Err(message) = contain(|| drop(self.shared.flush(self.shared.lock()))) {
             logging::error!("the receiver of a simulated client's replies and events panicked: {message}");

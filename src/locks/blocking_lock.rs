@@ -20,13 +20,13 @@ use crate::wait::{Wait, Waited};
 /// A thread that has waited for this long may be waiting for itself.
 const LONG_WAIT: Duration = Duration::from_secs(1);
 
-/// A lock for scoped code. Each call makes a new request.
+/// A lock that is used through guards. Each call makes a new request.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockingLock {
     support: Arc<ProtocolSupport>,
     dir: ZNodePath,
     access: Access,
-    /// Whether a waiting call continues on the next session when a session that is replaced is lost.
+    /// Whether a waiting call continues on the next session after a loss, if the session is replaced.
     is_lasting: bool,
     /// Whether the `max_hold` of the options applies.
     is_limited: bool,
@@ -57,13 +57,14 @@ impl BlockingLock {
         self.try_once(&GuardSignals::of(1))
     }
 
-    /// Acquires the lock if it is free. A later loss or revocation is reported on the signals, which several locks
-    /// may share.
+    /// Acquires the lock if it is free. A later loss or revocation is reported to `signals`, which several locks may
+    /// share.
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
         let attempt = self.start(signals, false)?;
         match attempt.request.wait_until_placed(&self.ends(signals)) {
-            // An error: the request ended, perhaps after it became the owner. Then the guard reports the loss.
+            // An error means that the request ended, perhaps after it became the owner. In that case the guard reports
+            // the loss.
             Ok(Some(Place::Owner)) | Err(_) => attempt.guard().inspect(held_here::note).map(Some),
             Ok(None) if self.support.is_closed() => Err(self.closed()),
             // Another lock of the set was lost. Its holder reports that.
@@ -79,7 +80,7 @@ impl BlockingLock {
         self.wait(wait, &GuardSignals::of(1))
     }
 
-    /// Waits for the lock. Returns `None` on a timeout, and when another lock on the same signals is lost.
+    /// Waits for the lock. Returns `None` on a timeout, and when another lock with the same signals is lost.
     pub(crate) fn wait(&self, wait: &Wait, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
         if wait.is_cancelled() {
@@ -94,7 +95,7 @@ impl BlockingLock {
         self.conclude(&attempt, waited).inspect(|acquired| acquired.iter().for_each(held_here::note))
     }
 
-    /// Like [`wait`](BlockingLock::wait), in a task and without a time limit. Dropping the future withdraws the
+    /// Like [`wait`](BlockingLock::wait), but in a task and without a time limit. Dropping the future withdraws the
     /// request, even if it has just acquired the lock.
     pub(crate) async fn wait_async(&self) -> Result<LockGuard> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
@@ -102,19 +103,19 @@ impl BlockingLock {
         let latches = [&attempt.decided, self.support.closed()];
         let is_one_set = || latches.iter().any(|latch| latch.is_set()).then_some(());
         until(self.session().process(), latches, is_one_set).await;
-        // In a forked child the wait ends at once.
+        // In a forked child the wait ends immediately.
         self.session().check_process(Operation::LOCK, &self.dir)?;
-        // Proof: one of the latches is set, and no other lock is waited for.
+        // Proof: one of the latches is set, and no other lock shares these signals.
         self.conclude(&attempt, Waited::Set)?.ok_or_else(|| self.closed())
     }
 
     /// Turns the end of a wait into a guard, or into the reason why there is none.
     fn conclude(&self, attempt: &Attempt, waited: Waited) -> Result<Option<LockGuard>> {
         match waited {
-            // First, because the request may be acquired at the moment the lock is closed or another lock is lost.
+            // First, because the request may acquire the lock just as the lock is closed or another lock is lost.
             Waited::Set if attempt.decided.is_set() => attempt.guard().map(Some),
             Waited::Set if self.support.is_closed() => Err(self.closed()),
-            // If the lock is acquired just now, dropping the attempt releases it.
+            // If the lock has just been acquired, dropping the attempt releases it.
             Waited::Set | Waited::TimedOut => Ok(None),
             Waited::Cancelled => Err(self.cancelled()),
         }
@@ -128,8 +129,8 @@ impl BlockingLock {
         LockError::of(ErrorReason::Cancelled, Operation::LOCK, &self.dir)
     }
 
-    /// The latches that end a wait for this lock: set when another lock of the set is lost, or when this lock is
-    /// closed.
+    /// The latches that end a wait for this lock. They are set when another lock of the set is lost, and when this lock
+    /// is closed.
     fn ends<'a>(&'a self, signals: &'a GuardSignals) -> Vec<&'a Latch> {
         signals.broken().into_iter().chain([self.support.closed()]).collect()
     }
@@ -180,8 +181,8 @@ impl BlockingLock {
     }
 }
 
-/// Acquires several locks one after the other. On a session that is replaced, it starts again after each loss. The
-/// first lock of the next attempt then waits for the next session.
+/// Acquires several locks one after the other. On a session that is replaced, it starts over after each loss. The first
+/// lock of the next attempt then waits for the next session.
 pub(crate) fn retry_lasting<T>(session: &Session, attempt: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match attempt() {
@@ -191,12 +192,12 @@ pub(crate) fn retry_lasting<T>(session: &Session, attempt: impl Fn() -> Result<T
     }
 }
 
-/// Returns whether [`retry_lasting`] starts again after this error.
+/// Returns whether [`retry_lasting`] starts over after this error.
 pub(crate) fn begins_again(session: &Session, error: &LockError) -> bool {
     error.is_session_lost() && session.replacement().is_some()
 }
 
-/// A waiting call or future. Dropping it withdraws the request unless a guard has taken it over.
+/// A waiting call or future. Dropping it withdraws the request unless a guard has taken over the request.
 struct Attempt {
     request: Arc<LastingRequest>,
     session: Session,
@@ -206,15 +207,15 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Returns a guard if the request acquired the lock, even if the lock was lost right afterwards: the guard reports
-    /// that. Otherwise returns why the request ended.
+    /// Returns a guard if the request acquired the lock, even if the lock was lost right afterwards, because the guard
+    /// reports the loss. Otherwise returns why the request ended.
     fn guard(&self) -> Result<LockGuard> {
         let request = self.request.request();
         let acquired = request.filter(|request| !request.has_ended() || request.was_taken_away());
         let Some(znode) = acquired.and_then(|request| request.znode()) else {
             return Err(self.request.end_error(Operation::LOCK));
         };
-        // Proof: nobody else takes the request, and the request of an owner is never made again.
+        // Proof: nobody else takes the request, and an owner's request is never made again.
         let Some(request) = self.request.take() else { return Err(self.request.end_error(Operation::LOCK)) };
         let (session, signals) = (self.session.clone(), Arc::clone(&self.signals));
         Ok(LockGuard::new(session, Claim::on(request), znode, signals))
@@ -359,7 +360,8 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_millis(999);
 
-    /// Acquires the first lock, waits for the second for `time`, and returns what was logged at `warn` meanwhile.
+    /// Acquires the first lock, waits for the second for `time`, and returns what was logged at `warn` during that
+    /// time.
     fn logged_in_a_wait(
         fixture: &Fixture,
         first: BlockingLock,
@@ -406,7 +408,7 @@ mod tests {
         let second = lock(&fixture, "/lock", locking::exclusive);
         let guard = polled(lock(&fixture, "/lock", locking::exclusive).wait_async()).unwrap();
         assert_eq!(logged_in_a_wait_with(&fixture, &guard, &second, LONG), "");
-        // Nor after the task has downgraded the lock.
+        // There is no warning after the task has downgraded the lock, either.
         let reading = Access::Read(second.support().options().naming_scheme());
         let guard = guard.downgrade(reading, second.support()).unwrap();
         assert_eq!(logged_in_a_wait_with(&fixture, &guard, &second, LONG), "");
@@ -427,7 +429,7 @@ mod tests {
         }
     }
 
-    /// Polls a future once. On the manual runtime, that must be enough.
+    /// Polls a future once. On the manual runtime, one poll must be enough.
     fn polled<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));

@@ -1,8 +1,7 @@
-//! [`BlockingWriteLock`]: the exclusive lock for scoped code. It blocks until it is acquired and
-//! returns a guard.
+//! [`BlockingWriteLock`]: the exclusive lock that blocks until it is acquired, and returns a guard.
 //!
-//! Origin: the class of this name and the `DistributedLockOperationExecutor` that were published
-//! beside the Java recipe. They wait on a latch until the listener is called.
+//! Origin: the class of this name and the `DistributedLockOperationExecutor`, which were published alongside the Java
+//! recipe. They wait on a latch until the listener is called.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,8 +40,8 @@ use crate::wait::Wait;
 /// one another just as they exclude other processes. A clone is a handle to the same lock: closing one closes all.
 ///
 /// # Not reentrant
-/// A thread that locks again while it holds the lock waits for itself. After one second, a line at `warn` says so.
-/// Use a [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
+/// A thread that locks again while it holds the lock waits for itself. After one second, this is logged at `warn`. Use
+/// a [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
 #[doc(alias = "InterProcessMutex")]
 #[doc(alias = "Mutex")]
 #[doc(alias = "flock")]
@@ -112,16 +111,15 @@ impl BlockingWriteLock {
     /// # Ok(()) }
     /// ```
     ///
-    /// Once its turn has come, the future holds the lock, even if nobody polls it. Poll it or drop it. A task that
-    /// keeps one such future and awaits another for the same lock waits for itself.
+    /// Once its turn has come, the future holds the lock even if nobody polls it. So poll it or drop it. A task that
+    /// keeps one such future while it awaits another for the same lock waits for itself.
     ///
     /// Dropping the [guard](LockGuard) does not block. Run its blocking methods, such as
     /// [`unlock`](LockGuard::unlock), on a thread that may block.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queue without blocking, and releases the lock if it was acquired at that moment.
-    /// So the future may be used in a `select!` or a timeout. Waiting again makes a new request, at the end of the
-    /// queue.
+    /// Dropping the future leaves the queue without blocking, and releases the lock if it has just been acquired. So
+    /// the future may be used in a `select!` or a timeout. Waiting again makes a new request, at the end of the queue.
     ///
     /// # Errors
     /// The same as [`lock`](BlockingWriteLock::lock).
@@ -142,10 +140,9 @@ impl BlockingWriteLock {
 
     /// Blocks until the lock is acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time limit holds even if the network swallows every packet. So `None` may also mean that no
-    /// server was reached: [`Session::state`](crate::Session::state) tells. The znode of a request that timed out is
-    /// deleted in the background. With a time of zero, nothing is acquired: use
-    /// [`try_lock`](BlockingWriteLock::try_lock) instead.
+    /// The time limit holds even if the network swallows every packet. So `None` may also mean that no server was
+    /// reached: check [`Session::state`](crate::Session::state). The znode of a request that timed out is deleted in
+    /// the background. With a time of zero, nothing is acquired: use [`try_lock`](BlockingWriteLock::try_lock) instead.
     ///
     /// ```no_run
     /// use std::{thread, time::Duration};
@@ -188,8 +185,8 @@ impl BlockingWriteLock {
     ///
     /// # Errors
     /// - Before the operation, the same as [`lock`](BlockingWriteLock::lock).
-    /// - After the operation, an error means that the lock was lost while the operation ran. Its result is dropped. To
-    ///   keep the result, use `lock`.
+    /// - After the operation, an error means that the lock was lost while the operation ran. The operation's result is
+    ///   dropped. To keep the result, use `lock` instead.
     pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);
@@ -198,8 +195,8 @@ impl BlockingWriteLock {
 
     /// Closes the lock.
     ///
-    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Guards and the
-    /// session stay open. Idempotent.
+    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Existing guards
+    /// stay valid, and the session stays open. Idempotent.
     pub fn close(&self) {
         self.lock.support().close();
     }

@@ -21,18 +21,18 @@ use crate::process::Process;
 use crate::time::{Latch, Runtime, Setter, submit_wake_up, until};
 use crate::wait::{CancelToken, Wait, Waited};
 
-/// Minimum interval between joins.
+/// The minimum interval between joins.
 const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a leader without a closure waits at a time. Any value works, because it is woken when it must stop.
+/// How long a leader without a closure waits at a time. Any value works, because the leader is woken when it must stop.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// A participant in a leader election that runs a closure whenever it leads.
 ///
-/// The candidate stands for election on a thread of its own until it is dropped or stopped. When it is elected, it
-/// passes the [`Leadership`] to the closure, and leads until the closure returns. Nothing can stop the closure from
-/// outside: it should return soon after [`should_stop`](Leadership::should_stop) becomes `true`. The candidate then
-/// steps down and stands again, behind those who wait.
+/// The candidate stands for election on its own thread until it is dropped or stopped. When it is elected, it passes
+/// the [`Leadership`] to the closure, and leads until the closure returns. Nothing can stop the closure from outside:
+/// it should return soon after [`should_stop`](Leadership::should_stop) becomes `true`. The candidate then steps down
+/// and stands again, behind the current waiters.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -40,7 +40,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 ///
 /// # fn balance_shards(_token: i64) {}
 /// let session = Session::builder("zk1:2181,zk2:2181,zk3:2181").replace_lost_sessions(true).connect()?;
-/// // The data show who leads.
+/// // The data shows who leads.
 /// let options = LockOptions::new().data("10.0.0.7:8080");
 /// let election = BlockingWriteLock::with_options(&session, "/election", options)?;
 /// let candidate = Candidate::start(election, |leadership| {
@@ -70,8 +70,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 ///
 /// # When the session is lost
 /// **By default, the first loss of the session ends the candidate for good**, with
-/// [`SessionLost`](crate::ErrorReason::SessionLost) and a line at `warn`. [`ended`](Candidate::ended) signals that. The
-/// application then connects a new session, sets up again whatever relied on the old one, and starts another candidate.
+/// [`SessionLost`](crate::ErrorReason::SessionLost) and a log line at `warn`. [`ended`](Candidate::ended) signals that.
+/// The application then connects a new session, sets up again whatever relied on the old one, and starts another
+/// candidate.
 ///
 /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the candidate stands again after
 /// each loss. That suits daemons that use the session for nothing else.
@@ -86,7 +87,8 @@ pub struct Candidate {
     shared: Arc<Standing>,
     process: Process,
     runtime: Arc<dyn Runtime>,
-    /// The latch is set at the end of the candidate. The channel, which is for the application, is disconnected before.
+    /// The latch is set when the candidate has ended. The channel, which is for the application, is disconnected just
+    /// before.
     ended: (Latch, Receiver<Infallible>),
 }
 
@@ -107,7 +109,7 @@ type Lead = dyn FnMut(&Leadership) -> std::result::Result<(), Box<dyn Error + Se
 impl Candidate {
     /// Starts a candidate that runs `lead` whenever it is elected.
     ///
-    /// The election takes place on the directory of the lock, with the lock's options.
+    /// The election uses the directory and the options of the lock `election`.
     ///
     /// # Errors
     /// [`Thread`](crate::ErrorReason::Thread): no thread could be started. [`error`](Candidate::error) returns later
@@ -135,7 +137,7 @@ impl Candidate {
             // Panics are caught so that whoever waits for the end is woken in any case.
             let outcome = contain(|| campaign.run())
                 .unwrap_or_else(|message| Err(LockError::leader_panicked(&of_thread.dir, &message)));
-            // Before the end is reported, because the campaign holds values of the application.
+            // Dropped before the end is reported, because the campaign holds values of the application.
             if let Err(message) = contain(|| drop(campaign)) {
                 logging::error!("the closure of a candidate panicked when it was dropped: {message}");
             }
@@ -153,7 +155,7 @@ impl Candidate {
 
     /// Starts a candidate without a closure, which leads for as long as it can.
     ///
-    /// Once elected, it leads until it is stopped, loses the leadership, or another client asks for the leadership.
+    /// Once elected, it leads until it is stopped, loses the leadership, or is asked by another client to step down.
     /// Unless it was stopped, it then stands again.
     ///
     /// Use it in an application that checks [`is_leader`](Candidate::is_leader) before each action. Curator calls this
@@ -185,7 +187,8 @@ impl Candidate {
     /// Returns `None` when the candidate has ended or the wait is over, and immediately in a forked child.
     pub fn wait_until_leader(&self, wait: impl Into<Wait>) -> Option<Arc<Leadership>> {
         let wait = wait.into();
-        // The process before the mutex, whose holder may not exist in a forked child.
+        // The process is checked before the mutex is taken: in a forked child, the thread that holds the mutex may not
+        // exist.
         while self.process.is_current() {
             let next = self.shared.next_leadership.lock().latch().clone();
             if let Some(leadership) = self.leadership() {
@@ -205,7 +208,7 @@ impl Candidate {
     /// block. Returns `None` in a forked child.
     ///
     /// The leadership belongs to one term, and is not valid in a later one. Drop it when the term is over, because it
-    /// keeps the session open. It shares the channels for a loss and a revocation with the closure, and each message
+    /// keeps the session open. It shares the channels for losses and revocations with the closure, and each message
     /// arrives only once.
     ///
     /// To wait for the end of a term, use [`stop_requested`](Leadership::stop_requested). The channel for a loss is not
@@ -213,7 +216,8 @@ impl Candidate {
     /// [`lost_async`](crate::LockGuard::lost_async) never completes.
     #[must_use]
     pub fn leadership(&self) -> Option<Arc<Leadership>> {
-        // The process before the mutex, whose holder may not exist in a forked child.
+        // The process is checked before the mutex is taken: in a forked child, the thread that holds the mutex may not
+        // exist.
         let leading = if self.process.is_current() { self.shared.leading.lock().clone() } else { None };
         leading.filter(|leadership| leadership.is_owner())
     }
@@ -240,9 +244,9 @@ impl Candidate {
 
     /// Blocks until the candidate has ended; returns `false` if the wait ends first.
     ///
-    /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and the znode is deleted. A
+    /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and its znode is deleted; a
     /// waiting candidate ends immediately, and its znode is deleted in the background. A candidate also ends after an
-    /// [error](Candidate::error). Returns `false` immediately in a forked child.
+    /// [error](Candidate::error). In a forked child, the call returns `false` immediately.
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
         self.process.is_current() && wait.into().wait_for(&*self.runtime, &[&self.ended.0]) == Waited::Set
     }
@@ -320,7 +324,7 @@ impl Campaign {
             let earliest = self.election.core().now().after(MIN_REJOIN_INTERVAL);
             match self.election.try_lock_for(Wait::forever().cancelled_by(&stop)) {
                 Ok(Some(guard)) => self.lead(guard)?,
-                // Stopped: a wait without a deadline ends in no other way.
+                // Stopped, because nothing else ends a wait without a deadline.
                 Ok(None) => return Ok(()),
                 Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
                 Err(_) if stop.is_cancelled() => return Ok(()),
@@ -337,7 +341,7 @@ impl Campaign {
     fn lead(&mut self, guard: LockGuard) -> Result<()> {
         let leadership = Arc::new(Leadership::new(guard));
         *self.shared.leading.lock() = Some(Arc::clone(&leadership));
-        // A `stop` before this point has not seen the leadership.
+        // A `stop` that came before this point did not see the leadership.
         if self.shared.stop.is_cancelled() {
             leadership.step_down();
         }

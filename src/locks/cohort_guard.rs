@@ -12,13 +12,13 @@ use crate::locks::cohort::{Cohort, Grant};
 use crate::locks::locking::Released;
 use crate::locks::transaction::{self, Transaction};
 
-/// A [`CohortLock`](crate::locks::CohortLock) that is held, and released when the guard is dropped.
+/// A [`CohortLock`](crate::locks::CohortLock) that is held until the guard is dropped.
 ///
 /// Having a guard does not prove that the lock is still held: the session may be lost at any time. So check
 /// [`is_owner`](CohortGuard::is_owner) before each action that only the owner may take, or watch
 /// [`lost`](CohortGuard::lost) while you work.
 ///
-/// A panic that unwinds drops the guard, too. `CohortGuard` is `Send` and `Sync`: any thread may use or drop it.
+/// A panic that unwinds also drops the guard. `CohortGuard` is `Send` and `Sync`: any thread may use or drop it.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct CohortGuard {
     /// Declared before the cohort, which holds the session: the request must be withdrawn before the session may close.
@@ -47,7 +47,7 @@ impl CohortGuard {
         self.grant.request.tenure() == self.grant.tenure && self.grant.request.is_owner()
     }
 
-    /// Returns how long the lock stays held if all contact is lost now.
+    /// Returns how long the lock would stay held if all contact were lost now.
     ///
     /// See [`LockGuard::lease_remaining`](crate::LockGuard::lease_remaining).
     #[must_use]
@@ -57,7 +57,7 @@ impl CohortGuard {
 
     /// Returns the full path of the process's znode.
     ///
-    /// Guards of other threads of this process may have had the same znode before.
+    /// Other threads of this process may have held the lock with the same znode before.
     #[must_use]
     pub fn id(&self) -> &str {
         self.grant.request.path().as_str()
@@ -84,17 +84,17 @@ impl CohortGuard {
         self.grant.request.loss()
     }
 
-    /// Returns a channel that receives one message when another client asks for the lock.
+    /// Returns a channel that receives a message when a release is requested.
     ///
-    /// See [`LockGuard::revocation`](crate::LockGuard::revocation). From then on, the lock is not handed over to
-    /// another thread of this process: the next release is for the other client.
+    /// See [`LockGuard::revocation`](crate::LockGuard::revocation). Once another client has asked, the lock is not
+    /// handed over to another thread of this process: the next release frees it for other processes.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.revocation.get_or_init(|| {
             let (sender, revocation) = bounded(1);
             self.cohort.shared.report_revocation_to(&self.grant, &sender);
             if self.grant.request.is_revocation_requested() {
-                // Fails if the message has just arrived, because the channel has room for one.
+                // Sending fails if the message has just arrived, because the channel has room for one.
                 let _ = sender.try_send(());
             }
             revocation
@@ -105,7 +105,7 @@ impl CohortGuard {
     ///
     /// See [`LockGuard::fencing_token`](crate::LockGuard::fencing_token). The token is larger for every later owner in
     /// another process, and each time this process joins the queue again. Threads that hand the lock over in memory
-    /// have the same token: it orders processes, not the threads of one process.
+    /// share one token: it orders processes, not the threads of one process.
     ///
     /// # Errors
     /// The same as [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).

@@ -47,7 +47,7 @@ use crate::wait::Wait;
 /// # How it works
 /// When a thread releases the lock and another thread of the process waits, the lock is handed over in memory, without
 /// a call to the servers. When no thread waits, the process keeps the lock for a moment, so that its next thread
-/// acquires it immediately. When another process asks for the lock, this process gives it up: immediately if the lock
+/// acquires it immediately. When another process requests the lock, this process gives it up: immediately if the lock
 /// is idle, and otherwise after a bounded number of threads. [`CohortOptions`] set the bounds.
 ///
 /// The lock excludes every other holder of the directory's lock, in any process, with any library and kind of lock.
@@ -58,11 +58,11 @@ use crate::wait::Wait;
 ///
 /// # Sharing between threads
 /// Share one `CohortLock` by cloning it, or look it up with [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort).
-/// Locks that are created separately have a place each, even on one session, and wait for each other like processes.
-/// The lock is not reentrant: a thread that locks again while it holds the lock waits for itself.
+/// Locks that are created separately have separate places in the queue, even on one session, and wait for each other
+/// like processes. The lock is not reentrant: a thread that locks again while it holds the lock waits for itself.
 ///
 /// # Failures
-/// - The connection is cut and comes back in time: the holder remains the owner, and threads keep waiting.
+/// - The connection is lost and restored in time: the holder remains the owner, and threads keep waiting.
 /// - The lease or the [`max_hold`](crate::LockOptions::max_hold) ends, or another client deletes the holder's znode:
 ///   the holder finds the reason in [`loss`](CohortGuard::loss). Waiting threads join the queue again, at its end.
 /// - Another client deletes the znode of a process that waits: all waiting threads get
@@ -70,7 +70,8 @@ use crate::wait::Wait;
 /// - The session is lost: the holder finds the reason in [`loss`](CohortGuard::loss), and all waiting threads get
 ///   [`SessionLost`](crate::ErrorReason::SessionLost). On a session that
 ///   [replaces itself](crate::SessionBuilder::replace_lost_sessions), they join the queue again instead.
-/// - An idle lock is lost, or its directory is deleted: the next thread acquires it anew, and creates the directory.
+/// - An idle lock is lost, or its directory is deleted: the next thread acquires it anew, and creates the directory if
+///   necessary.
 ///
 /// Once all handles of the lock and all its guards are dropped, nothing is left behind.
 #[derive(Clone)]
@@ -127,8 +128,8 @@ impl CohortLock {
 
     /// Acquires the lock if it is free; returns `None` if somebody holds it or waits for it.
     ///
-    /// It makes no difference whether that is in this process or in another. Blocks only until the server has answered,
-    /// and not at all if this process has the lock.
+    /// It does not matter whether the holder or waiter is in this process or in another. The call blocks only until the
+    /// server has answered, and not at all if this process owns the lock.
     ///
     /// # Errors
     /// The same as [`lock`](CohortLock::lock).
@@ -138,8 +139,8 @@ impl CohortLock {
 
     /// Blocks until the lock is acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time limit holds even if the network swallows every packet. The process stays in the queue as long as any of
-    /// its threads waits.
+    /// The time limit holds even if the network swallows every packet. The process stays in the queue for as long as
+    /// any of its threads is waiting.
     ///
     /// # Errors
     /// The same as [`lock`](CohortLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
@@ -150,7 +151,7 @@ impl CohortLock {
     /// Closes the lock and all its clones.
     ///
     /// An idle lock that is kept is released. Threads that wait for the lock, and all later calls, fail with
-    /// [`Closed`](crate::ErrorReason::Closed). Guards and the session stay open. Idempotent.
+    /// [`Closed`](crate::ErrorReason::Closed). Existing guards stay valid, and the session stays open. Idempotent.
     pub fn close(&self) {
         self.cohort().close();
     }

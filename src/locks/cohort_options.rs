@@ -1,4 +1,4 @@
-//! [`CohortOptions`]: how long a process keeps a [`CohortLock`](crate::locks::CohortLock) to itself.
+//! [`CohortOptions`]: how long a process may keep a [`CohortLock`](crate::locks::CohortLock) to itself.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const MAX_HANDOVERS: u32 = 64;
 /// The same delay that others see when an idle lock is kept.
 const HAND_OVER_FOR: Duration = Duration::from_millis(100);
 
-/// The limits within which a process keeps a [`CohortLock`](crate::locks::CohortLock) to itself.
+/// The limits on how long a process keeps a [`CohortLock`](crate::locks::CohortLock).
 ///
 /// Pass them to [`CohortLock::with_options`](crate::locks::CohortLock::with_options).
 ///
@@ -46,7 +46,7 @@ impl CohortOptions {
 
     /// Sets how long an idle lock is kept after its last release.
     ///
-    /// With zero, the lock is released immediately. A kept lock is released early when another process asks for it.
+    /// With zero, the lock is released immediately. A kept lock is released early when another process requests it.
     ///
     /// **A process that dies, or cannot reach the servers, while it keeps an idle lock blocks others until its session
     /// times out.** Choose a longer time only if that is acceptable. The time may exceed the session timeout, but the
@@ -58,7 +58,7 @@ impl CohortOptions {
 
     /// Sets how often threads may hand the lock over while another process waits.
     ///
-    /// The hand-overs are counted from when this process knows of the other one. With zero, the next release is for the
+    /// Only hand-overs after this process has learned of the other one count. With zero, the next release is for the
     /// other process.
     #[must_use]
     pub fn max_handovers(self, max_handovers: u32) -> CohortOptions {
@@ -67,10 +67,10 @@ impl CohortOptions {
 
     /// Sets how long threads may hand the lock over while another process waits.
     ///
-    /// The time counts from when this process knows of the other one. With zero, the next release is for the other
+    /// The time counts from when this process learns of the other one. With zero, the next release is for the other
     /// process.
     ///
-    /// This does not take the lock from a thread that holds it longer. To limit that, use
+    /// This does not take the lock away from a thread that holds it for longer. To limit that, use
     /// [`LockOptions::max_hold`](crate::LockOptions::max_hold).
     #[must_use]
     pub fn hand_over_for(self, hand_over_for: Duration) -> CohortOptions {

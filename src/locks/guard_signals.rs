@@ -14,7 +14,7 @@ type Channel<T> = (Sender<T>, Receiver<T>);
 /// The signals of one guard, or of several guards that are held together.
 #[derive(Debug)]
 pub(crate) struct GuardSignals {
-    /// The number of guards. Each channel has room for that many messages, so sending never waits.
+    /// The number of guards. Each channel has room for one message from each, so sending never waits.
     locks: usize,
     /// Created on first use, like `revocation`, because most locks need neither.
     lost: OnceLock<Channel<LossReason>>,
@@ -59,7 +59,7 @@ impl GuardSignals {
         self.first_loss.get_or_init(Setter::new).latch()
     }
 
-    /// The latch that is set once a lock is lost or another client asks for it.
+    /// The latch that is set once a lock is lost or another client asks for its release.
     pub(crate) fn reported(&self) -> &Latch {
         self.reported.get_or_init(Setter::new).latch()
     }
@@ -86,7 +86,7 @@ pub(crate) struct WaitObserver {
 }
 
 impl WaitObserver {
-    /// Creates an observer whose tasks are woken on threads of this runtime.
+    /// Creates an observer that wakes tasks on threads of this runtime.
     pub(crate) fn new(signals: &Arc<GuardSignals>, runtime: &Arc<dyn Runtime>) -> Arc<WaitObserver> {
         let (signals, runtime) = (Arc::clone(signals), Arc::clone(runtime));
         Arc::new(WaitObserver { decided: Setter::new(), signals, runtime })
@@ -121,7 +121,7 @@ impl Observer for WaitObserver {
 
     fn deliver(&self) {
         wake_tasks(&*self.runtime, [self.decided.latch()]);
-        // A release delivers on the application's thread, which a waker must not hold up.
+        // A release delivers this event on the application's thread, which a waker must not hold up.
         if let Some(lost) = self.signals.first_loss.get() {
             submit_wake_up(&self.runtime, lost.latch());
         }
@@ -160,7 +160,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&is_woken));
         assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         let on_this_thread = Arc::clone(&is_woken);
-        // Jobs that this job submits run after it.
+        // Jobs that this job submits run only after it.
         let release = move || {
             let how = Ending::Lost(LossReason::LeaseExpired);
             observer.post(&RequestEvent::Ended { place: Place::Owner, how, time: Duration::ZERO });

@@ -1,7 +1,7 @@
 //! The locks that the current thread has acquired, to detect a thread that waits for itself.
 //!
-//! Locks that a future has acquired are not listed. A task holds those, and an executor polls other tasks on the same
-//! thread.
+//! Locks that a future has acquired are not listed. Such a lock belongs to a task, and an executor may poll other tasks
+//! on the same thread.
 
 use std::cell::RefCell;
 use std::ptr;
@@ -12,14 +12,14 @@ use crate::recipe::path::ZNodePath;
 use crate::request::Request;
 
 thread_local! {
-    /// Some of the requests may have ended.
+    /// Some of these requests may have ended.
     static HELD: RefCell<Vec<Weak<Request>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Notes that this thread has acquired a lock.
 pub(super) fn note(guard: &LockGuard) {
     let request = guard.request();
-    // This fails only while the thread is ending, when it waits for nothing any more.
+    // This fails only while the thread is ending, when it no longer waits for anything.
     let _ = HELD.try_with(|held| {
         let mut held = held.borrow_mut();
         if held.len() == held.capacity() {
@@ -37,8 +37,8 @@ pub(super) fn note_downgrade(former: &Request, guard: &LockGuard) {
     }
 }
 
-/// If this thread already holds the lock that the request waits for, on the same session, returns the znode by which it
-/// holds the lock.
+/// If this thread already holds the lock that `waiting` waits for, on the same session, returns the znode of the
+/// request that holds it.
 pub(super) fn held_before(waiting: &Request) -> Option<ZNodePath> {
     let live = |held: &RefCell<Vec<Weak<Request>>>| held.borrow().iter().filter_map(Weak::upgrade).collect();
     let held: Vec<Arc<Request>> = HELD.try_with(live).unwrap_or_default();

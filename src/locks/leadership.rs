@@ -14,9 +14,9 @@ use crate::wait::CancelToken;
 
 /// One term of a [`Candidate`](crate::Candidate) as the leader.
 ///
-/// The candidate passes it to its closure, and the term ends when the closure returns. That the closure runs does not
-/// prove leadership, because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before
-/// each action that only the leader may take. For an action on a resource outside this process, send the
+/// The candidate passes it to its closure, and the term ends when the closure returns. A running closure does not prove
+/// leadership, because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before each
+/// action that only the leader may take. If an action changes a resource outside this process, send the
 /// [`fencing_token`](LockGuard::fencing_token) along.
 ///
 /// ```no_run
@@ -36,12 +36,12 @@ use crate::wait::CancelToken;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// It dereferences to the [`LockGuard`] of the leader's lock, which has the channels for a loss and a revocation.
+/// `Leadership` dereferences to the [`LockGuard`] of the leader's lock, which has channels for losses and revocations.
 ///
 /// # Threads
 /// `Leadership` is `Send` and `Sync`, so the closure may share it with threads of a [scope](std::thread::scope). Other
-/// threads get it from [`Candidate::leadership`](crate::Candidate::leadership). After the end of its term a
-/// `Leadership` leads no more, even if the candidate is elected again.
+/// threads get it from [`Candidate::leadership`](crate::Candidate::leadership). Once its term has ended, a `Leadership`
+/// never leads again, even if the candidate is elected again.
 pub struct Leadership {
     guard: LockGuard,
     /// Cancelled when the leadership should end.
@@ -58,7 +58,7 @@ impl Leadership {
     /// It becomes `true`, and stays `true`, when
     /// - the leadership is lost,
     /// - the candidate is [stopped](crate::Candidate::stop) or asked to [step down](Leadership::step_down), or
-    /// - another client [asks](crate::queue::Revoker) for the leadership.
+    /// - another client [asks](crate::queue::Revoker) the leader to step down.
     ///
     /// The closure may still finish its work while it [leads](LockGuard::is_owner).
     #[must_use]
@@ -90,10 +90,10 @@ impl Leadership {
 
     /// Asks the candidate to step down, without blocking.
     ///
-    /// [`should_stop`](Leadership::should_stop) becomes `true`. When the closure has returned, the candidate gives the
-    /// leadership up and stands again, behind those who wait. A candidate that
-    /// [keeps leading](crate::Candidate::keep_leading) gives it up immediately. Idempotent; has no effect once the
-    /// leadership has ended.
+    /// [`should_stop`](Leadership::should_stop) becomes `true`. When the closure has returned, the candidate gives up
+    /// the leadership and stands again, behind the current waiters. A candidate that [keeps
+    /// leading](crate::Candidate::keep_leading) gives it up immediately. Idempotent; has no effect once the leadership
+    /// has ended.
     pub fn step_down(&self) {
         // In a forked child the leadership belongs to the parent, and a mutex may stay held forever.
         if self.request().check_process(Operation::UNLOCK).is_ok() {
@@ -103,8 +103,9 @@ impl Leadership {
 
     /// Returns a channel that is disconnected when the term ends or should end.
     ///
-    /// That is when the candidate is stopped or asked to step down, or when the closure has returned. A loss or a
-    /// revocation has its own channel. No message arrives. Use it in a [`select!`](crossbeam_channel::select).
+    /// It is disconnected when the candidate is stopped or asked to step down, and when the closure has returned. A
+    /// loss or a revocation has its own channel. No message arrives. Use it in a
+    /// [`select!`](crossbeam_channel::select).
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
         self.stop.cancelled()

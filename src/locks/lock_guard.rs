@@ -19,12 +19,12 @@ use crate::request::{Claim, Request};
 use crate::session::Session;
 use crate::time::{Latch, until};
 
-/// A lock that is held, and released when the guard is dropped.
+/// A lock that is held until the guard is dropped.
 ///
 /// Having a guard does not prove that the lock is still held: the session may be lost at any time. So check
 /// [`is_owner`](LockGuard::is_owner) before each action that only the owner may take, or watch
-/// [`lost`](LockGuard::lost) while you work. For an action on a resource outside this process,
-/// send the [`fencing_token`](LockGuard::fencing_token) along.
+/// [`lost`](LockGuard::lost) while you work. If an action changes a resource outside this process, send the
+/// [`fencing_token`](LockGuard::fencing_token) along.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -41,14 +41,14 @@ use crate::time::{Latch, until};
 ///                 Err(_) => break, // no more jobs
 ///             },
 ///             recv(guard.lost()) -> _ => break,
-///             recv(guard.revocation()) -> _ => break, // another client asks for the lock
+///             recv(guard.revocation()) -> _ => break, // another client requests the release
 ///         }
 ///     }
 ///     guard.unlock().map(drop)
 /// }
 /// ```
 ///
-/// A panic that unwinds drops the guard, too. `LockGuard` is `Send` and `Sync`: any thread may use or drop it.
+/// A panic that unwinds also drops the guard. `LockGuard` is `Send` and `Sync`: any thread may use or drop it.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct LockGuard {
     /// Declared before the session because fields are dropped in this order. The request must be withdrawn before the
@@ -69,7 +69,7 @@ impl LockGuard {
         LockGuard { claim, session, znode, signals }
     }
 
-    /// Reduces the access with which the lock is held. An error changes nothing.
+    /// Reduces the access that the lock grants. On an error nothing changes.
     pub(crate) fn downgrade(
         self,
         access: Access,
@@ -97,13 +97,13 @@ impl LockGuard {
         self.claim.is_owner()
     }
 
-    /// Returns how long the lock stays held if all contact is lost now.
+    /// Returns how long the lock would stay held if all contact were lost now.
     ///
     /// Returns zero if the lock is not held. Does no I/O and does not block.
     ///
-    /// The session extends the lease several times in each session timeout, whenever it proves that it is alive. If you
-    /// need time to wind down, start while some lease remains. Once the lock is [`lost`](LockGuard::lost), it is too
-    /// late. The lease ends early if another client deletes the znode.
+    /// The session extends the lease several times in each session timeout, each time it proves that it is alive. If
+    /// you need time to wind down, start while some lease remains. Once the lock is [`lost`](LockGuard::lost), it is
+    /// too late. The lease ends early if another client deletes the znode.
     #[must_use]
     pub fn lease_remaining(&self) -> Duration {
         self.claim.lease_remaining()
@@ -126,9 +126,9 @@ impl LockGuard {
 
     /// Waits in a task until the lock is lost, and returns the reason.
     ///
-    /// Works in any async runtime: a callback thread of the session wakes the task. It takes no message from the
-    /// channel of [`lost`](LockGuard::lost). Any number of futures may wait, and each may be dropped at any time. In a
-    /// forked child the future completes immediately.
+    /// Works in any async runtime: a callback thread of the session wakes the task. The future takes no message from
+    /// the channel of [`lost`](LockGuard::lost). Any number of futures may wait, and each may be dropped at any time.
+    /// In a forked child the future completes immediately.
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::LockGuard;
@@ -157,15 +157,15 @@ impl LockGuard {
         self.claim.loss()
     }
 
-    /// Returns a channel that receives one message when another client asks for the lock.
+    /// Returns a channel that receives a message when a release is requested.
     ///
-    /// The other client uses a [`Revoker`](crate::queue::Revoker), or writes `unlock` or Curator's `__REVOKE__` to the
-    /// znode. The holder decides whether and when to release the lock, but the other client may take it
-    /// [by force](crate::queue::Revoker::force_revocation_after) after some time. Use the channel in a
+    /// Another client requests a release through a [`Revoker`](crate::queue::Revoker), or by writing `unlock` or
+    /// Curator's `__REVOKE__` to the znode. The holder decides whether and when to release the lock, but the other
+    /// client may eventually take it [by force](crate::queue::Revoker::force_revocation_after). Use the channel in a
     /// [`select!`](crossbeam_channel::select).
     ///
-    /// The message never arrives earlier than about 100 ms after the acquisition. It never arrives at all if the ACL
-    /// denies this client READ.
+    /// At most one message arrives, and not within the first 100 ms or so after the acquisition. No message arrives if
+    /// the ACL denies this client READ.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.signals.revocation()
@@ -175,14 +175,14 @@ impl LockGuard {
     ///
     /// The number is the id of the transaction that created the znode, so it grows across all locks of the ensemble.
     /// Send it along with each write to the resource that the lock protects. The resource must store the largest number
-    /// that it has seen, and refuse smaller ones. Then an owner that was paused, and has not noticed its loss, does no
+    /// that it has seen, and refuse smaller ones. Then an owner that was paused and has not noticed its loss does no
     /// harm.
     ///
-    /// The numbers go back if the ensemble loses data or is restored from a backup. The
-    /// [operations guide](crate::guide::operations) says what to do then.
+    /// The numbers go backwards if the ensemble loses data or is restored from a backup. The [operations
+    /// guide](crate::guide::operations) says what to do then.
     ///
     /// # Errors
-    /// On a session that this crate has opened, none: the servers report the number when they create the znode.
+    /// On a session that this crate has opened, none, because the servers report the number when they create the znode.
     ///
     /// With any other client, including the simulated one, the first call asks the server and blocks until it answers.
     /// Make that call as soon as the lock is acquired. It may fail with:
@@ -223,12 +223,12 @@ impl LockGuard {
     ///
     /// After these errors the changes may have been made: [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
     /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown), [`SessionLost`](crate::ErrorReason::SessionLost),
-    /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read what is there, or give
-    /// versions.
+    /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read the znodes, or make the
+    /// changes [conditional on versions](Transaction::if_version).
     ///
-    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) the changes may even be made later, until the next
-    /// commit under this lock, or its release, is answered. The next commit rules that out: it first raises the version
-    /// of the lock's own znode by writing the same data again, which needs WRITE on it.
+    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) the changes may even be made later, until the
+    /// server has answered the next commit under this lock or its release. The next commit rules that out: it first
+    /// raises the version of the lock's own znode by writing the same data again, which needs WRITE on that znode.
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)
@@ -238,8 +238,8 @@ impl LockGuard {
     ///
     /// Dropping the guard does the same in the background.
     ///
-    /// Without contact, the call returns [`Released::Pending`] instead of waiting. A silent connection counts as lost
-    /// after two fifths of the session timeout.
+    /// Without contact, the call returns [`Released::Pending`] instead of waiting. A connection counts as lost once the
+    /// server has been silent for two fifths of the session timeout.
     ///
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
@@ -252,13 +252,13 @@ impl LockGuard {
         self.release()
     }
 
-    /// Like [`unlock`](LockGuard::unlock), for a guard that is shared.
+    /// Like [`unlock`](LockGuard::unlock), for a shared guard.
     pub(crate) fn release(&self) -> Result<Released> {
         let released = locking::release(&self.claim);
         if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }
     }
 
-    /// The latch that is set once the lock is lost or another client asks for it.
+    /// The latch that is set once the lock is lost or another client asks for its release.
     pub(crate) fn reported(&self) -> &Latch {
         self.signals.reported()
     }

@@ -42,29 +42,29 @@ const MAX_WAITING: usize = 1000;
 /// }
 /// ```
 ///
-/// Each acquisition causes exactly one call of [`lock_acquired`](LockListener::lock_acquired), and later exactly one of
-/// [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost). Between the two there is
-/// at most one call of [`revocation_requested`](LockListener::revocation_requested).
+/// For each acquisition, [`lock_acquired`](LockListener::lock_acquired) is called exactly once, and later exactly one
+/// of [`lock_released`](LockListener::lock_released) and [`lock_lost`](LockListener::lock_lost). In between,
+/// [`revocation_requested`](LockListener::revocation_requested) is called at most once.
 ///
 /// # Threads
 /// The calls for one lock come in order, one at a time, on a callback thread of the session or on the thread that
-/// unlocks, closes or drops the lock. A call comes a moment after its event: check [`is_owner`](WriteLock::is_owner)
-/// for the state *now*.
+/// unlocks, closes or drops the lock. A call comes a moment after the event that it reports: check
+/// [`is_owner`](WriteLock::is_owner) for the state *now*.
 ///
 /// The crate holds no internal lock during a call. So a listener may lock, unlock, close or drop its own lock or any
 /// other. The session stays open until the call returns. A panic in a listener is caught and logged, and affects
 /// nothing else.
 ///
-/// A listener that blocks delays only the later calls for its own lock. When 1,000 calls wait for it, the oldest
-/// acquisitions are left out, each together with its end, and [counted](LockListener::missed).
+/// A listener that blocks delays only the later calls for its own lock. When 1,000 calls wait for the listener, the
+/// oldest acquisitions are left out, each together with its end, and [counted](LockListener::missed).
 ///
-/// A listener is dropped on a callback thread of the session, soon after the last lock has let go of it. There it may
-/// block, panic or use the crate.
+/// A listener is dropped on a callback thread of the session, soon after the last lock has stopped using it. Its drop
+/// may block, panic or use the crate.
 ///
 /// # Order between processes
 /// As in the Java recipe, [`lock_released`](LockListener::lock_released) is called while the znode is being deleted. So
-/// the next owner, in another process, may hear of its acquisition first. If work must be finished before another
-/// process acquires the lock, finish it before you release the lock.
+/// the next owner, in another process, may be notified first. If work must be finished before another process acquires
+/// the lock, finish it before you release the lock.
 pub trait LockListener: Send + Sync {
     /// Called when the lock was acquired.
     fn lock_acquired(&self);
@@ -74,9 +74,9 @@ pub trait LockListener: Send + Sync {
 
     /// Called when the lock was taken away.
     ///
-    /// The session has ended or can no longer be proven alive, or another client deleted the znode.
-    /// [`is_owner`](WriteLock::is_owner) is already `false`: immediately stop what only the owner may do. Call
-    /// [`lock`](WriteLock::lock) to join the queue again.
+    /// The session has ended or can no longer be proven alive, another client deleted the znode, or the lock was held
+    /// for too long. [`is_owner`](WriteLock::is_owner) is already `false`: immediately stop what only the owner may do.
+    /// Call [`lock`](WriteLock::lock) to join the queue again.
     ///
     /// The default calls [`lock_released`](LockListener::lock_released).
     fn lock_lost(&self, lock: &WriteLock, reason: LossReason) {
@@ -84,23 +84,23 @@ pub trait LockListener: Send + Sync {
         self.lock_released();
     }
 
-    /// Called when another client asks for the lock.
+    /// Called when another client asks this one to release the lock.
     ///
-    /// The other client uses a [`Revoker`](crate::queue::Revoker), or writes `unlock` to the znode. This process
-    /// decides whether and when to release the lock. If that takes too long, the other client may take the lock away
-    /// [by force](crate::queue::Revoker::force_revocation_after).
+    /// The other client asks through a [`Revoker`](crate::queue::Revoker), or by writing `unlock` or Curator's
+    /// `__REVOKE__` to the znode. This process decides whether and when to release the lock. If that takes too long,
+    /// the other client may take the lock away [by force](crate::queue::Revoker::force_revocation_after).
     ///
-    /// Called at most once for each acquisition, no earlier than about 100 ms after it. Never called if the ACL denies
+    /// Called at most once for each acquisition, and not within the first 100 ms or so. Never called if the ACL denies
     /// this client READ. The default does nothing.
     #[doc(alias = "RevocationListener")]
     fn revocation_requested(&self, lock: &WriteLock) {
         let _ = lock;
     }
 
-    /// Called when a waiting request has ended, so that it will never acquire the lock.
+    /// Called when a waiting request has ended without acquiring the lock.
     ///
-    /// It is not called for a request that this process has withdrawn. To join the queue again, call
-    /// [`lock`](WriteLock::lock), after a loss of the session on a new session.
+    /// Not called for a request that this process has withdrawn. To join the queue again, call
+    /// [`lock`](WriteLock::lock). After a loss of the session, do so on a new session.
     ///
     /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), a lost session does not cause
     /// this call, because the request is made again on the next one. The default does nothing.
@@ -108,10 +108,11 @@ pub trait LockListener: Send + Sync {
         let _ = (lock, reason);
     }
 
-    /// Called when calls were left out because 1,000 of them waited for this listener.
+    /// Called when calls were left out because the listener was too slow.
     ///
-    /// Receives the number of requests that were left out. For an acquisition, neither its start nor its end is
-    /// reported. The latest request is never left out. The default does nothing.
+    /// Up to 1,000 calls wait for a listener. `requests` is the number of requests that were left out since the last
+    /// such call. For these, neither the start nor the end is reported. The latest request is never left out. The
+    /// default does nothing.
     fn missed(&self, requests: u64) {
         let _ = requests;
     }
@@ -272,7 +273,7 @@ impl ListenerSlot {
 }
 
 impl LockEvent {
-    /// Returns what a listener hears of a request's event.
+    /// Converts a request's event to the one that a listener receives, if it receives one.
     fn of(event: &RequestEvent) -> Option<LockEvent> {
         match event {
             RequestEvent::Acquired { .. } => Some(LockEvent::Acquired),
@@ -307,7 +308,7 @@ impl Observer for ListenerSlot {
     }
 
     fn deliver(&self) {
-        // A dropped lock has been closed before, which has delivered everything.
+        // A dropped lock has been closed first, and closing delivers everything.
         let Some(lock) = WriteLock::of_call(&self.lock) else { return };
         self.events.deliver(|event| self.call(&lock, event));
     }

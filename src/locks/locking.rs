@@ -14,7 +14,7 @@ use crate::time::Slot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Released {
-    /// The znode is deleted, so the next in the queue can acquire the lock.
+    /// The znode is deleted, so the next request in the queue can acquire the lock.
     ///
     /// Also returned if there was no znode to delete.
     Deleted,
@@ -50,8 +50,8 @@ pub(crate) fn exclusive(support: &ProtocolSupport) -> Access {
     Access::Exclusive(support.options().naming_scheme())
 }
 
-/// Replaces an owner's request with one that has less access, at the same place in the queue. Returns the
-/// new request and its znode. The caller then withdraws the old request. An error changes nothing.
+/// Replaces an owner's request with one that has less access, at the same place in the queue. Returns the new request
+/// and its znode. The caller then withdraws the old request. On an error nothing changes.
 pub(crate) fn downgrade(
     owner: &Arc<Request>,
     access: Access,
@@ -70,15 +70,15 @@ pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
     Release::begin(request).wait()
 }
 
-/// Leaves the queue, and waits for the deletion of the znode so that it does not block the caller's next attempt. A
-/// failed deletion is retried in the background.
+/// Leaves the queue, and waits for the deletion of the znode, because the znode would block the caller's next attempt.
+/// A failed deletion is retried in the background.
 pub(crate) fn leave(request: &LastingRequest) {
     if let Some(request) = request.take() {
         let _ = release(&request);
     }
 }
 
-/// The release of a request, whose znode is being deleted.
+/// The release of a request whose znode is being deleted.
 pub(crate) struct Release<'a> {
     request: &'a Arc<Request>,
     outcome: Slot<ZkResult<()>>,
@@ -92,11 +92,11 @@ impl Release<'_> {
         Release { request, outcome }
     }
 
-    /// Waits until the znode is deleted, or contact is lost.
+    /// Waits until the znode is deleted or contact is lost.
     pub(crate) fn wait(self) -> Result<Released> {
         let Release { request, outcome } = self;
         request.core().wait(&[outcome.latch(), request.core().ended()], None);
-        // Read before the value is taken, so that a value that comes in between is not missed.
+        // Read before the value is taken, so that a value that arrives in between is not missed.
         let is_decided = outcome.latch().is_set();
         let error = match outcome.take() {
             Some(Err(error)) => error,
@@ -120,7 +120,7 @@ impl Release<'_> {
     }
 }
 
-/// Returns the result of an operation that ran under a lock, or an error if the lock was lost meanwhile. A refused
+/// Returns the result of an operation that ran under a lock, or an error if the lock was lost while it ran. A refused
 /// deletion is only logged, because the lock was held until then.
 pub(crate) fn finish<T, R>(result: T, unlocked: Result<R>) -> Result<T> {
     match unlocked {

@@ -2,8 +2,8 @@
 //! once, permits, and jobs that run once.
 //!
 //! The primary type in this module is [`ReadWriteLock`]. The exclusive lock is
-//! [`BlockingWriteLock`](crate::BlockingWriteLock) and the election [`Candidate`](crate::Candidate); the [crate's
-//! documentation](crate#which-lock) has a table of all.
+//! [`BlockingWriteLock`](crate::BlockingWriteLock), and the election is [`Candidate`](crate::Candidate). The [crate's
+//! documentation](crate#which-lock) has a table of all locks.
 
 // For maintainers: each is a thin shell around a request. `locking` and `blocking_lock` hold what they share.
 

@@ -11,10 +11,10 @@ use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 
-/// The locks of a [`MultiLock`](crate::locks::MultiLock), released when the guard is dropped.
+/// The locks of a [`MultiLock`](crate::locks::MultiLock), held until the guard is dropped.
 ///
-/// What [`LockGuard`] documents applies to each lock. The locks are released in reverse order of acquisition. A panic
-/// that unwinds drops the guard, too. `MultiGuard` is `Send` and `Sync`: any thread may use or drop it.
+/// The documentation of [`LockGuard`] applies to each lock. The locks are released in reverse order of acquisition. A
+/// panic that unwinds also drops the guard. `MultiGuard` is `Send` and `Sync`: any thread may use or drop it.
 #[must_use = "the locks are released at once when the guard is not kept"]
 pub struct MultiGuard {
     /// In the order in which they were acquired.
@@ -45,7 +45,7 @@ impl MultiGuard {
         self.guards.iter().all(LockGuard::is_owner)
     }
 
-    /// Returns how long all locks stay held if all contact is lost now.
+    /// Returns how long all locks would stay held if all contact were lost now.
     ///
     /// This is the shortest [`LockGuard::lease_remaining`].
     #[must_use]
@@ -73,7 +73,7 @@ impl MultiGuard {
         self.guards.iter().find_map(LockGuard::loss)
     }
 
-    /// Returns a channel that receives a message for each lock that another client asks for.
+    /// Returns a channel that receives a message for each requested release.
     ///
     /// See [`LockGuard::revocation`]. The individual guards share this channel.
     #[must_use]
@@ -86,13 +86,13 @@ impl MultiGuard {
     /// The locks are released in reverse order of acquisition. During an outage the call returns [`Released::Pending`].
     ///
     /// # Errors
-    /// The same as [`LockGuard::unlock`], for any of the locks. If there are several errors, a loss takes precedence.
-    /// All locks are released in any case.
+    /// The same as [`LockGuard::unlock`], for any of the locks. If there are several errors, the call returns a loss
+    /// rather than another error. All locks are released in any case.
     pub fn unlock(mut self) -> Result<Released> {
         let guards = std::mem::take(&mut self.guards);
         let outcomes = guards.into_iter().rev().map(LockGuard::unlock);
         let (released, errors): (Vec<_>, Vec<_>) = outcomes.partition(Result::is_ok);
-        // A loss takes precedence over a refused deletion.
+        // The caller must learn of a loss before it learns of a refused deletion.
         if let Some(error) = errors.into_iter().filter_map(Result::err).max_by_key(LockError::is_loss) {
             return Err(error);
         }

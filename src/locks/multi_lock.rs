@@ -1,7 +1,7 @@
 //! [`MultiLock`]: several exclusive locks at once, all of them or none.
 //!
-//! Origin: Curator's `InterProcessMultiLock`, which acquires the locks in the caller's order. Here the order is the
-//! same for all callers.
+//! Origin: Curator's `InterProcessMultiLock`, which acquires the locks in the caller's order. Here all callers acquire
+//! them in the same order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,8 +20,9 @@ use crate::wait::Wait;
 
 /// Several exclusive locks that are acquired together.
 ///
-/// [`lock`](MultiLock::lock) blocks until it has acquired all of them. If one cannot be acquired, none is held. Each is
-/// the same lock as a [`BlockingWriteLock`](crate::BlockingWriteLock) on that directory, so the two exclude each other.
+/// [`lock`](MultiLock::lock) blocks until it has acquired all of them. If one cannot be acquired, none is held. Each
+/// lock is the same as a [`BlockingWriteLock`](crate::BlockingWriteLock) on its directory, so the two exclude each
+/// other.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -42,11 +43,11 @@ use crate::wait::Wait;
 /// # Deadlocks
 /// The locks are acquired one after the other, in the order of the names of their directories. So two `MultiLock`s
 /// never deadlock with each other. As with any lock, a deadlock is possible if you request them while you hold one of
-/// them, or while you hold another lock that somebody requests while holding one of these.
+/// them, or while you hold another lock that somebody else requests while holding one of these.
 ///
 /// # How long others wait
-/// The first locks are held during the wait for the others. If that takes too long for their other users, set a
-/// [time limit](MultiLock::try_lock_for).
+/// The first locks are held while the call waits for the others. If that delays other users of the first locks for too
+/// long, set a [time limit](MultiLock::try_lock_for).
 #[doc(alias = "InterProcessMultiLock")]
 pub struct MultiLock {
     support: Arc<ProtocolSupport>,
@@ -60,7 +61,8 @@ impl MultiLock {
     /// Sends nothing to the servers. The first request creates the directories that are missing.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): a path is invalid or occurs twice, or there is none.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): a path is invalid or occurs twice, or no path is
+    /// given.
     pub fn new(session: &Session, dirs: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiLock> {
         MultiLock::with_options(session, dirs, LockOptions::new())
     }
@@ -68,8 +70,8 @@ impl MultiLock {
     /// Creates a lock like [`new`](MultiLock::new), with other options for all locks.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the same as [`new`](MultiLock::new), or the data is
-    /// longer than about 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): as for [`new`](MultiLock::new), or the data is longer
+    /// than about 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dirs: impl IntoIterator<Item = impl AsRef<str>>,
@@ -97,7 +99,7 @@ impl MultiLock {
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, self.first()))
     }
 
-    /// Acquires all locks if they are free; returns `None` otherwise.
+    /// Acquires all locks if they are free; returns `None` if somebody holds one or waits for one.
     ///
     /// A lock is not free if somebody holds it or waits for it.
     /// Blocks only until the server has answered. During an outage, that includes all retries.
@@ -110,8 +112,8 @@ impl MultiLock {
 
     /// Blocks until all locks are acquired or the wait times out; returns `None` on a timeout.
     ///
-    /// The time limit is for all locks together. After a timeout, no lock is held. On a session that
-    /// [replaces itself](crate::SessionBuilder::replace_lost_sessions), the call starts again after a loss.
+    /// The time limit is for all locks together. After a timeout, no lock is held. On a session that [replaces
+    /// itself](crate::SessionBuilder::replace_lost_sessions), the call starts over after a loss.
     ///
     /// # Errors
     /// The same as [`lock`](MultiLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
@@ -120,7 +122,7 @@ impl MultiLock {
         retry_lasting(self.support.session(), || self.acquire(|lock, signals| lock.wait(&wait, signals)))
     }
 
-    /// Takes one lock after the other. If one is not available, releases the others in reverse order.
+    /// Acquires one lock after the other. If one is not available, releases the others in reverse order.
     fn acquire(
         &self,
         take: impl Fn(&BlockingLock, &Arc<GuardSignals>) -> Result<Option<LockGuard>>,
@@ -129,7 +131,7 @@ impl MultiLock {
         let mut held = MultiGuard::empty(Arc::clone(&signals));
         for lock in &self.locks {
             let taken = take(lock, &signals);
-            // The loss of an earlier lock ends this wait.
+            // The loss of a lock that is already held ends this wait.
             if let Some(error) = held.take_loss() {
                 return Err(error);
             }
@@ -141,7 +143,7 @@ impl MultiLock {
         Ok(Some(held))
     }
 
-    /// The path that stands for the set in an error.
+    /// The path that stands for all of them in an error.
     fn first(&self) -> &ZNodePath {
         // Proof: `check_set` refuses an empty set.
         self.locks[0].path()
@@ -149,8 +151,8 @@ impl MultiLock {
 
     /// Closes the lock.
     ///
-    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Guards and the
-    /// session stay open. Idempotent.
+    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Existing guards
+    /// stay valid, and the session stays open. Idempotent.
     pub fn close(&self) {
         self.support.close();
     }
@@ -166,7 +168,7 @@ impl MultiLock {
     }
 }
 
-/// Refuses an empty set, and a set that would wait for itself.
+/// Refuses an empty set, and a set with a duplicate, which would wait for itself.
 fn check_set(sorted: &[ZNodePath]) -> Result<()> {
     let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]);
     let rule = match (sorted, twice) {
@@ -212,7 +214,7 @@ mod tests {
             Fixture { server, client, session }
         }
 
-        /// A lock on the directories, given in another order than that of their names.
+        /// A lock on the directories, which are given in an order other than that of their names.
         fn lock(&self) -> MultiLock {
             MultiLock::new(&self.session, [DIRS[2], DIRS[0], DIRS[1]]).unwrap()
         }
@@ -367,7 +369,7 @@ mod tests {
     fn acquisition_starts_again_after_the_lease_ends_on_a_live_session() {
         let fixture = Fixture::new();
         let client = fixture.server.connect(Duration::from_secs(1));
-        // Its reads overtake a write, and no ping proves the session.
+        // Its reads overtake writes, and no ping proves that the session is alive.
         client.set_ordered(false);
         client.set_reports_pings(false);
         let of_factory = client.clone();

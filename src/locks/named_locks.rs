@@ -1,7 +1,6 @@
-//! [`NamedLocks`]: exclusive locks by the names of the resources that they guard.
+//! [`NamedLocks`]: exclusive locks, each looked up by the name of the resource that it guards.
 //!
-//! Origin: a `DistributedLock` with `lock(clientId, resource)`, published as an example of
-//! ZooKeeper's lock recipe.
+//! Origin: a `DistributedLock` with `lock(clientId, resource)`, published as an example of ZooKeeper's lock recipe.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +20,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::resource::escaped;
 use crate::session::Session;
 
-/// A family of exclusive locks, one for each name of a resource.
+/// A family of exclusive locks, one for each resource name.
 ///
 /// [`get`](NamedLocks::get) returns the lock of a resource, whose name may contain any characters.
 ///
@@ -41,10 +40,10 @@ use crate::session::Session;
 /// ```
 ///
 /// # Directories
-/// The directory of a lock is `<root>/<name>`, where the name is always one znode: `reports/daily` becomes
+/// The directory of a lock is `<root>/<name>`, where the name is always a single znode: `reports/daily` becomes
 /// `reports%2Fdaily`, as in a URL. Different names give different locks. These characters are escaped:
 /// - `/` and `%`;
-/// - what ZooKeeper forbids: control and private-use characters, those beyond U+FFFF, and the names `.` and `..`;
+/// - what ZooKeeper forbids: control and private-use characters, characters beyond U+FFFF, and the names `.` and `..`;
 /// - the last digit of a name that ends in ten digits, because such a znode would look like a request for a lock on
 ///   `<root>` itself.
 pub struct NamedLocks {
@@ -58,7 +57,7 @@ pub struct NamedLocks {
 #[derive(Default)]
 struct Cohorts {
     locks: HashMap<ZNodePath, WeakCohortLock>,
-    /// At this number of locks, those that are no longer in use are removed.
+    /// Once there are this many locks, those that are no longer in use are removed.
     limit: usize,
 }
 
@@ -101,7 +100,7 @@ impl NamedLocks {
     /// Returns the [cohort lock](CohortLock) of a resource.
     ///
     /// While a handle to the lock exists, every call returns another handle to the same lock, and its `options` are
-    /// ignored. So keep a handle: the lock is closed when the last one is dropped. Sends nothing to the servers.
+    /// ignored. So keep a handle: the lock is closed when the last handle is dropped. Sends nothing to the servers.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -154,7 +153,7 @@ impl NamedLocks {
             let rule = "the name of a resource must not be empty";
             return Err(LockError::invalid_argument("resource", rule));
         }
-        // The name is escaped, but the whole path may still be too long.
+        // The name is escaped, but the whole path may be too long.
         ZNodePath::parse(self.root.child(&escaped(resource)).as_str())
     }
 }

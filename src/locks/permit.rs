@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 
-/// A permit of a [`Semaphore`](crate::locks::Semaphore), released when it is dropped.
+/// A permit of a [`Semaphore`](crate::locks::Semaphore), held until it is dropped.
 ///
 /// `Permit` dereferences to the [`LockGuard`] of its znode. Having a `Permit` does not prove that it is still held,
 /// because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before each action that

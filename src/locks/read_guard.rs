@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 
-/// A read lock that is held, and released when the guard is dropped.
+/// A read lock that is held until the guard is dropped.
 ///
 /// Other readers may hold the lock at the same time. `ReadGuard` dereferences to [`LockGuard`], which documents what a
-/// guard proves and what it does not. To write, unlock, request the write lock, and then read again what may have
+/// guard proves and what it does not. To write, unlock, request the write lock, and then read again whatever may have
 /// changed in between.
 ///
 /// ```no_run
@@ -27,8 +27,8 @@ use crate::locks::locking::Released;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// Its [`fencing_token`](LockGuard::fencing_token) is larger than that of every earlier writer and smaller than that of
-/// every later writer. Among readers the order of the tokens has no meaning.
+/// The [`fencing_token`](LockGuard::fencing_token) of a reader is larger than that of every earlier writer and smaller
+/// than that of every later writer. Among readers the order of the tokens has no meaning.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct ReadGuard {
     guard: LockGuard,

@@ -1,7 +1,7 @@
 //! [`ReadWriteLock`]: a lock for many readers or one writer.
 //!
-//! Origin: the shared locks of ZooKeeper's recipe page; HBase's `InterProcessReadWriteLock` and
-//! Curator's class of that name.
+//! Origin: the shared locks of ZooKeeper's recipe page, HBase's `InterProcessReadWriteLock`, and Curator's class of the
+//! same name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ use crate::wait::Wait;
 ///
 /// # Order
 /// The lock is granted first come, first served. A reader waits for the writers ahead of it, and a writer waits for
-/// everybody ahead of it. So readers do not starve writers, nor writers readers. When a writer releases the lock, the
-/// readers behind it acquire it together, up to the next writer.
+/// everybody ahead of it. So readers do not starve writers, and writers do not starve readers. When a writer releases
+/// the lock, the readers behind it acquire it together, up to the next writer.
 ///
 /// # Sharing between threads
 /// Any number of threads may share one `ReadWriteLock`, because each call makes its own request. The lock is not
@@ -62,8 +62,9 @@ use crate::wait::Wait;
 /// A [`WriteLock`](crate::WriteLock) or [`BlockingWriteLock`](crate::BlockingWriteLock) on the same directory counts as
 /// a writer. Other libraries may not recognize these requests: see [`NamingScheme`](crate::recipe::NamingScheme).
 ///
-/// There is no [`LockListener`](crate::LockListener) for readers. To wait without a thread, await
-/// [`read_async`](ReadWriteLock::read_async) in a task, and [`lost_async`](crate::LockGuard::lost_async) of its guard.
+/// There is no [`LockListener`](crate::LockListener) for readers. To wait without blocking a thread, await
+/// [`read_async`](ReadWriteLock::read_async) in a task, and then [`lost_async`](crate::LockGuard::lost_async) on its
+/// guard.
 #[doc(alias = "RwLock")]
 #[doc(alias = "InterProcessReadWriteLock")]
 pub struct ReadWriteLock {
@@ -119,7 +120,7 @@ impl ReadWriteLock {
 
     /// Blocks until the read lock is acquired.
     ///
-    /// That is when no writer is left ahead in the queue.
+    /// It is acquired when no writer is left ahead in the queue.
     ///
     /// # Errors
     /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
@@ -161,7 +162,7 @@ impl ReadWriteLock {
 
     /// Blocks until the write lock is acquired.
     ///
-    /// That is when nobody is left ahead in the queue.
+    /// It is acquired when nobody is left ahead in the queue.
     ///
     /// # Errors
     /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
@@ -207,8 +208,8 @@ impl ReadWriteLock {
 
     /// Closes the lock.
     ///
-    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Guards and the
-    /// session stay open. Idempotent.
+    /// Threads that wait for it, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Existing guards
+    /// stay valid, and the session stays open. Idempotent.
     pub fn close(&self) {
         self.writers.support().close();
     }

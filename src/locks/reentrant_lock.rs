@@ -17,7 +17,7 @@ use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 use crate::wait::Wait;
 
-/// An exclusive lock that the thread that holds it may acquire again.
+/// An exclusive lock that its holding thread may acquire again.
 ///
 /// It wraps a [`BlockingWriteLock`]. Acquiring the lock again takes no time and sends nothing. The lock is released
 /// when the thread drops its last guard. Other threads and other processes wait as usual.
@@ -50,11 +50,11 @@ use crate::wait::Wait;
 /// - The inner function can know that the lock is held: let it take a `&LockGuard`. That costs nothing, and the
 ///   compiler checks it.
 /// - The work under the lock continues on other threads: a helper thread is not the holder. If it requests the lock
-///   while the holder waits for it, both wait forever. For the same reason, guards stay on their thread.
+///   while the holder waits for it, both wait forever. For the same reason, guards cannot be sent to other threads.
 /// - The inner call needs consistent data: the outer call may be halfway through a change.
 pub struct ReentrantLock {
     lock: BlockingWriteLock,
-    /// The guard of each thread. Only after a loss can several threads have one.
+    /// The guard of each thread. Several threads can have one only after a loss.
     holds: Mutex<HashMap<ThreadId, Weak<LockGuard>>>,
 }
 
@@ -149,7 +149,7 @@ impl fmt::Debug for ReentrantLock {
 
 /// One of a thread's holds of a [`ReentrantLock`].
 ///
-/// Dropping the thread's last guard releases the lock, also during a panic. `ReentrantGuard` dereferences to
+/// Dropping the thread's last guard releases the lock, even during a panic. `ReentrantGuard` dereferences to
 /// [`LockGuard`]. Other threads may use it by reference, but it cannot be sent to them:
 ///
 /// ```compile_fail
@@ -179,8 +179,8 @@ impl ReentrantGuard<'_> {
     ///
     /// # Errors
     /// - For the last guard, the same as [`LockGuard::unlock`].
-    /// - For any other guard, [`NotOwner`](crate::ErrorReason::NotOwner) if the lock was lost. The work under it may
-    ///   have overlapped with that of the next owner.
+    /// - For any other guard, [`NotOwner`](crate::ErrorReason::NotOwner) if the lock was lost. The work under the lock
+    ///   may have overlapped with that of the next owner.
     pub fn unlock(self) -> Result<Option<Released>> {
         let held = if self.is_owner() { Ok(None) } else { Err(not_owner(Operation::UNLOCK, &self)) };
         match Arc::into_inner(self.hold) {

@@ -1,8 +1,8 @@
-//! [`RunOnce`]: a job that runs once for a key, in one of many processes.
+//! [`RunOnce`]: a job that runs once for each key, in one of many processes.
 //!
 //! Each key has a lock, which excludes other processes while the job runs, and a marker: a persistent znode beside the
 //! requests for the lock. The marker is written in a transaction that checks the lock's znode, so a process that has
-//! lost the lock marks nothing.
+//! lost the lock cannot mark the key.
 
 mod marker;
 #[cfg(test)]
@@ -35,14 +35,14 @@ pub enum Repeat {
     /// The job runs at most once. This is the default.
     ///
     /// The key is marked before the job starts. So a job that fails, panics or is killed with its process is not
-    /// repeated, and may have run only in part. If the marker is written but the reply is lost for good, the job does
-    /// not run at all.
+    /// repeated, and may have run only in part. If the marker is written but its reply never arrives, the job does not
+    /// run at all.
     #[default]
     Never,
     /// The job runs until it has succeeded once.
     ///
-    /// The key is marked after the job. If the process dies, or loses the lock before the marker is written, the job is
-    /// repeated, although it may have done all its work. Write the job so that a repetition does no harm.
+    /// The key is marked after the job. If the process dies or loses the lock before the marker is written, the job is
+    /// repeated, even if it has done all its work. Write the job so that a repetition does no harm.
     UntilSuccess,
 }
 
@@ -65,7 +65,7 @@ pub enum RunOutcome<T, E> {
         /// The time at which the key was marked, by the server's clock.
         at: SystemTime,
     },
-    /// Another thread or process is running the job, is about to run it, or is just forgetting the key.
+    /// Another thread or process is running the job, is about to run it, or is forgetting the key.
     InProgress,
 }
 
@@ -93,7 +93,7 @@ pub enum RunOutcome<T, E> {
 /// ```
 ///
 /// # Jobs that fail
-/// [`Repeat`] decides. All processes should use the same value for a key.
+/// [`Repeat`] decides what happens. All processes should use the same value for a key.
 ///
 /// | | [`Repeat::Never`] (default) | [`Repeat::UntilSuccess`] |
 /// |---|---|---|
@@ -102,8 +102,8 @@ pub enum RunOutcome<T, E> {
 /// | the job fails or panics | not repeated | repeated by the next call |
 /// | the process is killed | not repeated | repeated after the session timeout |
 ///
-/// If the lock is lost during the job, the job runs on. With [`Repeat::UntilSuccess`], another process may then run it
-/// at the same time, so the job must check [`LockGuard::is_owner`].
+/// If the lock is lost during the job, the job keeps running. With [`Repeat::UntilSuccess`], another process may then
+/// run it at the same time, so the job must check [`LockGuard::is_owner`].
 ///
 /// # Keys and markers
 /// A key is any text of 1 to 255 bytes. `/` and control characters are escaped as in
@@ -111,7 +111,7 @@ pub enum RunOutcome<T, E> {
 /// [forgotten](RunOnce::forget) or [reaped](RunOnce::reap).
 ///
 /// # Other clients
-/// `RunOnce` needs transactions. With a client that has none, such as a handle of the crate `zookeeper`, every job is
+/// `RunOnce` needs transactions. On a client that has none, such as a handle of the crate `zookeeper`, every job is
 /// refused with [`Unsupported`](crate::ErrorReason::Unsupported) before it runs, and so is the deletion of markers.
 #[doc(alias = "cron")]
 #[derive(Clone)]
@@ -134,7 +134,7 @@ impl RunOnce {
 
     /// Creates a `RunOnce` like [`new`](RunOnce::new), with other options.
     ///
-    /// The markers, too, get the ACL and the data of the options.
+    /// The markers get the ACL and the data of the options, too.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
@@ -153,7 +153,8 @@ impl RunOnce {
     /// Runs the job unless it has already run for this key or is running somewhere.
     ///
     /// The job receives the guard of the key's lock. It should check [`LockGuard::is_owner`] before each action that
-    /// two processes must not do at the same time. The call blocks for the server's answers and for the job.
+    /// two processes must not take at the same time. The call blocks until the servers have answered and the job has
+    /// returned.
     ///
     /// ```no_run
     /// # use std::convert::Infallible;
@@ -174,13 +175,13 @@ impl RunOnce {
     /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions.
     /// - The same as [`BlockingWriteLock::try_lock`](crate::BlockingWriteLock::try_lock).
     ///
-    /// With [`Repeat::Never`], the job has not run if there is an error. But the key may be marked after
-    /// [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),
-    /// [`Closed`](crate::ErrorReason::Closed), [`NotOwner`](crate::ErrorReason::NotOwner) and
-    /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown).
+    /// With [`Repeat::Never`], the job has not run if the call returns an error. But the key may have been marked if
+    /// the error is [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
+    /// [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed),
+    /// [`NotOwner`](crate::ErrorReason::NotOwner) or [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown).
     ///
-    /// With [`Repeat::UntilSuccess`], the job may have run. For example, [`NotOwner`](crate::ErrorReason::NotOwner)
-    /// means that the lock was lost before the marker was written.
+    /// With [`Repeat::UntilSuccess`], the job may have run even if the call returns an error. For example,
+    /// [`NotOwner`](crate::ErrorReason::NotOwner) means that the lock was lost before the marker was written.
     pub fn run<T, E>(
         &self,
         key: &str,
@@ -202,7 +203,7 @@ impl RunOnce {
             return marker.map_or(Ok(RunOutcome::InProgress), outcome);
         };
         let outcome = self.run_locked(&key, &guard, job);
-        // Waits for the release, so that others find the lock free when this returns.
+        // Waits for the release, so that others find the lock free when this call returns.
         if let Err(error) = guard.unlock() {
             logging::debug!("after the job of {}: {error}", key.dir);
         }
@@ -226,7 +227,7 @@ impl RunOnce {
                     return Ok(RunOutcome::AlreadyDone { by, at });
                 }
             }
-            // Fails before the job, and not after it, if the client has no transactions.
+            // If the client has no transactions, this fails before the job runs rather than after it.
             Repeat::UntilSuccess => {
                 self.retry(key, || guard.commit(|changes| changes.check(key.dir.as_str())))?;
             }
@@ -242,7 +243,7 @@ impl RunOnce {
         Ok(RunOutcome::Ran(result))
     }
 
-    /// Marks the key. If it already has another marker, returns that.
+    /// Marks the key. If the key already has another marker, returns that marker.
     fn mark(&self, key: &Key, guard: &LockGuard, state: MarkerState) -> Result<Option<Marker>> {
         let id = request_of(guard);
         let options = self.support.options();
@@ -265,8 +266,8 @@ impl RunOnce {
             });
             match marked {
                 Ok(_) => Ok(None),
-                // An earlier attempt of ours that was late, a client that does not use the lock, or an unreadable
-                // reply.
+                // An earlier attempt of ours took effect late, a client that does not use the lock wrote a marker, or
+                // the reply was unreadable.
                 Err(error) if shows_another_marker(error.reason()) => {
                     let marker = self.read(key)?.ok_or(error)?;
                     Ok((marker.id != id).then_some(marker))
@@ -289,7 +290,7 @@ impl RunOnce {
 
     /// Forgets that the job has run for a key, so that it can run again.
     ///
-    /// Returns whether the key was marked. A job that is running is not disturbed. A marker that is written later
+    /// Returns whether the key was marked. A running job is not disturbed. A marker that is written during the call
     /// stays.
     ///
     /// The marker is deleted under the lock of the key, which the call acquires unless the writer of the marker still
@@ -299,7 +300,7 @@ impl RunOnce {
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), as in [`run`](RunOnce::run).
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the marker was not deleted.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),
-    ///   [`Closed`](crate::ErrorReason::Closed): the key may be forgotten.
+    ///   [`Closed`](crate::ErrorReason::Closed): the key may or may not have been forgotten.
     pub fn forget(&self, key: &str) -> Result<bool> {
         let key = Key::parse(&self.dir, key)?;
         let Some(marker) = self.retry(&key, || self.read_latest(&key))? else { return Ok(false) };
@@ -329,15 +330,17 @@ impl RunOnce {
 
     /// Forgets all keys that were marked at least this long ago, and returns their number.
     ///
-    /// A key whose lock is held stays. The age is measured only by the clock of the servers, so it does not matter if
-    /// the clock of this machine is wrong.
+    /// A key whose lock is held is not forgotten. The age is measured only by the clock of the servers, so it does not
+    /// matter if the clock of this machine is wrong.
     ///
-    /// Choose a time after which nobody uses these keys any more. Otherwise a late process would run their jobs again.
+    /// Choose a time after which nobody uses these keys any more. Otherwise a process that comes late would run their
+    /// jobs again.
     ///
     /// # Errors
     /// The same as [`forget`](RunOnce::forget). Keys that were forgotten before the error stay forgotten.
     pub fn reap(&self, older_than: Duration) -> Result<usize> {
-        // The time by the servers' clock, read from the creation of a request. It may lie slightly in the past.
+        // The current time by the servers' clock, taken from the creation of a request. It may lie slightly in the
+        // past.
         let mut now = None;
         let is_old = |stat: Stat, now: SystemTime| {
             now.duration_since(stat.created()).unwrap_or_default() >= older_than
@@ -367,8 +370,8 @@ impl RunOnce {
     /// Deletes the marker while the given request owns the lock of the key. Returns `false` if the request does not
     /// exist.
     ///
-    /// A znode cannot be deleted by its czxid. But only transactions of the owner create a marker. So while the owner
-    /// exists and writes nothing, each attempt finds the same marker or none.
+    /// A znode cannot be deleted by its czxid. But only transactions of the lock's owner create a marker. So while the
+    /// owner exists and writes nothing, each attempt finds either the same marker or none.
     fn delete_marker(&self, key: &Key, request: &str) -> Result<bool> {
         let operations = [
             Op::Check { path: key.dir.child(request).to_string(), version: None },
@@ -414,7 +417,7 @@ impl fmt::Debug for RunOnce {
     }
 }
 
-/// Returns whether, after a commit that failed for this reason, the marker must be read to learn who wrote it.
+/// After a commit that failed for this reason, returns whether the marker must be read to learn who wrote it.
 fn shows_another_marker(reason: ErrorReason) -> bool {
     matches!(reason, ErrorReason::Server(ZkError::NodeExists) | ErrorReason::OutcomeUnknown)
 }

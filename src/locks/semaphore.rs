@@ -1,9 +1,9 @@
 //! [`Semaphore`]: a limited number of permits, shared by all processes.
 //!
 //! Origin: Curator's `InterProcessSemaphoreV2`, which has the same protocol. A lock on `<dir>/locks` lets one process
-//! at a time join `<dir>/leases`, where it waits until fewer requests are ahead than there are permits. The lock keeps
-//! the order, and ensures that only one process watches the directory. Safety does not depend on it
-//! ([`permit`](crate::recipe::permit) has the proof), so losing the lock during the wait does no harm.
+//! at a time join `<dir>/leases`. There, the process waits until fewer requests are ahead of its own than there are
+//! permits. The lock keeps the order, and ensures that only one process watches the directory. Safety does not depend
+//! on the lock ([`permit`](crate::recipe::permit) has the proof), so losing it during the wait does no harm.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -24,7 +24,7 @@ use crate::wait::Wait;
 /// The directory of the lock whose owner may join the leases.
 const TURNS: &str = "locks";
 
-/// The directory whose children are the held permits and the requests for one.
+/// The directory whose children are the held permits and the requests for permits.
 const LEASES: &str = "leases";
 
 /// A semaphore that grants a limited number of permits across processes.
@@ -55,12 +55,13 @@ const LEASES: &str = "leases";
 ///
 /// # The number of permits
 /// Each client uses its own number, which ZooKeeper does not store. All clients should use the same number. If the
-/// numbers differ, the largest one limits the holders, and a waiter with a smaller number holds up those behind it. To
-/// change the number, first stop the clients that use the old one, or accept both for a while.
+/// numbers differ, the largest one limits how many permits are held, and a waiter with a smaller number holds up those
+/// behind it. To change the number, first stop the clients that use the old one, or accept that both are in use for a
+/// while.
 ///
 /// # Cost
 /// Only the first waiter watches the held permits. Every other waiter watches the one before it, so a release wakes one
-/// waiter. For each permit, the client makes two requests. An [event hook](crate::events::EventHook) sees the first as
+/// waiter. The client makes two requests for each permit. An [event hook](crate::events::EventHook) sees the first as
 /// an exclusive lock and the second as a [permit](crate::recipe::LockKind::Permit).
 ///
 /// # With Curator
@@ -110,7 +111,8 @@ impl Semaphore {
         let access = Access::Exclusive(NamingScheme::Curator);
         // `max_hold` limits how long a permit is held, not the wait for it.
         let turns = BlockingLock::new(Arc::clone(&support), path(TURNS)?, access).without_limit();
-        // After a loss another process may have the turn, so the request for a permit must not be made again alone.
+        // After a loss, another process may have the turn, so the request for a permit must not be made again on its
+        // own.
         let leases = BlockingLock::not_lasting(Arc::clone(&support), path(LEASES)?, Access::Permit(permits));
         Ok(Semaphore { support, dir, permits, turns, leases })
     }
@@ -137,9 +139,9 @@ impl Semaphore {
     ///
     /// See [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
     ///
-    /// Poll the future or drop it. Once its turn has come, a future that is kept but not polled holds up everybody who
-    /// wants a permit. [`max_hold`](crate::LockOptions::max_hold) does not help, because it counts from the acquisition
-    /// of the permit.
+    /// Poll the future or drop it. If its turn has come, a future that is kept but not polled holds up everybody else
+    /// who wants a permit. [`max_hold`](crate::LockOptions::max_hold) does not help, because it counts from the
+    /// acquisition of the permit.
     ///
     /// # Errors
     /// The same as [`acquire`](Semaphore::acquire).
@@ -160,13 +162,14 @@ impl Semaphore {
     ///
     /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
-    /// The call never overtakes the first waiter. It may overtake later ones: when several permits become free at once,
-    /// there is a moment after one waiter was served and before the next asks.
+    /// The call never overtakes the first waiter, but it may overtake later ones. When several permits become free at
+    /// once, there is a moment when one waiter has been served and the next has not asked yet.
     ///
     /// # Errors
     /// The same as [`acquire`](Semaphore::acquire).
     pub fn try_acquire(&self) -> Result<Option<Permit>> {
-        // Without the lock on the turns: it would refuse a free permit while another process is acquiring one.
+        // Without the lock on the turns, because that lock would refuse a free permit while another process is
+        // acquiring one.
         Ok(self.leases.try_lock()?.map(Permit::new))
     }
 
@@ -208,7 +211,7 @@ impl Semaphore {
     /// Closes the semaphore.
     ///
     /// Threads that wait for a permit, and all later calls, fail with [`Closed`](crate::ErrorReason::Closed). Held
-    /// permits and the session stay. Idempotent.
+    /// permits stay held, and the session stays open. Idempotent.
     pub fn close(&self) {
         self.support.close();
     }

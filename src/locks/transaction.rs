@@ -29,7 +29,7 @@ use crate::request::Request;
 #[must_use = "a transaction changes nothing before it is returned from the closure of `commit`"]
 pub struct Transaction {
     operations: Vec<Op>,
-    /// Whether [`if_version`](Transaction::if_version) was called after something that has no version.
+    /// Whether [`if_version`](Transaction::if_version) was called after something that takes no version.
     is_misused: bool,
 }
 
@@ -75,7 +75,7 @@ impl Transaction {
         self.then(Op::Check { path: path.to_owned(), version: None })
     }
 
-    /// Makes the change just added conditional on a version.
+    /// Makes the most recently added change conditional on a version.
     ///
     /// The commit fails if the data of the znode does not have this version. A creation cannot be conditional: the
     /// commit fails with [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
@@ -115,7 +115,7 @@ fn invalid(rule: &str) -> LockError {
     LockError::invalid_argument("transaction", rule)
 }
 
-/// Makes the changes in one transaction that also checks the znode of a lock.
+/// Makes the changes in a transaction that also checks the znode of a lock.
 pub(crate) fn commit(
     request: &Arc<Request>,
     znode: &ZNodePath,
@@ -135,13 +135,13 @@ pub(crate) fn commit(
             }
         };
         // The znode has a GUID in its name, so it is created only once, and nobody can get ahead of an owner. Therefore
-        // the lock is held as long as the znode exists. The version excludes earlier transactions whose replies were
-        // lost.
+        // the lock is held for as long as the znode exists. The version excludes earlier transactions whose replies
+        // were lost.
         let mut operations = vec![Op::Check { path: znode.to_string(), version: Some(version) }];
         operations.extend(transaction.operations.iter().cloned());
         let outcome = request.core().ask(Call::multi(&*operations));
         if let Ok(Transacted::Failed { position: 0, error: ZkError::BadVersion }) = outcome {
-            // Another client has written to the znode in order to ask for the lock.
+            // Another client has written to the znode in order to ask for the release of the lock.
             let found = request.core().ask(Call::exists(znode, false));
             let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
             request.commit_fence().advance_to(found.ok_or_else(|| not_owner(znode))?.version);
@@ -160,7 +160,7 @@ pub(crate) fn commit(
     }
 }
 
-/// Raises the version of the znode by writing the same data again. From then on, a transaction that checks the old
+/// Raises the version of the znode by writing the same data again. From then on, any transaction that checks the old
 /// version fails.
 fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<()> {
     let core = request.core();
@@ -169,12 +169,12 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<(
         if stat.version > version {
             return Ok(stat.version);
         }
-        // The owner's own data is not a request for revocation, and must not become one by its new version.
+        // The owner's own data is not a request for revocation, and the new version must not turn it into one.
         if !is_requested(&data, stat.version) && is_requested(&data, stat.version.saturating_add(1)) {
             data.clear();
         }
         match core.ask(Call::set_data(znode, data, Some(stat.version))) {
-            // Another client or thread was faster. The next attempt reads its version.
+            // Another client or thread was faster. The next attempt reads the version that it wrote.
             Err(ZkError::BadVersion) => Ok(version),
             written => written.map(|stat| stat.version),
         }

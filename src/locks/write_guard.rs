@@ -12,7 +12,7 @@ use crate::locks::read_guard::ReadGuard;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 
-/// A write lock that is held, and released when the guard is dropped.
+/// A write lock that is held until the guard is dropped.
 ///
 /// `WriteGuard` dereferences to [`LockGuard`], which documents what a guard proves and what it does not. It can be
 /// [downgraded](WriteGuard::downgrade) to a read lock.
@@ -30,8 +30,8 @@ impl WriteGuard {
 
     /// Downgrades the write lock to a read lock.
     ///
-    /// The lock is never free in between, so no writer can change what was written. The readers next in the queue
-    /// acquire the lock, up to the next writer.
+    /// The lock is never free in between, so no other writer can change what this one wrote. The readers next in the
+    /// queue acquire the lock, up to the next writer.
     ///
     /// Blocks until the server has created the reader's znode and confirmed that the writer's znode still exists. The
     /// writer's znode is then deleted in the background. The read lock keeps the writer's
@@ -102,7 +102,7 @@ impl fmt::Debug for WriteGuard {
 
 /// The error of a failed [downgrade](WriteGuard::downgrade).
 ///
-/// It contains the guard, so that you can go on writing:
+/// It contains the guard, so you can continue to write:
 ///
 /// ```no_run
 /// # use std::time::Duration;

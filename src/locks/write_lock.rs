@@ -19,9 +19,9 @@ use crate::session::Session;
 /// An exclusive lock that notifies a listener instead of blocking.
 ///
 /// [`lock`](WriteLock::lock) joins the queue and returns. The [`LockListener`] is notified when the lock is acquired or
-/// lost, and [`is_owner`](WriteLock::is_owner) tells at any time whether it is held. Among all that lock the same
-/// directory, in any process, one at a time is the owner, first come, first served. So the lock also serves as a leader
-/// election. To block until the lock is acquired, use a [`BlockingWriteLock`](crate::BlockingWriteLock).
+/// lost, and [`is_owner`](WriteLock::is_owner) tells at any time whether it is held. Only one lock at a time owns a
+/// directory, across all processes, and ownership is granted first come, first served. So the lock can also serve as a
+/// leader election. To block until the lock is acquired, use a [`BlockingWriteLock`](crate::BlockingWriteLock).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -54,16 +54,16 @@ use crate::session::Session;
 /// ```
 ///
 /// A `WriteLock` has one request in the queue at a time. On the directory of a
-/// [`ReadWriteLock`](crate::locks::ReadWriteLock) it counts as a writer. It is `Send` and `Sync`. Dropping it closes
-/// it.
+/// [`ReadWriteLock`](crate::locks::ReadWriteLock) it counts as a writer. `WriteLock` is `Send` and `Sync`. Dropping it
+/// closes the lock.
 #[must_use = "the lock is closed at once when it is not kept"]
 pub struct WriteLock {
     inner: Arc<LockInner>,
-    /// `true` for the lock itself; `false` for the handle that a listener receives in a call.
+    /// `true` for the lock itself; `false` for the handle that is passed to a listener.
     closes_on_drop: bool,
 }
 
-/// The part of a lock that is shared with the handles of its listener.
+/// The part that a lock shares with the handles passed to its listener.
 pub(crate) struct LockInner {
     support: ProtocolSupport,
     dir: ZNodePath,
@@ -87,7 +87,7 @@ impl Current {
         }
     }
 
-    /// Takes the request out. It is not made again on a later session.
+    /// Takes the request out, so that it is not made again on a later session.
     fn take(self) -> Option<Arc<Request>> {
         match self {
             Current::Joined(joined) => joined.take(),
@@ -121,7 +121,8 @@ impl LockInner {
             let former = current.replace(Current::Joined(Arc::clone(&joined)));
             (joined, former)
         };
-        // Outside the mutex: `former` may hold the last handle of a client, and `start` may run on this thread.
+        // Outside the mutex: `former` may hold the last handle to a client, and `start` may run callbacks on this
+        // thread.
         drop(former.map(Current::take));
         joined.start();
         Some(joined)
@@ -183,24 +184,24 @@ impl WriteLock {
         Ok(WriteLock { inner, closes_on_drop: true })
     }
 
-    /// Returns a handle for a call of the listener, or `None` if the lock was dropped.
+    /// Returns a handle to pass to the listener, or `None` if the lock was dropped.
     pub(crate) fn of_call(inner: &Weak<LockInner>) -> Option<WriteLock> {
         Some(WriteLock { inner: inner.upgrade()?, closes_on_drop: false })
     }
 
     /// Joins the queue, and returns whether the lock is already owned.
     ///
-    /// Blocks until the server has answered where the request stands. During an outage, that includes all retries. The
-    /// call does not wait for the request's turn: the listener reports the acquisition.
+    /// Blocks until the server has told the request's place in the queue. During an outage, that includes all retries.
+    /// The call does not wait for the request's turn: the listener reports the acquisition.
     ///
     /// If this lock is already in the queue or owned, the call makes no second request and causes no second callback.
     /// After a loss, it makes a new request.
     ///
     /// # Errors
-    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created within the
-    ///   retries. It is withdrawn. If its znode exists nevertheless, it is deleted in the background.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created within the retries,
+    ///   and was withdrawn. If its znode exists nevertheless, it is deleted in the background.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session has ended.
-    /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the znode meanwhile.
+    /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the znode during the call.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
     ///   request.
     /// - [`Closed`](crate::ErrorReason::Closed): the lock or the session was closed.
@@ -215,7 +216,7 @@ impl WriteLock {
             self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
         let joined = self.inner.join().ok_or_else(closed)?;
-        // `None` because a close withdraws the request, too.
+        // `None` because closing the lock withdraws the request, too.
         match joined.wait_until_placed(&[])? {
             None if self.is_closed() => Err(closed()),
             Some(Place::Owner) => Ok(joined.request().is_some_and(|request| request.is_owner())),
@@ -225,11 +226,12 @@ impl WriteLock {
 
     /// Releases the lock, or leaves the queue.
     ///
-    /// Whatever the outcome, this process is not the owner from the call on. Without a request, the call does nothing.
-    /// A request that never owned the lock leaves the queue without an error, even if its znode was already deleted.
+    /// As soon as the call starts, this process no longer owns the lock, whatever the outcome. Without a request, the
+    /// call does nothing. A request that never owned the lock leaves the queue without an error, even if its znode was
+    /// already deleted.
     ///
-    /// Blocks until the server has deleted the znode. During an outage the call returns [`Released::Pending`], and so
-    /// does every later call until the znode is deleted.
+    /// Blocks until the server has deleted the znode. During an outage the call returns [`Released::Pending`] instead,
+    /// and so does every later call until the znode is deleted.
     ///
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
@@ -265,11 +267,12 @@ impl WriteLock {
     ///
     /// Check it before each action that only the owner may take. Does no I/O and does not block.
     ///
-    /// It becomes `false` at the end of the lease, even if the loss of contact has not been noticed yet, and stays
-    /// `false` until the lock is acquired again. It is always `false` in a forked child of the holder.
+    /// The result becomes `false` at the end of the lease, even if the loss of contact has not been noticed yet, and
+    /// stays `false` until the lock is acquired again. It is always `false` in a forked child of the holder.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        // The process is checked before the mutex is taken: in a forked child its holder may not exist.
+        // The process is checked before the mutex is taken: in a forked child, the thread that holds the mutex may not
+        // exist.
         self.inner.process.is_current() && self.inner.request().is_some_and(|request| request.holds_lease())
     }
 

@@ -44,7 +44,8 @@ use crate::wait::Wait;
 ///
 /// The result is as recent as the connected server's last answer. It is usually a moment old, and during an outage as
 /// old as the outage. The watch needs no thread, and watches only the znode of the leader, so other requests that come
-/// and go cost nothing. It continues when its session is [replaced](crate::SessionBuilder::replace_lost_sessions).
+/// and go cost nothing. It continues on the next session when its session is
+/// [replaced](crate::SessionBuilder::replace_lost_sessions).
 #[must_use = "the watch ends at once when it is not kept"]
 #[derive(Debug)]
 pub struct LeaderWatch {
@@ -59,9 +60,9 @@ impl LeaderWatch {
 
     /// Returns the first request in the queue, or `None` if the queue is empty.
     ///
-    /// Does no I/O and does not block. A [request for revocation](LockInfo::is_revocation_requested) replaces the data
-    /// of the request. So if you read an address from the data, keep the old address while the [path](LockInfo::path)
-    /// is the same.
+    /// Does no I/O and does not block. A [request for revocation](LockInfo::is_revocation_requested) replaces the
+    /// leader's data. So if you read an address from the data, keep the old address for as long as the
+    /// [path](LockInfo::path) is the same.
     ///
     /// # Errors
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory. The watch tries
@@ -81,7 +82,7 @@ impl LeaderWatch {
     }
 }
 
-/// The subject of a [`LeaderWatch`].
+/// The object that a [`LeaderWatch`] follows.
 #[derive(Debug)]
 struct Leader {
     dir: ZNodePath,

@@ -15,7 +15,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation::is_requested;
 use crate::recipe::znode_name::generated_sequence;
 
-/// The maximum number of characters of the data to print.
+/// The maximum number of characters of the data that are printed.
 const SHOWN: usize = 64;
 
 /// The last second of the year 9999. RFC 3339 cannot express later times.
@@ -23,14 +23,14 @@ const LAST_PRINTED: Duration = Duration::from_secs(253_402_300_799);
 
 /// A request in a lock directory, as it was read.
 ///
-/// It prints as one line, whatever its data is:
+/// `Display` prints it as one line, whatever its data is:
 ///
 /// ```text
 /// /locks/report/x-0b2e-lock-0000000007: exclusive, 'web-1/4711', session 0x100004b5c3d0002, since 2026-11-21T09:51:03Z, czxid 812
 /// ```
 ///
-/// If this client lacks READ permission on the znode, only the name is known, and with it the place in the queue. All
-/// other fields are `None`. Servers before 3.8.4 and 3.9.2 deny only the data.
+/// If this client lacks READ permission on the znode, it knows only the name, and from that the place in the queue. All
+/// optional fields are then `None`. Servers before 3.8.4 and 3.9.2 deny only the data.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -42,13 +42,14 @@ pub struct LockInfo {
     pub sequence: i32,
     /// The data that the application wrote, by default `host/pid`.
     ///
-    /// Replaced when another client [asks for the lock](LockInfo::is_revocation_requested). `None` if READ is denied.
+    /// Replaced when another client [asks for the release of the lock](LockInfo::is_revocation_requested). `None` if
+    /// READ is denied.
     pub data: Option<Vec<u8>>,
-    /// The id of the session with which the request ends.
+    /// The id of the session that owns the request.
     ///
-    /// `None` for a persistent request, and if the session is unknown.
+    /// The request ends with this session. `None` for a persistent request, and if the session is unknown.
     pub ephemeral_owner: Option<i64>,
-    /// Whether the request is known to be persistent, so that no session's end deletes it.
+    /// Whether the request is known to be persistent, so that it outlives every session.
     pub is_persistent: bool,
     /// The id of the transaction that created the znode, which is the request's fencing token.
     pub czxid: Option<i64>,
@@ -104,17 +105,17 @@ impl LockInfo {
 
     /// Returns whether another client has asked the holder to release the lock.
     ///
-    /// If so, the data is that message, and no longer the holder's own. See [`Revoker`](crate::queue::Revoker).
+    /// If so, the data is that message, and no longer the holder's own data. See [`Revoker`](crate::queue::Revoker).
     #[must_use]
     pub fn is_revocation_requested(&self) -> bool {
         self.data.as_deref().zip(self.version).is_some_and(|(data, version)| is_requested(data, version))
     }
 
-    /// Returns the part of a queue that holds the lock.
+    /// Returns the requests in a queue that hold the lock.
     ///
     /// `queue` is the result of [`contenders`](crate::queue::LockDirectory::contenders). The owners are the first
-    /// request, or all readers before the first other request. In the queue of a semaphore, only the first permit is
-    /// returned, because the queue does not show how many are held.
+    /// request, or all readers before the first request that is not a reader. For a semaphore, only the first permit is
+    /// returned, because the queue does not show how many permits are held.
     #[must_use]
     pub fn owners(queue: &[LockInfo]) -> &[LockInfo] {
         &queue[..count_owners(queue.iter().map(|request| request.kind))]
@@ -157,7 +158,7 @@ fn printable(text: &str) -> String {
     shown
 }
 
-/// Formats a time like 2026-11-21T09:51:03Z. Must handle any time, because a server's clock may be wrong.
+/// Formats a time like 2026-11-21T09:51:03Z. Handles any time, because a server's clock may be wrong.
 fn in_utc(time: SystemTime) -> Rfc3339Timestamp {
     let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     format_rfc3339_seconds(UNIX_EPOCH + since_1970.min(LAST_PRINTED))

@@ -55,9 +55,9 @@ unwind_safe!(LeaderWatch, QueueWatch);
 /// ```
 ///
 /// # What counts as a request
-/// Every child whose name ends in a sequence number, whichever library made it. The locks of this crate use the same
-/// rule. Znodes that have or had children are directories, and are ignored. A directory that does not exist counts as
-/// an empty queue.
+/// Every child whose name ends in a sequence number counts as a request, whichever library made it. The locks of this
+/// crate use the same rule. Znodes that have or had children are directories, and are ignored. A directory that does
+/// not exist counts as an empty queue.
 ///
 /// # Calls
 /// Calls block until the server has answered or the session has ended. The results come from the connected server,
@@ -101,9 +101,9 @@ impl LockDirectory {
 
     /// Returns all requests, in the order of the queue.
     ///
-    /// The [owners](LockInfo::owners) come first. A request that is deleted meanwhile is left out. Of a request without
-    /// READ permission, only the name is known. This takes one call for the list and one for each request, several at a
-    /// time.
+    /// The [owners](LockInfo::owners) come first. A request that is deleted during the call is left out. If READ is not
+    /// granted on a request, only its name is known. This takes one call for the list and one for each request, several
+    /// at a time.
     ///
     /// # Errors
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory.
@@ -117,8 +117,8 @@ impl LockDirectory {
 
     /// Returns the holder of the lock, or `None` if nobody holds it.
     ///
-    /// The holder is the first request in the queue, which may be one of several readers. To find out whether this
-    /// process holds the lock, use [`is_owner`](crate::WriteLock::is_owner) instead.
+    /// The holder is the first request in the queue; if readers hold the lock, it is one of them. To find out whether
+    /// this process holds the lock, use [`is_owner`](crate::WriteLock::is_owner) instead.
     ///
     /// # Errors
     /// The same as [`contenders`](LockDirectory::contenders).
@@ -127,7 +127,7 @@ impl LockDirectory {
         for request in self.list(&core)? {
             let read = reading::read_one(&core, &request);
             let found = read.map_err(|error| core.failure(Operation::READ, &self.dir, error))?;
-            // If it was deleted meanwhile, the next request is the holder.
+            // If the request has been deleted, the next one is the holder.
             if found.is_some() {
                 return Ok(found);
             }
@@ -160,11 +160,11 @@ impl LockDirectory {
         QueueWatch::start(&self.session, &self.dir, &wait.into())
     }
 
-    /// Returns a warning if the queue mixes requests of libraries that ignore each other.
+    /// Returns a warning if the queue mixes libraries that ignore each other's requests.
     ///
-    /// Such libraries do not recognize each other's names, so both may hold the lock at the same time. The warning
-    /// names two of the requests, and the [naming scheme](crate::recipe::NamingScheme) to use. Returns `None` if all
-    /// requests recognize each other, as far as their libraries are known.
+    /// Such libraries do not recognize each other's names, so two of their clients may hold the lock at the same time.
+    /// The warning names two of the requests, and the [naming scheme](crate::recipe::NamingScheme) to use. Returns
+    /// `None` if all requests recognize each other, as far as their libraries are known.
     ///
     /// # Errors
     /// The same as [`contenders`](LockDirectory::contenders).
@@ -177,12 +177,12 @@ impl LockDirectory {
 
     /// Sets whether requests of live sessions are reaped, too.
     ///
-    /// The default is `false`. The server deletes an ephemeral znode with its session. So an ephemeral znode that
-    /// exists belongs to a session that the server considers alive, and to a process that may be using the lock.
+    /// The default is `false`. The server deletes an ephemeral znode with its session. So as long as an ephemeral znode
+    /// exists, the server considers its session alive, and a process may be using the lock.
     ///
-    /// **Deleting it gives the lock to the next request while that process may still act.** Only the
-    /// [fencing token](crate::LockGuard::fencing_token) can keep the two apart. If the owner uses this crate, it gets
-    /// [`NodeDeleted`](crate::LossReason::NodeDeleted).
+    /// **Deleting it gives the lock to the next request while that process may still act.** Only the [fencing
+    /// token](crate::LockGuard::fencing_token) can keep the two owners apart. If the former owner uses this crate, it
+    /// loses the lock with [`NodeDeleted`](crate::LossReason::NodeDeleted).
     #[must_use]
     pub fn including_live_sessions(self, including: bool) -> LockDirectory {
         LockDirectory { reaps_live_sessions: including, ..self }
@@ -190,7 +190,7 @@ impl LockDirectory {
 
     /// Returns the requests that [`reap_expired`](LockDirectory::reap_expired) would delete now.
     ///
-    /// They are in the order of the queue. If there are candidates and `older_than` is not zero, the call reads the
+    /// They are in the order of the queue. If there are any candidates and `older_than` is not zero, the call reads the
     /// servers' clock: one transaction creates a znode in the directory and deletes it.
     ///
     /// # Errors
@@ -214,18 +214,18 @@ impl LockDirectory {
 
     /// Deletes requests of at least this age, and returns the deleted ones.
     ///
-    /// By default only persistent requests are deleted, which do not end with a session. See
+    /// By default, only persistent requests are deleted, because they do not end with a session. See
     /// [`including_live_sessions`](LockDirectory::including_live_sessions). The age is measured only by the clock of
     /// the servers, so it does not matter if the clock of this machine is wrong.
     ///
     /// The queue is cleared from its end, so none of the deleted requests acquires the lock in between. The result is
     /// in the order of the queue. Each deletion is logged.
     ///
-    /// These always stay:
+    /// These are never deleted:
     /// - requests of unknown kind ([`Other`](LockKind::Other)) and other children, so that nothing is lost if the path
     ///   is not a lock directory;
-    /// - requests that arrive meanwhile, also if they reuse a name because the directory was created anew;
-    /// - requests whose data is written meanwhile.
+    /// - requests that arrive during the call, even if they reuse a name because the directory was created anew;
+    /// - requests whose data is written during the call.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -254,10 +254,10 @@ impl LockDirectory {
     /// Removes the directory if it has no children, and returns whether it did.
     ///
     /// This is safe for others. The server does not remove a directory that has a child, and the next request creates
-    /// the directory again. Its sequence numbers then start again, but fencing tokens continue to grow.
+    /// the directory again. The new directory's sequence numbers start again, but fencing tokens continue to grow.
     ///
-    /// A znode with data is not removed. There is one exception: such a znode may replace the directory between the two
-    /// calls of this function, because a server deletes only by path and version.
+    /// A znode with data is not removed, with one exception: if such a znode replaces the directory between the two
+    /// calls of this function, it may be removed, because a server deletes only by path and version.
     ///
     /// # Errors
     /// - [`NotALock`](crate::ErrorReason::NotALock): the znode has data or belongs to a session. It was not removed.

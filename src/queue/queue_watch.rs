@@ -13,9 +13,9 @@ use crate::wait::Wait;
 
 /// Keeps track of all requests in a lock directory.
 ///
-/// [`LockDirectory::watch_queue`](crate::queue::LockDirectory::watch_queue) starts one, and dropping it ends it. It is
-/// meant for operators: each request that joins or leaves costs a listing of the directory. To follow only the leader,
-/// use a [`LeaderWatch`](crate::queue::LeaderWatch).
+/// [`LockDirectory::watch_queue`](crate::queue::LockDirectory::watch_queue) starts the watch, and dropping the watch
+/// ends it. It is meant for operators, because each request that joins or leaves costs a listing of the directory. To
+/// follow only the leader, use a [`LeaderWatch`](crate::queue::LeaderWatch).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -33,8 +33,8 @@ use crate::wait::Wait;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// The result is as recent as that of a `LeaderWatch`. The watch needs no thread, and continues when its session is
-/// [replaced](crate::SessionBuilder::replace_lost_sessions).
+/// The result is as recent as that of a `LeaderWatch`. The watch needs no thread, and continues on the next session
+/// when its session is [replaced](crate::SessionBuilder::replace_lost_sessions).
 #[must_use = "the watch ends at once when it is not kept"]
 #[derive(Debug)]
 pub struct QueueWatch {
@@ -67,7 +67,7 @@ impl QueueWatch {
     }
 }
 
-/// The subject of a [`QueueWatch`].
+/// The object that a [`QueueWatch`] follows.
 #[derive(Debug)]
 struct Queue {
     dir: ZNodePath,

@@ -10,8 +10,8 @@ use crate::recipe::is_directory;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
-/// The number of requests to read at once. It is half of the calls that a blocking client makes at once, which leaves
-/// room for the rest of the session's work.
+/// The number of requests to read at once. It is half of the calls that a blocking client makes at once, so the other
+/// half is left for the rest of the session's work.
 pub(super) const AT_ONCE: usize = 8;
 
 /// Reads requests, and returns those that still exist in the same order.
@@ -34,7 +34,7 @@ pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option
     info_of(core, request, core.ask(Call::get_data(request, false)))
 }
 
-/// Makes a request from the reply to a read. Without READ permission, the result has only the name and perhaps the
+/// Makes a [`LockInfo`] from the reply to a read. Without READ permission, the result has only the name and perhaps the
 /// metadata. Returns `None` for a directory.
 fn info_of(
     core: &Arc<Core>,

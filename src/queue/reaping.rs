@@ -12,7 +12,7 @@ use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
-/// Returns whether a request is old enough. A request of unknown age is old enough only if every age is.
+/// Returns whether a request is old enough. A request of unknown age is old enough only if `older_than` is zero.
 pub(super) fn is_old(request: &LockInfo, older_than: Duration, now: SystemTime) -> bool {
     let age = |created| now.duration_since(created).unwrap_or_default();
     request.created.map_or(older_than.is_zero(), |created| age(created) >= older_than)
@@ -20,8 +20,8 @@ pub(super) fn is_old(request: &LockInfo, older_than: Duration, now: SystemTime) 
 
 /// Returns the current time by the servers' clock, which also dates the creation of requests.
 ///
-/// Only a write shows that time. So one transaction creates a znode in the directory, writes to it and deletes
-/// it again. Returns `None` if the directory does not exist.
+/// Only a write shows that time. So one transaction creates a znode in the directory, writes to it and deletes it
+/// again. Returns `None` if the directory does not exist.
 pub(super) fn server_time(core: &Arc<Core>, dir: &ZNodePath) -> Result<Option<SystemTime>> {
     // The name does not end in a number, so nobody takes the znode for a request.
     let path = dir.child(&format!("clock-{}-now", core.new_guid())).to_string();
@@ -61,7 +61,7 @@ pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<V
                 logging::warn!("reaped {request}");
                 deleted.push(request);
             }
-            // The znode was deleted, replaced or written meanwhile, or is a directory with the name of a request.
+            // The znode was deleted, replaced or written during the call, or is a directory with the name of a request.
             Err(ZkError::NoNode | ZkError::BadVersion | ZkError::NotEmpty) => {}
             Err(error) => return Err(core.failure(Operation::REAP, &request.path, error)),
         }
@@ -70,8 +70,8 @@ pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<V
     Ok(deleted)
 }
 
-/// Deletes a request unless another znode has its name by now. That happens if the directory was created anew, because
-/// its sequence numbers and versions then start again.
+/// Deletes a request unless another znode now has its name. That happens if the directory was created anew, because its
+/// sequence numbers and versions then start again.
 ///
 /// Servers delete by version, not by czxid. So the znode may still be replaced between the two calls.
 fn delete(core: &Arc<Core>, request: &LockInfo) -> ZkResult<()> {

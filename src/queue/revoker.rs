@@ -1,7 +1,7 @@
 //! [`Revoker`]: asks the holder of a lock to release it, and takes the lock away if the holder does not.
 //!
-//! Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page, there also called "Freaking Laser
-//! Beams"; Curator's class of the same name.
+//! Origin: "Recoverable Shared Locks" (also called "Freaking Laser Beams") on ZooKeeper's recipe page; Curator's class
+//! of the same name.
 
 #[cfg(test)]
 mod tests;
@@ -22,9 +22,9 @@ use crate::tracking::DeletionWatch;
 
 /// Asks the holders of locks to release them, and takes locks away by force.
 ///
-/// A lock is named by the path of the request that holds it.
-/// [`LockDirectory::current_owner`](crate::queue::LockDirectory::current_owner) returns it; the holder itself has it as
-/// [`LockGuard::id`](crate::LockGuard::id).
+/// A lock is identified by the path of the request that holds it.
+/// [`LockDirectory::current_owner`](crate::queue::LockDirectory::current_owner) returns that path; the holder itself
+/// has it as [`LockGuard::id`](crate::LockGuard::id).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -44,16 +44,17 @@ use crate::tracking::DeletionWatch;
 ///
 /// # How the holder learns of it
 /// The message arrives at [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
-/// [`LockGuard::revocation`](crate::LockGuard::revocation). A waiting request may be asked, too, and receives the
+/// [`LockGuard::revocation`](crate::LockGuard::revocation). A waiting request may be asked, too: it receives the
 /// message once it has acquired the lock.
 ///
-/// The message overwrites the data of the znode. For holders with other libraries, it is the word `unlock`, or
-/// `__REVOKE__` if the request has a name of Curator's. Curator's holders react to that after `makeRevocable`. Earlier
-/// builds of this crate do not know `__REVOKE__`: update the holders before the processes that revoke.
+/// The message overwrites the data of the znode. It is the word `unlock`, or `__REVOKE__` if the request has one of
+/// Curator's names, so that holders with other libraries understand it. Curator's holders react to that after
+/// `makeRevocable`. Earlier builds of this crate do not know `__REVOKE__`: update the holders before the processes that
+/// revoke.
 ///
 /// # Calls
-/// Each call blocks until the server has answered. After a loss of contact, it is repeated as often as the
-/// [retry policy](LockOptions::retry) allows.
+/// Each call blocks until the server has answered. After a loss of contact, the call is repeated as often as the [retry
+/// policy](LockOptions::retry) allows.
 #[doc(alias = "RevocationListener")]
 #[doc(alias = "Revocable")]
 #[derive(Debug)]
@@ -67,11 +68,11 @@ pub struct Revoker {
 pub enum Revocation {
     /// The request ended in time.
     ///
-    /// The holder released it, or its session ended. A deletion by another client looks the same.
+    /// The holder released the lock, or its session ended. A deletion by another client looks the same.
     Complied,
-    /// The time was over, so the znode was deleted.
+    /// The holder did not comply in time, so the znode was deleted.
     ///
-    /// The holder gets [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as it can be reached.
+    /// The holder loses the lock with [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as it can be reached.
     Forced,
 }
 
@@ -110,7 +111,7 @@ impl Revoker {
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
-    /// - [`NotALock`](crate::ErrorReason::NotALock): the path is not that of a request, but for example of a lock
+    /// - [`NotALock`](crate::ErrorReason::NotALock): the path is not that of a request, but, for example, of a lock
     ///   directory. Nothing was written.
     /// - [`NoSuchRequest`](crate::ErrorReason::NoSuchRequest): the request no longer exists, so there is no
     ///   holder to ask.
@@ -125,16 +126,16 @@ impl Revoker {
 
     /// Asks the holder to release the lock, and deletes its request if it does not comply.
     ///
-    /// The holder has the time `grace`, which counts from the moment at which it was asked. A loss of contact does not
-    /// interrupt the wait.
+    /// The holder has the time `grace` to comply, counted from the moment at which it was asked. A loss of contact does
+    /// not interrupt the wait.
     ///
-    /// **After the deletion, the holder may still be working.** The next request in the queue acquires the lock
-    /// immediately. A holder that is paused or unreachable considers itself the owner until it notices the deletion or
-    /// its lease ends. That takes at most one session timeout of the holder's session. Only the [fencing
+    /// **After the deletion, the former holder may still be working.** The next request in the queue acquires the lock
+    /// immediately. A former holder that is paused or unreachable considers itself the owner until it notices the
+    /// deletion or its lease ends. That takes at most one session timeout of its session. Only the [fencing
     /// token](crate::LockGuard::fencing_token) protects a resource from it.
     ///
-    /// The request may also be a waiting one. It notices the deletion when the request ahead of it is gone, after a
-    /// reconnect, or after half a minute.
+    /// The path may also be that of a waiting request. Its process notices the deletion when the request ahead is gone,
+    /// after a reconnect, or after half a minute.
     ///
     /// # Errors
     /// The same as [`request_revocation`](Revoker::request_revocation). DELETE permission on the lock's directory is
@@ -151,8 +152,8 @@ impl Revoker {
             return Ok(Revocation::Complied);
         }
         drop(deletion_watch);
-        // If the session ended during the wait, the holder's time is not over, though the next session may already be
-        // there.
+        // If the session ended during the wait, the holder still has time left, even though the next session may
+        // already be there.
         core.check_open(Operation::REVOKE, &znode)?;
         self.delete(&znode, czxid)
     }
@@ -197,7 +198,7 @@ impl Revoker {
     }
 }
 
-/// Checks that a caller's path may be that of a request.
+/// Checks that a caller's path can be that of a request.
 fn request_path(path: &str) -> Result<ZNodePath> {
     let znode = ZNodePath::parse(path)?;
     match generated_sequence(znode.name()) {
@@ -207,11 +208,11 @@ fn request_path(path: &str) -> Result<ZNodePath> {
 }
 
 fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<AskOutcome> {
-    // A lagging server may not know of the request yet. A write makes it catch up.
+    // A lagging server may not know of the request yet. A write makes the server catch up.
     core.begin_to_write_nothing().wait(core)?;
     match core.ask(Call::exists(znode, false))? {
         None => return Ok(AskOutcome::Gone),
-        // A directory. Curator's are containers.
+        // A directory. Curator's directories are containers.
         Some(stat) if stat.session().is_none() => return Ok(AskOutcome::NoRequest),
         Some(_) => {}
     }
@@ -230,7 +231,7 @@ fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64) -> ZkResult<bool> {
         match core.ask(Call::delete(znode, Some(stat.version))) {
             Ok(()) => return Ok(true),
             Err(ZkError::NoNode) => return Ok(false),
-            // The data was written meanwhile, or another znode has this name by now.
+            // The data has been written in the meantime, or another znode now has this name.
             Err(ZkError::BadVersion) => {}
             Err(error) => return Err(error),
         }

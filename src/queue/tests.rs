@@ -16,7 +16,7 @@ use crate::tests::{eventually, in_background, next};
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
 
-/// A session without a client.
+/// A session that belongs to no client.
 const OTHER_SESSION: i64 = 7;
 
 struct Fixture {

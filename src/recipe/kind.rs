@@ -8,27 +8,35 @@ use super::znode_name::split_generated;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockKind {
-    /// Exclusive: `x-…` of this crate and of Apache's `WriteLock`, `…-lock-` of Curator, Go and
-    /// others, `…-latch-` of Curator's `LeaderLatch`, and `…__lock__` of kazoo, whose writers have
-    /// that name too.
+    /// An exclusive request.
+    ///
+    /// The names are `x-…` (this crate and Apache's `WriteLock`), `…-lock-` (Curator, Go and others), `…-latch-`
+    /// (Curator's `LeaderLatch`), and `…__lock__` (kazoo, whose writers have that name, too).
     Exclusive,
-    /// A reader of a read/write lock: `read-…` of ZooKeeper's recipe and of HBase, `…__READ__` of
-    /// Curator, `…__rlock__` of kazoo.
+    /// A reader of a read/write lock.
+    ///
+    /// The names are `read-…` (ZooKeeper's recipe and HBase), `…__READ__` (Curator), and `…__rlock__` (kazoo).
     Read,
-    /// A writer of a read/write lock: `write-…`, or `…__WRIT__` of Curator.
+    /// A writer of a read/write lock.
+    ///
+    /// The names are `write-…` (ZooKeeper's recipe and HBase), and `…__WRIT__` (Curator).
     Write,
-    /// A permit of a semaphore: `…-lease-` of this crate and of Curator. Several may be held at
-    /// once; how many is not known from the names.
+    /// A permit of a semaphore.
+    ///
+    /// The names are `…-lease-` (this crate and Curator). Several permits may be held at once; the names do not show
+    /// how many.
     Permit,
-    /// A name with a sequence number that no library known here uses. In the queue it counts as an
-    /// exclusive request. It may be no request for a lock at all, so it is never
+    /// A request of unknown kind.
+    ///
+    /// Its name has a sequence number, but no library known here uses such names. In the queue it counts as an
+    /// exclusive request. It may not be a request for a lock at all, so it is never
     /// [reaped](crate::queue::LockDirectory::reap_expired).
     Other,
 }
 
 impl LockKind {
-    /// Returns the kind for the name of a child, or `None` for a child that is not a request, because its
-    /// name does not end in a sequence number in ZooKeeper's format.
+    /// Returns the kind for the name of a child. Returns `None` if the name does not end in a sequence number in
+    /// ZooKeeper's format, because such a child is not a request.
     pub(crate) fn of(name: &str) -> Option<LockKind> {
         let (prefix, _) = split_generated(name)?;
         let kind = if name.starts_with("read-")

@@ -2,10 +2,10 @@
 
 use uuid::Uuid;
 
-/// The naming of a lock's requests, by which another library counts them.
+/// The format of the names of a lock's requests.
 ///
-/// Set it with [`LockOptions::naming`](crate::LockOptions::naming) if the lock shares its directory with another
-/// library.
+/// Other libraries recognize requests by their names. Set the scheme with
+/// [`LockOptions::naming`](crate::LockOptions::naming) if the lock shares its directory with another library.
 ///
 /// | scheme | an exclusive request | a reader | a writer |
 /// |---|---|---|---|
@@ -14,14 +14,14 @@ use uuid::Uuid;
 /// | `CuratorLatch` | `_c_<guid>-latch-<sequence>` | refused | refused |
 /// | `Kazoo` | `<guid>__lock__<sequence>` | `<guid>__rlock__<sequence>` | `<guid>__lock__<sequence>` |
 ///
-/// Exclusive requests are those of [`WriteLock`](crate::WriteLock),
+/// The exclusive requests are those of [`WriteLock`](crate::WriteLock),
 /// [`BlockingWriteLock`](crate::BlockingWriteLock), [`ReentrantLock`](crate::locks::ReentrantLock),
 /// [`MultiLock`](crate::locks::MultiLock), [`NamedLocks`](crate::locks::NamedLocks),
-/// [`CohortLock`](crate::locks::CohortLock) and [`Candidate`](crate::Candidate); readers and writers those
-/// of a [`ReadWriteLock`](crate::locks::ReadWriteLock).
+/// [`CohortLock`](crate::locks::CohortLock) and [`Candidate`](crate::Candidate). Readers and writers are those of a
+/// [`ReadWriteLock`](crate::locks::ReadWriteLock).
 ///
 /// # Which scheme
-/// All clients of a directory must use one kind of lock, and names that all of them count:
+/// All clients of a directory must use one kind of lock, with names that all of them recognize:
 ///
 /// | with | the lock here | scheme |
 /// |---|---|---|
@@ -33,15 +33,15 @@ use uuid::Uuid;
 /// | kazoo's `ReadLock` and `WriteLock` | `ReadWriteLock` | `Kazoo` |
 /// | shared locks as on ZooKeeper's recipe page, and in HBase 1, which leave out the GUID | `ReadWriteLock` | `Recipe` |
 ///
-/// Requests of this crate count every other request, whatever its name: a reader waits for every request ahead of
-/// it except readers of the same scheme, and any other request waits for all requests ahead. Other libraries
-/// know only the names in these tables. If one of their requests does not count a request of this crate, both may
-/// hold the lock at once.
+/// Requests of this crate take every other request into account, whatever its name: a reader waits for every request
+/// ahead of it except readers of the same scheme, and any other request waits for all requests ahead. Other libraries
+/// know only the names in these tables. If one of their requests ignores a request of this crate, both may hold the
+/// lock at once.
 ///
-/// If a request of this crate finds another one in its directory that does not count it, the log names that one at
-/// `warn`, with the scheme to use, once per session and directory. A request looks for them when it lists the queue,
-/// and every half minute or sooner while it holds the lock. It does not list the queue when it joins behind another
-/// request of its session.
+/// If a request of this crate finds another request that would ignore it, the log names the other request at `warn`,
+/// with the scheme to use, once per session and directory. A request looks for such requests when it lists the
+/// queue, and at least every half minute while it holds the lock. It does not list the queue when it joins behind
+/// another request of its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NamingScheme {

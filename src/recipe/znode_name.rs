@@ -1,5 +1,5 @@
-//! [`ZNodeName`]: the name of a child of a lock directory, split at its sequence number, and ordered as by the present
-//! Java class of the same name.
+//! [`ZNodeName`]: the name of a child of a lock directory, split at its sequence number. Names are ordered as by the
+//! current Java class of the same name.
 
 use std::cmp::Ordering;
 use std::convert::Infallible;
@@ -7,8 +7,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-/// The number of digits of a sequence number. ZooKeeper prints `%010d` of a signed 32-bit counter,
-/// so a number has ten digits, or after the wrap a minus and at least nine.
+/// The number of digits of a sequence number. ZooKeeper prints `%010d` of a signed 32-bit counter, so a number has ten
+/// digits or, after the wrap, a minus and at least nine.
 const WIDTH: usize = 10;
 
 /// The name of a znode, with its prefix and sequence number.
@@ -52,15 +52,18 @@ impl ZNodeName {
         &self.name
     }
 
-    /// Returns the text before the sequence number, without the separating dash. In a name without
-    /// a number, the prefix ends at the last dash.
+    /// Returns the text before the sequence number, without the separating dash.
+    ///
+    /// In a name without a number, the prefix ends at the last dash.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.name[..self.prefix_length]
     }
 
-    /// Returns the sequence number: the text after the last dash, or the last ten digits if another
-    /// character precedes the number. A second dash before it is a minus (ZOOKEEPER-4372).
+    /// Returns the sequence number.
+    ///
+    /// This is the text after the last dash, or the last ten digits if another character precedes the number. If a
+    /// second dash precedes it, that dash is a minus (ZOOKEEPER-4372).
     #[must_use]
     pub fn sequence(&self) -> Option<i32> {
         self.sequence
@@ -126,7 +129,8 @@ impl Ord for ZNodeName {
 
 /// Returns the sequence number of a child in ZooKeeper's own format, or `None` for a child that is not a request.
 ///
-/// Whichever library made a request, and whatever that puts before the number, the name ends in a number of full width.
+/// The name of every request ends in a number of full width, whichever library made it and whatever precedes the
+/// number.
 pub(crate) fn generated_sequence(name: &str) -> Option<i32> {
     split_generated(name).map(|(_, sequence)| sequence)
 }
@@ -168,7 +172,7 @@ fn split_at_width(name: &str, digits: usize) -> Option<(&str, i32)> {
     let (prefix, digits) = name.split_at(name.len() - WIDTH);
     match (digits.parse(), prefix.strip_suffix('-')) {
         (Ok(sequence), _) => Some((prefix, sequence)),
-        // These ten digits are above the largest positive number, so the dash before them is a minus.
+        // These ten digits exceed the largest positive number, so the dash before them is a minus.
         (Err(_), Some(before)) => Some((before, name[prefix.len() - 1..].parse().ok()?)),
         (Err(_), None) => None,
     }
@@ -189,8 +193,8 @@ mod tests {
         assert_eq!(sorted, expected);
     }
 
-    // The next seven tests are those of Apache's ZNodeNameTest, with the order of version 3.8 where the first version
-    // differed.
+    // The next seven tests are those of Apache's ZNodeNameTest. Where its first version had another order, they expect
+    // that of version 3.8.
 
     #[test]
     fn order_with_same_prefix() {

@@ -22,7 +22,7 @@ impl<C: Change> Attempts<C> {
         Attempts { operation, path, call, unanswered_since: None }
     }
 
-    /// Makes one more attempt, unless an earlier one took effect, or may still do so in addition.
+    /// Makes one more attempt, unless an earlier attempt took effect, or may still take effect in addition.
     pub(super) fn make(&mut self, core: &Arc<Core>) -> Result<C::Output> {
         let mut before = match self.unanswered_since {
             None => self.read(core)?,
@@ -64,7 +64,8 @@ impl<C: Change> Attempts<C> {
             if refusal != ZkError::BadVersion || !self.call.takes_any_version() {
                 return Err(error);
             }
-            // Another client has written since the read. The loop makes progress: each turn means one more write.
+            // Another client has written since the read. The loop makes progress, because each turn means one more
+            // write.
             before = match now {
                 Some(now) => now,
                 None => self.read(core)?,
@@ -78,8 +79,8 @@ impl<C: Change> Attempts<C> {
 
     /// Determines the outcome of the attempts that were made since the state was `before`.
     fn probe_outcome(&self, core: &Arc<Core>, before: Seen) -> Result<Verdict<C::Output>> {
-        // The write brings the server up to date. It proves nothing about the attempts, because a server that this
-        // session has left may still pass a request on when it continues.
+        // The write brings the server up to date. It proves nothing about the attempts: a server that this session has
+        // left may still pass a request on when it resumes.
         let written = core.begin_to_write_nothing().wait(core);
         let found = written.and_then(|()| self.call.find(core, &self.path));
         let found = found.map_err(|error| match core.failure(self.operation, &self.path, error) {

@@ -1,8 +1,9 @@
-//! [`Change`]: a modifying call, which can determine whether a lost attempt took effect.
+//! [`Change`]: a modifying call that can determine whether a lost attempt took effect.
 //!
-//! A lost attempt may take effect long after the next one was answered, because a paused server passes on what it has
-//! received when it continues. So "not yet" is not a verdict. An attempt is repeated only if the server accepts at most
-//! one of the two, whenever the other one arrives. A verdict must hold whatever other clients have done in between.
+//! A lost attempt may take effect long after the next one was answered, because a paused server, when it resumes,
+//! passes on what it has received. So "not yet" is not a verdict. An attempt is repeated only if the servers accept at
+//! most one of the two, no matter when the other one arrives. A verdict must hold whatever other clients have done in
+//! between.
 
 use std::sync::Arc;
 
@@ -15,13 +16,14 @@ use crate::session::Core;
 /// A modifying call.
 pub(super) trait Change {
     type Output;
-    /// What a look after a lost attempt finds.
+    /// What the call reads after a lost attempt.
     type Found;
 
     /// Returns the call for the server if the znode is in this state.
     fn ask(&self, path: &ZNodePath, before: Seen) -> Ask<Self::Output>;
 
-    /// Returns whether an attempt requires the version that was read, and may be made again at a later version.
+    /// Returns whether each attempt requires the version that was read, so that it may be made again at a later
+    /// version.
     fn takes_any_version(&self) -> bool {
         false
     }
@@ -39,7 +41,7 @@ pub(super) enum Verdict<T> {
     TookEffect(T),
     /// None took effect, and none ever will, because the znode is already past the version that they require.
     Superseded(Seen),
-    /// None has taken effect so far. One more may be made, because at most one of them all will.
+    /// No attempt has taken effect so far. One more may be made, because at most one of them all will take effect.
     Repeatable(Seen),
     /// An attempt may have taken effect, or may still do so.
     Unknown,
@@ -92,7 +94,7 @@ pub(super) struct Create {
 }
 
 impl Create {
-    /// Returns whether data and mode show that this call created the znode.
+    /// Returns whether the data and the mode show that this call created the znode.
     fn is_own(&self, data: &[u8], stat: &Stat, before: Seen) -> bool {
         if data != self.written.data {
             return false;
@@ -102,7 +104,7 @@ impl Create {
             Seen::Present(before) => before.czxid != stat.czxid,
             Seen::Unreadable => false,
         };
-        // Without a mark, only unchanged data shows what the znode was created with.
+        // Without a mark, only unmodified data shows what the znode was created with.
         self.written.is_marked || (is_new && stat.version == 0 && is_of_mode(stat, self.mode))
     }
 }
@@ -176,7 +178,7 @@ pub(super) struct Delete {
 }
 
 impl Delete {
-    /// Returns whether the server would have deleted the znode in that state. For an unreadable znode that is assumed,
+    /// Returns whether the server would have deleted the znode in that state. For an unreadable znode this is assumed,
     /// unless the call requires a version.
     fn applies_to(&self, seen: Seen) -> bool {
         match seen {
@@ -203,24 +205,24 @@ impl Change for Delete {
 
     fn judge(&self, _path: &ZNodePath, found: Seen, before: Seen) -> Verdict<()> {
         match found {
-            // Another client may have deleted the znode instead: the server keeps no trace of that.
+            // Another client may have deleted the znode instead, but the server keeps no trace of that.
             Seen::Missing if self.applies_to(before) => Verdict::TookEffect(()),
             _ => Verdict::Unknown,
         }
     }
 }
 
-/// Replaces a znode's data. Each attempt requires a version, so of any number of attempts at one version at most one
-/// takes effect.
+/// Replaces a znode's data. Each attempt requires a version, and at most one of the attempts at the same version takes
+/// effect.
 pub(super) struct SetData {
     pub(super) written: Payload,
-    /// The version that the caller requires. Not -1, which the server takes for any version.
+    /// The version that the caller requires. It is not -1, which the server takes for any version.
     pub(super) version: Option<i32>,
 }
 
 impl SetData {
-    /// Returns the version that an attempt requires if the znode is in that state. `None` only if the state cannot be
-    /// read and the caller accepts any version.
+    /// Returns the version that an attempt requires if the znode is in that state. Returns `None` only if the state
+    /// cannot be read and the caller accepts any version.
     fn version_at(&self, before: Seen) -> Option<i32> {
         self.version.or(match before {
             // A server that shows the znode as missing either lags behind, or will refuse the write.

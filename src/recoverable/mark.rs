@@ -1,8 +1,8 @@
 //! A mark in front of the data, by which a writer recognizes its own data.
 //!
-//! The format is that of HBase: the byte 255, the length of an id in four bytes, and the id. Here the id is a
-//! random GUID, which is different for every write. Its fixed version and variant distinguish it from most
-//! other bytes. HBase's own ids are text, whose bytes never match the variant.
+//! The format is that of HBase: the byte 255, the length of an id in four bytes, and the id. Here the id is a random
+//! GUID, which is different for every write. Its fixed version and variant distinguish it from most other bytes.
+//! HBase's own ids are text, whose bytes never match the variant.
 
 use uuid::{Builder, Uuid, Variant};
 

@@ -1,7 +1,7 @@
 //! [`RecoverableZooKeeper`]: reads and writes of data that take effect at most once.
 //!
-//! Origin: HBase's class of this name. After a lost reply, that class concludes more than it can
-//! know. Here the outcome is reported as unknown instead.
+//! Origin: HBase's class of this name. After a lost reply, HBase's class concludes more than it can know. Here the
+//! outcome is reported as unknown instead.
 
 mod attempt;
 mod call;
@@ -26,7 +26,7 @@ use crate::session::{Core, Session};
 /// Reads and writes of znodes that are retried, but take effect at most once.
 ///
 /// Use it for data that is kept beside a lock. After a lost connection, a call finds out whether it took effect. It is
-/// sent again only if that cannot do harm.
+/// sent again only if repeating it is harmless.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -48,57 +48,58 @@ use crate::session::{Core, Session};
 /// ```
 ///
 /// # What the result means
-/// - `Ok`: the call took effect once.
-/// - [`Server`](crate::ErrorReason::Server), with the server's refusal: the call did not and will not take effect.
+/// - `Ok`: the call took effect, exactly once.
+/// - [`Server`](crate::ErrorReason::Server), with the server's refusal: the call had no effect and never will.
 /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): the call may have taken effect, or may still do so.
 ///
-/// The exceptions are [below](#what-it-cannot-know).
+/// [What it cannot know](#what-it-cannot-know) lists the exceptions.
 ///
 /// # After a lost reply
-/// A call whose reply was lost may even take effect later: a paused server passes on what it has received when it
-/// continues, after later calls. So sending a call again could do harm. An item of a queue that a consumer has already
-/// taken would be created twice, and a znode that was created in place of a deleted one would be deleted. Therefore
-/// each modifying call first reads the current state, which costs one extra round trip, and compares it after a lost
-/// reply:
+/// A call whose reply was lost may even take effect later, after calls that were made after it: a paused server, when
+/// it resumes, passes on what it has received. So sending a call again could do harm. For example, an item of a queue
+/// that a consumer has already taken would be created twice, or a znode that was created in place of a deleted one
+/// would be deleted. Therefore each modifying call first reads the current state, which costs one extra round trip.
+/// After a lost reply, the call compares the state:
 ///
 /// - [`create`](RecoverableZooKeeper::create) took effect if the znode has the call's mark or, for a sequential znode,
-///   if a child's name has the call's GUID. It is never sent again.
-/// - [`set_data`](RecoverableZooKeeper::set_data) took effect if the data has the call's mark. It is sent again if the
-///   znode is the same, and either still has the required version or another client has replaced that version.
-/// - [`delete`](RecoverableZooKeeper::delete) took effect if the znode is gone, and before had the required version and
-///   no children. It is never sent again.
+///   if a child's name has the call's GUID. The call is never sent again.
+/// - [`set_data`](RecoverableZooKeeper::set_data) took effect if the data has the call's mark. The call is sent again
+///   if the znode is the same, and either still has the required version or another client has replaced that version.
+/// - [`delete`](RecoverableZooKeeper::delete) took effect if the znode is gone, and previously had the required version
+///   and no children. The call is never sent again.
 /// - [`exists`](RecoverableZooKeeper::exists), [`get_data`](RecoverableZooKeeper::get_data) and
 ///   [`get_children`](RecoverableZooKeeper::get_children) are always sent again, and so is the read before a modifying
 ///   call. Therefore a call that starts without contact does not have an unknown outcome.
 ///
-/// A write always requires a version: the caller's, or the one that was read. Of any number of writes at one version,
-/// at most one takes effect. So a write may be sent again as often as the policy allows, and a late one undoes nothing.
-/// Its outcome is never unknown while the znode exists, no other client changes it, and READ is granted.
+/// A write always requires a version: the caller's, or the one that was read. At most one of the writes that require
+/// the same version takes effect. So a write may be sent again as often as the policy allows, and a late one undoes
+/// nothing. Its outcome is never unknown if the znode exists, no other client changes it, and READ is granted.
 ///
 /// Two znodes are the same if they were created by the same transaction. Servers since 3.8.4 and 3.9.2 show the
 /// transaction id and the mark only with READ permission. Without it, the outcome after a lost reply is unknown.
 ///
 /// # The mark
 /// The mark is 21 bytes in front of the data, in HBase's format: the byte 255, the length 16 in four bytes, and a
-/// random GUID, which is different for every call. [`get_data`](RecoverableZooKeeper::get_data) removes it. Programs
-/// that read the same znodes by other means see it, unless it is [left out](RecoverableZooKeeper::with_plain_data).
+/// random GUID, which is different for every call. [`get_data`](RecoverableZooKeeper::get_data) removes the mark.
+/// Programs that read the same znodes by other means see it, unless it is [left
+/// out](RecoverableZooKeeper::with_plain_data).
 ///
 /// # Sessions
 /// Every call blocks until it is answered or the session ends. A call stays on the session on which it began, even if
 /// that session is [replaced](crate::SessionBuilder::replace_lost_sessions).
 ///
 /// # What it cannot know
-/// - Which client deleted a znode. A server keeps no trace of that, so a `delete` whose request was lost succeeds if
-///   another client has deleted the znode meanwhile. Its own request may then still arrive, and delete a znode that was
+/// - Which client deleted a znode. A server keeps no trace of that. So a `delete` whose request was lost succeeds if
+///   another client has since deleted the znode. Its own request may still arrive later, and delete a znode that was
 ///   created since. So do not use a deletion to decide which of two consumers gets an item of a queue. Take a lock, or
-///   first claim the item by `set_data` at its version, which succeeds for only one of them.
+///   first claim the item with a `set_data` at its version, which succeeds for only one of them.
 /// - Whether a znode has been replaced. If the znode of a lost write is deleted and created again, the new znode may
 ///   have the version that the write requires. A server may hold a request back for about `syncLimit` of its ticks, 10
 ///   s by default. So do not create a znode again within that time after a lost reply.
 /// - Which of two clients wrote the same bytes, if they are [not marked](RecoverableZooKeeper::with_plain_data).
-/// - Whether data that begins like a mark really has one. Data of other writers is taken for marked if it begins with
-///   the bytes 255, 0, 0, 0, 16 and the next 16 bytes have the version and the variant of a random GUID, as one in 64
-///   random sequences does. HBase's own marks contain text, which never does.
+/// - Whether data that begins like a mark really has one. Data of other writers is mistaken for marked data if it
+///   begins with the bytes 255, 0, 0, 0, 16 and the next 16 bytes have the version and the variant of a random GUID, as
+///   one in 64 random sequences does. HBase's own marks never do, because they contain text.
 pub struct RecoverableZooKeeper {
     support: ProtocolSupport,
     form: Form,
@@ -112,7 +113,7 @@ enum Form {
 }
 
 impl RecoverableZooKeeper {
-    /// Creates an instance on a session, with this policy for retries.
+    /// Creates an instance on a session, with this retry policy.
     ///
     /// Sends nothing to the servers.
     #[must_use]
@@ -124,8 +125,8 @@ impl RecoverableZooKeeper {
 
     /// Omits the mark, so that other programs can read the data.
     ///
-    /// A call then recognizes its effect only by the data itself. If another client may write the same bytes, add
-    /// something to them that only this writer uses.
+    /// Without a mark, a call recognizes its effect only by the data itself. If another client may write the same
+    /// bytes, add something to them that only this writer uses.
     #[must_use]
     pub fn with_plain_data(self) -> RecoverableZooKeeper {
         RecoverableZooKeeper { form: Form::Plain, ..self }
@@ -149,8 +150,8 @@ impl RecoverableZooKeeper {
     ///   belongs to another client, was changed, or may not be read. It may still be created.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): CREATE is not granted on the parent.
     /// - [`InvalidAcl`](crate::ErrorReason::InvalidAcl): the server refused the ACL.
-    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the last attempt that the policy
-    ///   allows has failed. The call may have taken effect, or may still do so.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the last attempt that the policy allows has failed.
+    ///   The call may have taken effect, or may still do so.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): a pending call may
     ///   have taken effect.
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the data is longer than
@@ -171,13 +172,13 @@ impl RecoverableZooKeeper {
 
     /// Deletes a znode.
     ///
-    /// With `Some(version)`, it is deleted only if its data has that version.
+    /// With `Some(version)`, the znode is deleted only if its data has that version.
     ///
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. This call deleted nothing.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and either a znode exists, which may
-    ///   still be deleted, or it is gone but had children or another version before.
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost. Either a znode exists, which may
+    ///   still be deleted, or it is gone, but previously had children or another version.
     /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
         self.write(Operation::DELETE, ZNodePath::parse(path)?, Delete { version: conditional(version) })
@@ -187,13 +188,13 @@ impl RecoverableZooKeeper {
     ///
     /// With `Some(version)`, the data is replaced only if it has that version. With `None`, the call requires the
     /// version that it has read, and starts again immediately whenever another client has written in between. Without
-    /// READ permission, it is sent once, without a version.
+    /// READ permission, the call is sent once, without a version.
     ///
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, or `BadVersion`
     ///   if another client has replaced that version. Nothing was written.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and other clients have
-    ///   written since or deleted the znode. So this call's data may have been there in between.
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and other clients have since written
+    ///   the data or deleted the znode. So this call's data may have been there in between.
     /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> Result<Stat> {
         let written = self.written(data)?;
@@ -262,8 +263,8 @@ impl RecoverableZooKeeper {
         path: &ZNodePath,
         mut attempt: impl FnMut(&Arc<Core>) -> Result<T>,
     ) -> Result<T> {
-        // All attempts use the current session, even if it is replaced: a later session does not own the ephemeral
-        // znodes of this call.
+        // All attempts use the session that is current now, even if it is replaced: a later session does not own the
+        // ephemeral znodes of this call.
         let core = self.session().core();
         self.support.retry(operation, path, || attempt(&core))
     }

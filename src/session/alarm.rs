@@ -2,7 +2,7 @@
 
 use crate::time::Moment;
 
-/// The next moment, if there is one. An earlier moment replaces it, and a later one is ignored.
+/// The next moment, if there is one. An earlier moment replaces it; a later one is ignored.
 #[derive(Debug, Default)]
 pub(super) struct Alarm(Option<Moment>);
 
@@ -21,7 +21,7 @@ impl Alarm {
         self.0.take_if(|set| *set == at).is_some()
     }
 
-    /// Removes a moment that has passed. Its timer then has nothing left to do.
+    /// Removes a moment that has passed, so that its timer has nothing left to do.
     pub(super) fn clear_past(&mut self, now: Moment) {
         self.0.take_if(|set| *set <= now);
     }

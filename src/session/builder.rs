@@ -25,7 +25,7 @@ use crate::wait::Wait;
 /// The default session timeout.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The minimum `jute.maxbuffer`. With less, servers could not read each other's packets.
+/// The minimum `jute.maxbuffer`. With a smaller value, servers could not read each other's packets.
 const MIN_JUTE_MAX_BUFFER: usize = 4096;
 
 /// Builds a [`Session`] with settings of your choice.
@@ -96,25 +96,25 @@ impl SessionBuilder {
 
     /// Sets how long the servers keep the session without hearing from this process.
     ///
-    /// Its locks last no longer, either. The default is 30 s. The server limits the value, by default to between 4 s
-    /// and 40 s. What it grants is the [effective timeout](Session::session_timeout).
+    /// The default is 30 s. The server limits the value, by default to between 4 s and 40 s. The value that it grants
+    /// is the [effective timeout](Session::session_timeout).
     pub fn session_timeout(self, session_timeout: Duration) -> SessionBuilder {
         SessionBuilder { session_timeout, ..self }
     }
 
     /// Sets the longest tick (`tickTime`) of any server.
     ///
-    /// The default is 2 s, as in ZooKeeper's sample configuration. A lock is owned only while the server provably keeps
-    /// the session, and the proof depends on the tick.
+    /// A lock is owned only while the server provably keeps the session, and the proof depends on the tick.
     ///
-    /// The session measures the tick on a second connection: half of the shortest session timeout that the server
-    /// grants there. It uses the longer of this and the tick set here. If the server refuses a second connection, the
-    /// session uses the tick set here. If none is set, it uses the longest tick that the session timeout allows.
+    /// The session measures the tick on a second connection, as half of the shortest session timeout that the server
+    /// grants there. It then uses the longer of the measured tick and the tick set here, or 2 s if none is set (the
+    /// tick in ZooKeeper's sample configuration). If the server refuses a second connection, the session uses the tick
+    /// set here. If none is set, it assumes the longest tick that the session timeout allows.
     ///
-    /// - Set a shorter tick, if your servers have one, for a session timeout of a few seconds. Its locks then survive
-    ///   longer outages.
-    /// - Set the true tick if it is longer and the servers' `minSessionTimeout` is less than two ticks, because that
-    ///   hides the tick from the measurement.
+    /// - If your servers have a shorter tick and you need a session timeout of a few seconds, set that tick. The
+    ///   session's locks then survive longer outages.
+    /// - If the true tick is longer and the servers' `minSessionTimeout` is less than two ticks, set the true tick,
+    ///   because such a `minSessionTimeout` hides it from the measurement.
     ///
     /// **A value below the true tick breaks mutual exclusion when a server dies**, if `minSessionTimeout` hides the
     /// true tick or the servers refuse a second connection.
@@ -124,45 +124,45 @@ impl SessionBuilder {
 
     /// Sets the servers' `jute.maxbuffer`, in bytes.
     ///
-    /// The default is one mebibyte, as in ZooKeeper. Set the smallest value of all servers if any differs from the
-    /// default. It must be at least 4096.
+    /// The default is one mebibyte, as in ZooKeeper. If any server has another value, set the smallest value of all
+    /// servers. The value must be at least 4096.
     ///
     /// The value limits how many locks, requests and other ephemeral znodes the session may have. The transaction that
-    /// ends a session names all of them. If it is longer than `jute.maxbuffer`, no server can read it, **and the whole
-    /// ensemble goes down**. So the paths together may take up to seven eighths of the value, where each path counts
-    /// with its chroot and four more bytes. That is some 8,000 znodes with paths of 110 bytes. A call beyond the limit
-    /// sends nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). If you need more, use several
-    /// sessions.
+    /// ends a session names all of them. If that transaction is longer than `jute.maxbuffer`, no server can read it,
+    /// **and the whole ensemble goes down**. So the total length of the paths is limited to seven eighths of the value,
+    /// where each path counts with its chroot and four more bytes. That is some 8,000 znodes with paths of 110 bytes. A
+    /// call beyond the limit sends nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). If you need
+    /// more, use several sessions.
     pub fn jute_max_buffer(self, bytes: usize) -> SessionBuilder {
         SessionBuilder { jute_max_buffer: bytes, ..self }
     }
 
-    /// Sets how long an outage a lock survives.
+    /// Sets the length of the outage that a lock survives.
     ///
     /// The default is 9/16 of the session timeout. While a lock is held, the session writes to the servers so often
-    /// that the lease always lasts for at least this time, except in the first seconds. The round trips of these
+    /// that the remaining lease is never shorter than this time, except in the first seconds. The round trips of these
     /// writes, and the move to another server, count as part of the outage.
     ///
-    /// A shorter time means fewer writes. Set it if thousands of sessions hold locks: with a session timeout of 30 s,
-    /// an owner makes 12 writes a minute by default, but only 6 to survive 7.5 s. The [performance
-    /// guide](crate::guide::performance) has a table. Safety does not depend on this setting.
+    /// A shorter time means fewer writes. Set it if thousands of sessions hold locks. With a session timeout of 30 s,
+    /// for example, an owner makes 12 writes a minute by default, but only 6 if it is to survive 7.5 s. The
+    /// [performance guide](crate::guide::performance) has a table. Safety does not depend on this setting.
     ///
     /// - The minimum is an eighth of the session timeout. The maximum is three quarters of what remains of the session
     ///   timeout after the clock margin (1/32 of it) and the report delay (1.1 ticks). Other values are clamped.
     /// - The session leaves a silent connection after 2/5 of the session timeout. If the time set here does not cover
-    ///   that and the move to another server, a lock is lost whenever its connection falls silent.
+    ///   that and the move to another server, locks are lost whenever a connection falls silent.
     pub fn survived_outage(self, outage: Duration) -> SessionBuilder {
         SessionBuilder { survived_outage: Some(outage), ..self }
     }
 
     /// Sets whether to connect a new session whenever one is lost.
     ///
-    /// The default is `false`. Use it in daemons that contend all the time. When threads share a session, use it in any
-    /// case: otherwise each thread would open a replacement of its own.
+    /// The default is `false`. Set it to `true` in daemons that contend all the time, and always when threads share a
+    /// session: otherwise each thread would open a replacement of its own.
     ///
-    /// - A lock that is *held* is lost, and the loss is reported. Only the application knows what that means.
-    /// - A waiting call waits for the next session, too. There its request joins the queue again, at the end. What the
-    ///   lost session left in the queue is deleted.
+    /// - A lock that is *held* is lost, and the loss is reported. Only the application knows what a loss means to it.
+    /// - A waiting call continues on the next session. There its request joins the queue again, at the end. Whatever
+    ///   the lost session left in the queue is deleted.
     /// - All other calls fail with [`SessionLost`](crate::ErrorReason::SessionLost) until the next session is
     ///   connected: `try_lock`, a downgrade, listing a directory, a revocation, reading or writing data. Repeat them
     ///   later.
@@ -170,8 +170,8 @@ impl SessionBuilder {
     ///   [`QueueWatch`](crate::queue::QueueWatch) continue on the next session.
     /// - The [state](Session::state) changes from `Lost` back to `Connected`.
     ///
-    /// It is not the default because a lost session takes everything with it, including other locks and ephemeral
-    /// znodes. A library should not carry on with its own part alone.
+    /// Replacement is off by default, because a lost session takes everything with it, including other locks and
+    /// ephemeral znodes. A library should not carry on with only its own part.
     pub fn replace_lost_sessions(self, replace: bool) -> SessionBuilder {
         SessionBuilder { replaces_lost_sessions: replace, ..self }
     }
@@ -179,7 +179,7 @@ impl SessionBuilder {
     /// Adds a credential that is presented to every server.
     ///
     /// This is ZooKeeper's `addauth`. With the scheme `digest`, the credential is `user:password`. It is sent before
-    /// anything else on every connection, and also by a session that replaces a lost one. Credentials are never logged.
+    /// anything else on every connection, even by a session that replaces a lost one. Credentials are never logged.
     ///
     /// If a server refuses a credential, connecting fails with
     /// [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
@@ -190,31 +190,32 @@ impl SessionBuilder {
 
     /// Sets whether to create the chroot of the connect string.
     ///
-    /// The default is `false`. With `true`, a missing chroot is created with its missing parents before the session is
-    /// used. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost one does the same. Without a
-    /// chroot in the connect string, the setting has no effect.
+    /// The default is `false`. With `true`, the chroot and its parents are created if they are missing, before the
+    /// session is used. A session that [replaces](SessionBuilder::replace_lost_sessions) a lost one does the same.
+    /// Without a chroot in the connect string, the setting has no effect.
     ///
-    /// A mistake in the chroot is easy to see with `false`: the first lock fails with
-    /// [`NoChroot`](crate::ErrorReason::NoChroot). With `true`, it creates a new tree in which nobody else locks.
+    /// With `false`, a typo in the chroot is easy to notice: the first lock fails with
+    /// [`NoChroot`](crate::ErrorReason::NoChroot). With `true`, a typo creates a new tree in which nobody else locks.
     ///
-    /// The created znodes persist. Their ACL grants everything to everybody
+    /// The created znodes are persistent. Their ACL grants everything to everybody
     /// ([`Acl::open_unsafe`](crate::client::Acl::open_unsafe)), because clients with different identities may share a
     /// chroot. To protect the chroot, create it by hand. An existing chroot is left as it is, and needs no permission.
     pub fn create_chroot(self, create: bool) -> SessionBuilder {
         SessionBuilder { creates_chroot: create, ..self }
     }
 
-    /// Authenticates by SASL with DIGEST-MD5.
+    /// Authenticates through SASL with DIGEST-MD5.
     ///
     /// The session authenticates before anything else on every connection, and so does a session that replaces a lost
-    /// one. Credentials of [`auth`](SessionBuilder::auth) follow.
+    /// one. Credentials set with [`auth`](SessionBuilder::auth) are sent after that.
     ///
-    /// The password is neither sent nor logged, but whoever reads the connection can try passwords offline. So use
-    /// [TLS](SessionBuilder::tls). A server that does not support SASL is never used without it.
+    /// The password is neither sent nor logged, but whoever can read the connection can try passwords offline. So use
+    /// [TLS](SessionBuilder::tls). A server that does not support SASL is never used.
     ///
-    /// If a server refuses the user, the session tries another server. It gives up when all servers have refused, or
-    /// when at least one has and none has served for a session timeout or until the wait ends. Then connecting fails
-    /// with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
+    /// If a server refuses the user, the session tries another server. It gives up when all servers have refused. It
+    /// also gives up when at least one has refused and no server serves it within a session timeout or before the wait
+    /// ends. Then connecting fails with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an
+    /// established session is lost.
     #[cfg(feature = "sasl")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
     pub fn sasl_digest(self, user: impl Into<String>, password: impl Into<String>) -> SessionBuilder {
@@ -222,19 +223,20 @@ impl SessionBuilder {
         SessionBuilder { sasl_digest: Some(login), ..self }
     }
 
-    /// Authenticates by SASL with Kerberos.
+    /// Authenticates through SASL with Kerberos.
     ///
     /// The session authenticates before anything else on every connection, and so does a session that replaces a lost
-    /// one. Credentials of [`auth`](SessionBuilder::auth) follow. A server that does not support SASL is never used
-    /// without it.
+    /// one. Credentials set with [`auth`](SessionBuilder::auth) are sent after that. A server that does not support
+    /// SASL is never used.
     ///
     /// Without a ticket, no connection is opened. [`connect`](SessionBuilder::connect) then tries again until its wait
-    /// ends, and an established session until it has expired. The tickets for all servers are fetched in advance, so a
-    /// lost connection can be replaced while the KDC is down.
+    /// ends, and an established session tries again until it has expired. The tickets for all servers are fetched in
+    /// advance, so a lost connection can be replaced even while the KDC is down.
     ///
-    /// If a server refuses the ticket, the session tries another server. It gives up when all servers have refused, or
-    /// when at least one has and none has served for a session timeout or until the wait ends. Then connecting fails
-    /// with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
+    /// If a server refuses the ticket, the session tries another server. It gives up when all servers have refused. It
+    /// also gives up when at least one has refused and no server serves it within a session timeout or before the wait
+    /// ends. Then connecting fails with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an
+    /// established session is lost.
     #[cfg(feature = "kerberos")]
     #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
     pub fn kerberos(self, kerberos: KerberosConfig) -> SessionBuilder {
@@ -250,18 +252,18 @@ impl SessionBuilder {
 
     /// Installs a hook that receives the events of the session and its locks.
     ///
-    /// It receives every event from the first connection on. See [`Session::set_event_hook`].
+    /// The hook receives every event from the first connection on. See [`Session::set_event_hook`].
     pub fn event_hook(self, hook: impl EventHook + 'static) -> SessionBuilder {
         SessionBuilder { event_hook: Some(Hook(Arc::new(hook))), ..self }
     }
 
     /// Sets how long [`connect`](SessionBuilder::connect) waits for a server.
     ///
-    /// The default is the session timeout. A [`Duration`] counts from this call. A [`CancelToken`](crate::CancelToken)
-    /// ends the wait early.
+    /// The default is the session timeout. A [`Duration`] counts from the call of this method. A
+    /// [`CancelToken`](crate::CancelToken) ends the wait early.
     ///
-    /// With [`Wait::forever`], a daemon may start before the ensemble, and connects once servers are up. Meanwhile the
-    /// outcome for each server is logged after 1 s, 10 s and 60 s, then at intervals that double up to an hour.
+    /// With [`Wait::forever`], a daemon may start before the ensemble, and connects once servers are up. Until then,
+    /// the outcome for each server is logged after 1 s, 10 s and 60 s, then at intervals that double up to an hour.
     ///
     /// The setting has no effect on later outages. A session that [replaces](SessionBuilder::replace_lost_sessions) a
     /// lost one always waits without a limit.
@@ -281,13 +283,14 @@ impl SessionBuilder {
     /// - [`InvalidTls`](crate::ErrorReason::InvalidTls): a file of the TLS configuration cannot be used.
     /// - [`NoServer`](crate::ErrorReason::NoServer): no server served in time. The message contains the
     ///   outcome for each server.
-    /// - [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused): a server refused a
-    ///   credential of [`auth`](SessionBuilder::auth), or the servers refuse the authentication by SASL, or demand one.
+    /// - [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused): a server refused a credential set with
+    ///   [`auth`](SessionBuilder::auth), or the servers refuse the SASL authentication, or they demand one that is not
+    ///   set.
     /// - [`NotZooKeeper`](crate::ErrorReason::NotZooKeeper): the servers are ClickHouse Keeper.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`Server`](crate::ErrorReason::Server) or
     ///   [`Refused`](crate::ErrorReason::Refused), only with [`create_chroot`](SessionBuilder::create_chroot): the
-    ///   chroot cannot be created. After `AccessDenied`, the path is that of the parent znode. It starts at the
-    ///   servers' root, not at the chroot.
+    ///   chroot cannot be created. The path in an `AccessDenied` is that of the parent znode. It starts at the servers'
+    ///   root, not at the chroot.
     /// - [`Cancelled`](crate::ErrorReason::Cancelled): another thread cancelled the wait.
     /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started.
     pub fn connect(mut self) -> Result<Session> {
@@ -302,7 +305,7 @@ impl SessionBuilder {
 
     /// Checks the connect string, the session timeout and `jute.maxbuffer`.
     ///
-    /// [`connect`](SessionBuilder::connect) checks the same before it sends anything.
+    /// [`connect`](SessionBuilder::connect) makes the same checks before it sends anything.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): a setting is malformed or out of bounds.
@@ -355,7 +358,8 @@ fn check_jute_max_buffer(bytes: usize) -> Result<()> {
     if bytes >= MIN_JUTE_MAX_BUFFER {
         return Ok(());
     }
-    let rule = format!("{bytes} bytes are less than {MIN_JUTE_MAX_BUFFER}, and no server works with so few");
+    let rule =
+        format!("{bytes} bytes is less than {MIN_JUTE_MAX_BUFFER}, and no server works with so little");
     Err(LockError::invalid_argument("jute.maxbuffer", rule))
 }
 

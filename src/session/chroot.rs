@@ -7,10 +7,10 @@ use crate::engine::MissingParents;
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 
-/// Creates the chroot and its missing parents as persistent znodes. `call` makes calls whose paths start at
-/// the servers' root.
+/// Creates the chroot and its missing parents as persistent znodes. `call` makes calls whose paths start at the
+/// servers' root.
 ///
-/// Other clients may create and delete the same znodes meanwhile.
+/// Other clients may create and delete the same znodes at the same time.
 ///
 /// # Errors
 /// `AccessDenied` with the path of the parent, or the error of the call that failed.
@@ -33,7 +33,7 @@ pub(super) fn create(chroot: &ZNodePath, call: impl Fn(Call) -> ZkResult<Reply>)
         let create = missing.call();
         let path: Arc<str> = create.call.path().unwrap_or(chroot.as_str()).into();
         let created = match call(create.call).and_then(create.read) {
-            // Another client may have created the znode meanwhile.
+            // Another client may have created the znode in the meantime.
             Err(ZkError::NoAuth) if exists(&path).unwrap_or(false) => Err(ZkError::NodeExists),
             created => created,
         };

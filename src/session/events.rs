@@ -27,7 +27,7 @@ mod tests;
 /// Receives the events of a session and its locks, for metrics and audit logs.
 ///
 /// A closure that takes a [`SessionEvent`] is a hook. Install it with
-/// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook) or, on a session of another client, with
+/// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook) or, on a session with another client, with
 /// [`Session::set_event_hook`](crate::Session::set_event_hook). The package `zookeeper-recipes-lock-metrics` has a hook
 /// that exports metrics, for example to Prometheus.
 ///
@@ -55,7 +55,7 @@ mod tests;
 /// holds no internal lock during a call, so a hook may use the crate. A panic is logged, and costs only its event. The
 /// hook is dropped on a callback thread, soon after its session.
 ///
-/// A hook that blocks delays only later events. When 10,000 events wait for it, further ones are dropped and
+/// A hook that blocks delays only later events. When 10,000 events wait for the hook, further ones are dropped and
 /// [counted](SessionEvent::Missed).
 pub trait EventHook: Send + Sync {
     /// Receives an event.
@@ -74,7 +74,7 @@ impl<F: Fn(&SessionEvent) + Send + Sync> EventHook for F {
 pub enum SessionEvent {
     /// A server serves the session, for the first time or on a new connection.
     Connected(SessionConnected),
-    /// Contact was lost. The session may live on.
+    /// Contact was lost. The session may still be alive.
     Suspended,
     /// The session ended, with all its locks. Not reported after [`Session::close`](crate::Session::close).
     SessionLost(LossReason),
@@ -144,9 +144,9 @@ pub struct RequestStatus {
     pub is_owner: bool,
     /// For an owner, the time since the acquisition. For a waiter, the time since the request was made.
     pub age: Duration,
-    /// The full path of the request that this one waits for, as last known before an outage.
+    /// The full path of the request that this one waits for. During an outage, it is the last known one.
     ///
-    /// `None` for an owner, and for a request that waits for no particular other request.
+    /// `None` for an owner, and for a request that waits for no request in particular.
     pub waits_for: Option<String>,
 }
 
@@ -172,7 +172,7 @@ pub struct LockJoined {
     pub waits_for: String,
     /// The number of requests ahead.
     ///
-    /// `None` behind a request of the same session, because no listing is needed to find that.
+    /// `None` behind a request of the same session, because then the queue is not listed.
     pub ahead: Option<usize>,
 }
 
@@ -224,7 +224,7 @@ pub struct LockGivenUp {
     pub lock: LockOfEvent,
     /// The reason why the request was taken out of the queue.
     ///
-    /// `None` if its caller gave up: at a deadline, by cancelling, by closing the lock, or because a `try_lock` found
+    /// `None` if the caller gave up: its deadline passed, it was cancelled, the lock was closed, or a `try_lock` found
     /// others ahead.
     pub reason: Option<LossReason>,
     /// The time since the request was made.
@@ -236,7 +236,7 @@ pub(crate) struct Events {
     hook: External<Arc<dyn EventHook>>,
     /// The events, each with its session. After a loss the hook also serves the next session.
     mailbox: Mailbox<(Weak<Core>, Happened)>,
-    /// Whether a delivery has been submitted that has not started yet.
+    /// Whether a delivery has been submitted but has not started yet.
     is_submitted: AtomicBool,
     waiting: AtomicUsize,
     missed: AtomicU64,
@@ -297,7 +297,7 @@ fn is_for_hook(event: &Event) -> bool {
     }
 }
 
-/// Converts an event to the form that hooks receive. Returns `None` if the session has been dropped meanwhile.
+/// Converts an event to the form that hooks receive. Returns `None` if the session has already been dropped.
 fn public(core: &Weak<Core>, happened: &Happened) -> Option<SessionEvent> {
     match (&happened.event, &happened.seat) {
         (Event::Connected, _) => contact_of(core).map(SessionEvent::Connected),
@@ -346,7 +346,7 @@ impl Core {
     /// Submits the delivery of the posted events.
     pub(crate) fn deliver_events(&self) {
         let Some(events) = self.events().filter(|events| events.mailbox.is_waiting()) else { return };
-        // One delivery takes all events, so no second one is submitted before it starts.
+        // One delivery takes all events, so no second one is submitted before the first has started.
         if !events.is_submitted.swap(true, Ordering::SeqCst) {
             let events = Arc::clone(events);
             self.run_callback(move || {

@@ -54,7 +54,7 @@ impl Happened {
                 Level::Info
             }
             Event::Directory(_) | Event::Removed { was_refused: false, .. } => Level::Debug,
-            // An outage may cause one for each request, and has a line of its own.
+            // An outage may cause one such event for each request, and has a log line of its own.
             Event::CannotRemove { error, .. } | Event::CannotSweep { error, .. } if error.is_reply_lost() => {
                 Level::Debug
             }
@@ -67,7 +67,7 @@ impl Happened {
         })
     }
 
-    /// The path of the request's znode, or its directory until the znode is known.
+    /// The path of the request's znode or, until the znode is known, its directory.
     fn name(&self) -> &dyn fmt::Display {
         self.seat.as_ref().map_or(&"a request", |seat| seat.name())
     }
@@ -76,7 +76,7 @@ impl Happened {
 fn level_of_request(event: &RequestEvent) -> Option<Level> {
     Some(match event {
         RequestEvent::Joined { .. } | RequestEvent::HandedOver => return None,
-        // There may be thousands per second.
+        // There may be thousands of these per second.
         RequestEvent::Acquired { .. } | RequestEvent::Placed { .. } => Level::Debug,
         RequestEvent::FoundAgain { .. } | RequestEvent::AttemptFailed { .. } => Level::Debug,
         RequestEvent::RevocationRequested => Level::Info,
@@ -89,7 +89,7 @@ fn level_of_request(event: &RequestEvent) -> Option<Level> {
         }
         RequestEvent::Ended { place, how, .. } => match how {
             Ending::Withdrawn => Level::Debug,
-            // Until the request has a place in the queue, its caller waits for it and gets the error.
+            // Until the request has a place in the queue, its caller is waiting for it and gets the error.
             _ if *place == Place::Unknown => Level::Debug,
             _ if how.reason() == Some(LossReason::SessionClosed) => Level::Info,
             _ => Level::Warn,

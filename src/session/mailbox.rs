@@ -1,8 +1,8 @@
 //! [`Mailbox`]: delivers items in order, one at a time, outside every mutex.
 //!
 //! For example, it calls listeners. An item is posted under the mutex that decides its order, and delivered after that
-//! mutex is released. A listener may post again, or make another thread post, without a deadlock: the delivering thread
-//! delivers the new item, too.
+//! mutex is released. A listener may post again, or make another thread post, without a deadlock, because the
+//! delivering thread delivers the new item, too.
 
 use std::collections::VecDeque;
 
@@ -54,8 +54,8 @@ impl<T> Mailbox<T> {
         self.state.lock().deliverer == Some(thread::current().id())
     }
 
-    /// Delivers all posted items. Returns immediately if another thread, or a caller further up on this one, is already
-    /// delivering.
+    /// Delivers all posted items. Returns immediately if another thread is already delivering, or a caller further up
+    /// the stack of this thread.
     ///
     /// If `handle` panics, the remaining items wait for the next call.
     pub(crate) fn deliver(&self, mut handle: impl FnMut(T)) {
@@ -71,7 +71,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// A delivery by one thread. It ends when this is dropped, also during a panic.
+/// A delivery by one thread. It ends when this is dropped, even during a panic.
 struct Delivery<'a, T>(MutexGuard<'a, MAILBOX, Posted<T>>);
 
 impl<T> Drop for Delivery<'_, T> {

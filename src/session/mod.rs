@@ -1,7 +1,7 @@
 //! [`Session`]: one ZooKeeper session, shared by many locks.
 //!
-//! The engine makes all decisions. The session drives it and owns the threads: one for the clock, and more while
-//! something may block.
+//! The engine makes all decisions. The session drives the engine and owns the threads: one for the clock, and more
+//! while something may block.
 
 mod alarm;
 mod builder;
@@ -44,7 +44,7 @@ pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::seat::{Observer, Seat};
 pub(crate) use self::threads::Threads;
 
-/// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.
+/// The bounds of a session timeout. The server limits it further, by default to between 4 s and 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -61,25 +61,25 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 pub enum SessionState {
     /// The server was heard from within the last 31/32 of the session timeout.
     ///
-    /// While a lock is held, only an answered write on the current connection counts, timed from when it was sent. The
-    /// same holds for the first contact of every session, and at all times if the client does not
-    /// [report its pings](crate::client::port::ZooKeeperClient::reports_pings).
+    /// While a lock is held, only an answered write on the current connection counts as a sign of life, timed from when
+    /// the write was sent. The same holds for the first contact of every session. If the client does not [report its
+    /// pings](crate::client::port::ZooKeeperClient::reports_pings), it holds at all times.
     Connected,
     /// There is no contact, or the server has not been heard from for too long.
     ///
-    /// The session may still live. Locks stay owned until their lease ends.
+    /// The session may still be alive. Locks stay owned until their lease ends.
     Suspended,
     /// The session has ended for good, with all its locks and requests.
     ///
-    /// Connect a new one. A session that [replaces itself](SessionBuilder::replace_lost_sessions) does that alone, and
-    /// becomes `Connected` again.
+    /// Connect a new one. A session that [replaces itself](SessionBuilder::replace_lost_sessions) does that on its own,
+    /// and becomes `Connected` again.
     Lost,
 }
 
 /// A ZooKeeper session that any number of locks share.
 ///
 /// Connect one session per process, and create all locks on it. If its server falls silent or goes away, the session
-/// moves to another server of the list. Locks survive the move while their lease lasts.
+/// moves to another server in the list. Locks survive the move if their lease lasts long enough.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -95,11 +95,11 @@ pub enum SessionState {
 /// or when the last handle is dropped. Every lock and every guard holds a handle.
 ///
 /// # When the session is lost
-/// A [lost](SessionState::Lost) session stays lost. The application decides whether to connect a new one and to contend
+/// A [lost](SessionState::Lost) session stays lost. The application decides whether to connect a new one and contend
 /// again. Locks belong to their session, so create them again on the new one.
 ///
-/// A session that [replaces itself](SessionBuilder::replace_lost_sessions) connects the next one alone, and the same
-/// locks continue on it.
+/// A session that [replaces itself](SessionBuilder::replace_lost_sessions) connects the next one on its own, and the
+/// same locks continue on it.
 ///
 /// # How many locks
 /// A session can have some 8,000 requests at a time, because of a limit of the servers. See
@@ -133,8 +133,8 @@ pub(super) struct Handle {
     replacement: Option<Replacement>,
     process: Process,
     runtime: Arc<dyn Runtime>,
-    /// The core in a forked child, which must not take the parent's mutexes: the thread that holds one may not exist
-    /// there.
+    /// The core in a forked child, which must not take the parent's mutexes, because the thread that holds one may not
+    /// exist in the child.
     in_child: OnceLock<Arc<Core>>,
 }
 
@@ -149,7 +149,7 @@ impl Session {
     /// - The default port is 2181.
     /// - The chroot is given once, after the last server. A chroot after each server is refused, and so is any
     ///   separator other than a comma.
-    /// - Each name is resolved again in every round over the servers, so changed addresses are found.
+    /// - Each name is resolved again in every round through the servers, so changed addresses are found.
     /// - The list itself never changes. A server that a reconfiguration adds to the ensemble is used only if one of the
     ///   names resolves to it.
     ///
@@ -164,9 +164,9 @@ impl Session {
         SessionBuilder::new(connect_string.into())
     }
 
-    /// Creates a session on a client of the application.
+    /// Creates a session on a client that the application supplies.
     ///
-    /// The age of the client's session is unknown. So the first lock is owned no earlier than one
+    /// The age of the client's session is unknown. So no lock is owned until one
     /// [`report_delay`](crate::client::port::ZooKeeperClient::report_delay) after this call.
     ///
     /// # Errors
@@ -194,20 +194,20 @@ impl Session {
         Session { handle: Arc::new(Handle::new(core, None)) }
     }
 
-    /// Creates a session on clients of the application, and a new one whenever it is lost.
+    /// Creates a session that gets a new client whenever it is lost.
     ///
-    /// The factory makes the first client, and then one after each loss, as with
+    /// The factory makes the first client, and then one after each loss. Apart from that, the session works as with
     /// [`SessionBuilder::replace_lost_sessions`].
     ///
-    /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call, so on an older
-    /// session a lock could seem to be held that the servers have already given to another client.
+    /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call. With an older
+    /// session, a lock could therefore seem to be held after the servers have given it to another client.
     ///
     /// The factory is called on a thread of the session. It may block, preferably for no longer than a session timeout.
     /// If it fails or panics, it is called again: soon at first, later every three seconds. A client that cannot be
     /// used is closed. The factory and the lost clients are dropped on a callback thread.
     ///
     /// # Errors
-    /// The first error of the factory, or those of [`from_client`](Session::from_client).
+    /// The error of the factory's first call, or those of [`from_client`](Session::from_client).
     pub fn from_client_factory(
         factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
     ) -> Result<Session> {
@@ -220,7 +220,7 @@ impl Session {
         Session::replaced_by(core, factory)
     }
 
-    /// Creates a session on this core that asks the factory for the next core after each loss.
+    /// Creates a session on this core. After each loss, it gets the next core from the factory.
     fn replaced_by(core: Arc<Core>, factory: Factory) -> Result<Session> {
         let replacement = Replacement::new();
         let closed = replacement.closed();
@@ -256,9 +256,9 @@ impl Session {
 
     /// Returns the effective session timeout.
     ///
-    /// On every connection, the server grants a timeout of its own. The shortest one since the session was opened is
-    /// the effective one. A longer one does not count, because a new leader of the ensemble uses the timeout from the
-    /// creation of the session.
+    /// The server grants a timeout on every connection. The shortest one since the session was opened is the effective
+    /// one. A longer one does not count, because a new leader of the ensemble uses the timeout from the creation of the
+    /// session.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.core().snapshot().session_timeout
@@ -269,8 +269,7 @@ impl Session {
     /// ZooKeeper's logs and four-letter commands print it in hexadecimal. Returns `None` if the client does not report
     /// it, like the client of the crate `zookeeper`.
     ///
-    /// A session that [replaces](crate::SessionBuilder::replace_lost_sessions) a lost one has
-    /// another id.
+    /// A session that [replaces](crate::SessionBuilder::replace_lost_sessions) a lost one has another id.
     #[must_use]
     pub fn id(&self) -> Option<i64> {
         self.core().client().session_id()
@@ -278,7 +277,7 @@ impl Session {
 
     /// Returns the server of the current connection, or of the last one.
     ///
-    /// The result contains the address that the server's name was resolved to. Returns `None` if the client does not
+    /// The result contains the address to which the server's name was resolved. Returns `None` if the client does not
     /// report it, like the client of the crate `zookeeper`.
     #[must_use]
     pub fn server(&self) -> Option<String> {
@@ -291,8 +290,8 @@ impl Session {
     ///
     /// - During an outage, the result includes requests that wait for the connection. Their znodes may not exist yet.
     /// - On a session that [replaces itself](SessionBuilder::replace_lost_sessions), the result shows the requests on
-    ///   the current session. Between the loss of one session and the next, it is empty. On the next session a waiting
-    ///   call makes a new request, whose age starts at zero.
+    ///   the current session. Between the loss of one session and the start of the next, it is empty. On the next
+    ///   session a waiting call makes a new request, whose age starts at zero.
     /// - All threads that wait for a [`CohortLock`](crate::locks::CohortLock) share one request.
     /// - A [`Semaphore`](crate::locks::Semaphore) makes two requests for a permit, one after the other.
     #[must_use]
@@ -302,8 +301,8 @@ impl Session {
 
     /// Installs a hook that receives the events of the session and its locks.
     ///
-    /// A session has one hook, which also serves the sessions that replace it. Returns `false` if the session already
-    /// has a hook: that one stays. If the session is connected, the first event says so.
+    /// A session has one hook, which also serves the sessions that replace it. If the session already has a hook, that
+    /// hook stays, and the call returns `false`. If the session is connected, the first event says so.
     #[must_use = "the session may already have a hook, which stays"]
     pub fn set_event_hook(&self, hook: impl EventHook + 'static) -> bool {
         self.handle.set_events(Arc::new(hook))
@@ -314,8 +313,8 @@ impl Session {
     /// All locks are released, waiting calls return an error, and listeners and guards report
     /// [`SessionClosed`](LossReason::SessionClosed). Idempotent.
     ///
-    /// Blocks until the server has confirmed, but not without contact, not longer than a second while the server is
-    /// silent, and not longer than five seconds in total. The rest happens in the background.
+    /// Blocks until the server has confirmed the end of the session, for at most five seconds. The call does not wait
+    /// without contact, and waits for at most a second while the server is silent. The rest happens in the background.
     ///
     /// Call this, or unlock all guards, before the process exits. Dropping guards and handles does not wait for the
     /// server, and a znode that is left behind blocks others until the session times out.
@@ -337,7 +336,7 @@ impl Session {
         self.handle.core()
     }
 
-    /// If the session is replaced after a loss, returns how its followers hear of the next one.
+    /// If the session is replaced after a loss, returns the object that notifies its followers of the next session.
     pub(crate) fn replacement(&self) -> Option<&Replacement> {
         self.handle.replacement()
     }
@@ -394,7 +393,7 @@ impl Handle {
     /// Ends the replacement, if there is one, and returns the last core.
     ///
     /// The replacement is closed first, and the core is read under the mutex under which [`replace`](Handle::replace)
-    /// checks for that. So a core that arrives meanwhile is either returned here or refused by `replace`. It is ended
+    /// checks for that. So a core that arrives in between is either returned here or refused by `replace`, and is ended
     /// in both cases.
     fn close(&self) -> Arc<Core> {
         if let Some(replacement) = self.replacement() {
@@ -420,7 +419,7 @@ impl Handle {
         is_first
     }
 
-    /// Replaces a lost core with a new one. Returns `false` if the session was closed meanwhile.
+    /// Replaces a lost core with a new one. Returns `false` if the session was closed in the meantime.
     fn replace(&self, core: Arc<Core>) -> bool {
         let mut current = self.core.lock();
         // Under the mutex: see `close`.

@@ -1,4 +1,4 @@
-//! [`OwnClient`]: the library's own connection behind the port.
+//! [`OwnClient`]: the library's own connection, as a [`ZooKeeperClient`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl OwnClient {
         Ok(Arc::new(OwnClient { connection, jute_max_buffer: *jute_max_buffer }))
     }
 
-    /// The connection. Its mutex must be taken while no other one is held.
+    /// The connection. No other mutex may be held when its mutex is taken.
     fn connection(&self) -> &Connection {
         lock_order::assert_none_held();
         &self.connection
@@ -71,7 +71,7 @@ impl OwnClient {
     }
 }
 
-/// Converts the error of a connection that was not made within `timeout`.
+/// Converts the error of a connection attempt that failed within `timeout`.
 fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
     match error {
         ConnectError::InvalidConnectString { rule } => LockError::invalid_argument("connect string", rule),
@@ -95,10 +95,10 @@ fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
     }
 }
 
-/// Opens a session of the library's own client, for the checks of the port's contract.
+/// Opens a session on the library's own client, for the checks of the client contract.
 ///
 /// # Errors
-/// As [`SessionBuilder::connect`](crate::SessionBuilder::connect).
+/// The same as [`SessionBuilder::connect`](crate::SessionBuilder::connect).
 #[cfg(feature = "test-util")]
 pub fn own_connection(connect_string: &str, session_timeout: Duration) -> Result<Arc<dyn ZooKeeperClient>> {
     let options = OwnOptions::new(connect_string, session_timeout)?;

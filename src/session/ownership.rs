@@ -14,7 +14,8 @@ const HAS_ENDED: u64 = 1 << 63;
 /// The moment until which a request holds its lock, for any thread to read without a mutex.
 ///
 /// The driver changes it under its mutex, and shortens it before it sends anything that lets others in. A reader that
-/// finds it ended makes that final. Otherwise a driver that has read the clock earlier could extend the hold once more.
+/// sees that the hold has ended makes the end final. Otherwise a driver that read the clock earlier could extend the
+/// hold once more.
 #[derive(Debug, Default)]
 pub(crate) struct Ownership {
     /// The nanoseconds of the [`Moment`], perhaps with the flag. Zero for a request that holds no lock.
@@ -32,7 +33,7 @@ impl Ownership {
         matches!(self.read(now), Reading::For(_))
     }
 
-    /// Returns when the hold ended, unless it lasts or the lock was released before.
+    /// Returns when the hold ended. Returns `None` if it lasts, or if the lock was released first.
     pub(crate) fn ended_at(&self, now: Moment) -> Option<Moment> {
         match self.read(now) {
             Reading::Ended(at) => Some(at),
@@ -40,7 +41,7 @@ impl Ownership {
         }
     }
 
-    /// Returns how long the lock is provably held.
+    /// Returns how much longer the lock is provably held.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
         match self.read(now) {
             Reading::For(remaining) => remaining,
@@ -70,8 +71,8 @@ impl Ownership {
         }
     }
 
-    /// Sets the moment; `None` ends the hold. If a reader has already seen the hold as ended, nothing changes, and the
-    /// end is returned unless `until` is `None`.
+    /// Sets the moment; `None` ends the hold. If a reader has already seen the end of the hold, nothing changes; then
+    /// this returns that end, unless `until` is `None`.
     #[must_use]
     pub(super) fn set(&self, until: Option<Moment>) -> Option<Moment> {
         let nanos = until.map_or(0, Moment::as_nanos);

@@ -1,9 +1,9 @@
 //! [`Pool`]: threads for jobs that may block, or must not run on the caller's thread.
 //!
 //! A thread is started when a job finds no idle one, and ends when it has been idle for a while. A listener may block
-//! forever, so no job waits for another, and no thread is ever joined.
+//! forever, so no job waits for another job, and no thread is ever joined.
 //!
-//! Every job runs. If a thread cannot be started, the timer tries again. After the shut-down there is no timer, and the
+//! Every job runs. If a thread cannot be started, the timer tries again. After the shutdown there is no timer, so the
 //! submitting thread runs the jobs that no other thread will run.
 
 use std::collections::VecDeque;
@@ -42,8 +42,8 @@ struct Crew {
 /// Starts a thread, or fails.
 type Start = Box<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 
-/// The queue of jobs. While there are more jobs than idle threads, a thread is being started. Only one is started at a
-/// time, because the others may finish many short jobs meanwhile.
+/// The queue of jobs. While there are more jobs than idle threads, a thread is being started. Only one thread is
+/// started at a time, because the others may finish many short jobs in the meantime.
 #[derive(Default)]
 struct Backlog {
     jobs: VecDeque<Job>,
@@ -69,7 +69,7 @@ impl Pool {
         Pool { shared: Arc::new(shared) }
     }
 
-    /// Runs a job soon. After the [shut-down](Pool::shut_down), only callbacks are run.
+    /// Runs a job soon. After the [shutdown](Pool::shut_down), only callbacks are run.
     pub(crate) fn submit(&self, priority: Priority, job: Job) {
         let mut queue = self.shared.queue.lock();
         if queue.closed && priority != Priority::Callback {
@@ -344,10 +344,10 @@ mod tests {
             pool.submit(Priority::Session, Box::new(move || done.send(number).unwrap()));
         }
         let retries = format!("{:?}", pool.shared.timer);
-        // None at the moment of a retry.
+        // None if a thread is being started at this moment.
         assert!(retries.contains("entries: 1 ") || retries.contains("entries: 0 "), "{retries}");
         failures.store(0, SeqCst);
-        // Two threads may finish in another order than they began in.
+        // Two threads may finish in a different order than they started.
         let numbers: BTreeSet<i32> = (0..50).map(|_| next(&finished)).collect();
         assert_eq!(numbers.len(), 50);
         shut_down(&pool);

@@ -21,7 +21,7 @@ pub(crate) fn check_process(process: Process, operation: Operation, path: impl f
     }
 }
 
-/// Creates the core of a session in a forked child. It has ended, and no thread of the parent holds its mutexes.
+/// Creates the core of a session in a forked child. The core has ended, and no thread of the parent holds its mutexes.
 pub(super) fn core_of_child(runtime: &Arc<dyn Runtime>) -> Arc<Core> {
     let client: Arc<dyn ZooKeeperClient> = Arc::new(NoClient);
     Core::ended_on(client, Arc::clone(runtime))

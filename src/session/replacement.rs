@@ -1,7 +1,7 @@
 //! The replacement of a lost session. Waiting requests are made again on the next session.
 //!
-//! This is off by default, because whether to carry on after a loss is the application's decision. If it is on, waiting
-//! requests and trackers carry on.
+//! Replacement is off by default, because the application must decide whether to carry on after a loss. If it is on,
+//! waiting requests and trackers carry on.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,7 +24,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest delay between two attempts. A server that comes back is found within this time.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
 
-/// The number of followers from which on dropped ones are removed.
+/// The number of followers from which dropped ones are removed.
 const MIN_SWEPT: usize = 16;
 
 /// Creates what each new session runs on: first the runtime, then the client.
@@ -53,8 +53,8 @@ impl Factory {
 pub(crate) trait OnNewSession: Send + Sync {
     fn new_session(&self);
 
-    /// The session was closed, so no other session follows. May be called twice, and is also called while the last
-    /// session still lives.
+    /// Called when the session was closed, so that no other session follows. May be called twice, and may be called
+    /// while the last session is still alive.
     fn closed(&self) {}
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct Replacement {
 }
 
 struct Sharing {
-    /// Set by the close. It ends every wait of the replacing thread.
+    /// Set when the session is closed. It ends every wait of the replacing thread.
     closed: Setter,
     subscribers: Vec<Sender<SessionState>>,
     followers: Vec<Weak<dyn OnNewSession>>,
-    /// At this number of followers, dropped ones are removed.
+    /// Once there are this many followers, dropped ones are removed.
     sweep_at: usize,
 }
 
@@ -135,7 +135,7 @@ impl Sharing {
     fn add_follower(&mut self, follower: Weak<dyn OnNewSession>) {
         if self.followers.len() >= self.sweep_at {
             self.followers.retain(|follower| follower.strong_count() > 0);
-            // Doubled, so that not every new follower leads to a search through thousands.
+            // Doubled, so that new followers do not each lead to a search through thousands.
             self.sweep_at = MIN_SWEPT.max(2 * self.followers.len());
         }
         self.followers.push(follower);
@@ -169,7 +169,7 @@ fn make_on(
 ) -> Result<Arc<Core>> {
     let opened_after = Some(runtime.now());
     let client = (factory.client)().and_then(|client| {
-        // First, so that this handle is the last one whatever fails.
+        // First, so that this is the last handle to the client, whatever fails.
         let client = &**taken.insert(External::new("a ZooKeeper client", client, runtime));
         check_timeout(client.session_timeout()).inspect_err(|_| client.close())?;
         Ok(client.clone())
@@ -199,7 +199,7 @@ pub(super) fn start(handle: &Arc<Handle>, core: Arc<Core>, factory: Factory, clo
     runtime.spawn("zk-lock-replacement", body).map_err(LockError::thread)
 }
 
-/// Waits until the core is lost, and returns its replacement, or `None` if there will be no more.
+/// Waits until the core is lost, and returns its replacement, or `None` if there will be no further one.
 fn replace_when_lost(
     handle: &Weak<Handle>,
     lost: &Arc<Core>,
@@ -214,7 +214,7 @@ fn replace_when_lost(
     while !closed.is_set() {
         let error = match make(factory) {
             Ok(core) => return install(handle, lost, core, outage.end(lost.now())),
-            // The error may be a value of the application.
+            // The error may contain a value of the application.
             Err(error) => External::new("an error of a factory", error, lost.runtime()),
         };
         failures += 1;
@@ -228,14 +228,14 @@ fn replace_when_lost(
     None
 }
 
-/// Returns how long to wait after this many failures. `chance` selects a time between half and all of the delay, so
-/// that clients that lost their sessions together do not come back together.
+/// Returns how long to wait after this many failures. `chance` selects a time between half of the delay and all of it.
+/// So clients that lost their sessions together do not come back together.
 fn pause_after(failures: u32, chance: f64) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures - 1)).min(MAX_PAUSE);
     full.mul_f64(0.5 + chance / 2.0)
 }
 
-/// Installs the new core. `outage` is how long there was no contact, if that was logged.
+/// Installs the new core. `outage` is how long there was no contact, if the outage was logged.
 fn install(
     handle: &Weak<Handle>,
     lost: &Arc<Core>,
@@ -381,7 +381,7 @@ mod tests {
         let (session, clients) = replacing_session(&server, LONG);
         server.create("/locks/it", b"");
         server.create_sequential("/locks/it", "x-other-lock-", None);
-        // It is notified of the new session before the lock.
+        // The follower is notified of the new session before the lock is.
         let follower: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
         session.follow(Arc::downgrade(&follower));
         let (reporting, reports) = unbounded();
@@ -400,7 +400,8 @@ mod tests {
         for round in 0..300 {
             let (session, clients) = replacing_session(&server, LONG);
             next(&clients).expire();
-            // The close comes at any moment from before the factory is called to after the new session is installed.
+            // The close comes at any moment between just before the factory is called and just after the new session is
+            // installed.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(2 * round) {
                 std::hint::spin_loop();
@@ -491,7 +492,7 @@ mod tests {
         let core = session.core();
         let replacement = Replacement::new();
         let (subscriber, changes) = unbounded();
-        // As `Session::subscribe` does it after the new core is installed and before the subscribers are notified.
+        // `Session::subscribe` does this after the new core is installed and before the subscribers are notified.
         replacement.subscribe(subscriber.clone());
         core.subscribe(subscriber);
         replacement.replaced(&core);

@@ -10,7 +10,7 @@ use crate::time::Moment;
 
 /// Receives the events of a request that are [for its lock](RequestEvent::is_for_lock).
 pub(crate) trait Observer: Send + Sync {
-    /// Takes an event. Events come in order. Called under the mutex of the session, so it must neither block nor call
+    /// Takes an event. Events arrive in order. Called under the mutex of the session, so it must neither block nor call
     /// other code.
     fn post(&self, event: &RequestEvent);
 
@@ -30,7 +30,7 @@ pub(crate) struct Seat {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) made: Moment,
     pub(crate) ownership: Ownership,
-    /// The moment at which the hold ends at the latest, if it is limited. Known from the acquisition on.
+    /// The latest moment at which the hold ends, if it is limited. Known from the acquisition on.
     pub(crate) limit: OnceLock<Moment>,
     pub(crate) znode: OnceLock<ZNodePath>,
     pub(crate) fencing_token: OnceLock<i64>,
@@ -38,7 +38,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Sets the hold of the request. Returns its end if a reader has already seen it as ended.
+    /// Sets the hold of the request. If a reader has already seen the end of the hold, returns that end.
     #[must_use]
     pub(super) fn hold(&self, held: Option<Holding>) -> Option<Moment> {
         if let Some(limit) = held.and_then(|held| held.limit) {
@@ -57,7 +57,7 @@ impl Seat {
         self.ending.get()
     }
 
-    /// The path of the znode, or of the directory until the znode is known, for messages.
+    /// The path of the znode or, until the znode is known, of the directory. For messages.
     pub(crate) fn name(&self) -> &ZNodePath {
         self.znode.get().unwrap_or(&self.spec.dir)
     }

@@ -12,8 +12,8 @@ use crate::time::{Clock, Job, Latch, Moment, Priority, Runtime, SystemClock, wai
 
 /// A runtime with one timer thread, and more threads while something may block.
 ///
-/// A forked child has none of these threads, and their mutexes may stay held forever. There the submitting thread runs
-/// the jobs, and timers never fire.
+/// A forked child has none of these threads, and their mutexes may stay held forever. In such a child, the submitting
+/// thread runs the jobs, and timers never fire.
 #[derive(Debug)]
 pub(crate) struct Threads {
     pool: Pool,
@@ -58,7 +58,7 @@ impl Runtime for Threads {
         if !self.process.is_current() {
             return;
         }
-        // The timer first, because it may be about to start a thread of the pool.
+        // The timer is shut down first, because it may be about to start a thread of the pool.
         self.timer.shut_down();
         self.pool.shut_down();
     }

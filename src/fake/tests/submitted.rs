@@ -1,4 +1,4 @@
-//! Submitted calls, such as a session makes: their order, and their fate when something fails.
+//! Submitted calls, such as a session makes: their order, and what becomes of them when something fails.
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 
@@ -23,7 +23,7 @@ fn recorded() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Recorder) {
     let (sender, passed) = unbounded();
     let events = sender.clone();
     client.subscribe(Arc::new(move |event| {
-        // Pings arrive at any time.
+        // Pings may arrive at any time.
         if !matches!(event, ClientEvent::PingAnswered { .. }) {
             let _ = events.send(Event(event));
         }
@@ -144,7 +144,7 @@ fn pings_are_answered_by_the_clock_of_the_session_and_behind_the_calls() {
     clock.advance(100 * TIMEOUT);
     assert!(guard.is_owner(), "the lease must be renewed in contact");
     zookeeper.clear_log();
-    // Without a lock the session lives by its pings alone.
+    // Without a lock, pings alone keep the session alive.
     guard.unlock().unwrap();
     clock.advance(TIMEOUT);
     let later = zookeeper.log().len();

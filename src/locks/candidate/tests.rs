@@ -106,7 +106,7 @@ fn candidate_whose_session_is_closed_after_a_stop_ends_without_an_error() {
     let election = BlockingWriteLock::new(&session, "/election").unwrap();
     let (joining, joins) = unbounded();
     let (go, may_go) = unbounded::<()>();
-    // On the candidate's thread, which finds both set when it waits.
+    // This runs on the candidate's thread, which finds both set when it waits.
     client.before_next(SimOperation::Create, move || {
         joining.send(()).unwrap();
         let _ = may_go.recv_timeout(deadline());
@@ -358,7 +358,7 @@ fn end_of_a_term_ends_the_waits_of_those_who_kept_the_leadership() {
     assert!(!next(&waiting));
     let requested = first.stop_requested().recv_timeout(deadline());
     assert_eq!(requested, Err(RecvTimeoutError::Disconnected));
-    // The waits of the next term go on.
+    // The waits of the next term continue.
     let second = candidate.wait_until_leader(deadline()).unwrap();
     assert!(!first.wait(LONG) && second.wait(Duration::from_millis(1)));
     assert_eq!((first.loss(), second.stop_requested().try_recv()), (None, Err(TryRecvError::Empty)));

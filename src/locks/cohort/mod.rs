@@ -1,15 +1,15 @@
 //! A cohort: the threads of one process that share a place in the queue of a lock.
 //!
-//! One request waits on behalf of all threads. It belongs to the cohort, not to the thread that
-//! asked first. So it stays as long as any thread waits, whatever the deadlines of the others. Once it owns the
-//! lock, the threads hand the lock over in memory.
+//! One request waits on behalf of all threads. It belongs to the cohort, not to the thread that asked first. So it
+//! stays for as long as any thread waits, whatever the deadlines of the others. Once the request owns the lock, the
+//! threads hand the lock over in memory.
 //!
 //! - [`state`] has the waiting threads and the request, under one mutex.
 //! - [`request`] has the request and its events.
-//! - This module does everything that must run without the mutex because it calls the session.
+//! - This module does everything that calls the session, which must be done without holding the mutex.
 //!
-//! Origin: "Lock Cohorting" by Dice, Marathe and Shavit (2012), with the servers' queue as the
-//! global lock, and the locks of cluster file systems, which a node keeps until another node asks.
+//! Origin: "Lock Cohorting" by Dice, Marathe and Shavit (2012), with the servers' queue as the global lock; and the
+//! locks of cluster file systems, which a node keeps until another node asks for them.
 
 mod ownership;
 pub(crate) mod request;
@@ -107,13 +107,13 @@ impl Cohort {
         ticket.turn.await_hand_over();
         match wait.wait_for(&**core.runtime(), &[ticket.turn.outcome.latch()]) {
             Waited::Set => self.outcome(ticket),
-            // Dropping the ticket releases the lock if it is granted just now.
+            // If the lock has just been granted, dropping the ticket releases it.
             Waited::Cancelled => Err(self.cancelled()),
             Waited::TimedOut => Ok(ticket.give_up()),
         }
     }
 
-    /// Waits until the request of a `try_lock` knows its place in the queue.
+    /// Waits until the place of a `try_lock`'s request in the queue is known.
     fn find_out(self: &Arc<Self>, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         let Turn { started, outcome } = &ticket.turn;
         let core = self.session().core();
@@ -133,12 +133,13 @@ impl Cohort {
     }
 
     fn outcome(&self, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
-        // Proof: only the waiter of a thread that has left is dropped without an outcome.
+        // Proof: a waiter is dropped without an outcome only if its thread has left.
         let outcome = ticket.turn.outcome.take().unwrap_or_else(|| Err(self.closed()));
         outcome.map(Some)
     }
 
-    /// Hands the lock over, keeps it, or releases it to other processes. A release waits until the znode is deleted.
+    /// Hands the lock over, keeps it, or releases it to other processes. In the last case, waits until the znode is
+    /// deleted.
     pub(crate) fn unlock(self: &Arc<Self>, grant: &Grant) -> Result<Released> {
         check_process(self.process, Operation::UNLOCK, &self.dir)?;
         match self.shared.release(grant) {
@@ -161,7 +162,7 @@ impl Cohort {
         }
     }
 
-    /// Like [`unlock`](Cohort::unlock), without waiting.
+    /// Like [`unlock`](Cohort::unlock), but without waiting.
     pub(crate) fn release(self: &Arc<Self>, grant: &Grant) {
         match self.shared.release(grant) {
             Departure::Stays(timer) => self.start_timer(grant, timer),
@@ -213,7 +214,7 @@ impl Cohort {
         }
     }
 
-    /// The error of a `try_lock` between two sessions.
+    /// The error of a `try_lock` that is called between two sessions.
     fn no_session(&self) -> LockError {
         let end = self.session().core().snapshot().end_reason;
         LockError::ended(Operation::LOCK, &self.dir, end.unwrap_or(LossReason::SessionExpired))
@@ -242,8 +243,8 @@ impl Cohort {
     }
 }
 
-/// Rings for a kept lock at this moment. The timer's thread must neither block nor drop the last handle of a session,
-/// so it submits the work as a job.
+/// Sets a kept lock's timer to ring at `at`. The timer's thread must neither block nor drop the last handle of a
+/// session, so it submits the work as a job.
 fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<CohortShared>, cohort: Weak<Cohort>, number: u64) {
     core.at(at, move |core| {
         let Some(state) = shared.upgrade() else { return };
@@ -263,8 +264,8 @@ fn lost(grant: &Grant) -> LockError {
     grant.request.end_error(Operation::UNLOCK)
 }
 
-/// A waiting thread. Dropping the ticket leaves the cohort's queue, and releases a granted lock that the thread has not
-/// taken.
+/// A waiting thread's place in the cohort. Dropping the ticket gives up the place, and releases the lock if it was
+/// granted but not taken by the thread.
 struct Ticket<'a> {
     cohort: &'a Arc<Cohort>,
     number: u64,
@@ -272,12 +273,12 @@ struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    /// Leaves the queue. Returns the lock if it was granted just before.
+    /// Gives up the place. Returns the lock if it has just been granted.
     fn give_up(&self) -> Option<Grant> {
         self.leave(LastingRequest::withdraw)
     }
 
-    /// Like [`give_up`](Ticket::give_up), but ends a request that nobody else needs in the given way.
+    /// Like [`give_up`](Ticket::give_up), but ends the request in the given way if nobody else needs it.
     fn leave(&self, end: impl FnOnce(&LastingRequest)) -> Option<Grant> {
         match self.cohort.shared.leave(self.number) {
             Left::Granted => return self.turn.outcome.take().and_then(Result::ok),

@@ -18,12 +18,12 @@ pub(super) struct CohortOwnership {
     pub(super) behind: Option<Behind>,
     pub(super) watch: Option<WaiterWatch>,
     pub(super) watch_has_begun: bool,
-    /// Whether a timer is running for the end of the keeping.
+    /// Whether a timer is running that ends the keeping.
     pub(super) has_timer: bool,
 }
 
 pub(super) enum Usage {
-    /// A thread holds the lock. A channel exists once the holder has asked for it.
+    /// A thread holds the lock. Each channel exists once the holder has asked for it.
     Held { lost: Option<Sender<LossReason>>, revocation: Option<Sender<()>> },
     /// No thread holds the lock.
     Kept { until: Moment },
@@ -33,10 +33,10 @@ impl Usage {
     pub(super) const HELD: Usage = Usage::Held { lost: None, revocation: None };
 }
 
-/// What is known of the requests behind the owner's.
+/// What is known of the requests behind the owner's request.
 pub(super) struct Behind {
     pub(super) since: Moment,
-    /// The number of hand-overs since then.
+    /// The number of hand-overs since a request behind was noticed.
     pub(super) handovers: u32,
 }
 

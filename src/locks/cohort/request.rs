@@ -1,5 +1,5 @@
-//! [`CohortRequest`]: the request by which a process owns the lock for all threads of a cohort.
-//! [`CohortObserver`] receives the events of that request, also while it still waits.
+//! [`CohortRequest`]: the request by which a process owns the lock on behalf of all threads of a cohort.
+//! [`CohortObserver`] receives the events of that request, even while it still waits.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use super::state::CohortShared;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, Ending, Observer, Request, RequestEvent};
 
-/// The request of a cohort, once it has acquired the lock. Dropping it withdraws the request, so drop it outside every
+/// The request of a cohort that has acquired the lock. Dropping it withdraws the request, so drop it outside every
 /// mutex.
 pub(crate) struct CohortRequest {
     /// The number of the request within the cohort.
     pub(super) number: u64,
     claim: Claim,
-    /// The number of the current tenure. Each hand-over begins another. Written only under the mutex of the cohort.
+    /// The number of the current tenure. Each hand-over begins a new one. Written only under the mutex of the cohort.
     tenure: AtomicU64,
     znode: OnceLock<ZNodePath>,
 }
@@ -38,7 +38,7 @@ impl CohortRequest {
 
     /// The path of the znode.
     pub(crate) fn path(&self) -> &ZNodePath {
-        // Proof: an owner has a znode, whose path stays known.
+        // Proof: an owner has a znode, whose path remains known.
         self.znode.get_or_init(|| self.claim.znode().unwrap_or_else(|| ZNodePath::from_server(String::new())))
     }
 }

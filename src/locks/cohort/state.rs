@@ -5,11 +5,11 @@
 //! - `Starting`: a thread is making a request. `Joining` follows, or `Idle` if nobody waits any more.
 //! - `Joining`: the request waits, in the queue or for the next session. `Owned` follows when it acquires the lock, or
 //!   `Idle` when it ends or the last thread gives up.
-//! - `Owned`: a thread holds the lock, or it is kept. `Idle` follows when the lock is lost or released to other
+//! - `Owned`: a thread holds the lock, or the lock is kept. `Idle` follows when the lock is lost or released to other
 //!   processes.
 //!
-//! A request reports its events under the mutex of its session. So nothing here may call the session. Such calls become
-//! [`Work`], which a thread does later while it holds no mutex.
+//! A request reports its events under the mutex of its session. So nothing here may call the session. Instead, such
+//! calls become [`Work`], which a thread does later while it holds no mutex.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -34,11 +34,11 @@ pub(crate) struct CohortShared {
 
 pub(super) struct CohortState {
     pub(super) phase: CohortPhase,
-    /// In order of arrival. Empty while the lock is kept.
+    /// The waiting threads, in order of arrival. Empty while the lock is kept.
     pub(super) waiters: VecDeque<Waiter>,
-    /// The number given last to a request or a waiter.
+    /// The last number given to a request or a waiter.
     last_number: u64,
-    /// The lock was closed, or its last handle was dropped.
+    /// Whether the lock was closed, or its last handle was dropped.
     is_closed: bool,
     /// Requests to withdraw and watches to drop once the mutex is free.
     retired: Vec<Retired>,
@@ -93,7 +93,7 @@ impl CohortShared {
 
     // ---- threads
 
-    /// Lets a thread in. It may take over a kept lock.
+    /// Lets a thread enter the queue of the cohort, or gives it a kept lock.
     pub(super) fn enter(&self, only_tries: bool) -> Entry {
         let mut state = self.lock();
         if state.is_closed {
@@ -106,12 +106,12 @@ impl CohortShared {
                     state.tally.grants += 1;
                     return Entry::Granted(grant);
                 }
-                // The loss, or the end of its time, has not been noticed yet.
+                // Nobody has noticed yet that the lock was lost or its time is over.
                 state.retire();
             }
         }
-        // Even without a request, others may be waiting for one to be made. Behind them, a `try_lock` would have to
-        // wait for its turn.
+        // Even without a request, other threads may be waiting for one to be made. A `try_lock` behind them would have
+        // to wait for its turn.
         if only_tries && !(matches!(state.phase, CohortPhase::Idle) && state.waiters.is_empty()) {
             return Entry::Busy;
         }
@@ -134,7 +134,7 @@ impl CohortShared {
         }
         match mem::replace(&mut state.phase, CohortPhase::Idle) {
             CohortPhase::Joining { request, .. } => Left::Last(request),
-            // Whoever works on the other phases sees that nobody waits.
+            // Whoever works on the other phases will see that nobody waits.
             other => {
                 state.phase = other;
                 Left::Others
@@ -176,7 +176,7 @@ impl CohortShared {
                 let until = now.after(self.options.keep_for);
                 let until = ownership.request.half_time().map_or(until, |half| until.min(half));
                 ownership.usage = Usage::Kept { until };
-                // From now on no earlier guard is the owner.
+                // From now on, no earlier guard owns the lock.
                 ownership.request.next_tenure();
                 let starts_timer = !mem::replace(&mut ownership.has_timer, true);
                 Departure::Stays(starts_timer.then_some(until))
@@ -185,7 +185,7 @@ impl CohortShared {
         }
     }
 
-    /// Sends the reason of a loss to this channel. Returns `false` if the lock is already lost.
+    /// Sends the reason to this channel when the lock is lost. Returns `false` if the lock is already lost.
     pub(crate) fn report_loss_to(&self, grant: &Grant, sender: &Sender<LossReason>) -> bool {
         match self.lock().phase.owned_by(grant) {
             Some(CohortOwnership { usage: Usage::Held { lost, .. }, .. }) => {
@@ -196,7 +196,7 @@ impl CohortShared {
         }
     }
 
-    /// Sends a message to this channel when another client asks for the lock.
+    /// Sends a message to this channel when another client asks for the release of the lock.
     pub(crate) fn report_revocation_to(&self, grant: &Grant, sender: &Sender<()>) {
         let mut state = self.lock();
         let ownership = state.phase.owned_by(grant);
@@ -209,7 +209,7 @@ impl CohortShared {
     pub(super) fn close(&self, error: &LockError) {
         let mut state = self.lock();
         state.is_closed = true;
-        // One by one, because a latch shared by all waiters would slow down every wait.
+        // Each waiter is woken individually, because a latch shared by all waiters would slow down every wait.
         state.fail(error);
         match mem::replace(&mut state.phase, CohortPhase::Idle) {
             CohortPhase::Joining { request, .. } => state.retire_joining(request),
@@ -299,7 +299,7 @@ impl CohortShared {
         }
     }
 
-    /// Keeps the watch for requests behind this one. Returns a watch that is no longer needed.
+    /// Keeps the watch for requests behind this one. If a watch is no longer needed, returns it.
     pub(super) fn keep_watch(&self, number: u64, watch: WaiterWatch) -> Option<WaiterWatch> {
         match self.lock().phase.owned_as(number) {
             Some(ownership) if ownership.behind.is_none() => ownership.watch.replace(watch),
@@ -325,7 +325,7 @@ impl CohortShared {
         }
     }
 
-    /// Returns the next piece of work, which the caller must do without a mutex.
+    /// Returns the next piece of work, which the caller must do without holding a mutex.
     pub(super) fn next_work(&self) -> Option<Work> {
         let mut state = self.lock();
         if let Some(retired) = state.retired.pop() {
@@ -365,7 +365,7 @@ impl CohortState {
         self.phase = CohortPhase::Owned(ownership);
         match self.waiters.pop_front() {
             Some(first) => self.grant(first),
-            // Cannot happen: the last thread that gives up takes the request with it.
+            // Cannot happen: the last thread that gives up takes the request along.
             None => self.retire(),
         }
     }
@@ -381,7 +381,7 @@ impl CohortState {
         matches!(&self.phase, CohortPhase::Owned(CohortOwnership { usage: Usage::Kept { .. }, .. }))
     }
 
-    /// Ends the ownership of the process, and returns what must be ended outside the mutex.
+    /// Ends the ownership of the process, and returns whatever must be ended outside the mutex.
     fn take_ownership(&mut self) -> Option<Retired> {
         match mem::replace(&mut self.phase, CohortPhase::Idle) {
             CohortPhase::Owned(CohortOwnership { request, watch, .. }) => {
@@ -394,7 +394,7 @@ impl CohortState {
         }
     }
 
-    /// Ends the ownership of the process. The next thread without a mutex does the rest.
+    /// Ends the ownership of the process. The next thread that holds no mutex does the rest.
     fn retire(&mut self) {
         let retired = self.take_ownership();
         self.retired.extend(retired);

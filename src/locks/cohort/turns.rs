@@ -1,4 +1,4 @@
-//! What a cohort's [state](super::state) answers to its threads.
+//! What a cohort's [state](super::state) returns to its threads.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,14 +14,14 @@ const MAX_YIELDS: usize = 12;
 
 /// What a waiting thread receives.
 pub(super) struct Turn {
-    /// For a `try_lock`: the request that was started, or why there is no session for it.
+    /// For a `try_lock`: the request that was started, or the reason why there is no session for it.
     pub(super) started: Slot<Result<Arc<Request>>>,
     pub(super) outcome: Slot<Result<Grant>>,
 }
 
 impl Turn {
-    /// Yields to other threads for a moment. A thread that is about to hand the lock over needs less time than it takes
-    /// to fall asleep and be woken.
+    /// Yields to other threads for a moment. A thread that is about to hand the lock over usually does so in less time
+    /// than it would take this thread to fall asleep and be woken.
     pub(super) fn await_hand_over(&self) {
         for _ in 0..MAX_YIELDS {
             if self.outcome.latch().is_set() {
@@ -52,11 +52,11 @@ pub(super) enum Entry {
 
 /// What a thread finds when it gives up.
 pub(super) enum Left {
-    /// The lock was granted just before.
+    /// The lock has just been granted.
     Granted,
     /// No other thread waits, so the request is no longer needed.
     Last(Arc<LastingRequest>),
-    /// Nothing is left to do: other threads wait, or there is no waiting request.
+    /// There is nothing to do: other threads wait, or there is no waiting request.
     Others,
 }
 
@@ -70,7 +70,7 @@ pub(super) enum Departure {
     Lost,
 }
 
-/// What must be ended outside the mutex.
+/// The things that must be ended outside the mutex.
 #[derive(Default)]
 pub(super) struct Retired {
     pub(super) joining: Option<Arc<LastingRequest>>,

@@ -12,7 +12,7 @@ pub(crate) struct CohortView {
     pub(crate) number: u64,
     pub(crate) is_kept: bool,
     pub(crate) is_owner: bool,
-    /// Whether a request behind the owner's is known.
+    /// Whether a request behind the owner's request is known.
     pub(crate) waiter_is_known: bool,
     pub(crate) tally: Tally,
     /// When half of the `max_hold` is over, if there is one.

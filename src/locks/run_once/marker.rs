@@ -13,7 +13,7 @@ use crate::recipe::znode_name::generated_sequence;
 /// The maximum length of a key in bytes.
 const MAX_KEY: usize = 255;
 
-/// The name of the marker, beside the requests for the lock of its key.
+/// The name of the marker, which stands beside the requests for the lock of its key.
 const DONE: &str = "done";
 
 /// The znodes of a key.
@@ -49,7 +49,7 @@ impl Key {
     }
 }
 
-/// How far the job was when the key was marked.
+/// How far the job had come when the key was marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkerState {
     Begun,
@@ -65,7 +65,7 @@ impl MarkerState {
     }
 }
 
-/// The content of a marker: which process has run the job, and when.
+/// The content of a marker: which process ran the job, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Marker {
     pub(super) by: String,
@@ -73,7 +73,7 @@ pub(super) struct Marker {
     /// The name of the request that owned the lock when the marker was written.
     pub(super) id: String,
     pub(super) state: MarkerState,
-    /// Distinguishes the marker from a later one of the same key.
+    /// The czxid, which distinguishes the marker from a later one of the same key.
     pub(super) czxid: i64,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn data(by: &[u8], id: &str, state: MarkerState) -> Vec<u8> {
 }
 
 impl Marker {
-    /// Parses a marker. A marker that this crate has not written counts as that of a finished job.
+    /// Parses a marker. A marker that this crate did not write counts as the marker of a finished job.
     fn read(data: &[u8], stat: &Stat) -> Marker {
         let text = String::from_utf8_lossy(data);
         let parts = text.rsplit_once('\n').and_then(|(by, rest)| {

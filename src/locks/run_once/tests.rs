@@ -51,7 +51,7 @@ impl Fixture {
         })
     }
 
-    /// Nothing is left beside the marker.
+    /// Asserts that nothing is left beside the marker.
     fn assert_marked(&self, key: &str) {
         assert_eq!(self.server.children(&format!("{DIR}/{key}")), ["done"]);
     }
@@ -352,7 +352,7 @@ fn lost_session_is_an_error() {
     assert!(fixture.jobs.reap(TIMEOUT).unwrap_err().is_session_lost());
 }
 
-/// A job of another process, which runs it if the key is not marked.
+/// A job in another process, which runs it if the key is not marked.
 fn others(server: &SimulatedZooKeeper) -> RunOnce {
     let session = Session::from_client(server.connect(TIMEOUT)).unwrap();
     RunOnce::new(&session, DIR).unwrap()
@@ -414,7 +414,7 @@ fn reap_leaves_a_marker_that_is_not_old() {
         let (server, others) = (fixture.server.clone(), others(&fixture.server));
         let (ran, runs) = crossbeam_channel::unbounded();
         fixture.client.before_next(operation, move || {
-            // Others may forget the key, and run the job, half a minute later by the server's clock.
+            // Half a minute later by the server's clock, others may forget the key and run the job.
             server.advance_clock(Duration::from_secs(30));
             if others.forget("a").unwrap() && run_elsewhere(&others) == RunOutcome::Ran(()) {
                 ran.send(()).unwrap();

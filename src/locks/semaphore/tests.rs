@@ -51,7 +51,7 @@ impl Fixture {
         waiting
     }
 
-    /// The numbers of requests for a turn, and of leases.
+    /// The number of requests for a turn, and the number of leases.
     fn requests(&self) -> (usize, usize) {
         (self.server.children(LOCKS).len(), self.server.children(LEASES_DIR).len())
     }
@@ -259,7 +259,7 @@ fn release_wakes_one_of_those_who_wait() {
     let fixture = Fixture::new(1);
     let held = fixture.semaphore.acquire().unwrap();
     fixture.await_requests(0, 1);
-    // Each has its own session, so that they wait like processes.
+    // Each waiter has its own session, so they wait like processes.
     let clients: Vec<_> = (0..4).map(|_| fixture.server.connect(TIMEOUT)).collect();
     let waiting: Vec<_> = clients
         .iter()
@@ -286,7 +286,7 @@ fn release_wakes_one_of_those_who_wait() {
     let second = next(&waiting[0]).unwrap();
     fixture.await_requests(3, 2);
     eventually("the next one waits", || fixture.server.watch_count() == 5);
-    // One for the waiter. The next waiter makes three: for its turn, when it joins, and when it waits.
+    // One listing for the waiter. The next waiter makes three: for its turn, when it joins, and when it waits.
     assert!(lists() <= 4, "{:?}", fixture.server.log());
     drop((second, waiting));
 }
@@ -433,7 +433,7 @@ fn lost_reply_to_the_creation_of_a_lease_leaves_one_lease() {
         fixture.server.create(LOCKS, b"");
         fixture.server.create(LEASES_DIR, b"");
         let client = Arc::clone(&fixture.client);
-        // The first creation is of the request for a turn.
+        // The first creation is that of the request for a turn.
         fixture.client.after_next(SimOperation::Create, move || client.cut_next(SimOperation::Create, when));
         let waiting = fixture.wait();
         eventually("the cut", || fixture.client.pending_faults() == 0);

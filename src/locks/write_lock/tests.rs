@@ -90,7 +90,7 @@ fn unlock_is_pending_until_the_znode_is_deleted() {
     fixture.server.set_acl("/locks/it", &acl);
     assert!(fixture.lock.unlock().unwrap_err().is_access_denied());
     assert_eq!(fixture.lock.unlock().unwrap(), Released::Pending);
-    // It can be locked again meanwhile.
+    // Meanwhile, the lock can be locked again.
     fixture.lock.lock().unwrap();
 }
 

@@ -50,7 +50,7 @@ impl LockListener for RecordingListener {
     }
 }
 
-/// Threads of a session, whose users' threads go on after a wait only when the test permits it.
+/// Threads of a session. After a wait, the threads of its users continue only when the test permits it.
 #[derive(Debug)]
 struct Late {
     threads: Arc<Threads>,
@@ -87,7 +87,7 @@ impl Runtime for Late {
     }
 }
 
-/// The name of a thread of a user.
+/// The name of a user's thread.
 const REVOKING: &str = "revoking";
 
 #[test]
@@ -145,7 +145,7 @@ impl Fixture {
         BlockingWriteLock::new(&self.session, DIR).unwrap().lock().unwrap()
     }
 
-    /// An owner sets its watch a moment after it has acquired.
+    /// An owner sets its watch a moment after the acquisition.
     fn await_watches(&self, count: usize) {
         eventually("the watches are set", || self.zk.watch_count() == count);
     }
@@ -464,7 +464,7 @@ fn stuck_look_does_not_delay_the_deletion() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
     let client = fixture.zk.connect(LONG);
-    // A deletion overtakes a look.
+    // The deletion overtakes a read.
     client.set_ordered(false);
     let session = Session::from_client(client.clone()).unwrap();
     let (release, stuck) = bounded::<()>(0);

@@ -134,7 +134,7 @@ fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
     let requests: Vec<String> =
         (0..1000).map(|number| fixture.request(&format!("x-{}-lock-", number % 7), b"")).collect();
     let lock = BlockingWriteLock::new(fixture.session(), "/locks/other").unwrap();
-    // As many reads are blocked as are made at once.
+    // The number of blocked reads is the number of reads that are made at once.
     let (go, held_up) = bounded::<()>(0);
     let (began, reading) = unbounded();
     for _ in 0..AT_ONCE {
@@ -152,7 +152,7 @@ fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
     lock.lock().unwrap().unlock().unwrap();
     drop(go);
     assert_eq!(paths(&next(&contenders)), requests);
-    // The owner of the other lock reads its own znode if it holds the lock for long.
+    // An owner that holds the other lock for long reads its own znode.
     let calls = fixture.zk.log();
     let reads = calls.iter().filter(|call| {
         call.operation == SimOperation::GetData && call.path.starts_with(&format!("{DIR}/x-"))

@@ -190,7 +190,7 @@ struct Seen {
     requests: usize,
     /// The number of attempts at the call that were not answered.
     lost_attempts: usize,
-    /// How often the call took effect until it returned, and afterwards.
+    /// How often the call had taken effect when it returned, and how often it did afterwards.
     effects: usize,
     late_effects: usize,
     others_acts: usize,

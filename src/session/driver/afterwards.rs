@@ -1,4 +1,4 @@
-//! The part of the work that may call the application or the client. It is done once the mutex is free.
+//! The part of the driver's work that may call the application or the client. It is done once the mutex is free.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct Afterwards {
     pub(super) log: ForLog,
     /// Set if the session is finished. Dropping it sets [`Core::finished`].
     pub(super) finish: Option<Setter>,
-    /// Handles to drop, which may be the last ones.
+    /// Handles to drop. Each may be the last handle to its seat.
     pub(super) dropped: Vec<Arc<Seat>>,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Task {
     CallBack(Arc<Seat>),
     LeaveBehind(Target),
     CompleteEnd,
-    /// Late, so that it delays no owner or waiter: a look may have to sort a long queue.
+    /// Done late, so that it delays no owner or waiter: a tracker may have to sort a long queue.
     Look(ParticipantId, Arc<dyn Tracker>, Option<ZkResult<Reply>>),
     EndTracking(Arc<dyn Tracker>, LossReason),
 }
@@ -65,8 +65,8 @@ impl Core {
             Task::CallBack(seat) => self.run_callback(move || seat.observer.deliver()),
             Task::LeaveBehind(target) => self.leave_behind(target),
             Task::CompleteEnd => {
-                // As a job: this may be a thread of the client that holds locks, and a notification may drop values
-                // of the application.
+                // Submitted as a job, because this may be a thread of the client that holds locks, and a notification
+                // may drop values of the application.
                 self.run_job_as(Priority::Session, Core::complete_end);
             }
             Task::Look(id, tracker, outcome) => self.take_look_step(id, &*tracker, outcome),
@@ -85,7 +85,8 @@ impl Core {
 
     // ---- threads of the session
 
-    /// Runs a job at this moment, unless the session is gone by then. It runs on the timer's thread and must not block.
+    /// Runs a job at this moment, unless the session is gone by then. The job runs on the timer's thread and must not
+    /// block.
     pub(crate) fn at(self: &Arc<Self>, moment: Moment, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
         let weak = Arc::downgrade(self);
         self.runtime.at(
@@ -111,7 +112,7 @@ impl Core {
         self.runtime.submit(priority, Box::new(move || job(&core)));
     }
 
-    /// Runs a callback of the application, also after the end of the session. The callback may block.
+    /// Runs a callback of the application, even after the end of the session. The callback may block.
     pub(crate) fn run_callback(&self, callback: impl FnOnce() + Send + 'static) {
         self.runtime.submit(Priority::Callback, Box::new(callback));
     }

@@ -1,4 +1,4 @@
-//! [`Announcer`]: reports the states of a session to subscribers and the log.
+//! [`Announcer`]: reports the states of a session to subscribers and to the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +17,20 @@ use crate::time::{Latch, Moment, Repetition, Setter};
 const SUSPENSION_PAUSE: Duration = Duration::from_secs(60);
 
 pub(super) struct Announcer {
-    /// The state that the subscribers know.
+    /// The state that was announced to the subscribers last.
     announced: SessionState,
     /// Set when the next state is announced.
     changed: Setter,
     subscribers: Vec<Sender<SessionState>>,
-    /// Limits the log lines about the session.
+    /// Limits the log lines about suspensions of the session.
     suspension: Repetition,
-    /// Limits the log lines about its locks.
+    /// Limits the log lines about suspensions of its locks.
     suspensions: Repetition,
     /// Whether the current suspension of the session, and its end, stay out of the log.
     is_quiet: bool,
 }
 
-/// What must be logged. The logger belongs to the application: it may block or call this crate.
+/// The events to log. The logger belongs to the application: it may block or call this crate.
 #[derive(Default)]
 pub(super) struct ForLog {
     pub(super) announced: Vec<SessionState>,
@@ -94,7 +94,7 @@ impl Driver {
         Some(state)
     }
 
-    /// Idempotent: two threads may add the same channel when a session is replaced.
+    /// Adds a subscriber. Idempotent, because two threads may add the same channel when a session is replaced.
     fn subscribe(&mut self, subscriber: Sender<SessionState>) {
         let subscribers = &self.announcer.subscribers;
         let is_known = subscribers.iter().any(|other| other.same_channel(&subscriber));

@@ -1,5 +1,5 @@
-//! The calls to the client, which leave through the outbox. The engine makes some for itself, and some for threads that
-//! wait for the outcome.
+//! The calls to the client, which leave through the outbox. The engine makes some of them for itself, and others for
+//! threads that wait for the outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::time::{Latch, Priority, Slot};
 pub(super) enum Outgoing {
     Call(CallId, Call, Priority),
     RemoveWatch(ZNodePath),
-    /// An outcome that the client passed on before it returned from the call. It is handled when all items are sent,
-    /// because that may write to the log or wait for calls.
+    /// An outcome that the client passed on before it returned from the call. It is handled after all items have been
+    /// sent, because handling it may write to the log or wait for calls.
     Answered(CallId, ZkResult<Reply>),
     /// A panic of the client. Handled like [`Answered`](Outgoing::Answered).
     Panicked(String),
@@ -34,8 +34,8 @@ pub(crate) struct Answer<T> {
 }
 
 impl Core {
-    /// Passes the items of the outbox to the client. To keep the order, only one thread does so at a time, and the
-    /// others leave their items to it.
+    /// Passes the items of the outbox to the client. To keep the order, only one thread does so at a time, and other
+    /// threads leave their items to it.
     pub(super) fn send_all(self: &Arc<Self>) {
         let (mut answered, mut panics) = (Vec::new(), Vec::new());
         self.outbox.deliver(|outgoing| match outgoing {
@@ -56,7 +56,7 @@ impl Core {
         let core = Arc::clone(self);
         let done = Done::new(move |outcome| match core.outbox.delivers_here() {
             true => core.outbox.post(Outgoing::Answered(id, outcome)),
-            // On a thread of the client, which a blocking logger must not delay.
+            // This runs on a thread of the client, which a blocking logger must not delay.
             false => logging::deferring(|| core.replied(id, outcome)),
         });
         // A panic drops `done`, so the outcome is unknown.
@@ -109,14 +109,15 @@ impl Core {
         self.begin_ask(ask, ()).wait(self)
     }
 
-    /// Makes a call without waiting. `kept` is dropped when the outcome is known, even if nobody waits for it any more.
+    /// Makes a call without waiting. `kept` is dropped when the outcome is known, even if nobody waits for the outcome
+    /// any more.
     pub(crate) fn begin_ask<T>(self: &Arc<Self>, ask: Ask<T>, kept: impl Send + 'static) -> Answer<T> {
         let Ask { call, read } = ask;
         let outcome = self.begin(kept, |engine, id| engine.ask(id, call));
         Answer { outcome, read }
     }
 
-    /// Makes a write that changes nothing. A read after it shows every write of any client that was answered before:
+    /// Makes a write that changes nothing. A read after it shows every write of any client that was answered before it:
     /// see [`Engine::ask_to_write_nothing`].
     pub(crate) fn begin_to_write_nothing(self: &Arc<Self>) -> Answer<()> {
         Answer { outcome: self.begin((), Engine::ask_to_write_nothing), read: Reply::done }
@@ -140,7 +141,7 @@ impl Core {
         outcome
     }
 
-    /// Creates a znode without data, and its missing parents as persistent znodes, unless it exists. A server without
+    /// Creates a znode without data unless it exists, and its missing parents as persistent znodes. A server without
     /// container support creates a persistent znode instead of a container.
     pub(crate) fn ensure_path(
         self: &Arc<Self>,
@@ -159,7 +160,7 @@ impl<T> Answer<T> {
     pub(crate) fn wait(&self, core: &Core) -> ZkResult<T> {
         core.wait(&[self.outcome.latch(), &core.ended], None);
         match self.get() {
-            // The end of the session may lose the reply. The caller must not try again.
+            // The end of the session may lose the reply. In that case the caller must not try again.
             Some(Err(error)) if error.is_reply_lost() && core.snapshot().end_reason.is_some() => {
                 Err(ZkError::SessionExpired)
             }
@@ -167,12 +168,12 @@ impl<T> Answer<T> {
         }
     }
 
-    /// Takes the outcome, if it has come and was not taken before.
+    /// Returns the outcome, if it has arrived and has not been taken yet.
     pub(crate) fn get(&self) -> Option<ZkResult<T>> {
         self.outcome.take().map(|outcome| outcome.and_then(self.read))
     }
 
-    /// The latch that is set when the outcome has come.
+    /// The latch that is set when the outcome has arrived.
     pub(crate) fn latch(&self) -> &Latch {
         self.outcome.latch()
     }

@@ -1,12 +1,12 @@
 //! The driver of a session: it passes inputs to the [`Engine`], and carries out its effects.
 //!
 //! One mutex guards the engine. Under it, the driver handles an input, sets the ownerships, and posts events to their
-//! observers. That is short and calls nobody. Everything that may call other code happens after the mutex is released:
-//! first calls leave through the outbox, in order; then come events for the hook, callbacks and notifications; then log
-//! lines.
+//! observers. That takes little time and calls no other code. Everything that may call other code happens after the
+//! mutex is released. First calls leave through the outbox, in order. Then come events for the hook, callbacks and
+//! notifications, and finally log lines.
 //!
-//! Events and replies arrive on the client's own threads. So everything done there is short, and work that
-//! may block is submitted to the runtime.
+//! Events and replies arrive on the client's own threads. So everything that is done there is short, and work that may
+//! block is submitted to the runtime.
 //!
 //! The center is [`Core::feed`]. The modules are:
 //! - [`opening`]: how a session begins.
@@ -15,9 +15,9 @@
 //! - [`afterwards`]: the work after the mutex is released.
 //! - [`announcer`]: the state of the session, for subscribers and the log.
 //! - [`orphans`]: the deletions that are left to the next session.
-//! - [`snapshot`]: what others may ask, and wait for.
+//! - [`snapshot`]: what others may read, and wait for.
 //!
-//! All of them are methods of [`Core`]. The events for the hook are in `session/events.rs`.
+//! All of these are methods of [`Core`]. The events for the hook are in `session/events.rs`.
 
 mod afterwards;
 mod announcer;
@@ -53,18 +53,18 @@ use crate::lock_order::{
 use crate::process::Process;
 use crate::time::{Filler, Latch, Moment, Runtime, Setter};
 
-/// One session of a client, from beginning to end. A [`Session`](super::Session) of the application has one core, or
-/// several in succession if lost sessions are replaced.
+/// One session of a client, from beginning to end. A [`Session`](super::Session) of the application has one core or, if
+/// lost sessions are replaced, several in succession.
 pub(crate) struct Core {
     client: External<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
     process: Process,
-    /// Whether the client itself logs each contact, with the server.
+    /// Whether the client itself logs each contact, with the server's name.
     names_contacts: bool,
     driver: Mutex<ENGINE, Driver>,
     /// The calls on their way to the client.
     outbox: Mailbox<Outgoing>,
-    /// The deletions that were not made before the session ended, for the next session.
+    /// The deletions that the session did not make before it ended, for the next session.
     orphans: Mutex<ORPHANS, Orphans>,
     events: OnceLock<Arc<Events>>,
     /// Set when the session has ended. Every wait for the session includes it.
@@ -78,7 +78,8 @@ struct Driver {
     engine: Engine,
     /// The requests that have not ended.
     seats: BTreeMap<ParticipantId, Arc<Seat>>,
-    /// For each request whose place a thread waits for: set when the request is placed or has ended.
+    /// For each request whose place a thread waits for: a setter that is used when the request has a place or has
+    /// ended.
     awaited: BTreeMap<ParticipantId, Setter>,
     trackers: BTreeMap<ParticipantId, Arc<dyn Tracker>>,
     /// The receivers of outcomes, for calls that the engine makes on behalf of others.
@@ -89,7 +90,7 @@ struct Driver {
     early: Option<Vec<(ClientEvent, Moment)>>,
     announcer: Announcer,
     alarm: Alarm,
-    /// The session itself while it lingers. Its handles may be gone, but it still has deletions to make.
+    /// The session itself while it lingers: its handles may be gone, but it still has deletions to make.
     lingering: Option<Arc<Core>>,
     /// Sets [`Core::ended`].
     end: Setter,
@@ -104,7 +105,7 @@ impl Core {
         let mut afterwards = Afterwards::default();
         let result = {
             let mut driver = self.driver_now();
-            // Before the input, so that a change by the clock alone is announced even if the input reverts it.
+            // Before the input, so that a change caused by the clock alone is announced even if the input reverts it.
             afterwards.log.announced.extend(driver.announce());
             let result = input(&mut driver);
             driver.engine.settle();
@@ -145,7 +146,7 @@ impl Core {
 impl Driver {
     /// Carries out the engine's effects as far as possible under the mutex.
     fn carry_out(&mut self, core: &Arc<Core>, afterwards: &mut Afterwards) {
-        // First: before a call that lets others in is sent, and before a new owner is woken.
+        // First, because it must happen before a call that lets others in is sent, and before a new owner is woken.
         while let Some((owner, held)) = self.engine.poll_ownership() {
             if let Some(ended) = self.seats.get(&owner).and_then(|seat| seat.hold(held)) {
                 self.engine.lose_hold(owner, ended);

@@ -1,4 +1,4 @@
-//! How a session begins, and how events of its client come in.
+//! How a session begins, and how its client's events are received.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -21,9 +21,10 @@ use crate::session::mailbox::Mailbox;
 use crate::time::{Moment, Runtime, Setter};
 
 impl Core {
-    /// Creates a core on a client, and subscribes to its events. A write then proves that a server serves the session.
+    /// Creates a core on a client, and subscribes to the client's events. A write then proves that a server serves the
+    /// session.
     ///
-    /// If the session is known to be opened after `opened_after`, that is its first proof of life.
+    /// If the session is known to have been opened after `opened_after`, that is its first proof of life.
     pub(crate) fn start(
         client: Arc<dyn ZooKeeperClient>,
         runtime: Arc<dyn Runtime>,
@@ -107,7 +108,7 @@ impl Core {
         let before = self.runtime.now();
         let in_contact = self.client.subscribe(Arc::new(move |event| {
             if let Some(core) = weak.upgrade() {
-                // On a thread of the client, which a blocking logger must not delay.
+                // This runs on a thread of the client, which a blocking logger must not delay.
                 logging::deferring(|| core.on_event(event));
             }
         }));
@@ -115,7 +116,7 @@ impl Core {
             let connected = ClientEvent::Connected(granted_by(&**self.client));
             self.feed(|driver| driver.engine.handle_event(before, connected));
         }
-        // Events that arrive meanwhile queue up behind the early ones.
+        // Events that arrive during this loop queue up behind the early ones.
         while self.feed(Driver::take_early) {}
     }
 
@@ -129,7 +130,7 @@ impl Core {
 }
 
 impl Driver {
-    /// Handles the next early event. Returns `false` if there is none; from then on no event is queued.
+    /// Handles the next early event. Returns `false` if there is none. From then on, events are no longer queued.
     fn take_early(&mut self) -> bool {
         match &mut self.early {
             Some(early) if !early.is_empty() => {

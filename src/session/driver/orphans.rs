@@ -12,7 +12,7 @@ pub(super) enum Orphans {
 }
 
 impl Core {
-    /// Deletes a znode, and retries until it is gone or the session has ended.
+    /// Deletes a znode, and retries until the znode is gone or the session has ended.
     pub(crate) fn remove(self: &Arc<Self>, path: ZNodePath) {
         self.feed(|driver| driver.engine.remove(path));
     }
@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    /// Passes on the remaining deletions, and all that come later, to the next session.
+    /// Passes the remaining deletions, and all later ones, on to the next session.
     pub(in crate::session) fn pass_orphans_to(&self, successor: &Arc<Core>) {
         let passed_on = Orphans::PassedOn(Arc::downgrade(successor));
         let former = std::mem::replace(&mut *self.orphans.lock(), passed_on);

@@ -26,7 +26,7 @@ impl Core {
         self.feed(|driver| driver.engine.unpin(id));
     }
 
-    /// Makes all participants look. Does nothing without contact, because the reconnect makes them look.
+    /// Makes all participants read their znodes. Does nothing without contact, because the reconnect makes them do so.
     #[cfg(test)]
     pub(crate) fn look_routinely(self: &Arc<Self>) {
         self.feed(|driver| driver.engine.look_routinely());
@@ -66,7 +66,7 @@ impl Core {
         seat
     }
 
-    /// Starts a request. It needs no further calls; [`Core::withdraw`] ends it.
+    /// Starts a request. After that it needs no further calls until [`Core::withdraw`] ends it.
     pub(crate) fn start_request(self: &Arc<Self>, seat: &Arc<Seat>) {
         self.feed(|driver| {
             // A withdrawn request is not started.
@@ -92,8 +92,8 @@ impl Core {
         })
     }
 
-    /// Ends a request and deletes its znode, in the background if necessary. The first outcome of
-    /// the deletion fills `first`. Does nothing if the request has ended.
+    /// Ends a request and deletes its znode, in the background if necessary. The first outcome of the deletion fills
+    /// `first`. Does nothing if the request has already ended.
     ///
     /// If the observer has callbacks, the caller must call [`deliver`](Observer::deliver) once it holds no mutex. A
     /// dropped guard has no callbacks.
@@ -135,8 +135,8 @@ impl Core {
         self.driver.lock().place(seat)
     }
 
-    /// Like [`place`](Core::place). If the place is not known yet, the latch is set when it is known or the request has
-    /// ended.
+    /// Like [`place`](Core::place). If the place is not known yet, the latch is set when it becomes known or the
+    /// request has ended.
     pub(crate) fn await_place(&self, seat: &Seat) -> (Option<Place>, Latch) {
         let mut driver = self.driver.lock();
         let place = driver.place(seat);
@@ -172,7 +172,7 @@ impl Driver {
     }
 
     fn place(&self, seat: &Seat) -> Option<Place> {
-        // A request that is not started yet has no place in the engine.
+        // A request that has not been started has no place in the engine.
         let is_live = self.seats.contains_key(&seat.id);
         self.engine.place(seat.id).or(is_live.then_some(Place::Unknown))
     }

@@ -1,4 +1,4 @@
-//! [`Snapshot`]: the state of a session at one moment. Also the getters of what never changes.
+//! [`Snapshot`]: the state of a session at one moment. Also the getters of values that never change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,14 +62,14 @@ impl Core {
                 live.push((Arc::clone(seat), is_owner, now.since(since), ahead));
             }
         }
-        // Outside the mutex, because there may be thousands, and this may be the last handle of a seat.
+        // Outside the mutex, because there may be thousands of requests, and this may be the last handle to a seat.
         let status = |(seat, is_owner, age, ahead): (Arc<Seat>, _, _, Option<ZNodePath>)| {
             RequestStatus::new(&seat, is_owner, age, ahead.as_ref())
         };
         live.into_iter().map(status).collect()
     }
 
-    /// Returns the number of participants, and the number of paths for which somebody has registered.
+    /// Returns the number of participants, and the number of paths with registrations.
     pub(crate) fn census(&self) -> (usize, usize) {
         self.driver.lock().engine.census()
     }

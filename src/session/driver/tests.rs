@@ -262,7 +262,7 @@ fn session_is_suspended_when_writes_fail_although_reads_succeed() {
     assert_eq!(states.try_iter().collect::<Vec<_>>(), [SessionState::Suspended, SessionState::Connected]);
 }
 
-/// A server with `enableEagerACLCheck` denies a write without the leader.
+/// A server with `enableEagerACLCheck` denies a write without asking the leader.
 #[test]
 fn denied_write_proves_nothing() {
     let zookeeper = SimulatedZooKeeper::new();
@@ -376,8 +376,8 @@ fn close_returns_after_the_server_has_ended_the_session() {
     assert_eq!(next(&left), 0);
 }
 
-/// Lets time pass in small steps. Returns in how many steps the owner of `znode` looked, and in how many of those there was
-/// a keep-alive, too.
+/// Lets time pass in small steps. Returns the number of steps in which the owner of `znode` read its znode, and in how
+/// many of those there was also a keep-alive.
 fn looks(zookeeper: &SimulatedZooKeeper, znode: &str, mut step: impl FnMut()) -> (usize, usize) {
     let (mut looks, mut beside_keep_alives) = (0, 0);
     for _ in 0..1000 {
@@ -404,7 +404,7 @@ fn routine_looks_accompany_keep_alives_where_the_client_wants_quiet() {
     let zookeeper = SimulatedZooKeeper::new();
     let (runtime, session) = open_on_quiet_client(&zookeeper);
     let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
-    // The first look, which sets the watch, comes soon after the acquisition.
+    // The first read, which sets the watch, comes soon after the acquisition.
     runtime.advance(Duration::from_secs(1));
     let (looks, beside_keep_alives) = looks(&zookeeper, guard.id(), || runtime.advance(STEP));
     assert!((1..=4).contains(&looks), "{looks} in {:?}", 1000 * STEP);

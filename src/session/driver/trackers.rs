@@ -1,4 +1,4 @@
-//! Looks on behalf of users. The engine decides when to look, and a [`Tracker`] decides what to look at.
+//! Reads of znodes on behalf of users. The engine decides when to read, and a [`Tracker`] decides what to read.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use crate::client::{Reply, contain_call};
 use crate::engine::{LookStep, ParticipantId};
 use crate::error::{LossReason, ZkResult};
 
-/// Decides what to look at for a user. Its methods are called outside every mutex, one at a time for each session. They
+/// Decides what to read for a user. Its methods are called outside every mutex, one at a time for each session. They
 /// must not block, because they may run on a thread of the client.
 pub(crate) trait Tracker: Send + Sync {
-    /// Begins a look on this session, or continues with the outcome of the last call of the look.
+    /// Begins a look (a series of reads) on this session, or continues it with the outcome of its last call.
     fn look(&self, core: &Arc<Core>, outcome: Option<ZkResult<Reply>>) -> LookStep;
 
-    /// The session has ended.
+    /// Called when the session has ended.
     fn end(&self, reason: LossReason);
 }
 
 impl Core {
-    /// Looks at something for a user, now and whenever it may have changed.
+    /// Makes a tracker look, now and whenever its object may have changed.
     pub(crate) fn track(self: &Arc<Self>, id: ParticipantId, tracker: Arc<dyn Tracker>) {
         let ended = self.feed(|driver| match driver.engine.track(id) {
             Some(reason) => Some((tracker, reason)),

@@ -1,4 +1,4 @@
-//! Tests of what hooks receive, and that a bad hook harms nobody.
+//! Tests of what hooks receive, and of the fact that a bad hook harms nobody.
 
 use crossbeam_channel::{Receiver, unbounded};
 
@@ -192,7 +192,7 @@ fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     };
     assert!(session.set_event_hook(hook));
     let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
-    // Events that come earlier may be delivered meanwhile.
+    // Earlier events may be delivered in the meantime.
     next(&calls);
     let core = session.core();
     for _ in 0..MAX_WAITING + 5 {
@@ -216,7 +216,7 @@ fn nothing_that_happens_on_a_new_session_is_reported_before_it_is() {
     let other = Session::from_client(server.connect(LONG)).unwrap();
     let core = other.core();
     assert!(session.handle.replace(Arc::clone(&core)));
-    // As a request of another thread may do before the replacing thread goes on.
+    // As a request of another thread may do before the replacing thread continues.
     core.report_event(Event::Suspended, None);
     assert_eq!((next(&events), next(&events)), (Seen::SessionReplaced, Seen::Suspended));
 }

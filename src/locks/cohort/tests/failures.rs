@@ -1,4 +1,4 @@
-//! Tests of losses, refusals and ends of sessions.
+//! Tests of losses, refusals, and sessions that end.
 
 use std::time::Duration;
 

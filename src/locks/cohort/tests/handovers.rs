@@ -62,7 +62,7 @@ fn waiter_of_another_process_waits_for_a_bounded_number_of_handovers() {
     for bound in [0, 1, 3] {
         let fixture = Fixture::new(keeping().max_handovers(bound));
         let mut guard = fixture.lock.lock().unwrap();
-        // Hand-overs before the other client asks do not count.
+        // Hand-overs before the other client joins the queue do not count.
         for _ in 0..5 {
             let waiting = fixture.wait();
             drop(guard);
@@ -116,7 +116,7 @@ fn asked_by_a_revoker_the_process_hands_nothing_over() {
     assert!(guard.is_owner());
     let waiting = fixture.wait();
     assert_eq!(guard.unlock().unwrap(), Released::Deleted);
-    // The request that asked is gone. The process has a new one.
+    // The request whose release was asked for is gone. The process has a new one.
     assert!(waiting.guard().unwrap().revocation().is_empty());
 }
 

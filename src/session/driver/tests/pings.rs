@@ -79,8 +79,8 @@ impl Fixture {
         self.emit(ClientEvent::PingAnswered { sent: self.runtime.now() });
     }
 
-    /// Lets time pass with a ping in each sixth of the session timeout. Returns the number of
-    /// writes that prove the session.
+    /// Lets time pass with a ping in each sixth of the session timeout. Returns the number of writes that prove that
+    /// the session is alive.
     fn pass(&self, time: Duration, mut check: impl FnMut(Moment)) -> usize {
         self.zookeeper.clear_log();
         let steps = 16;
@@ -259,7 +259,7 @@ fn waiters_do_not_look_when_the_lease_of_their_session_lapses() {
     fixture.zookeeper.clear_log();
     fixture.pass(3 * TIMEOUT, |_| {});
     let log = fixture.zookeeper.log();
-    // Routine looks only, at most one in fifteen seconds.
+    // Only routine reads, at most one in fifteen seconds.
     assert!(log.len() <= 2, "{log:?}");
     assert!(!fixture.session.core().admits_owners());
 }
