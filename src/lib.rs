@@ -210,7 +210,12 @@ pub use crossbeam_channel;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// The guides of the repository's `docs` directory. Their links to other files work there.
+/// The pages of the repository's `docs` directory.
+///
+/// To decide: [guarantees](guide::guarantees), [choosing a lock](guide::choosing), and the
+/// [evidence](guide::how_we_know). To write a program: [testing](guide::testing), [coming from Java](guide::coming_from_java),
+/// [sharing locks with other libraries](guide::sharing). To run it: [operations](guide::operations), [faults](guide::faults),
+/// [performance](guide::performance). To work on this crate: [design](guide::design).
 #[cfg(any(doc, doctest))]
 pub mod guide {
     #[doc = include_str!("../docs/guarantees.md")]
@@ -219,15 +224,8 @@ pub mod guide {
     #[doc = include_str!("../docs/faults.md")]
     pub mod faults {}
 
-    #[doc = include_str!("../docs/how-we-know.md")]
-    pub mod how_we_know {}
-
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
-
-    #[cfg(any(doc, all(unix, feature = "test-util")))]
-    #[doc = include_str!("../docs/testing.md")]
-    pub mod testing {}
 
     #[doc = include_str!("../docs/choosing.md")]
     pub mod choosing {}
@@ -238,6 +236,16 @@ pub mod guide {
     #[doc = include_str!("../docs/coming-from-java.md")]
     pub mod coming_from_java {}
 
+    #[cfg(any(doc, all(unix, feature = "test-util")))]
+    #[doc = include_str!("../docs/testing.md")]
+    pub mod testing {}
+
     #[doc = include_str!("../docs/performance.md")]
     pub mod performance {}
+
+    #[doc = include_str!("../docs/how-we-know.md")]
+    pub mod how_we_know {}
+
+    #[doc = include_str!("../docs/design.md")]
+    pub mod design {}
 }
