@@ -1,7 +1,8 @@
 //! [`ZNodePath`]: the full path of a znode, checked before anything is sent.
 //!
-//! It is a separate type so that nobody confuses a full path with the bare name of a child. The Java recipe kept either
-//! of them in one string field, so a lock that found its znode again after a lost reply never became the owner.
+//! It is a separate type so that nobody confuses a full path with the bare name of a child. The Java recipe kept
+//! sometimes one and sometimes the other in the same string field, so a lock that found its znode again after a lost
+//! reply never became the owner.
 
 use std::borrow::Borrow;
 use std::fmt;
