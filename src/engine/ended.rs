@@ -11,7 +11,7 @@ use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
 impl Engine {
-    /// Ends a request and deletes its znode, in the background if need be. Returns the ID of the deletion, whose first
+    /// Ends a request and deletes its znode, in the background if need be. Returns the id of the deletion, whose first
     /// outcome [`Effect::RemovalAnswered`](super::Effect::RemovalAnswered) reports. Does nothing if the request has
     /// ended.
     pub(crate) fn withdraw(&mut self, id: ParticipantId) -> Option<ParticipantId> {
@@ -55,7 +55,7 @@ impl Engine {
         self.end_request(id, how);
     }
 
-    /// Ends a request and forgets it. Returns the ID of the deletion of its znode, if it has one.
+    /// Ends a request and forgets it. Returns the id of the deletion of its znode, if it has one.
     fn end_request(&mut self, id: ParticipantId, how: Ending) -> Option<ParticipantId> {
         // This comes first, because nobody else may get the lock before it is done.
         self.commons.lease.release(id);

@@ -204,7 +204,7 @@ impl Engine {
 
     // ---- commands
 
-    /// Starts a request, under an ID that was not used before. It runs by itself from then on; [`Engine::withdraw`]
+    /// Starts a request, under an id that was not used before. It runs by itself from then on; [`Engine::withdraw`]
     /// ends it.
     pub(crate) fn start(&mut self, id: ParticipantId, spec: Arc<RequestSpec>, since: Moment) {
         let phase = Phase::Joining { unconfirmed: false, failed: None };
@@ -269,7 +269,7 @@ impl Engine {
         self.commons.new_id()
     }
 
-    /// Gives a request its ID, and names its znode except for the sequence number.
+    /// Gives a request its id, and names its znode except for the sequence number.
     pub(crate) fn name_request(&mut self, access: Access) -> (ParticipantId, String) {
         let id = self.new_id();
         (id, access.prefix(self.commons.settings.tag.guid(id.0)))

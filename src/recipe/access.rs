@@ -23,7 +23,7 @@ pub(crate) enum Access {
 impl Access {
     /// Returns the name of a new request's znode, without the sequence number.
     ///
-    /// The Java recipe uses the session ID in place of the GUID. With a GUID, two threads on one session can contend
+    /// The Java recipe uses the session id in place of the GUID. With a GUID, two threads on one session can contend
     /// for one lock.
     pub(crate) fn prefix(self, guid: Uuid) -> String {
         match self {

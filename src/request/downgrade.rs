@@ -23,7 +23,7 @@ pub(crate) struct Downgrade {
     spec: RequestSpec,
     znode: ZNodePath,
     is_complete: AtomicBool,
-    /// The ID of the new request. The ID is pinned, so the session does not count as idle while there may be something
+    /// The id of the new request. The id is pinned, so the session does not count as idle while there may be something
     /// to undo, and the new znode does not count as a stray.
     id: ParticipantId,
 }

@@ -58,7 +58,7 @@ struct TrackerInner<S: Subject> {
 struct State<T> {
     /// The session that makes the looks. A look on an earlier session comes too late.
     core: Arc<Core>,
-    /// The ID of the tracking on that session.
+    /// The id of the tracking on that session.
     id: ParticipantId,
     is_over: bool,
     /// The continuation of the call that is under way.
@@ -202,7 +202,7 @@ impl<S: Subject> TrackerInner<S> {
         }
     }
 
-    /// Moves to this session, and returns the ID of the tracking there. Returns `None` if the tracking is there
+    /// Moves to this session, and returns the id of the tracking there. Returns `None` if the tracking is there
     /// already, or has ended.
     fn move_to(&self, core: &Arc<Core>) -> Option<ParticipantId> {
         let mut state = self.state.lock();
