@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use zookeeper_recipes_lock::client::CreateMode;
-use zookeeper_recipes_lock::client::port::{Call, ClientEvent, Done, Enqueued, EventSink, Granted, Reply, ZooKeeperClient};
+use zookeeper_recipes_lock::client::port::{
+    Call, ClientEvent, Done, Enqueued, EventSink, Granted, Reply, ZooKeeperClient,
+};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 use crate::workers::Workers;

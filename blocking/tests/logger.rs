@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use log::{LevelFilter, Log, Metadata, Record};
+use zookeeper_recipes_lock::client::ZkResult;
 use zookeeper_recipes_lock::client::port::{Call, EventSink, Reply, ZooKeeperClient};
 use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{BlockingWriteLock, Session, WriteLock};
-use zookeeper_recipes_lock::client::ZkResult;
 use zookeeper_recipes_lock_blocking::{BlockingClient, on_workers};
 
 const LONG: Duration = Duration::from_secs(30);

@@ -253,7 +253,7 @@ mod tests {
                 check_together(&together);
             }
         }
-        // These count all others.
+        // These schemes count all other requests.
         check_together(&[RECIPE, RECIPE_READER, RECIPE_WRITER]);
     }
 

@@ -1,7 +1,7 @@
 //! Conversions between the types of the crate `zookeeper` and the types of `client::port`.
 
-use zookeeper_recipes_lock::client::{CreateMode, Stat};
 use zookeeper_recipes_lock::client::{Acl, Permissions, ZkError};
+use zookeeper_recipes_lock::client::{CreateMode, Stat};
 
 pub(super) fn to_acl(acl: &[Acl]) -> Vec<zookeeper::Acl> {
     acl.iter()

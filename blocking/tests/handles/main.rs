@@ -29,10 +29,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
 use zookeeper::ZooKeeper;
-use zookeeper_recipes_lock::{ErrorKind, ErrorReason, BlockingWriteLock, LockError, LockOptions, LossReason, ProtocolSupport, RetryPolicy, Session, SessionState, Wait, WriteLock, ZooKeeperOperation};
 use zookeeper_recipes_lock::data::NodeTracker;
 use zookeeper_recipes_lock::locks::{ReadWriteLock, Repeat, RunOnce};
 use zookeeper_recipes_lock::queue::LockDirectory;
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, ErrorKind, ErrorReason, LockError, LockOptions, LossReason, ProtocolSupport,
+    RetryPolicy, Session, SessionState, Wait, WriteLock, ZooKeeperOperation,
+};
 use zookeeper_recipes_lock_blocking::{adapter, error_of, session_on};
 
 use fixtures::{Call, ErrorVariant, LONG, Observer, RecordingListener, SHORT, next, session, unique_dir};
