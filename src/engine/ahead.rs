@@ -3,9 +3,9 @@
 //! The requests ahead of a waiter can only become fewer, because each new request gets a larger number. If a listing
 //! has shown only one request ahead, the deletion of that request therefore ends the wait, however old the listing is.
 //! The waiter then has two things left to find out: that its session lives, which the lease shows, and that its own
-//! znode exists. If it has set a watch on its znode on the same connection before, that watch would have fired first if
-//! the znode had been deleted. So the next in line owns the lock as soon as it receives the event of the deletion,
-//! after one round trip; a listing would take another one.
+//! znode exists. Suppose that it has already set a watch on its own znode, on the same connection. If that znode had
+//! been deleted, its watch would have fired first. So the next in line owns the lock as soon as it receives the event
+//! of the deletion, after one round trip; a listing would take another one.
 //!
 //! To learn that it is the next in line, a waiter also watches the request ahead of its predecessor. When that request
 //! is deleted, the waiter lists the queue, while its predecessor holds the lock.
@@ -33,8 +33,8 @@ pub(super) struct Ahead {
     nearest: Option<ZNodePath>,
     /// In that listing, no other request was ahead.
     is_sole_predecessor: bool,
-    /// A request that has left, and was the only one ahead or an exclusive owner. It counts only while it is
-    /// the nearest one.
+    /// A request that has left, and that was either the only one ahead or an exclusive owner. It counts only while it
+    /// is the nearest one.
     departed: Option<(ZNodePath, LearnedBy)>,
     /// The connection on which the nearest request was seen, and has been watched since.
     pub(super) watched_on: Option<ConnectionNumber>,
@@ -157,7 +157,7 @@ impl Contender {
         nearest: ZNodePath,
         outlook: Outlook<'_>,
     ) -> Next {
-        // A request that shares the lock decides by listings alone.
+        // A request that shares the lock decides from listings alone.
         let uses_outlook = self.spec.access.is_exclusive();
         let second = match outlook {
             Outlook::Behind(second) if uses_outlook => Some(self.spec.dir.child(second)),
@@ -186,8 +186,8 @@ impl Contender {
     }
 
     /// Waits for the deletion of the request ahead. An exclusive request needs no watch if the request ahead belongs to
-    /// this session. One that shares the lock does need it: if another client deletes the znode ahead, the request of
-    /// that znode may go on waiting for requests that do not exclude this one.
+    /// this session. A request that shares the lock does need one: if another client deletes the znode ahead, the
+    /// request of that znode may go on waiting for requests that do not exclude this one.
     pub(super) fn watch_predecessor(&mut self, commons: &mut Commons, ahead: ZNodePath) -> Next {
         if self.spec.access.is_exclusive() && commons.own_queues.is_in_queue(&ahead) {
             commons.watchers.add(&ahead, self.id);

@@ -65,7 +65,7 @@ pub(crate) struct RequestSpec {
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// What the look of a tracker asks for next, or how it has ended.
+/// What a tracker's look asks for next, or how the look has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookStep {
     /// Make this call. The look goes on with its outcome.

@@ -104,7 +104,7 @@ impl Calls {
         }
     }
 
-    /// Returns whether any request's create is under way. It may leave a znode.
+    /// Returns whether any request's create is under way. Such a create may leave a znode.
     pub(super) fn has_creates(&self) -> bool {
         self.under_way.values().any(|call| call.pending.creates_for().is_some())
     }

@@ -153,7 +153,7 @@ impl Engine {
         self.routine.next = Routine::draw(&mut self.commons);
         match self.commons.settings.min_idle_for_ping.is_zero() {
             true => self.look_routinely(),
-            // Together with the next keep-alive, which may be far off if other calls keep the session alive.
+            // Look together with the next keep-alive, which may be far off if other calls keep the session alive.
             false => self.routine.due_by = Some(now.after(self.commons.lease.session_timeout())),
         }
     }

@@ -19,7 +19,7 @@ use crate::error::LossReason;
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
-/// How many znodes we remember as mentioned in the log, at most.
+/// The maximum number of znodes that are remembered as mentioned in the log.
 const MAX_MENTIONED: usize = 1000;
 
 /// See the [module](self).

@@ -101,7 +101,7 @@ impl Engine {
         self.commons.end(reason);
     }
 
-    /// Ends all requests, and so notifies owners and waiters. Deletions go on if the server may keep the session.
+    /// Ends all requests, which notifies owners and waiters. Deletions go on if the server may keep the session.
     pub(crate) fn complete_end(&mut self) {
         let Life::Ending(reason) = self.commons.life else { return };
         self.commons.report(Event::SessionEnded(reason));

@@ -18,8 +18,8 @@
 //! A contender depends on no other participant. An `on_…` method handles an input, an imperative is a step that acts,
 //! and both return what is [next](Next), including the end of the request. Its files form layers, and no file calls one
 //! above it. From top to bottom: [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue),
-//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) has
-//! how it ends, and what it leaves.
+//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended)
+//! describes how a request ends, and what it leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(super) struct Contender {
     /// The names of directories that look like requests ahead, found since this request's znode was created. A request
     /// that gets such a name later is not ahead, so these names are never checked again.
     pub(super) directories: BTreeSet<String>,
-    /// A listing that this request has not used yet. It, or another request, had asked for it.
+    /// A listing that has arrived, and that this request has not used yet. This request or another one asked for it.
     pub(super) listing: Option<Arc<Listing>>,
     /// The next listing is due to a reconnect, so the request has no reason to expect the lock from it.
     pub(super) has_reconnected: bool,

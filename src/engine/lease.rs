@@ -66,7 +66,7 @@ pub(crate) struct Lease {
     last: Option<RoundTrip>,
     /// Pairs of answered requests that no write has confirmed yet, oldest first.
     unconfirmed: VecDeque<RoundTrip>,
-    /// On a connection that wants to be idle: when the pair was answered that is waiting to be confirmed.
+    /// On a connection that wants to be idle: when the pair that is waiting to be confirmed was answered.
     awaiting: Option<Moment>,
     /// The last write that was answered on this connection.
     last_write: Option<Written>,

@@ -41,7 +41,7 @@ enum Stay {
     InQueue,
     /// It is being deleted.
     Leaving,
-    /// The server refuses for now to delete it.
+    /// For now, the server refuses to delete it.
     Refused,
 }
 

@@ -18,8 +18,8 @@ pub(crate) struct MissingParents {
 }
 
 impl MissingParents {
-    /// Begins to create a znode without data and its missing parents, which are persistent. On a server without
-    /// containers, the znode becomes persistent if `mode` asks for a container.
+    /// Begins to create a znode without data, preceded by its missing parents, which are persistent. On a server
+    /// without containers, the znode becomes persistent if `mode` asks for a container.
     pub(crate) fn of(path: &ZNodePath, acl: &Arc<[Acl]>, mode: CreateMode) -> MissingParents {
         MissingParents { path: path.clone(), above: Vec::new(), mode, acl: Arc::clone(acl) }
     }

@@ -79,7 +79,7 @@ impl Engine {
 
     /// Makes everybody look again after a reconnect, because every watch must be set again. Until its watch is set
     /// again, a participant stays registered for the event: the client may have set the watch again by itself, and then
-    /// it must be removed in the end.
+    /// the watch must be removed in the end.
     pub(super) fn everybody_looks_again(&mut self) {
         // Owners first, because a lease may end while long listings arrive.
         let mut requests: Vec<(bool, ParticipantId)> =

@@ -29,7 +29,7 @@ impl Sight {
         }
     }
 
-    /// Returns what an existence check has shown, on a znode whose data this session may not read. If the znode exists,
+    /// Returns what an existence check has shown for a znode whose data this session may not read. If the znode exists,
     /// servers since 3.8.4 refuse this check, too.
     pub(crate) fn of_exists(result: ZkResult<Option<Stat>>) -> ZkResult<Sight> {
         match result {

@@ -144,7 +144,7 @@ impl Contender {
             // The retry policy repeats whatever fails in this phase.
             Phase::Joining { .. } => return Next::Stay,
             Phase::Owner { .. } => {
-                // Requests of another library that does not recognize this one may have joined after it.
+                // Requests of another library, which does not recognize this request, may have joined after it.
                 let list = Call::get_children(&self.spec.dir, false);
                 commons.submit(list, Priority::Other, Pending::Request(self.id, Asked::Peers));
             }
@@ -180,7 +180,7 @@ impl Contender {
     fn on_seen(&mut self, commons: &mut Commons, look: &WatchedRead, sight: ZkResult<Sight>) -> Next {
         let WatchedRead { path, connection, purpose } = look;
         // Forget the watch that this read has left in two cases: the request was woken meanwhile and no longer needs
-        // it, or the znode is gone. (The read of an unreadable znode leaves a watch for its creation.)
+        // it, or the znode is gone. (The existence check of an unreadable znode leaves a watch for its creation.)
         if self.watched.as_ref() != Some(path) || sight == Ok(Sight::Gone) {
             commons.remove_stray_watch(path, self.id);
         }

@@ -9,8 +9,9 @@ use super::lease::{Admission, ConnectionNumber};
 use super::sight::Sight;
 use crate::recipe::revocation;
 
-/// The longest time that a new owner waits before it reads its znode; it waits little less. A shorter hold is saved the
-/// round trip. If another client deletes the znode, a new owner learns of it only after this delay and a round trip.
+/// A new owner reads its znode this long after it has acquired the lock, or up to [`SHARED_STEP`] earlier. A shorter
+/// hold saves this round trip. If another client deletes the znode, a new owner learns of it only after this delay and
+/// a round trip.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
 /// The times at which new owners first read their znodes are multiples of this step. So even thousands of short holds a

@@ -77,8 +77,8 @@ impl Lease {
 
     /// Handles an answer that the leader has given.
     ///
-    /// Returns whether it came too late for the owners under the present epoch. The end of that epoch is final for
-    /// them; later owners get a new epoch.
+    /// Returns whether the answer came too late for the owners under the present epoch. The end of that epoch is final
+    /// for them; later owners get a new epoch.
     pub(crate) fn on_write_answered(&mut self, sending: Sending, now: Moment) -> bool {
         self.note_sign_of_life(now);
         if !self.counts(sending) {
@@ -120,7 +120,7 @@ impl Lease {
         self.taken_up_after.max(pair.map(|pair| pair.sent))
     }
 
-    /// Remembers an answered request, as a pair with the one before. Few pairs suffice: each stands for those that
+    /// Remembers an answered request, as a pair with the previous one. Few pairs suffice: each stands for those that
     /// follow shortly after it.
     fn note(&mut self, round_trip: RoundTrip) {
         let Some(before) = self.last else {
