@@ -200,7 +200,7 @@ impl Lease {
         !self.granted.report_delay.is_zero()
     }
 
-    /// Returns when the session is given up, unless there is a sign of life from the ensemble before.
+    /// Returns when the session is given up, unless a sign of life from the ensemble comes first.
     pub(crate) fn given_up_at(&self) -> Moment {
         self.last_contact.after(self.granted.session_timeout)
     }

@@ -29,7 +29,7 @@
 //! reader counts as old as its writer: both znodes have the same number, and one of them exists at
 //! any time.
 //!
-//! Requests of other libraries count like those of this crate, but decide by their own rules.
+//! Requests of other libraries are counted like the requests of this crate, but decide by their own rules.
 //!
 //! # Why no request waits forever
 //! A request in doubt waits only for requests that are in order and ahead of it. If any other

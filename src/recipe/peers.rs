@@ -107,7 +107,7 @@ impl Peer {
 }
 
 /// Returns the first child that may own the lock although the request `own` is ahead of it, and that child's library.
-/// Two readers may share the lock, so they do not count.
+/// Two readers may share the lock, so such a pair is skipped.
 fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
     own: &str,
     children: impl IntoIterator<Item = &'a N>,

@@ -199,7 +199,7 @@ impl Ordered {
 }
 
 /// A number at a greater distance is behind. At exactly this distance, each of two numbers is as far ahead of the other
-/// as behind it. Then the names decide. So of any two requests one is ahead, whatever names other clients put into the
+/// as behind it. Then the names decide. So of any two requests, one is ahead, whatever names other clients put into the
 /// directory.
 pub(super) const HALF_CIRCLE: u32 = 1 << 31;
 

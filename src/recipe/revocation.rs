@@ -1,6 +1,6 @@
 //! Revocation: a client asks the holder of a lock to release it, through a message in the data of the holder's znode.
 //!
-//! Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page; Curator's `LockInternals.REVOKE_MESSAGE`.
+//! Origin: "Recoverable Shared Locks" on ZooKeeper's recipe page; Curator's `LockInternals.REVOKE_MESSAGE`.
 
 /// The message that the recipe page defines. The data may contain nothing else.
 pub(crate) const MESSAGE: &[u8] = b"unlock";

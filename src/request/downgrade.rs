@@ -88,7 +88,7 @@ impl Downgrade {
         }
         let seen = core.ask(Call::exists(&self.owners_znode, false))?;
         if core.snapshot().connection != connection {
-            // Contact was lost in between: a server that lags behind may have answered the `exists` call.
+            // Contact was lost in between, so a server that lags behind may have answered the `exists` call.
             return Err(ZkError::ConnectionLoss);
         }
         Ok(seen.map(|stat| stat.czxid))

@@ -37,7 +37,7 @@ pub(crate) struct LastingRequest {
     is_lasting: bool,
     observer: Arc<dyn Observer>,
     stage: Mutex<LASTING, Stage>,
-    /// Holds the occasions to check whether the request must be made. One thread at a time checks.
+    /// Reminders to check whether the request must be made. One thread at a time checks.
     news: Mailbox<()>,
 }
 
@@ -197,7 +197,7 @@ impl LastingRequest {
 
     /// Reports the end of a request that waits for a session, because no other session follows.
     fn end_with(&self, session: &Session) {
-        // Dropped outside the mutex.
+        // The former stage is dropped outside the mutex.
         let former = mem::replace(&mut *self.stage.lock(), Stage::Over);
         if matches!(former, Stage::Over) {
             return;

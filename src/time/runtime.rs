@@ -55,7 +55,7 @@ impl Priority {
 pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
 
-    /// Runs a job that may block, soon, on a thread of the session. Runs callbacks even after
+    /// Runs a job soon, on a thread of the session. The job may block. Runs callbacks even after
     /// [`shut_down`](Runtime::shut_down).
     fn submit(&self, priority: Priority, job: Job);
 
@@ -78,8 +78,8 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
         Duration::from_secs(30)
     }
 
-    /// Returns how many calls may be under way at once. Calls of owners and deletions may be under way when there are
-    /// up to twice as many.
+    /// Returns how many calls may be under way at once. Calls of owners, and deletions, may be sent until twice as many
+    /// calls are under way.
     ///
     /// With this number, a session still makes 5,000 calls a second if a round trip takes 100 ms. A keep-alive waits
     /// for at most about 1,000 requests, which is also the number that a server accepts before it throttles
@@ -111,7 +111,7 @@ pub(crate) fn wait_by(clock: &dyn Clock, latches: &[&Latch], deadline: Option<Mo
 
 /// Wakes the tasks that wait for any of these latches that is set. Called on a callback thread.
 ///
-/// A waker may block, so each waker but the last gets a callback thread of its own.
+/// A waker may block, so each waker but the last gets its own callback thread.
 pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<Item = &'a Latch>) {
     let mut wakers: Vec<Waker> = latches.into_iter().flat_map(Latch::take_wakers).collect();
     let last = wakers.pop();
@@ -123,7 +123,7 @@ pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<I
     }
 }
 
-/// Does what [`wake_tasks`] does, on a callback thread, so no waker can hold up the calling thread.
+/// Does what [`wake_tasks`] does, but on a callback thread, so no waker can hold up the calling thread.
 pub(crate) fn submit_wake_up(runtime: &Arc<dyn Runtime>, latch: &Latch) {
     if latch.has_tasks_to_wake() {
         let (of_job, latch) = (Arc::clone(runtime), latch.clone());

@@ -107,7 +107,7 @@ impl<S: Subject> Tracking<S> {
     /// Returns what was seen last.
     ///
     /// # Errors
-    /// As [`start`](Tracking::start).
+    /// The errors of [`start`](Tracking::start).
     pub(crate) fn current(&self) -> Result<S::Value> {
         self.check_process()?;
         let state = self.inner.state.lock();
@@ -131,7 +131,7 @@ impl<S: Subject> Tracking<S> {
     /// Waits until `wanted` accepts a value, and returns its result, or `None` if the wait ends first.
     ///
     /// # Errors
-    /// As [`start`](Tracking::start).
+    /// The errors of [`start`](Tracking::start).
     pub(crate) fn wait_for<T>(
         &self,
         wait: &Wait,
@@ -213,7 +213,7 @@ impl<S: Subject> TrackerInner<S> {
         let former = (std::mem::replace(&mut state.core, Arc::clone(core)), state.then.take());
         state.id = id;
         drop(state);
-        // Outside the mutex. The former session has ended the tracking with itself.
+        // Drop these outside the mutex. When the former session ended, it ended the tracking there.
         drop(former);
         Some(id)
     }
@@ -229,7 +229,7 @@ impl<S: Subject> TrackerInner<S> {
         if looks { Some(change(&mut state)) } else { None }
     }
 
-    /// Shows this view. Returns whether it differs from the one before.
+    /// Shows this view. Returns whether it differs from the previous one.
     fn show(&self, core: &Arc<Core>, view: View<S::Value>) -> bool {
         // The former view is dropped outside the mutex.
         let former = self.with_state_on(core, |state| state.sighting.set(view));
@@ -274,7 +274,7 @@ impl<S: Subject> Tracker for TrackerInner<S> {
 
     fn end(&self, reason: LossReason) {
         let former = self.state.lock().sighting.end(reason);
-        // Outside the mutex.
+        // Drop it outside the mutex.
         drop(former);
     }
 }

@@ -58,7 +58,7 @@ impl<T: PartialEq> Sighting<T> {
         Some(former)
     }
 
-    /// Ends with the session. Returns the former view, as [`set`](Sighting::set) does.
+    /// Notes the end of the session. Returns the former view, as [`set`](Sighting::set) does.
     pub(super) fn end(&mut self, reason: LossReason) -> Option<View<T>> {
         if self.is_lasting && reason.is_session_loss() {
             return None;
