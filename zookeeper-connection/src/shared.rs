@@ -458,7 +458,7 @@ impl Io {
         self.link.as_mut().filter(|_| self.link_number == number)?.sasl.take()
     }
 
-    /// Continues the SASL exchange on the link with this number with this step.
+    /// Continues the SASL exchange with this step, on the link with this number.
     pub(super) fn respond(&mut self, number: u64, sasl: Prepared, step: SaslStep) {
         let Some(link) = self.link.as_mut().filter(|_| self.link_number == number) else { return };
         link.sasl = Some(sasl);

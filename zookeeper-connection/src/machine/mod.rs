@@ -172,9 +172,9 @@ pub enum SessionLoss {
     Expired,
     /// A server refuses a credential.
     CredentialsRefused,
-    /// The servers refuse the authentication by SASL.
+    /// The servers refuse the SASL authentication.
     SaslRefused,
-    /// The servers demand authentication that this client has not provided.
+    /// The servers require authentication that this client has not provided.
     AuthenticationRequired,
     /// The servers are ClickHouse Keeper, which ends sessions too early.
     ClickHouseKeeper,

@@ -154,8 +154,8 @@ impl<C> Traffic<C> {
         (frame.len() >= least).then_some(ZkError::EndsConnection { bytes: frame.len() })
     }
 
-    /// Notes that the server has closed the connection. If the next connections end at the same request, the reason may
-    /// be the first unanswered request that is suspicious.
+    /// Notes that the server has closed the connection. The first unanswered request that is suspicious may be the
+    /// reason. It counts as the reason once several connections in a row have ended at such a request.
     pub(super) fn connection_closed(&mut self) {
         let suspect = self.sent.iter().find(|sent| self.may_end_connections(sent));
         let suspect = suspect.map(|sent| (sent.operation, sent.bytes));

@@ -66,8 +66,8 @@ impl KerberosConfig {
 
     /// Sets the principal of all servers, whatever their hosts.
     ///
-    /// An example is `zookeeper/zk@EXAMPLE.COM`. Without a realm, the client's realm counts. Java's client calls this
-    /// setting `zookeeper.server.principal`.
+    /// An example is `zookeeper/zk@EXAMPLE.COM`. If it has no realm, the client's realm is assumed. Java's client calls
+    /// this setting `zookeeper.server.principal`.
     #[must_use]
     pub fn server_principal(self, principal: impl Into<String>) -> KerberosConfig {
         KerberosConfig { server_principal: Some(principal.into()), ..self }
