@@ -1,19 +1,21 @@
 //! The order in which threads may take the crate's internal mutexes. Debug builds check it.
 //!
-//! A thread that holds a mutex may take only mutexes further down in [the list](rank), and after those the mutexes of
-//! the connection. If a thread breaks the order, the panic names ranks by their places in the list, from zero.
+//! A thread that holds a mutex may take only mutexes further down in [the list](rank), followed by the mutexes of the
+//! connection. If a thread breaks the order, the panic message gives each rank as its place in the list, counted from
+//! zero.
 //!
-//! Other mutexes have no rank. A thread takes those of a candidate, of a reentrant lock and of named locks before all
-//! in the list. It takes those of a cancel token last, and no other mutex while it holds one of them.
+//! Other mutexes have no rank. A thread takes the mutexes of a candidate, of a reentrant lock and of named locks before
+//! all mutexes in the list. It takes the mutex of a cancel token last, and takes no other mutex while it holds that
+//! one.
 
 pub(crate) use zookeeper_connection::support::lock_order::{Mutex, MutexGuard, assert_none_held};
 
-/// Marks types as unwind safe that the compiler does not take for it, because of a mutex, a trait object or a closure
-/// inside.
+/// Marks types as unwind safe that the compiler does not consider unwind safe, because they contain a mutex, a trait
+/// object or a closure.
 ///
-/// They stay consistent when a panic unwinds. The crate runs no code of the application while it holds a mutex, so a
-/// panic there never leaves guarded state half changed. Panics of listeners, hooks, clients and jobs are caught where
-/// the crate calls them.
+/// They stay consistent when a panic unwinds. The crate runs no application code while it holds a mutex, so a panic in
+/// such code never leaves guarded state half changed. Panics in listeners, hooks, clients and jobs are caught where the
+/// crate calls them.
 macro_rules! unwind_safe {
     ($($type:ty),+ $(,)?) => {$(
         impl std::panic::UnwindSafe for $type {}
@@ -22,7 +24,7 @@ macro_rules! unwind_safe {
 }
 pub(crate) use unwind_safe;
 
-/// Makes a constant for each rank, in the order of the list, and a list of their names.
+/// Makes a constant for each rank, in the order of the list, and a list of the names of the ranks.
 macro_rules! ranks {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// The ranks. A thread takes the mutexes at the top first.

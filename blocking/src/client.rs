@@ -18,16 +18,16 @@ use crate::workers::Workers;
 
 /// A client whose calls wait for their replies.
 ///
-/// This is the simplest kind of client to write. [`on_workers`] makes its calls on threads of their own,
-/// several at once, and a waiting lock occupies none of them. A [`ZooKeeperClient`] that does not block saves
-/// the threads and some round trips.
+/// This is the simplest kind of client to write. [`on_workers`] makes its calls on separate threads, several at once,
+/// and a waiting lock occupies none of these threads. A [`ZooKeeperClient`] that does not block saves the threads and
+/// some round trips.
 ///
 /// # The contract
 /// The contract is that of [`ZooKeeperClient`], which documents the methods of the same names, with these
 /// differences:
 /// - A call blocks until the server has answered or contact is lost. It may block longer while packets are
 ///   swallowed.
-/// - Calls of different threads may take effect in any order.
+/// - Calls from different threads may take effect in any order.
 /// - The sink makes no calls on the thread that calls it, except
 ///   [`remove_watches`](BlockingClient::remove_watches). So the client may call the sink while it holds a lock,
 ///   if `remove_watches` does not take that lock.
@@ -112,7 +112,8 @@ struct OnWorkers<T: ?Sized> {
     under_way: Arc<UnderWay>,
 }
 
-/// The calls in flight. Whoever removes a call ends it: the worker with its outcome, or the end of the session.
+/// The calls in flight. Whoever removes a call from the map ends it: the worker, with the outcome, or the end of the
+/// session.
 #[derive(Default)]
 struct UnderWay(Mutex<Calls>);
 

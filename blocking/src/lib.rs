@@ -6,8 +6,8 @@
 //! - If you have another client whose calls block, implement [`BlockingClient`] for it, wrap it with
 //!   [`on_workers`], and pass the result to [`Session::from_client`].
 //!
-//! Prefer [`Session::connect`] where you can. Its session survives disconnects that cost a handle its locks,
-//! needs no thread for a call, and makes fewer round trips.
+//! Prefer [`Session::connect`] where you can. Its session survives disconnects in which a handle would lose its locks,
+//! needs no threads for calls, and makes fewer round trips.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -53,7 +53,7 @@ use zookeeper_recipes_lock::{LockError, Session};
 pub use adapter::{adapter, error_of};
 pub use client::{BlockingClient, on_workers};
 
-/// Opens a session on a handle of the crate `zookeeper` that the application has opened.
+/// Opens a session on the application's handle of the crate `zookeeper`.
 ///
 /// **A busy handle loses all its locks at the first disconnect.** The crate `zookeeper` gives up a session if
 /// it has not sent a ping for a session timeout, and it sends a ping only after two thirds of a session timeout
@@ -69,11 +69,11 @@ pub use client::{BlockingClient, on_workers};
 /// longer than 2 s.
 ///
 /// # Use of the handle
-/// The handle remains the application's. Its default watcher receives no events of the locks. Closing or
-/// dropping the session deletes the znodes of its locks and leaves everything else alone. The session keeps a
-/// reference to the handle until that is done, or until there was no contact for a session timeout. If the
-/// reply to the creation of a request was lost, it keeps the reference for two minutes from then, because the
-/// znode may appear late.
+/// The handle remains the application's. Its default watcher receives no events of the locks. Closing or dropping the
+/// session deletes the znodes of its locks and leaves everything else alone. The session keeps a reference to the
+/// handle until that is done, or until there has been no contact for a session timeout. If the reply to the creation of
+/// a request's znode was lost, the session keeps the reference for two minutes from then on, because the znode may
+/// appear late.
 ///
 /// A call that is made while the handle's I/O thread starts may never be answered, and then no later call is.
 /// So this function waits up to a tenth of a second for the handle's first state. If the application makes

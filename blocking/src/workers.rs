@@ -36,7 +36,7 @@ struct Crew {
 struct Backlog {
     /// The waiting jobs by urgency.
     jobs: BTreeMap<u8, VecDeque<Job>>,
-    /// The number of threads, without those that were abandoned.
+    /// The number of threads, not counting abandoned ones.
     threads: usize,
     /// The number of these threads that have no job. They may still be starting.
     free: usize,

@@ -165,7 +165,7 @@ fn children_are_names_without_paths(scene: &Scene<'_>) -> Outcome {
         scene.given(&format!("a/{name}"))?;
     }
     scene.given("a/b/grandchild")?;
-    // The other session wrote them, and this one may be on a server that lags behind.
+    // The other session created the children, and this one may be on a server that lags behind.
     scene.eventually("the listing is complete", |_| {
         let listed = client.get_children(&path, true).unwrap_or_default();
         listed.len() == names.len() && names.iter().all(|name| listed.contains(name))

@@ -66,7 +66,7 @@ fn comes_back(client: &Tested) -> Outcome<bool> {
 
 fn connected_client_has_contact(scene: &Scene<'_>) -> Outcome {
     let client = scene.connect()?;
-    // A client on a handle that was already in use may learn of its contact by the first reply.
+    // A client on a handle that was already in use may learn only from the first reply that it has contact.
     done("exists", client.exists(scene.dir(), false))?;
     let is_connected = |event: &ClientEvent| matches!(event, ClientEvent::Connected(_));
     let reported = usize::from(client.has_contact) + client.events.count(is_connected);
@@ -234,7 +234,7 @@ fn close_is_idempotent_and_silent(scene: &Scene<'_>) -> Outcome {
     done("set_data", scene.other.set_data(&path, b"1", None))?;
     let _ = client.disconnect();
     client.reconnect();
-    // Once another session has the event, this one would have it, too.
+    // Once another session has received an event, this session would have received it, too.
     let witness = scene.connect()?;
     witness.fence(scene)?;
     same("the events after the close", client.events.all(), before)

@@ -1,17 +1,17 @@
 //! Checks of the contract of [`ZooKeeperClient`], which run against any client.
 //!
 //! Run them against a client of your own before you pass it to
-//! [`Session::from_client`](zookeeper_recipes_lock::Session::from_client): locks rely on every rule that they
-//! check. The library runs them against its own connection and its simulated server.
+//! [`Session::from_client`](zookeeper_recipes_lock::Session::from_client): locks rely on every rule that the checks
+//! cover. The library runs them against its own connection and its simulated server.
 //!
 //! # Use
 //! Implement [`Fixture`], which opens sessions, and [`Subject`], which is one session, and call [`check`]. Only
 //! the client itself is required. A check that needs more than the fixture offers is
 //! [skipped](Verdict::Skipped).
 //!
-//! A fixture should be able to [disconnect](Subject::disconnect) and [expire](Subject::expire) a session,
-//! because most faults of clients show only then. A TCP relay in front of a real server can do both, and can
-//! also [stall](Subject::stall) a connection.
+//! A fixture should be able to [disconnect](Subject::disconnect) and [expire](Subject::expire) a session, because most
+//! faults in clients show only then. A TCP relay in front of a real server can do both, and can also
+//! [stall](Subject::stall) a connection.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -105,7 +105,7 @@ pub trait Fixture {
         None
     }
 
-    /// Returns the session timeout that the servers grant if it is known.
+    /// Returns the session timeout that the servers grant, if it is known.
     fn session_timeout(&self) -> Option<Duration> {
         None
     }
@@ -115,7 +115,7 @@ pub trait Fixture {
         Duration::from_secs(30)
     }
 
-    /// Returns whether the client survives a panic of its sink.
+    /// Returns whether the client survives a panic in its sink.
     ///
     /// The contract does not require this. The default is `false`.
     fn contains_panics(&self) -> bool {
@@ -128,7 +128,7 @@ pub trait Subject: Send + Sync {
     /// Returns the client. It must be the same client each time.
     fn client(&self) -> Arc<dyn ZooKeeperClient>;
 
-    /// Returns the session's id if it is known.
+    /// Returns the session's id, if it is known.
     fn session_id(&self) -> Option<i64> {
         None
     }

@@ -18,12 +18,12 @@ use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 /// Why a check has not passed.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// The fixture or the servers lack this.
+    /// The fixture or the servers lack this feature.
     Lacking(&'static str),
     Violated(String),
 }
 
-/// How long a call may take that must not wait for a server, on a busy machine.
+/// How long a call that must not wait for a server may take on a busy machine.
 pub(super) const AT_ONCE: Duration = Duration::from_secs(2);
 
 pub(super) type Outcome<T = ()> = Result<T, Problem>;
@@ -61,7 +61,7 @@ pub(super) const CALLS: [OfPath; 7] = [
 
 pub(super) struct Scene<'a> {
     pub(super) fixture: &'a dyn Fixture,
-    /// The session of another client, which meets no fault.
+    /// The session of another client, to which no faults happen.
     pub(super) other: Tested,
     dir: String,
 }
@@ -293,7 +293,7 @@ impl Recorder {
         self.await_event("the loss of contact", |event| *event == ClientEvent::Disconnected)
     }
 
-    /// Waits for the contact after a disconnect. The end of the session counts, too.
+    /// Waits until contact is regained after a disconnect. The end of the session counts, too.
     pub(super) fn await_contact(&self) -> Outcome {
         self.await_event("the next contact", |event| {
             matches!(event, ClientEvent::Connected(_) | ClientEvent::SessionLost)

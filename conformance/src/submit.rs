@@ -29,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
 /// The number of calls in flight at once where a check needs several.
 const ROUNDS: usize = 20;
 
-/// Returns a `Done` that forwards the outcome in the form in which it is read.
+/// Returns a `Done` that reads the outcome with `read` and passes it to `then`.
 fn done_of<T: 'static>(
     read: fn(zookeeper_recipes_lock::client::port::Reply) -> ZkResult<T>,
     then: impl FnOnce(ZkResult<T>) + Send + 'static,
@@ -56,7 +56,7 @@ fn next<T>(client: &Tested, what: &str, channel: &Receiver<T>) -> Outcome<T> {
 struct Ended {
     call: &'static str,
     result: ZkResult<()>,
-    /// Whether a loss of contact had been reported before.
+    /// Whether a loss of contact was reported before the call ended.
     after_disconnect: bool,
 }
 

@@ -34,7 +34,7 @@ fn data_watch_fires_once_on_a_change(scene: &Scene<'_>) -> Outcome {
     }
     client.fence(scene)?;
     same("events after two changes", client.events.changes(&path), 1)?;
-    // A watch on the existence of an existing znode watches its data.
+    // A watch set by `exists` on an existing znode watches the znode's data.
     done("exists", client.exists(&path, true))?;
     done("set_data", scene.other.set_data(&path, b"3", None))?;
     client.fence(scene)?;

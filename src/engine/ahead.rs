@@ -1,17 +1,18 @@
 //! [`Ahead`]: what a waiter knows of the requests ahead of it, and what it does about them before its turn.
 //!
 //! The requests ahead of a waiter can only become fewer, because each new request gets a larger number. If a listing
-//! has shown only one request ahead, the deletion of that request therefore ends the wait, however old the listing
-//! is. The waiter then has two things left to find out: that its session lives, which the lease says, and that its
-//! own znode exists. If it has set a watch on its znode on the same connection before, that watch would have fired
-//! first if the znode had been deleted. So the next in line owns the lock with the event of the deletion, after one
-//! round trip; a listing would take another one.
+//! has shown only one request ahead, the deletion of that request therefore ends the wait, however old the listing is.
+//! The waiter then has two things left to find out: that its session lives, which the lease shows, and that its own
+//! znode exists. Suppose that it has already set a watch on its own znode, on the same connection. If that znode had
+//! been deleted, its watch would have fired first. So the next in line owns the lock as soon as it receives the event
+//! of the deletion, after one round trip; a listing would take another one.
 //!
 //! To learn that it is the next in line, a waiter also watches the request ahead of its predecessor. When that request
 //! is deleted, the waiter lists the queue, while its predecessor holds the lock.
 //!
-//! Some waiters do none of this: one that shares the lock, and one behind a request of the same session, which needs
-//! no watch. If the client is not ordered, a waiter sets no early watches, and looks at its own znode after the event.
+//! Two kinds of waiters do none of this: a waiter that shares the lock, and a waiter behind a request of the same
+//! session, which needs no watch. If the client is not ordered, a waiter sets no early watches, and reads its own znode
+//! after the event.
 
 use super::border::{CallId, Event};
 use super::calls::Pending;
@@ -28,42 +29,42 @@ use crate::time::Priority;
 /// See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Ahead {
-    /// The nearest request ahead, by the last listing that contained the own znode.
+    /// The nearest request ahead, according to the last listing that contained the request's own znode.
     nearest: Option<ZNodePath>,
     /// In that listing, no other request was ahead.
     is_sole_predecessor: bool,
-    /// A request that has left, and was the only one ahead or an exclusive owner. It counts only while it is
-    /// the nearest one.
+    /// A request that has left, and that was either the only one ahead or an exclusive owner. It counts only while it
+    /// is the nearest one.
     departed: Option<(ZNodePath, LearnedBy)>,
     /// The connection on which the nearest request was seen, and has been watched since.
     pub(super) watched_on: Option<ConnectionNumber>,
     /// The request ahead of the nearest one.
     second: Option<Second>,
-    /// The watch on the own znode.
+    /// The watch on the request's own znode.
     own: Option<OwnWatch>,
-    /// The queue must be listed again: the second request has left since the last listing, the own znode has
-    /// changed, or we reconnected without a watch on the own znode that could stand in for a listing.
+    /// The queue must be listed again: the second request has left since the last listing, our own znode has changed,
+    /// or we reconnected without a watch on our own znode that could stand in for a listing.
     pub(super) is_outdated: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Second {
     path: ZNodePath,
-    /// We have sent a look at it on this connection.
+    /// On this connection, we have sent the read that watches it.
     is_looked_at: bool,
 }
 
 /// The message by which a request learned that another has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LearnedBy {
-    /// An event. Events come in the order of the changes: if the own znode had been deleted before, that event
-    /// would have come first.
+    /// An event. Events come in the order of the changes: if our own znode had been deleted before, the event of that
+    /// deletion would have come first.
     Event,
     /// A reply, which a client may deliver before the events of earlier changes.
     Reply,
 }
 
-/// A watch on the own znode. An event ends it.
+/// A watch on the request's own znode. An event ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum OwnWatch {
     /// This call, which sets the watch, is under way. We compare its number because the reply to an earlier
@@ -88,7 +89,7 @@ pub(crate) enum ZNodeChange {
 }
 
 impl Ahead {
-    /// Returns whether nobody is ahead. No request can get ahead later, so this stays true while the own
+    /// Returns whether nobody is ahead. No request can get ahead later, so this stays true while the request's own
     /// znode exists.
     pub(super) fn is_first(&self) -> bool {
         self.departed.as_ref().is_some_and(|(departed, _)| self.nearest.as_ref() == Some(departed))
@@ -104,17 +105,17 @@ impl Ahead {
         self.second.as_ref().map(|second| &second.path)
     }
 
-    /// Returns whether a watch on the own znode shortens the wait.
+    /// Returns whether a watch on the request's own znode shortens the wait.
     fn watches_own(&self) -> bool {
         self.is_sole_predecessor || self.second.is_some()
     }
 
-    /// Returns whether the own znode is watched, or a call that sets the watch is under way.
+    /// Returns whether the request's own znode is watched, or a call that sets the watch is under way.
     pub(super) fn has_own_watch(&self) -> bool {
         self.own.is_some()
     }
 
-    /// Returns the connection on which the own znode is watched.
+    /// Returns the connection on which the request's own znode is watched.
     pub(super) fn own_watched_on(&self) -> Option<ConnectionNumber> {
         match self.own? {
             OwnWatch::Set(on) => Some(on),
@@ -122,23 +123,22 @@ impl Ahead {
         }
     }
 
-    /// Returns the present connection if events alone show that it is the request's turn: the own znode was
-    /// seen on that connection and has been watched there since, and an event has shown that the last request
-    /// ahead has left.
+    /// Returns the present connection if events alone show that it is the request's turn: its own znode was seen on
+    /// that connection and has been watched there since, and an event has shown that the last request ahead has left.
     pub(super) fn owns_by_event_on(&self, present: ConnectionNumber) -> Option<ConnectionNumber> {
         let by_event = matches!(self.departed, Some((_, LearnedBy::Event)));
         self.own_watched_on().filter(|connection| by_event && *connection == present)
     }
 
-    /// Notes that a request has left that was the only one ahead, or that owned the lock exclusively. Either
-    /// way nobody else was ahead of it.
+    /// Notes the departure of a request that was the only one ahead, or that owned the lock exclusively. Either way,
+    /// nobody was ahead of that request.
     fn note_departed(&mut self, path: &ZNodePath, by: LearnedBy) {
         self.departed = Some((path.clone(), by));
     }
 
-    /// Forgets what was seen on the last connection. If the own znode was watched there, the request looks again
-    /// at each znode that it had watched, which shows what a listing would. Behind a request of its session it
-    /// watches no znode, so it lists the queue; the requests of the session share that listing.
+    /// Forgets what was seen on the last connection. If the request's own znode was watched there, the request reads
+    /// each znode again that it had watched, which shows what a listing would. A request behind another one of its
+    /// session watches no znode, so it lists the queue; the requests of the session share that listing.
     pub(super) fn on_reconnect(&mut self, is_behind_own: bool) {
         self.is_outdated |= is_behind_own || self.own_watched_on().is_none() || !self.watches_own();
         self.watched_on = None;
@@ -157,7 +157,7 @@ impl Contender {
         nearest: ZNodePath,
         outlook: Outlook<'_>,
     ) -> Next {
-        // A request that shares the lock decides by listings alone.
+        // A request that shares the lock decides from listings alone.
         let uses_outlook = self.spec.access.is_exclusive();
         let second = match outlook {
             Outlook::Behind(second) if uses_outlook => Some(self.spec.dir.child(second)),
@@ -185,8 +185,8 @@ impl Contender {
         self.watch_predecessor(commons, nearest)
     }
 
-    /// Waits for the deletion of the request ahead. An exclusive request needs no watch if the request ahead is
-    /// of this session. One that shares the lock does need it: if another client deletes the znode ahead, the
+    /// Waits for the deletion of the request ahead. An exclusive request needs no watch if the request ahead belongs to
+    /// this session. A request that shares the lock does need one: if another client deletes the znode ahead, the
     /// request of that znode may go on waiting for requests that do not exclude this one.
     pub(super) fn watch_predecessor(&mut self, commons: &mut Commons, ahead: ZNodePath) -> Next {
         if self.spec.access.is_exclusive() && commons.own_queues.is_in_queue(&ahead) {
@@ -199,8 +199,8 @@ impl Contender {
         self.look(commons, ahead, Purpose::WaitFor)
     }
 
-    /// Handles the look that sets the watch on the request ahead. The waiter watches no other request for its
-    /// release, so a release wakes one waiter, or the readers behind a writer.
+    /// Handles the read that sets the watch on the request ahead. The waiter waits for the release of no other request,
+    /// so a release wakes one waiter, or the readers behind a writer.
     pub(super) fn on_predecessor_seen(
         &mut self,
         commons: &mut Commons,
@@ -210,7 +210,7 @@ impl Contender {
     ) -> Next {
         match sight {
             Sight::Gone => {
-                // Deleted between the listing and the watch. The Java recipe waits forever here.
+                // The znode was deleted between the listing and the watch. The Java recipe waits forever here.
                 self.forget_watch(commons);
                 if commons.own_queues.has_owned(path) || self.ahead.was_sole(path) {
                     self.ahead.note_departed(path, LearnedBy::Reply);
@@ -239,8 +239,8 @@ impl Contender {
 
     // ---- early watches
 
-    /// Sets the early watches that are missing: on the own znode, and on the second request. They only shorten
-    /// the wait, so nothing waits for the replies.
+    /// Sets the early watches that are missing: on the request's own znode, and on the second request. They only
+    /// shorten the wait, so no step waits for the replies.
     fn set_early_watches(&mut self, commons: &mut Commons) {
         if !commons.settings.is_ordered {
             return;
@@ -262,8 +262,8 @@ impl Contender {
         commons.submit(Call::get_data(path, true), Priority::Other, Pending::Request(self.id, asked))
     }
 
-    /// Handles the look that sets the early watch on the own znode. The watch only shortens the wait, so after an
-    /// error the request waits without it.
+    /// Handles the read that sets the early watch on the request's own znode. The watch only shortens the wait, so
+    /// after an error the request waits without it.
     pub(super) fn on_own_watched(
         &mut self,
         commons: &mut Commons,
@@ -281,8 +281,8 @@ impl Contender {
         if is_wanted && sight == Ok(Sight::Gone) { self.lose_znode(commons) } else { Next::Stay }
     }
 
-    /// Handles the look that sets the early watch on the second request. After an error, too, the request waits
-    /// without it.
+    /// Handles the read that sets the early watch on the second request. Here, too, after an error the request waits
+    /// without the watch.
     pub(super) fn on_second_watched(
         &mut self,
         commons: &mut Commons,
@@ -306,7 +306,7 @@ impl Contender {
         Next::Wake
     }
 
-    /// Forgets the watch that a look has left, unless the request still needs a watch on that path.
+    /// Forgets the watch that a read has left, unless the request still needs a watch on that path.
     fn forget_if_unneeded(&self, commons: &mut Commons, path: &ZNodePath) {
         if !self.needs_watch(path) {
             commons.remove_stray_watch(path, self.id);
@@ -317,9 +317,9 @@ impl Contender {
 
     /// Handles a change of a znode that the request waits for.
     ///
-    /// A request that was the only one ahead in a listing, or that has owned the lock exclusively, had nobody ahead
-    /// of it. If a listing has also shown it as the nearest one, nobody is between the two, so this request is the
-    /// first.
+    /// A request that was the only one ahead in a listing, or that has owned the lock exclusively, had nobody ahead of
+    /// it. If a listing has also shown it as the nearest one, nobody is between the two, so this request is now first
+    /// in the queue.
     pub(super) fn on_change(&mut self, commons: &mut Commons, path: &ZNodePath, change: ZNodeChange) -> Next {
         let is_own = self.znode() == Some(path);
         let is_deleted = change != ZNodeChange::Unknown;

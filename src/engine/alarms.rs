@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::border::ParticipantId;
 use crate::time::Moment;
 
-/// At most one alarm for each participant. Setting an earlier one replaces it; setting a later one does nothing.
+/// At most one alarm for each participant. Setting an earlier alarm replaces it; setting a later one does nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Alarms {
     by_id: BTreeMap<ParticipantId, Moment>,

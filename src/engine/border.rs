@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) chroot: Option<String>,
     /// The longest time for which a session relies on its watches without a routine look.
     pub(crate) routine_pause: Duration,
-    /// The number of calls under way beyond which others wait: see [`window`](super::window).
+    /// The number of calls that may be under way before others have to wait: see [`window`](super::window).
     pub(crate) window: usize,
     /// See [`ZooKeeperClient::jute_max_buffer`](crate::client::port::ZooKeeperClient::jute_max_buffer).
     pub(crate) jute_max_buffer: usize,
@@ -52,8 +52,8 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestSpec {
     pub(crate) dir: ZNodePath,
-    /// The name of the znode without its sequence number. `Request::new` makes it with a GUID, so no other request
-    /// has it.
+    /// The name of the znode without its sequence number. `Request::new` puts a GUID into it, so no other request has
+    /// the same one.
     pub(crate) prefix: String,
     pub(crate) data: Arc<[u8]>,
     pub(crate) acl: Arc<[Acl]>,
@@ -65,12 +65,12 @@ pub(crate) struct RequestSpec {
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// What the look of a tracker asks for next, or how it has ended.
+/// What a tracker's look asks for next, or how the look has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookStep {
     /// Make this call. The look goes on with its outcome.
     Call(Call),
-    /// The look has ended, and has left a watch on everything that may outdate it.
+    /// The look has ended, and has left a watch on everything whose change may outdate it.
     Seen,
     /// The look has ended, but something has changed meanwhile, so it has left no watch.
     Changed,
@@ -79,8 +79,8 @@ pub(crate) enum LookStep {
 
 // ---- out
 
-/// An instruction for the driver, which carries them out in order. It calls other code only after it has released
-/// its mutex.
+/// An instruction for the driver, which carries out its instructions in order. It calls other code only after it has
+/// released its mutex.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Effect {
     /// Make this call, and pass its outcome to [`Engine::handle_reply`](super::Engine::handle_reply).
@@ -93,9 +93,9 @@ pub(crate) enum Effect {
     RemovalAnswered(ParticipantId, ZkResult<()>),
     /// Keep this target, which could not be deleted before the session ended, for the next session.
     LeftBehind(ParticipantId, Target),
-    /// Begin a look for this tracker. [`Engine::handle_look`](super::Engine::handle_look) gets its next step.
+    /// Begin a look for this tracker, and pass its next step to [`Engine::handle_look`](super::Engine::handle_look).
     BeginLook(ParticipantId),
-    /// Continue that look with the outcome of its call.
+    /// Continue this tracker's look with the outcome of its call.
     ReadFor(ParticipantId, ZkResult<Reply>),
     /// Pass on the outcome of a call that code outside the engine has [asked](super::Engine::ask) for.
     Answered(ParticipantId, ZkResult<Reply>),
@@ -133,7 +133,7 @@ pub(crate) enum Event {
     Connected,
     /// Contact is lost; the session may live.
     Suspended,
-    /// The session has ended, and everything that lives on it.
+    /// The session has ended, and with it everything that lives on it.
     SessionEnded(LossReason),
     /// Another session replaces one that was lost. The engine never reports this, because it has only one session.
     SessionReplaced,
@@ -147,7 +147,7 @@ pub(crate) enum Event {
         dir: ZNodePath,
         mismatch: String,
     },
-    /// The session begins to delete this znode, which it has created and which no request has.
+    /// The session begins to delete this znode, which it has created but which belongs to no request.
     Stray(ZNodePath),
     Removed {
         path: ZNodePath,
@@ -177,8 +177,8 @@ pub(crate) enum RequestEvent {
     Placed { ahead: ZNodePath, number_ahead: Option<usize> },
     /// It owns the lock.
     Acquired { waited: Duration },
-    /// A thread has handed the lock over to another thread of its process. The engine never reports this, because both
-    /// are the same owner to it.
+    /// A thread has handed the lock over to another thread of its process. The engine never reports this, because to it
+    /// both threads are the same owner.
     HandedOver,
     /// Contact is lost. The request lives on; if it is the owner, it owns the lock until its lease ends.
     Suspended { is_owner: bool },
@@ -195,7 +195,7 @@ pub(crate) enum Ending {
     Withdrawn,
     /// It lost the lock.
     Lost(LossReason),
-    /// It lost its place in the queue, with the failure that caused this, if one did.
+    /// It lost its place in the queue. The failure, if there is one, is the cause.
     Dropped(LossReason, Option<Failure>),
 }
 
@@ -208,8 +208,8 @@ pub(crate) enum Failure {
 }
 
 impl RequestEvent {
-    /// Returns whether the request's lock must learn of the event: a change that the lock has not caused itself, or the
-    /// release of what it owned.
+    /// Returns whether the request's lock must learn of the event. It must if it did not cause the event itself, or if
+    /// the event ends its ownership.
     pub(crate) fn is_for_lock(&self) -> bool {
         match self {
             RequestEvent::Acquired { .. } | RequestEvent::RevocationRequested => true,

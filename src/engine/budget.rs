@@ -1,11 +1,11 @@
 //! [`Budget`]: the bound on the ephemeral znodes of a session.
 //!
-//! Whether a session is closed or expires, one transaction ends it and names all its ephemeral znodes. If that
-//! transaction is longer than the servers' `jute.maxbuffer`, no server can read it: the ensemble goes down, and
+//! When a session is closed or expires, one transaction ends it. That transaction names all ephemeral znodes of the
+//! session. If it is longer than the servers' `jute.maxbuffer`, no server can read it: the ensemble goes down, and
 //! cannot start again (ZOOKEEPER-4306). So a session creates no more znodes than such a transaction can name.
 //!
-//! A znode counts from the submission of its create until a reply or an event shows that it does not exist.
-//! If the reply to a create is lost, the znode counts until a search for it, or its deletion, was answered.
+//! A znode counts from the submission of its create until a reply or an event shows that it does not exist. If the
+//! reply to a create is lost, the znode counts until a search for it or its deletion is answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::client::port::Names;
 use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
 
-/// One part in this many of `jute.maxbuffer` is left free: for the rest of the transaction, for the packet around
-/// it, and for znodes of the session that the budget does not know.
+/// The part of `jute.maxbuffer` that is left free, as a divisor: for the rest of the transaction, for the packet around
+/// it, and for znodes of the session that the budget does not know about.
 const RESERVE_DIVISOR: usize = 8;
 
-/// The bytes that encode the length of a path in the transaction.
+/// The number of bytes that encode a path's length in the transaction.
 const LENGTH: usize = 4;
 
-/// The digits that a server appends to the path of a sequential znode.
+/// The number of digits that a server appends to the path of a sequential znode.
 const NUMBER: usize = 10;
 
 /// See the [module](self).
@@ -35,7 +35,7 @@ pub(super) struct Budget {
     used: usize,
     /// The bytes of each znode that exists.
     znodes: BTreeMap<Arc<str>, usize>,
-    /// The znodes whose create has no known outcome. The path of a sequential znode is without its number here.
+    /// The znodes whose create has no known outcome. Here, the path of a sequential znode lacks the number.
     lost: BTreeMap<Arc<str>, Lost>,
 }
 
@@ -55,7 +55,7 @@ impl Budget {
     /// Counts the znodes that a call creates.
     ///
     /// # Errors
-    /// `SessionFull` if the session would have too many znodes. Then none of them is counted.
+    /// `SessionFull` if the session would have too many znodes. In that case, none of the call's znodes is counted.
     pub(super) fn take(&mut self, call: &Call) -> ZkResult<()> {
         let bytes = self.bytes_of(call);
         if bytes > 0 && self.used + bytes > self.limit {
@@ -128,15 +128,16 @@ impl Budget {
         self.add(path, bytes);
     }
 
-    /// Begins a search for the creates in this directory that have no known outcome.
+    /// Notes that a search begins for the znodes in this directory whose create has no known outcome.
     pub(super) fn search(&mut self, dir: &str) {
         let in_dir = self.lost.iter_mut().filter(|(path, _)| is_in(dir, path));
         in_dir.for_each(|(_, lost)| lost.is_searched = true);
     }
 
-    /// Ends a search that has found these children. A lost znode among them still counts, until its request finds it or
-    /// its deletion is answered. A znode that was lost since the search began also counts still, because the server
-    /// may have created it after the search.
+    /// Ends a search that has found these children, and stops counting the lost znodes that are not among them. A lost
+    /// znode among them still counts until its request finds it or its deletion is answered. If the reply to a create
+    /// was lost after the search began, that znode still counts, too, because the server may have created it after the
+    /// search.
     pub(super) fn settle(&mut self, dir: &str, children: &Names) {
         let searched = self.lost.iter().filter(|(path, lost)| lost.is_searched && is_in(dir, path));
         let searched: Vec<Arc<str>> = searched.map(|(path, _)| Arc::clone(path)).collect();
@@ -207,8 +208,8 @@ impl Budget {
     }
 }
 
-/// Returns a sequential znode's path or name without its sequence number. Beyond the end of the counter the number is
-/// negative, so a sign comes before its digits.
+/// Returns a sequential znode's path or name without its sequence number. Beyond the end of the counter, the number is
+/// negative, so a minus sign precedes its digits.
 fn without_number(path: &str) -> &str {
     let start = path.len().checked_sub(NUMBER).and_then(|end| path.get(..end)).unwrap_or(path);
     if start.ends_with("--") { &start[..start.len() - 1] } else { start }

@@ -22,7 +22,7 @@ pub(super) struct Calls {
     /// Holds the calls that wait until others are answered.
     pub(super) window: Window,
     pub(super) budget: Budget,
-    /// The calls that are never sent, because the session has ended or has too many znodes.
+    /// The calls that will never be sent, because the session has ended or has too many znodes.
     refused: VecDeque<(CallId, Pending, ZkError)>,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Pending {
         connection: ConnectionNumber,
         readers: Vec<ParticipantId>,
     },
-    /// The look of a tracker, with the path on which the call leaves a watch.
+    /// A tracker's look, with the path on which the call leaves a watch, if it leaves one.
     Tracked(ParticipantId, Option<ZNodePath>),
     /// Code outside the engine.
     Other(ParticipantId),
@@ -87,9 +87,9 @@ pub(super) fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
     result.as_ref().err().is_none_or(|error| error.is_leaders_answer())
 }
 
-/// Returns whether a create that has failed with this error may have taken effect. An unreadable reply counts as
-/// a lost one. So does the end of the session, because the session may have ended in this process alone, and so does
-/// any error that may be temporary: a search costs less than a znode that stays.
+/// Returns whether a create that has failed with this error may have taken effect. An unreadable reply counts as a lost
+/// one. So does the end of the session, because the session may have ended in this process alone, and so does any error
+/// that may be temporary: a search costs less than a leftover znode.
 pub(super) fn may_have_created(error: ZkError) -> bool {
     error.is_transient() || matches!(error, ZkError::SessionExpired | ZkError::MarshallingError)
 }
@@ -104,7 +104,7 @@ impl Calls {
         }
     }
 
-    /// Returns whether the create of a request is under way, which may leave a znode.
+    /// Returns whether any request's create is under way. Such a create may leave a znode.
     pub(super) fn has_creates(&self) -> bool {
         self.under_way.values().any(|call| call.pending.creates_for().is_some())
     }
@@ -123,7 +123,7 @@ impl Calls {
         self.refused.extend(refused.map(|(id, pending)| (id, pending, ZkError::SessionExpired)));
     }
 
-    /// Takes the next call that is never sent, with its error.
+    /// Takes the next call that will never be sent, with its error.
     pub(super) fn take_refused(&mut self) -> Option<(CallId, Pending, ZkError)> {
         self.refused.pop_front()
     }
@@ -139,8 +139,8 @@ impl Calls {
 }
 
 impl Commons {
-    /// Makes a call as soon as the [window](super::window) has room. After the session has ended, it makes calls only
-    /// if the server may keep the session: they delete what is left there.
+    /// Makes a call as soon as the [window](super::window) has room. After the session has ended, makes calls only if
+    /// the server may keep the session; they delete what is left there.
     pub(super) fn submit<T>(&mut self, ask: Ask<T>, priority: Priority, pending: Pending) -> CallId {
         let id = CallId(self.next_number());
         if self.life.has_ended() && !self.server_may_keep_session() {
@@ -179,7 +179,7 @@ impl Commons {
         Some((pending, outcome))
     }
 
-    /// Removes a call that was answered, and sends those that now have room.
+    /// Removes a call that was answered, and sends the waiting calls for which there is now room.
     pub(super) fn take_answered(&mut self, id: CallId) -> Option<UnderWay> {
         let answered = self.calls.under_way.remove(&id)?;
         self.calls.window.leave(&answered.call, answered.priority);

@@ -1,4 +1,4 @@
-//! What is due at a time: keep-alives, the ends of leases and the limits of holds, routine looks, alarms.
+//! What becomes due as time passes: keep-alives, the ends of leases and the limits of holds, routine looks, alarms.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ impl Routine {
         Routine { next: Routine::draw(commons), due_by: None }
     }
 
-    /// Draws the time of the next look, between half of the longest pause and the whole: sessions that began together
-    /// should not look together.
+    /// Draws the time of the next look, after at least half of the longest pause and at most all of it, because
+    /// sessions that began together should not look together.
     fn draw(commons: &mut Commons) -> Moment {
         let pause = commons.settings.routine_pause.mul_f64(0.5 + commons.draw() / 2.0);
         commons.now.after(pause)
@@ -33,7 +33,7 @@ impl Routine {
 }
 
 impl Engine {
-    /// Begins an input at this moment. Calls of any other methods may follow, and then one of [`Engine::settle`].
+    /// Begins an input at this moment. Call any other methods after this one, and [`Engine::settle`] last.
     pub(crate) fn begin(&mut self, now: Moment) {
         self.commons.now = now;
     }
@@ -47,7 +47,7 @@ impl Engine {
             } else if let Some(id) = self.commons.alarms.take_due(self.commons.now) {
                 self.wake(id);
             } else {
-                // A session that lingers has nothing left to delete.
+                // A lingering session is finished when it has nothing left to delete.
                 if self.lingers() && self.is_idle() {
                     self.commons.finish();
                 }
@@ -58,8 +58,8 @@ impl Engine {
         }
     }
 
-    /// Handles that the clock has reached [`Engine::poll_deadline`]: gives up a session that has been silent for too
-    /// long. [`Engine::settle`] does whatever else is due.
+    /// Handles the arrival of the moment that [`Engine::poll_deadline`] returned: gives up a session that has been
+    /// silent for too long. [`Engine::settle`] does whatever else is due.
     pub(crate) fn handle_deadline(&mut self) {
         self.commons.give_up_if_silent();
     }
@@ -89,7 +89,7 @@ impl Engine {
         ];
         let later = of_lease.into_iter().chain(retry).chain(self.routine.due_by).chain(lease.next_limit());
         let later = later.filter(|time| *time > commons.now);
-        // Even if this moment has passed, because only the clock gives the session up.
+        // This moment counts even if it has passed, because only the clock gives the session up.
         let has_had_contact = !matches!(commons.contact, Contact::NotYet { .. });
         let given_up_at = has_had_contact.then(|| lease.given_up_at());
         later.chain(given_up_at).chain(self.lease_checks.first().copied()).min()
@@ -153,7 +153,7 @@ impl Engine {
         self.routine.next = Routine::draw(&mut self.commons);
         match self.commons.settings.min_idle_for_ping.is_zero() {
             true => self.look_routinely(),
-            // Together with the next keep-alive, which may be far off if other calls keep the session alive.
+            // Look together with the next keep-alive, which may be far off if other calls keep the session alive.
             false => self.routine.due_by = Some(now.after(self.commons.lease.session_timeout())),
         }
     }

@@ -19,7 +19,7 @@ use crate::error::LossReason;
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
-/// How many znodes we remember as mentioned in the log, at most.
+/// The maximum number of znodes that are remembered as mentioned in the log.
 const MAX_MENTIONED: usize = 1000;
 
 /// See the [module](self).
@@ -115,8 +115,8 @@ impl Commons {
         }
     }
 
-    /// As [`unwatch`](Commons::unwatch), after a look that may have set a watch although its participant had already
-    /// ended its wait.
+    /// Does what [`unwatch`](Commons::unwatch) does, after a read that may have set a watch although its participant
+    /// had already ended its wait.
     pub(super) fn remove_stray_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
         self.watchers.remove(path, id);
         if !self.watchers.has_any(path) {
@@ -146,7 +146,7 @@ impl Commons {
         self.life.has_ended() && (is_finished || !self.server_may_keep_session())
     }
 
-    /// Returns when the server has ended a lingering session, if there is no contact.
+    /// Returns when the server will have ended a lingering session, if there is no contact.
     pub(super) fn lingers_until(&self) -> Option<Moment> {
         match self.contact {
             Contact::NotYet { .. } => Some(self.lease.given_up_at()),
@@ -156,8 +156,8 @@ impl Commons {
     }
 
     /// Gives the session up if it has been silent for too long. Call this when the clock has reached the deadline of
-    /// the engine, and when a znode is gone. Do not call it with every input: after a pause of the process, there may
-    /// be answers that nobody has handled yet.
+    /// the engine, and when a znode is gone. Do not call it with every input: after the process was paused, answers may
+    /// have arrived that nobody has handled yet.
     pub(super) fn give_up_if_silent(&mut self) {
         match self.life {
             Life::Open if matches!(self.contact, Contact::NotYet { .. }) => {}

@@ -13,8 +13,8 @@ use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
 impl Engine {
-    /// Handles an event of the client, which happened at `at`. That moment counts, not the present one: a server may
-    /// take the session up again right after a disconnect.
+    /// Handles an event of the client that happened at `at`. That moment counts, not the present one, because a server
+    /// may resume the session right after a disconnect.
     pub(crate) fn handle_event(&mut self, at: Moment, event: ClientEvent) {
         let commons = &mut self.commons;
         match event {
@@ -36,8 +36,8 @@ impl Engine {
 
     /// Handles the beginning of contact.
     ///
-    /// Owners need a proof before they look; nobody else does. So a session that owns nothing makes no write because
-    /// of a reconnect, if its client reports pings.
+    /// Owners need a proof before they look; nobody else does. So if a session owns nothing and its client reports
+    /// pings, a reconnect causes no write.
     fn handle_connected(&mut self, at: Moment, granted: Granted) {
         let commons = &mut self.commons;
         let former = commons.contact;
@@ -51,7 +51,7 @@ impl Engine {
         let has_ended = commons.life.has_ended();
         let must_look = has_ended || (matches!(former, Contact::Lost { .. }) && next == Contact::Present);
         commons.contact = next;
-        // Another server may show what is there.
+        // The new server may not show the phantoms of the last one, so believe what it lists.
         self.strays.clear();
         self.lease_checks.extend(commons.lease.on_connected(granted, taken_up_after, at));
         // A new connection is a reason to try again.
@@ -66,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// Handles that a server has taken up the session again, but does not serve it yet.
+    /// Notes that a server has resumed the session, but does not serve it yet.
     fn handle_taken_up(&mut self, at: Moment, session_timeout: Duration) {
         let after = if let Contact::Lost { since } = self.commons.contact { since } else { at };
         self.lease_checks.extend(self.commons.lease.on_taken_up(session_timeout, after));
@@ -101,14 +101,14 @@ impl Engine {
         self.commons.end(reason);
     }
 
-    /// Ends all requests, and so notifies owners and waiters. Deletions go on if the server may keep the session.
+    /// Ends all requests, which notifies owners and waiters. Deletions go on if the server may keep the session.
     pub(crate) fn complete_end(&mut self) {
         let Life::Ending(reason) = self.commons.life else { return };
         self.commons.report(Event::SessionEnded(reason));
         if self.commons.server_may_keep_session() {
             self.commons.life = Life::Lingering(reason);
         }
-        // Without the deletions that begin when the requests end.
+        // Collected first, so without the deletions that begin when the requests end.
         let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
         let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
         for id in requests {

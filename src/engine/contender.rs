@@ -5,21 +5,21 @@
 //!   exists, or when the retries are used up.
 //! - `Queued`: its znode exists, and its turn has not come or is unknown. The phase ends when its turn has come and the
 //!   lease admits it, when its znode is gone, or when the sequence numbers are exhausted.
-//! - `Owner`: it holds the lock, while its lease lasts. The phase ends when the lease ends, or when its znode is gone.
+//! - `Owner`: it holds the lock while its lease lasts. The phase ends when the lease ends, or when its znode is gone.
 //!
 //! Each phase also ends when the request is withdrawn, when the server refuses a call that the request needs, and when
 //! the session ends. The engine then forgets the request. Its calls may still be answered: the engine takes back
 //! whatever they have left on the server.
 //!
-//! A request makes one step after the other, and waits for one outcome at a time. Whatever wakes it meanwhile may be
-//! newer than the outcome, so the request makes another step before it rests. (Looks that only shorten the wait run
+//! A request makes one step after another, and waits for one outcome at a time. Whatever wakes it meanwhile may be
+//! newer than the outcome, so the request makes another step before it rests. (Reads that only shorten the wait run
 //! beside the steps: see [`super::ahead`].)
 //!
 //! A contender depends on no other participant. An `on_…` method handles an input, an imperative is a step that acts,
-//! and both return what is [next](Next), including the end of the request. These are its files, from top to bottom;
-//! none calls one above it: [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue),
-//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) has
-//! how it ends, and what it leaves.
+//! and both return what is [next](Next), including the end of the request. Its files form layers, and no file calls one
+//! above it. From top to bottom: [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue),
+//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended)
+//! describes how a request ends, and what it leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ use crate::recipe::path::ZNodePath;
 use crate::retry::RetryCounter;
 use crate::time::{Moment, Priority};
 
-/// The least delay before a failed look is repeated, whatever the retry policy says.
+/// The minimum delay before a failed read is repeated, whatever the retry policy says.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
-/// How many unreadable replies in a row make a request give up.
+/// The number of unreadable replies in a row that makes a request give up.
 const MAX_UNREADABLE: u8 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,20 +49,20 @@ pub(super) struct Contender {
     pub(super) phase: Phase,
     pub(super) activity: Activity,
     /// The znode whose change wakes the request:
-    /// - for a waiter, the znode ahead, by a watch or, if it is of this session, by the reply to its deletion;
+    /// - for a waiter, the znode ahead: by its watch or, if it belongs to this session, by the reply to its deletion;
     /// - for a waiter that waits for any of the requests ahead, the directory;
     /// - for an owner, and for a request that takes over, its own znode.
     ///
-    /// `None` for a request that must first list the queue or look at its own znode, and for a new owner that has
-    /// not looked at its znode yet.
+    /// `None` for a request that must first list the queue or read its own znode, and for a new owner that has not read
+    /// its znode yet.
     pub(super) watched: Option<ZNodePath>,
     pub(super) ahead: Ahead,
-    /// The names of directories that look like requests ahead, found since the own znode exists. Even if a request
-    /// gets such a name later, it is not ahead, so they are never looked at again.
+    /// The names of directories that look like requests ahead, found since this request's znode was created. A request
+    /// that gets such a name later is not ahead, so these names are never checked again.
     pub(super) directories: BTreeSet<String>,
-    /// A listing that this request or another one has asked for, and that this one has not read yet.
+    /// A listing that has arrived, and that this request has not used yet. This request or another one asked for it.
     pub(super) listing: Option<Arc<Listing>>,
-    /// A reconnect causes the next listing, so there is no reason to expect the lock from it.
+    /// The next listing is due to a reconnect, so the request has no reason to expect the lock from it.
     pub(super) has_reconnected: bool,
     /// The time at which the request was made; later, the time at which it acquired the lock.
     pub(super) since: Moment,
@@ -88,12 +88,12 @@ pub(super) enum Phase {
     },
     Owner {
         znode: ZNodePath,
-        /// The request of another client for the lock was reported.
+        /// Another client's request for the lock was reported.
         revocation_reported: bool,
     },
 }
 
-/// The state of steps that are made one after the other.
+/// The state of steps that are made one after another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Activity {
     #[default]
@@ -119,14 +119,14 @@ pub(super) enum Next {
     End(Loss),
 }
 
-/// Why a request ends that nobody has withdrawn, and the failure that caused it, if one did.
+/// Why a request ends although nobody has withdrawn it, and the failure that is the cause, if there is one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Loss {
     pub(super) reason: LossReason,
     pub(super) failure: Option<Failure>,
 }
 
-/// What a request has asked for by a call. [`Contender::on_reply`] handles the outcome. If the request has ended,
+/// What a request has asked for with a call. [`Contender::on_reply`] handles the outcome. If the request has ended,
 /// [`Asked::nobody_waits`] takes back what the call has left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
@@ -139,19 +139,19 @@ pub(super) enum Asked {
     Count(ZNodePath, ConnectionNumber),
     /// The children of the directory, for a warning.
     Peers,
-    /// A look: the data of a znode, with a watch.
+    /// The data of a znode, with a watch.
     Data(WatchedRead),
-    /// A look at a znode whose data this session may not read: whether it exists, with a watch.
+    /// Whether a znode exists, with a watch. For a znode whose data this session may not read.
     Existence(WatchedRead),
-    /// An early watch on the own znode.
+    /// An early watch on the request's own znode.
     WatchOwn(ZNodePath, ConnectionNumber),
     /// An early watch on the request ahead of the nearest one.
     WatchSecond(ZNodePath),
-    /// Whether the own znode exists.
+    /// Whether the request's own znode exists.
     CheckOwn(ZNodePath),
 }
 
-/// The look of a request: a read of a znode that leaves a watch, sent on this connection.
+/// A *look* of a request: a read of a znode that leaves a watch, sent on this connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WatchedRead {
     pub(super) path: ZNodePath,
@@ -233,7 +233,7 @@ impl Contender {
         }
     }
 
-    /// Returns the znode ahead that wakes the request, or `None` for one that waits for any of the requests ahead.
+    /// Returns the znode ahead that wakes the request, or `None` if the request waits for any of the requests ahead.
     pub(super) fn predecessor(&self) -> Option<&ZNodePath> {
         let Phase::Queued { znode, .. } = &self.phase else { return None };
         self.watched.as_ref().filter(|watched| *watched != znode && **watched != self.spec.dir)
@@ -245,8 +245,8 @@ impl Contender {
 
     // ---- what went wrong
 
-    /// Ends the request because its znode is gone. The cause may be the end of the session, which deletes the znode
-    /// too: the event of the deletion may come before anything else that shows that end.
+    /// Ends the request because its znode is gone. The cause may be the end of the session, which also deletes the
+    /// znode. The event of the deletion may arrive before any other sign of that end.
     pub(super) fn lose_znode(&self, commons: &mut Commons) -> Next {
         commons.give_up_if_silent();
         match commons.lease.ended_at(self.id, commons.now) {
@@ -255,7 +255,7 @@ impl Contender {
         }
     }
 
-    /// Ends the request because its hold has ended at that moment, at its limit or with its lease.
+    /// Ends the request because its hold ended at this moment, either at its limit or with its lease.
     pub(super) fn lose_hold(&self, commons: &Commons, ended: Moment) -> Next {
         Next::lose(match commons.lease.has_reached_limit(self.id, ended) {
             true => LossReason::HeldTooLong,
@@ -264,8 +264,8 @@ impl Contender {
         })
     }
 
-    /// Handles a failed look at the queue. The request ends if the error is final. Otherwise it looks again later, or
-    /// with the reconnect if contact was lost.
+    /// Handles a failed read. The request ends if the error is final. Otherwise it looks again after a delay or, if
+    /// contact was lost, after the reconnect.
     pub(super) fn look_failed(
         &mut self,
         commons: &mut Commons,
@@ -286,9 +286,9 @@ impl Contender {
         Next::Rest
     }
 
-    /// Returns whether the request survives an error that is no outage. An owner does, because its lease, not the look,
-    /// says that it owns the lock. A waiter survives a few unreadable replies in a row, because the next one may be
-    /// readable.
+    /// Returns whether the request survives an error that is not an outage. An owner does, because what it reads does
+    /// not decide whether it owns the lock; its lease does. A waiter survives a few unreadable replies in a row,
+    /// because the next one may be readable.
     pub(super) fn tolerates(&mut self, error: ZkError) -> bool {
         if self.is_owner() {
             return true;

@@ -11,9 +11,9 @@ use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
 impl Engine {
-    /// Ends a request and deletes its znode, in the background if need be. Returns the number of the deletion, whose
-    /// first outcome [`Effect::RemovalAnswered`](super::Effect::RemovalAnswered) reports. Does nothing if the request
-    /// has ended.
+    /// Ends a request and deletes its znode, in the background if need be. Returns the id of the deletion, whose first
+    /// outcome [`Effect::RemovalAnswered`](super::Effect::RemovalAnswered) reports. Does nothing if the request has
+    /// ended.
     pub(crate) fn withdraw(&mut self, id: ParticipantId) -> Option<ParticipantId> {
         if let Some(ended) = self.commons.lease.ended_at(id, self.commons.now) {
             // The hold had ended before the withdrawal, but nobody has noticed yet.
@@ -23,7 +23,7 @@ impl Engine {
         self.end_request(id, Ending::Withdrawn)
     }
 
-    /// Ends a request because the lock, or the place in the queue, was taken away.
+    /// Ends a request because it has lost the lock or its place in the queue.
     pub(super) fn lose(&mut self, id: ParticipantId, reason: LossReason) {
         self.end_unasked(id, Loss { reason, failure: None });
     }
@@ -33,7 +33,7 @@ impl Engine {
         self.with_request(id, |request, commons| request.lose_znode(commons));
     }
 
-    /// Ends a request because its hold has ended at that moment.
+    /// Ends a request because its hold ended at this moment.
     pub(crate) fn lose_hold(&mut self, id: ParticipantId, ended: Moment) {
         self.with_request(id, |request, commons| request.lose_hold(commons, ended));
     }
@@ -55,9 +55,9 @@ impl Engine {
         self.end_request(id, how);
     }
 
-    /// Ends a request and forgets it. Returns the number of the deletion of its znode, if it has one.
+    /// Ends a request and forgets it. Returns the id of the deletion of its znode, if it has one.
     fn end_request(&mut self, id: ParticipantId, how: Ending) -> Option<ParticipantId> {
-        // First of all: until this is done, nobody else may get the lock.
+        // This comes first, because nobody else may get the lock before it is done.
         self.commons.lease.release(id);
         let contender = self.contenders.remove(&id)?;
         contender.end(&mut self.commons, how);
@@ -78,7 +78,7 @@ impl Contender {
         self.report(commons, RequestEvent::Ended { place, how, time });
     }
 
-    /// Ends the request's watches. The deletion of the own znode ends the watch on it.
+    /// Ends the request's watches. The deletion of its own znode ends the watch on that znode.
     fn forget_all_watches(&self, commons: &mut Commons) {
         if let Some(znode) = self.znode() {
             commons.watchers.remove(znode, self.id);

@@ -1,4 +1,4 @@
-//! The first steps of a request, by which it joins the queue.
+//! The first steps of a request, with which it joins the queue.
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is [`Contender::join`]
 //! here and [`Contender::evaluate`] in [`super::queue`].
@@ -18,7 +18,7 @@ use crate::error::{Operation, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
-/// The least delay before the third attempt to join, and each later one.
+/// The minimum delay before the third attempt to join, and before each later one.
 const MIN_JOIN_RETRY: Duration = Duration::from_millis(1);
 
 impl Contender {
@@ -40,8 +40,8 @@ impl Contender {
         Next::Stay
     }
 
-    /// Handles the outcome of a create without a listing: waits for the nearest request of this session. The next
-    /// listing shows the others ahead.
+    /// Handles the outcome of a create without a listing: waits for the nearest request of this session that is ahead.
+    /// The next listing shows the other requests ahead.
     pub(super) fn on_created(
         &mut self,
         commons: &mut Commons,
@@ -123,7 +123,7 @@ impl Contender {
         Next::Stay
     }
 
-    /// Handles the end of the search, which has found this znode of the request, or none.
+    /// Handles the end of the search. `znode` is the znode that it has found for the request, if any.
     pub(super) fn on_searched(
         &mut self,
         commons: &mut Commons,
@@ -154,7 +154,7 @@ impl Contender {
     ) -> Next {
         self.note_znode(commons, znode, found.unwrap_or_default());
         if found == Ok(None) {
-            // Deleted since it was listed.
+            // It was deleted after it was listed.
             return self.lose_znode(commons);
         }
         self.decide(commons, listing)
@@ -188,7 +188,7 @@ impl Contender {
         *unconfirmed = true;
         if error == ZkError::SessionExpired {
             // The end of the session ends the request, and gives the reason. The session may have ended in this process
-            // alone, and the znode may be left on the server.
+            // alone, so the znode may be left on the server.
             return Next::Rest;
         }
         let failed = failed.get_or_insert_default();

@@ -8,11 +8,12 @@
 //! [`keep_alive`] says when requests are due to keep a lease from ending.
 //!
 //! What a write may confirm is decided when it is sent: the pairs that were answered at least a report delay before. So
-//! a pair can be forgotten once a newer one is as old, and a session that never writes keeps only a handful of pairs.
+//! a pair can be forgotten once a newer one has reached that age, and a session that never writes keeps only a handful
+//! of pairs.
 //!
 //! The lease consists of *epochs*. A disconnect closes the present epoch. An owner keeps the epoch under which it
-//! acquired the lock until its znode was seen on the next connection. A hold with a *limit* never outlasts it,
-//! whatever is proven.
+//! acquired the lock until its znode has been seen on the next connection. A hold with a *limit* never outlasts that
+//! limit, whatever is proven.
 
 mod evidence;
 mod keep_alive;
@@ -31,12 +32,13 @@ use crate::time::Moment;
 /// The part of the session timeout by which a lease is shortened for clock drift, as a divisor.
 const MARGIN_DIVISOR: u32 = 32;
 
-/// The part of the session timeout that is reserved for the write that extends a lease, as a divisor. A lock is
-/// taken only if the lease lasts this much longer than until it can be extended.
+/// The part of the session timeout that is reserved for the write that extends a lease, as a divisor. A lock is taken
+/// only if the lease can be extended at least this long before it ends.
 const RESERVE_DIVISOR: u32 = 32;
 
-/// The part of the session timeout for which a lease should last when a lock is taken, as a divisor. If it ends
-/// sooner and a write can extend it, that write comes first: it would be due soon anyway, and it may take long.
+/// The part of the session timeout for which a lease should last when a lock is taken, as a divisor. If it would end
+/// sooner, and a write can extend it, that write is made before the lock is taken: it would be due soon anyway, and it
+/// may take long.
 const FRESH_DIVISOR: u32 = 8;
 
 /// The session's lease: its present epoch, the owners, and the evidence for the next epoch.
@@ -49,27 +51,27 @@ pub(crate) struct Lease {
     /// The end of the present epoch; `None` while nothing is proven under it.
     end: Option<Moment>,
     owners: BTreeMap<ParticipantId, Holding>,
-    /// The limits of those holds that have one, the next one first.
+    /// The limits of the holds that have one, the earliest first.
     limits: BTreeSet<(Moment, ParticipantId)>,
     /// The owners whose hold has changed, in the order of the changes.
     changes: VecDeque<ParticipantId>,
     connection: ConnectionNumber,
-    /// The client has reported what the server of the present connection grants. Until then answers prove nothing,
+    /// The client has reported what the server of the present connection grants. Until then, answers prove nothing,
     /// because that server may grant less than the last one.
     is_connected: bool,
-    /// The session was opened, or taken up again, on this connection and after this moment. That proves nothing
-    /// before a write on the connection is answered.
+    /// The session was opened, or resumed, on this connection and after this moment. That proves nothing before a write
+    /// on the connection is answered.
     taken_up_after: Option<Moment>,
     /// The last request that was answered on this connection; the next one makes a pair with it.
     last: Option<RoundTrip>,
     /// Pairs of answered requests that no write has confirmed yet, oldest first.
     unconfirmed: VecDeque<RoundTrip>,
-    /// The time at which the pair was answered that a connection that wants to be idle waits to confirm.
+    /// On a connection that wants to be idle: when the pair that is waiting to be confirmed was answered.
     awaiting: Option<Moment>,
     /// The last write that was answered on this connection.
     last_write: Option<Written>,
-    /// The time at which the last *followed* write was sent: one that was answered before another write was sent,
-    /// which was answered, too.
+    /// The time at which the last *followed* write was sent. A write is followed if, after its answer, another write
+    /// was sent, and answered too.
     followed_write: Option<Moment>,
     /// The time at which the last touch on this connection was sent.
     touched: Option<Moment>,
@@ -110,7 +112,7 @@ impl Holding {
         Holding { until: self.limit.map_or(end, |limit| end.min(limit)), ..self }
     }
 
-    /// Returns whether the hold has ended at its limit, and not before that with its lease.
+    /// Returns whether the hold has ended at its limit, and not earlier with its lease.
     fn has_reached_limit(&self, now: Moment) -> bool {
         self.until <= now && self.limit == Some(self.until)
     }
@@ -126,18 +128,18 @@ pub(crate) enum Admission {
     Outdated,
 }
 
-/// Numbers the stretches of a session with or without contact. Answers from different ones prove nothing together,
+/// Numbers the stretches of a session with or without contact. Answers from different stretches prove nothing together,
 /// because a server that lags behind may have given the later answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionNumber(u64);
 
-/// The end of a lease that ended ahead of its time. No reading of the clock is earlier. It is not zero, because zero
-/// means no lease (see `session/ownership.rs`).
+/// The end of a lease that was cut short. The clock never shows an earlier time. It is not zero, because zero means no
+/// lease (see `session/ownership.rs`).
 pub(crate) const ENDED: Moment = Moment::from_nanos(1);
 
 impl Lease {
-    /// Returns a lease without a proof and without a connection. Contact counts from `now`. The lease is always kept
-    /// proven.
+    /// Returns a lease without a proof and without a connection, which is always kept proven. The time without contact
+    /// counts from `now`.
     pub(crate) fn unproven(granted: Granted, now: Moment) -> Lease {
         Lease {
             granted,
@@ -198,7 +200,7 @@ impl Lease {
         !self.granted.report_delay.is_zero()
     }
 
-    /// Returns when the session is given up, unless there is a sign of life from the ensemble before.
+    /// Returns when the session is given up, unless a sign of life from the ensemble comes first.
     pub(crate) fn given_up_at(&self) -> Moment {
         self.last_contact.after(self.granted.session_timeout)
     }
@@ -217,9 +219,9 @@ impl Lease {
         !self.owners.is_empty()
     }
 
-    /// Returns whether the session writes to keep the lease from ending, for the first time as soon as there is
-    /// contact. Otherwise the lease lapses until the session writes for another reason. Every session makes one such
-    /// write, to learn that a server really serves it.
+    /// Returns whether the session makes writes to keep the lease from ending, the first one as soon as there is
+    /// contact. If not, the lease lapses until the session writes for another reason. Every session makes at least one
+    /// such write, to learn that a server really serves it.
     pub(crate) fn is_kept_proven(&self) -> bool {
         self.is_always_proven || self.has_owners() || !self.was_proven
     }
@@ -251,7 +253,7 @@ impl Lease {
         Admission::Admitted
     }
 
-    /// Limits the hold of an owner: it ends at this moment at the latest.
+    /// Limits the hold of an owner: it ends at `limit` at the latest.
     pub(crate) fn limit(&mut self, owner: ParticipantId, limit: Moment) {
         if let Some(held) = self.owners.get(&owner).copied() {
             self.hold(owner, Holding::under(held.epoch, held.until, Some(limit)));
@@ -308,7 +310,8 @@ impl Lease {
         }
     }
 
-    /// Returns the next owner whose hold has changed, with its hold now, or `None` if it has released its lock.
+    /// Returns the next owner whose hold has changed, and its present hold, which is `None` if it has released its
+    /// lock.
     pub(crate) fn next_change(&mut self) -> Option<(ParticipantId, Option<Holding>)> {
         let owner = self.changes.pop_front()?;
         Some((owner, self.owners.get(&owner).copied()))
@@ -321,7 +324,7 @@ impl Lease {
         }
     }
 
-    /// Changes until when owners hold their locks.
+    /// Changes the time until which each owner holds its lock.
     fn change_owners(&mut self, until: impl Fn(&Holding) -> Moment) {
         for (owner, held) in &mut self.owners {
             let changed = held.ending_at(until(held));
@@ -331,10 +334,10 @@ impl Lease {
         }
     }
 
-    /// Returns whether a lock may be taken under the present epoch. The epoch must last, and each pair that waits to be
-    /// confirmed, and then the first pair that is made under the lock, must be able to extend it before it ends.
-    /// Otherwise an owner would lose the lock in perfect contact. The epoch must also last for a while yet, unless no
-    /// write could extend it.
+    /// Returns whether a lock may be taken under the present epoch. Two conditions must hold:
+    /// - Each pair that waits to be confirmed, and then the first pair that is made under the lock, can extend the
+    ///   epoch before it ends. Otherwise an owner would lose the lock in perfect contact.
+    /// - The epoch lasts for a while yet, unless no write could extend it.
     pub(crate) fn admits_owners(&self, now: Moment) -> bool {
         !self.is_stale(now) && self.admits_owners_until(self.end(), now)
     }
@@ -394,8 +397,8 @@ impl Lease {
         self.last_contact = self.last_contact.max(now);
     }
 
-    /// Begins contact with a server that grants this. The session was opened, or taken up again, after
-    /// `taken_up_after`, which is `None` if that was some time ago.
+    /// Begins contact with a server that grants `granted`. The session was opened, or resumed, after `taken_up_after`,
+    /// which is `None` if that was some time ago.
     ///
     /// Returns the moment at which earlier epochs now end at the latest, if the grant shortens them: a shorter session
     /// timeout counts from the moment at which the server granted it.
@@ -414,11 +417,11 @@ impl Lease {
         epochs_end
     }
 
-    /// Notes that a server that grants this session timeout has taken up the session after that moment. A longer
-    /// timeout than before does not count, because a new leader may go by an earlier one.
+    /// Notes that a server has resumed the session after this moment, and grants this session timeout. A longer timeout
+    /// than before does not count, because a new leader may use an earlier one.
     ///
-    /// This is no sign of life. Each connect request renews the session at the servers. If no server lets the client
-    /// in after that, a session that counted it as a sign of life would keep its znodes forever.
+    /// This does not count as a sign of life. Each connect request renews the session at the servers. If it counted,
+    /// and no server ever let the client in, the session would keep its znodes forever.
     ///
     /// Returns the moment at which earlier epochs now end at the latest, if the grant shortens them.
     pub(crate) fn on_taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
@@ -445,8 +448,8 @@ impl Lease {
 
     /// Ends contact. Whatever is proven from now on belongs to a new epoch.
     pub(crate) fn on_disconnected(&mut self, now: Moment) {
-        // If the client reports no pings, there may have been contact until now that nobody has noticed. If it does,
-        // silence may have ended the connection, so this is no sign of life.
+        // If the client reports no pings, there may have been contact until now that nobody has noticed. If the client
+        // reports them, silence may have ended the connection, so this is not a sign of life.
         if self.is_always_proven {
             self.note_sign_of_life(now);
         }
@@ -482,7 +485,7 @@ impl Lease {
     }
 
     /// Extends the present epoch by a proof that counts from `proven`. If the epoch has ended, begins another one.
-    /// Returns whether it had ended while there were owners, who may have lost their locks.
+    /// Returns whether the epoch had ended while there were owners, who may have lost their locks.
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {
         let proven_until = self.end_of_proof(proven);
         if self.over {

@@ -1,18 +1,20 @@
 //! [`Life`]: whether a session lives, and whether its client has a connection.
 //!
-//! - `Open` becomes `Ending` when the session is closed or lost, or when there was no contact for a session timeout.
+//! - `Open` becomes `Ending` when the session is closed or lost, or when there has been no contact for a session
+//!   timeout.
 //! - `Ending` becomes `Lingering` when every participant was notified, if the server may keep the session. Otherwise it
 //!   becomes `Finished`.
-//! - `Lingering` becomes `Finished` when the last deletion is done, when the session has expired, or when there was no
-//!   contact for a session timeout.
+//! - `Lingering` becomes `Finished` when the last deletion is done, when the session has expired, or when there has
+//!   been no contact for a session timeout.
 //!
-//! Beside it, the session has a [`Contact`], even while it lingers, because it deletes its znodes after a reconnect.
+//! Apart from its life, the session has a [`Contact`], even while it lingers, because a lingering session deletes its
+//! znodes after a reconnect.
 //!
 //! - `NotYet` becomes `Present` with the first connection.
 //! - `Present` becomes `Lost` with a disconnect.
 //! - `Lost` becomes `Regained` with a reconnect if the lease is kept proven: a proof is due at once. Otherwise it
 //!   becomes `Present`: every participant looks again, and deletions are repeated.
-//! - `Regained` becomes `Present` when a write was answered: every participant looks again. It becomes `Lost` with a
+//! - `Regained` becomes `Present` when a write is answered: every participant looks again. It becomes `Lost` with a
 //!   disconnect.
 //!
 //! Subscribers see a `SessionState`, which follows from both and from the age of the last answered request:
@@ -23,9 +25,9 @@
 //! | `Open` | any | otherwise | `Suspended` |
 //! | any other | any | any | `Lost` |
 //!
-//! Which answers count depends on the lease. If it is kept proven, only a write on the present connection counts, timed
-//! from when it was sent: while a lock is held, if the client does not report its pings, and until the first write was
-//! answered. Otherwise every answer of the server counts, and a reconnect, too.
+//! Which answers count depends on whether the lease is kept proven. It is while a lock is held, if the client does not
+//! report its pings, and until the first write is answered. Then only the answer to a write on the present connection
+//! counts, timed from when the write was sent. Otherwise, every answer of the server counts, and so does a reconnect.
 
 use crate::error::LossReason;
 use crate::time::Moment;

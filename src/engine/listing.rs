@@ -1,4 +1,4 @@
-//! [`Listing`]: the children of a directory, by which requests decide.
+//! [`Listing`]: the children of a directory, from which requests decide.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub(super) struct Listing {
     /// The connection on which the listing was sent.
     pub(super) connection: ConnectionNumber,
     pub(super) children: ZkResult<Names>,
-    /// The children in order, for each kind of request among many readers.
+    /// The children in queue order, once for each kind of request; empty unless many requests share the listing.
     ordered: Vec<Ordered>,
 }
 
@@ -36,14 +36,14 @@ impl Listing {
         self
     }
 
-    /// Returns the listing without these names, or `None` if it has none of them.
+    /// Returns the listing without these names, or `None` if it contains none of them.
     pub(super) fn without(&self, names: &BTreeSet<String>) -> Option<Listing> {
         let children = self.children.as_ref().ok().filter(|_| !names.is_empty())?;
         let left: Names = children.iter().filter(|name| !names.contains(*name)).collect();
         (left.len() < children.len()).then(|| Listing::new(self.connection, Ok(left)))
     }
 
-    /// Decides by the children whether a request owns the lock, or for whom it waits.
+    /// Decides from the children whether a request owns the lock, or for whom it waits.
     pub(super) fn decide<'a>(&self, access: Access, own: &str, children: &'a Names) -> Decision<'a> {
         match self.ordered_for(access) {
             Some(ordered) => ordered.decide(own, children),
@@ -51,7 +51,7 @@ impl Listing {
         }
     }
 
-    /// Returns how near its turn a waiter is, by the children.
+    /// Returns how close a waiter is to its turn, according to the children.
     pub(super) fn outlook<'a>(&self, access: Access, own: &str, children: &'a Names) -> Outlook<'a> {
         match self.ordered_for(access) {
             _ if !access.is_exclusive() => Outlook::Unclear,

@@ -15,7 +15,7 @@ use crate::client::Call;
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
-/// The directories of which a listing is under way, or for which readers wait.
+/// The directories for which a listing is under way or readers wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Listings {
     by_dir: BTreeMap<ZNodePath, Dir>,

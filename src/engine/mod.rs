@@ -208,16 +208,16 @@ impl Engine {
 
     // ---- commands
 
-    /// Starts a request, under a number that was not used before. The request then runs by itself until it ends or
-    /// [`Engine::withdraw`] ends it.
+    /// Starts a request, under an id that was not used before. It runs by itself from then on; [`Engine::withdraw`]
+    /// ends it.
     pub(crate) fn start(&mut self, id: ParticipantId, spec: Arc<RequestSpec>, since: Moment) {
         let phase = Phase::Joining { unconfirmed: false, failed: None };
         self.contenders.insert(id, Contender::new(id, spec, phase, since));
         self.wake_or_lose(id);
     }
 
-    /// Starts a request that holds the lock together with its owner, under the owner's lease, through a znode
-    /// that exists already. Returns `false` if the owner no longer holds the lock.
+    /// Starts a request that holds the lock together with its owner, under the owner's lease, with a znode that already
+    /// exists. Returns `false` if the owner no longer holds the lock.
     pub(crate) fn start_as_owner(
         &mut self,
         id: ParticipantId,
@@ -273,7 +273,7 @@ impl Engine {
         self.commons.new_id()
     }
 
-    /// Returns the number of a new request, and the name of its znode without the sequence number.
+    /// Gives a request its id, and names its znode except for the sequence number.
     pub(crate) fn name_request(&mut self, access: Access) -> (ParticipantId, String) {
         let id = self.new_id();
         (id, access.prefix(self.commons.settings.tag.guid(id.0)))

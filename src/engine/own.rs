@@ -13,7 +13,7 @@ pub(super) struct OwnQueues {
 }
 
 /// The place of a request's znode in the queue of its directory. The path is part of it because a directory that is
-/// created anew repeats numbers.
+/// deleted and created again reuses numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct QueueKey {
     sequence: i32,
@@ -41,7 +41,7 @@ enum Stay {
     InQueue,
     /// It is being deleted.
     Leaving,
-    /// The server refuses for now to delete it.
+    /// For now, the server refuses to delete it.
     Refused,
 }
 
@@ -92,13 +92,13 @@ impl OwnQueues {
         self.get(path).is_some_and(|own| own.state == Stay::Leaving)
     }
 
-    /// Returns whether the session has a znode in a directory, and is not deleting the last one.
+    /// Returns whether the session has a znode in a directory, and is not deleting the last of them.
     pub(super) fn is_last_in_queue(&self, dir: &ZNodePath) -> bool {
         let last = self.by_dir.get(dir).and_then(BTreeMap::last_key_value);
         last.is_some_and(|(_, own)| own.state == Stay::InQueue)
     }
 
-    /// Returns the nearest znode before this one, unless it is being deleted.
+    /// Returns the session's nearest znode before this one, unless it is being deleted.
     pub(super) fn before(&self, path: &ZNodePath) -> Option<ZNodePath> {
         let queue = self.by_dir.get(path.dir()?)?;
         let (before, own) = queue.range(..QueueKey::of(path)?).next_back()?;

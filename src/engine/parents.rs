@@ -6,20 +6,20 @@ use crate::client::{Acl, Ask, Call, CreateMode, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 
-/// The znodes that are still to be created. Each time that somebody deletes a parent, this takes one step more.
+/// The znodes that are still to be created. Each time somebody deletes a parent meanwhile, one more step is needed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MissingParents {
     /// The znode itself, which is created last.
     path: ZNodePath,
-    /// Its missing parents, the one to create next at the end.
+    /// Its missing parents. The last one is created next.
     above: Vec<ZNodePath>,
     mode: CreateMode,
     acl: Arc<[Acl]>,
 }
 
 impl MissingParents {
-    /// Begins to create a znode without data, and its parents, which are persistent. On a server without containers,
-    /// the znode becomes persistent if `mode` asks for a container.
+    /// Begins to create a znode without data, preceded by its missing parents, which are persistent. On a server
+    /// without containers, the znode becomes persistent if `mode` asks for a container.
     pub(crate) fn of(path: &ZNodePath, acl: &Arc<[Acl]>, mode: CreateMode) -> MissingParents {
         MissingParents { path: path.clone(), above: Vec::new(), mode, acl: Arc::clone(acl) }
     }
@@ -33,7 +33,8 @@ impl MissingParents {
         Call::create(path, [], Arc::clone(&self.acl), mode)
     }
 
-    /// Handles the outcome of that call. Returns whether nothing is left to do.
+    /// Handles the outcome of the call that [`call`](MissingParents::call) returned. Returns whether nothing is left to
+    /// do.
     ///
     /// # Errors
     /// `NoNode` if not even the root exists, because the chroot is missing; otherwise the error of the call.

@@ -1,8 +1,7 @@
 //! The one way to reach a participant, and the inputs that reach many of them.
 //!
 //! A participant touches no other: it returns what is next, and only the engine passes that on. If an input of the
-//! engine concerns many participants, the methods here pass it to one after the other, and each handles it to
-//! completion.
+//! engine concerns many participants, the methods here pass it to one after another, and each handles it to completion.
 
 use super::Engine;
 use super::ahead::ZNodeChange;
@@ -14,7 +13,7 @@ use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
 
 impl Engine {
-    /// Passes an input to a request, which makes its next steps. Does nothing if it has ended.
+    /// Passes an input to a request, which makes its next steps. Does nothing if the request has ended.
     pub(super) fn with_request(
         &mut self,
         id: ParticipantId,
@@ -27,7 +26,7 @@ impl Engine {
         }
     }
 
-    /// Passes an input to a deletion, and notifies those who wait for it. Does nothing if it has ended.
+    /// Passes an input to a deletion, and notifies those who wait for it. Does nothing if the deletion has ended.
     pub(super) fn with_removal(
         &mut self,
         id: ParticipantId,
@@ -78,8 +77,9 @@ impl Engine {
         }
     }
 
-    /// Makes everybody look again after a reconnect, because every watch must be set again. Until a watch is set, its
-    /// participant stays registered for it: the client may have set it by itself, and it must be removed in the end.
+    /// Makes everybody look again after a reconnect, because every watch must be set again. Until its watch is set
+    /// again, a participant stays registered for the event: the client may have set the watch again by itself, and then
+    /// the watch must be removed in the end.
     pub(super) fn everybody_looks_again(&mut self) {
         // Owners first, because a lease may end while long listings arrive.
         let mut requests: Vec<(bool, ParticipantId)> =
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Makes everybody look. Does nothing without contact, because the reconnect wakes them.
+    /// Makes everybody look. Does nothing without contact, because the reconnect wakes everybody.
     pub(crate) fn look_routinely(&mut self) {
         self.routine.due_by = None;
         if !self.commons.in_contact() {

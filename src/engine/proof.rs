@@ -1,4 +1,4 @@
-//! [`Proof`]: the calls of a keep-alive, which prove in time that the session lives.
+//! [`Proof`]: the calls of a keep-alive, which prove that the session lives.
 //!
 //! Here, a *request* is a request for a lock. What goes over the wire is a *call*.
 
@@ -29,7 +29,8 @@ pub(super) enum Proof {
     Failed { until: Moment },
 }
 
-/// A call of a proof, which consists of one of the first two and the last, or of the last alone.
+/// A call of a proof. A proof is either `LastWrite` alone, or one of the first two, followed by `LastWrite` if that is
+/// still needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ProofCall {
     FirstRead,
@@ -57,8 +58,8 @@ impl Proof {
 }
 
 impl Commons {
-    /// Adds a request whose turn has come, while the session is not proven to live for long enough. Begins a proof,
-    /// unless one is under way.
+    /// Makes a request whose turn has come wait for a proof, because the session is not yet proven to live for long
+    /// enough. Begins a proof unless one is under way.
     pub(super) fn await_proof(&mut self, id: ParticipantId) {
         match &mut self.proof {
             Proof::UnderWay { later, .. } => later.push(id),
@@ -68,8 +69,8 @@ impl Commons {
 
     pub(super) fn begin_proof(&mut self, waiting: Vec<ParticipantId>) {
         self.proof = Proof::UnderWay { waiting, later: Vec::new() };
-        // One write is enough if no pair is needed, or if a pair or the reconnect waits to be confirmed and then admits
-        // owners.
+        // One write is enough in two cases: no pair is needed, or the write confirms a pair or the reconnect, and the
+        // lease then admits owners.
         if !self.lease.needs_pairs() || self.lease.needs_proof(self.now) {
             self.write_nothing(Priority::Session, Pending::Proof(ProofCall::LastWrite));
         } else if self.lease.has_owners() {
@@ -80,8 +81,8 @@ impl Commons {
         }
     }
 
-    /// Handles the outcome of a call of the proof. If that ends the proof, returns the requests that waited for it, and
-    /// its result.
+    /// Handles the outcome of a call of the proof. If that ends the proof, returns the requests that were waiting for
+    /// it, and its result.
     pub(super) fn on_proof_reply(
         &mut self,
         asked: ProofCall,
@@ -99,8 +100,8 @@ impl Commons {
         Some((self.end_proof(result)?, result))
     }
 
-    /// Returns whether the first write of a keep-alive needs no second one, because it has proven what an earlier write
-    /// has reported, which was made for a request.
+    /// Returns whether a keep-alive needs no second write. That is so if its first write has proven what an earlier
+    /// write, made for a request, had reported.
     fn is_one_write_enough(&self) -> bool {
         let quiet = self.settings.min_idle_for_ping;
         self.lease.has_owners()
@@ -121,16 +122,17 @@ impl Commons {
         Some(waiting)
     }
 
-    /// Makes a write beside the look of a request, if the request could not take the lock without a proof because the
-    /// lease has lapsed. Together they take one round trip.
+    /// Makes a write beside a request's read if the lease has lapsed, because the request then needs a proof to take
+    /// the lock. Together they take one round trip.
     pub(super) fn prove_beside(&mut self) {
         if self.settings.is_ordered && self.lease.needs_proof(self.now) {
-            // The write leaves before the look. It counts in the window, because each of many requests may make one.
+            // The write is sent before the read. It takes up room in the window, because each of many requests may make
+            // one.
             self.write_nothing(Priority::Owner, Pending::Nobody);
         }
     }
 
-    /// Makes two reads, which are a pair for the lease.
+    /// Makes two reads, which form a pair for the lease.
     pub(super) fn touch(&mut self) {
         for _ in 0..2 {
             self.submit(Call::exists(KEEP_ALIVE_PATH, false), Priority::Session, Pending::Nobody);

@@ -13,7 +13,7 @@ use crate::recipe::queue::{Decision, count_ahead};
 use crate::time::Priority;
 
 impl Contender {
-    /// Decides by the listing that has arrived, or asks for one, which wakes the request.
+    /// Decides from the listing that has arrived. If there is none, asks for one, which wakes the request.
     pub(super) fn evaluate(&mut self, commons: &mut Commons) -> Next {
         let expects_lock = !std::mem::take(&mut self.has_reconnected);
         if let Some(listing) = self.listing.take() {
@@ -74,9 +74,9 @@ impl Contender {
         if is_watched { Next::Rest } else { self.count(commons) }
     }
 
-    /// Counts the requests ahead, by a listing that leaves a watch on the children of the directory. Only a request
-    /// for a permit does so, and only the first one that waits, because a lock in front of the directory prevents a
-    /// herd.
+    /// Counts the requests ahead, using a listing that leaves a watch on the children of the directory. Only a request
+    /// for a permit does so, and only the first one in line: a lock in front of the directory holds the others back,
+    /// which prevents a herd.
     pub(super) fn count(&mut self, commons: &mut Commons) -> Next {
         let dir = self.spec.dir.clone();
         self.watched = Some(dir.clone());

@@ -1,5 +1,5 @@
-//! [`Removal`]: the deletion of a znode, in the background if need be: after an unlock or a timeout, or if no request
-//! [has](super::sweep) the znode.
+//! [`Removal`]: the deletion of a znode, in the background if need be. It follows an unlock or a timeout, or the
+//! discovery of a znode that [no request has](super::sweep).
 //!
 //! An unlock during an outage must not leave a znode that blocks others while the session lives. So a deletion is
 //! repeated until it is done or the session has ended: after every reconnect, and now and then during contact. The
@@ -27,7 +27,7 @@ pub(super) struct Removal {
     pub(super) path: ZNodePath,
     /// Serializes the attempts, because a concurrent second one would report `NoNode`.
     activity: Activity,
-    /// The caller has not learned of a first outcome, nor of the loss of contact.
+    /// The caller has been told neither a first outcome nor that contact was lost.
     is_unreported: bool,
     /// The error of the last failed attempt, which is logged when it changes.
     failure: Option<ZkError>,
@@ -74,7 +74,7 @@ impl Removal {
         Fate::GoesOn
     }
 
-    /// Makes an attempt now, or another one after the attempt that is under way.
+    /// Makes an attempt now or, if one is under way, another one after it.
     pub(super) fn wake(&mut self, commons: &mut Commons) {
         if self.activity != Activity::Idle {
             self.activity = Activity::Woken;
@@ -102,7 +102,7 @@ impl Removal {
                 commons.report(Event::Removed { path: self.path.clone(), was_refused: self.was_refused });
                 Fate::Done
             }
-            // The session may have ended in this process alone, and the znode may be left on the server.
+            // The session may have ended in this process alone, so the znode may be left on the server.
             Err(ZkError::SessionExpired) => self.leave_behind(commons),
             Err(error) => self.fail(commons, error),
         }

@@ -1,4 +1,4 @@
-//! The outcomes of calls: what each shows about the session, and who continues with it.
+//! The outcomes of calls: what each shows about the session, and which participant handles it.
 
 use std::sync::Arc;
 
@@ -48,10 +48,10 @@ impl Engine {
         }
     }
 
-    /// Makes a write that changes nothing, as [`ask`](Engine::ask) makes a call.
+    /// Makes a write that changes nothing, for code outside the engine. [`Effect::Answered`] follows.
     ///
-    /// After it, a read on the same connection shows every write that was answered before, to any client. A read alone
-    /// may be answered by a server that lags behind. A write whose reply was lost may still [take
+    /// A read that follows on the same connection shows every write that was answered before, to any client. Without
+    /// this write, a server that lags behind might answer the read. A write whose reply was lost may still [take
     /// effect](super::sweep) after both.
     pub(crate) fn ask_to_write_nothing(&mut self, id: ParticipantId) {
         if !self.refuses(id) {
@@ -135,7 +135,7 @@ impl Engine {
         readers: &[ParticipantId],
         outcome: ZkResult<Reply>,
     ) {
-        // Before the readers get this listing, because they may ask for the next one.
+        // Do this before the readers get this listing, because they may ask for another one.
         let next = self.commons.listings.on_ended(dir);
         if !next.is_empty() {
             self.commons.list(dir.clone(), next);

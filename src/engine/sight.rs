@@ -1,4 +1,4 @@
-//! [`Sight`]: what a look at a znode has shown.
+//! [`Sight`]: what a read of a znode has shown.
 
 use crate::client::Stat;
 use crate::error::{ZkError, ZkResult};
@@ -8,16 +8,16 @@ use crate::recipe::is_directory;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     /// It exists and is watched. Its data were written `version` times since its creation. If it is persistent, it
-    /// stays when its creator's session ends. If it is a directory, it is no request.
+    /// stays when its creator's session ends. If it is a directory, it is not a request.
     Watched { data: Vec<u8>, version: i32, is_persistent: bool, is_directory: bool },
     /// It exists, but READ is denied. Servers since 3.8.4 set the watch, but never report its event.
     Unreadable,
-    /// It does not exist. The look has left no watch if READ is granted.
+    /// It does not exist. If READ is granted, the attempt has left no watch.
     Gone,
 }
 
 impl Sight {
-    /// Returns what a look at the data of a znode has shown.
+    /// Returns what a read of a znode's data has shown.
     pub(crate) fn of_data(result: ZkResult<(Vec<u8>, Stat)>) -> ZkResult<Sight> {
         match result {
             Ok((data, stat)) => {
@@ -29,8 +29,8 @@ impl Sight {
         }
     }
 
-    /// Returns what a look at a znode has shown whose data this session may not read. Servers since 3.8.4 refuse this
-    /// look, too, if the znode exists.
+    /// Returns what an existence check has shown for a znode whose data this session may not read. If the znode exists,
+    /// servers since 3.8.4 refuse this check, too.
     pub(crate) fn of_exists(result: ZkResult<Option<Stat>>) -> ZkResult<Sight> {
         match result {
             Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(Sight::Unreadable),

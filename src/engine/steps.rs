@@ -13,10 +13,10 @@ use crate::client::{Call, Reply, Stat};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::time::Priority;
 
-/// The interval at which a request whose turn has come looks again, after a proof that was not enough to admit it.
+/// How long a request whose turn has come waits before it looks again, if a proof was not enough to admit it.
 const LEASE_LOOK: Duration = Duration::from_millis(100);
 
-/// The interval between looks at an unreadable znode, because the server may withhold its events.
+/// The interval at which an unreadable znode is read again, because the server may withhold its events.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
 
 impl Contender {
@@ -115,7 +115,7 @@ impl Contender {
         Next::Wake
     }
 
-    /// Handles the end of the proof that the request has waited for.
+    /// Handles the end of the proof that the request was waiting for.
     pub(super) fn on_proof_ended(&mut self, commons: &mut Commons, result: ZkResult<()>) -> Next {
         match result {
             Err(error) => {
@@ -141,18 +141,18 @@ impl Contender {
     /// longer read the znode (CVE-2024-23944), and a change of an ACL fires no watch.
     pub(super) fn on_routine(&mut self, commons: &mut Commons) -> Next {
         match &self.phase {
-            // Its retry policy repeats what it does.
+            // The retry policy repeats whatever fails in this phase.
             Phase::Joining { .. } => return Next::Stay,
             Phase::Owner { .. } => {
-                // Requests of other libraries that do not count this one may have joined after it.
+                // Requests of another library, which does not recognize this request, may have joined after it.
                 let list = Call::get_children(&self.spec.dir, false);
                 commons.submit(list, Priority::Other, Pending::Request(self.id, Asked::Peers));
             }
-            // The listing that follows shows its own znode as well.
+            // The listing that follows also shows the request's own znode.
             Phase::Queued { .. } if self.spec.access.watches_children() => {}
             Phase::Queued { znode, .. } => {
-                // Many waiters do not watch their own znode: without this they learn of its deletion only when the
-                // queue moves.
+                // Many waiters do not watch their own znode. Without this check, they would learn of its deletion only
+                // when the queue moves.
                 let pending = Pending::Request(self.id, Asked::CheckOwn(znode.clone()));
                 commons.submit(Call::exists(znode, false), Priority::Other, pending);
             }
@@ -179,8 +179,8 @@ impl Contender {
 
     fn on_seen(&mut self, commons: &mut Commons, look: &WatchedRead, sight: ZkResult<Sight>) -> Next {
         let WatchedRead { path, connection, purpose } = look;
-        // Forget the watch that the look has left, if the request was woken meanwhile and no longer needs it, or if
-        // it is a watch on the creation of a znode that is gone: the look at an unreadable znode leaves one.
+        // Forget the watch that this read has left in two cases: the request was woken meanwhile and no longer needs
+        // it, or the znode is gone. (The existence check of an unreadable znode leaves a watch for its creation.)
         if self.watched.as_ref() != Some(path) || sight == Ok(Sight::Gone) {
             commons.remove_stray_watch(path, self.id);
         }
@@ -194,8 +194,8 @@ impl Contender {
         match purpose {
             Purpose::WaitFor => self.on_predecessor_seen(commons, path, *connection, &sight),
             _ if sight == Sight::Gone => self.lose_znode(commons),
-            // The predecessor is deleted. A listing has shown no request between the two, and none can get there. All
-            // that was left to find out is that the own znode exists.
+            // The predecessor was deleted. A listing had shown no request between it and this one, and none can get
+            // there. All that was left to find out is that this request's znode exists.
             Purpose::TakeOver => self.acquire(commons, *connection),
             Purpose::Verify => self.keep_owning(commons, *connection, &sight),
         }

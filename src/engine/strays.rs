@@ -1,4 +1,5 @@
-//! What a listing shows of this session's znodes: those that requests search for, and strays, which no request has.
+//! What a listing shows of this session's znodes: those that requests search for, and strays, which belong to no
+//! request.
 //!
 //! See [`sweep`](super::sweep) for why both are needed.
 
@@ -29,12 +30,12 @@ impl Engine {
         }
     }
 
-    /// The create of a request that is yet to be [started](Engine::start_as_owner) has failed.
+    /// Notes that a create has failed whose request is yet to be [started](Engine::start_as_owner).
     pub(crate) fn note_failed_create(&mut self, dir: &ZNodePath, error: ZkError) {
         self.commons.note_failed_create(dir, error);
     }
 
-    /// Takes up the outcome of a call of a round.
+    /// Handles the outcome of a call in a round of a sweep.
     pub(super) fn sweep_goes_on(&mut self, id: ParticipantId, asked: SweepCall, outcome: ZkResult<Reply>) {
         match (asked, outcome) {
             (SweepCall::Write(connection), Ok(_)) => self.commons.list_for_sweep(id, connection),
@@ -63,7 +64,7 @@ impl Engine {
         if searching.is_empty() {
             return;
         }
-        // In order, for many requests.
+        // Sorted, because many requests may be searching.
         let mut sorted: Vec<&str> = children.iter().collect();
         sorted.sort_unstable();
         let find = |id| {
@@ -97,8 +98,8 @@ impl Engine {
 
     // ---- strays
 
-    /// Takes the strays that are deleted already out of a listing. A server that has diverged from the others may show
-    /// them for ever, and nothing that is sent to it changes that.
+    /// Takes the strays that were already deleted out of a listing. A server that has diverged from the others may show
+    /// them forever, and nothing that is sent to it changes that.
     pub(super) fn pass_over_phantoms(&mut self, dir: &ZNodePath, outcome: &mut ZkResult<Reply>) {
         let Engine { strays, removed_paths, .. } = self;
         let is_here = |stray: &ZNodePath| stray.dir() == Some(dir.as_str());
@@ -118,7 +119,7 @@ impl Engine {
         *children = children.iter().filter(|name| !is_phantom(&dir.child(name))).collect();
     }
 
-    /// Deletes the znodes among these children that this session has created, and no request has.
+    /// Deletes the znodes among these children that this session has created, but that belong to no request.
     pub(super) fn remove_strays(&mut self, dir: &ZNodePath, children: &Names) {
         let strays = children.iter().filter(|name| self.is_stray(dir, name));
         let strays: Vec<ZNodePath> = strays.map(|name| dir.child(name)).collect();
@@ -138,11 +139,11 @@ impl Engine {
         !is_known && !self.removed_paths.contains(&dir.child(name))
     }
 
-    /// Returns whether a request has this znode, or has yet to learn which one it has.
+    /// Returns whether a request has this znode, or has yet to learn which znode it has.
     fn has_or_makes(&self, id: ParticipantId, name: &str) -> bool {
         match self.contenders.get(&id) {
             Some(contender) => contender.znode().is_none_or(|own| own.name() == name),
-            // Of a downgrade that is under way.
+            // The number may belong to a downgrade that is under way.
             None => self.pins.contains(&id),
         }
     }

@@ -1,14 +1,14 @@
-//! [`Sweep`]: the search of a directory for znodes that lost creates have left, and the deletion of those that no
-//! request has.
+//! [`Sweep`]: the search of a directory for znodes that lost creates have left, and the deletion of those that belong
+//! to no request.
 //!
-//! If the reply to a create was lost, a server may hold the create back, and pass it on after other servers have
-//! served the session. (`docs/design.md` says how, under "How late a lost create takes effect".) So a search that
-//! finds nothing settles nothing, and neither does a write that another server has answered. Two rules together
-//! settle it:
-//! - A session recognizes the names of its znodes, and knows for which request it has created each. A znode whose
+//! If the reply to a create was lost, a server may be holding the create back, and may pass it on after other servers
+//! have served the session. (`docs/design.md` says how, under "How late a lost create takes effect".) So a search that
+//! finds nothing does not settle whether the znode will exist, and neither does a write that another server has
+//! answered. Two rules together cover every case:
+//! - A session recognizes the names of its znodes, and knows which request it created each one for. A znode whose
 //!   request has ended or has another znode is a stray. The session deletes each stray that any listing shows.
-//! - After a lost create, the session lists the directory after each reconnect and now and then, until the create can
-//!   no longer take effect.
+//! - After a lost create, the session lists the directory after each reconnect and from time to time, until the create
+//!   can no longer take effect.
 //!
 //! All lost creates of a directory share its sweep, because an outage may lose thousands at once.
 
@@ -27,8 +27,8 @@ use crate::recipe::session_tag::SessionTag;
 use crate::time::{Moment, Priority};
 
 /// The time after which a lost create can no longer take effect. The leader gives up a server that it has not heard
-/// from for `syncLimit` ticks (10 s by default), and whatever that server holds is lost with it. The client's
-/// operating system sends what a closed connection has left for up to about 100 s.
+/// from for `syncLimit` ticks (10 s by default), and whatever that server holds is lost with it. For up to about 100 s,
+/// the client's operating system may still send data that a closed connection has left unsent.
 const SETTLES_IN: Duration = Duration::from_secs(120);
 
 /// The pause after the first round. It doubles with each round, up to [`MAX_PAUSE`].
@@ -49,7 +49,7 @@ pub(super) struct Sweep {
     pub(super) dir: ZNodePath,
     /// The moment after which no lost create can take effect.
     until: Moment,
-    /// A request that may have a znode has ended, and no round that began after that has ended yet.
+    /// A request that may have a znode has ended, and no round that began later is complete yet.
     is_owed: bool,
     /// The state of the present round, which is a write and a listing.
     activity: Activity,
@@ -154,8 +154,8 @@ impl Commons {
 
     // ---- rounds
 
-    /// Begins a round now, or another one after the round that is under way. A round begins with a write, because a
-    /// server that lags behind may answer a read alone.
+    /// Begins a round now or, if one is under way, another one after it. A round begins with a write, because without
+    /// it a server that lags behind might answer the listing.
     pub(super) fn wake_sweep(&mut self, id: ParticipantId) {
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         if sweep.activity != Activity::Idle {
@@ -206,7 +206,7 @@ impl Commons {
         }
     }
 
-    /// Begins all sweeps anew after a reconnect, because the server that has taken the session up may have held a
+    /// Starts all sweeps afresh after a reconnect, because the server that has resumed the session may have held a
     /// create back.
     pub(super) fn sweep_again(&mut self) {
         let all: Vec<ParticipantId> = self.sweeps.by_id.keys().copied().collect();

@@ -426,7 +426,7 @@ fn joined(engine: &mut Engine, create: CallId, znode: &str, children: &[&str]) {
     engine.input(NOW, |engine| engine.handle_reply(create, Ok(reply)));
 }
 
-/// Returns what a look at an ephemeral znode shows.
+/// Returns what a read of an ephemeral znode shows.
 fn data() -> ZkResult<Reply> {
     Ok(Reply::Data(Vec::new(), Stat { ephemeral_owner: 1, ..Stat::default() }))
 }
@@ -459,14 +459,14 @@ fn all_submitted(engine: &mut Engine) -> Vec<(CallId, Call)> {
     std::iter::from_fn(|| engine.poll_effect()).filter_map(call).collect()
 }
 
-/// As [`all_submitted`], for a single call.
+/// Does what [`all_submitted`] does, for a single call.
 fn submitted(engine: &mut Engine) -> (CallId, Call) {
     let mut calls = all_submitted(engine);
     assert_eq!(calls.len(), 1, "{calls:?}");
     calls.remove(0)
 }
 
-/// Returns the number of the call that looks at a znode.
+/// Returns the id of the call that reads a znode.
 fn look_at(calls: &[(CallId, Call)], znode: &str) -> CallId {
     let is_it = |call: &Call| matches!(call, Call::GetData { path, watch: true } if **path == *znode);
     calls.iter().find(|(_, call)| is_it(call)).unwrap_or_else(|| panic!("{calls:?}")).0
@@ -540,7 +540,7 @@ fn reply_that_shows_the_last_one_ahead_gone_is_no_reason_to_own_without_a_look()
     let (own, ahead) =
         (look_at(&looks, "/lock/x-a-lock-0000000001"), look_at(&looks, "/lock/x-b-lock-0000000000"));
     engine.input(NOW, |engine| engine.handle_reply(own, data()));
-    // The event of an earlier change, of the own znode, may still be under way.
+    // The event of an earlier change of the waiter's own znode may still be under way.
     engine.input(NOW, |engine| engine.handle_reply(ahead, Err(ZkError::NoNode)));
     assert_ne!(engine.place(id), Some(Place::Owner));
     let look = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
@@ -621,14 +621,14 @@ fn a_listing_shows_the_strays_of_the_session_and_of_nobody_else() {
     joined(&mut engine, create, children[5], &children);
     let calls = all_submitted(&mut engine);
     assert_eq!(deleted(&calls), [format!("/lock/{stray}"), format!("/lock/{second}")]);
-    // While they are being deleted, another listing changes nothing.
+    // While the strays are being deleted, another listing changes nothing.
     let (_, create) = start_named(&mut engine);
     joined(&mut engine, create, &named(own + 1, 7), &children);
     assert_eq!(deleted(&all_submitted(&mut engine)), [""; 0]);
 }
 
-/// Answers all calls, and those that follow, as a server that lists these children whatever is deleted. Returns the names
-/// of those that were.
+/// Answers all calls, and those that follow, as a server that lists these children no matter what is deleted. Returns
+/// the names of the znodes that were deleted.
 fn deleted_in_vain(engine: &mut Engine, children: &[&str]) -> Vec<String> {
     let mut names = Vec::new();
     for _ in 0..20 {
@@ -646,7 +646,7 @@ fn deleted_in_vain(engine: &mut Engine, children: &[&str]) -> Vec<String> {
     names
 }
 
-/// As a server does that has diverged from the others.
+/// A server that has diverged from the others behaves like this.
 #[test]
 fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_without_it_or_on_another_connection()
  {

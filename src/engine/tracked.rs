@@ -1,9 +1,9 @@
-//! [`Tracked`]: a subject on the server that a user tracks: its tracker looks again whenever the subject may have
+//! [`Tracked`]: a subject on the server that a user tracks. Its tracker looks again whenever the subject may have
 //! changed.
 //!
-//! The tracker (`tracking/`) decides on the steps of a look, and makes one call after the other. The engine says when
-//! to look, and knows which watches are set. The watches of a look serve until the next look, which ends those that
-//! it does not need.
+//! The tracker (`tracking/`) decides on the steps of a look, and makes one call after another. The engine says when to
+//! look, and knows which watches are set. The watches of a look serve until the next look, which ends those that it
+//! does not need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Tracked {
         Tracked { id, activity: Activity::Idle, paths: Vec::new(), former: Vec::new() }
     }
 
-    /// Begins a look now, or another one after the look that is under way.
+    /// Begins a look now or, if one is under way, another one after it.
     pub(super) fn wake(&mut self, commons: &mut Commons) {
         if self.activity != Activity::Idle {
             self.activity = Activity::Woken;

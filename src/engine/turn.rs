@@ -9,22 +9,23 @@ use super::lease::{Admission, ConnectionNumber};
 use super::sight::Sight;
 use crate::recipe::revocation;
 
-/// How long a new owner waits at most, and about this long, before it looks at its znode. This saves a short hold a
-/// round trip. A new owner learns of a deletion by another client after this delay and a round trip.
+/// A new owner reads its znode this long after it has acquired the lock, or up to [`SHARED_STEP`] earlier. A shorter
+/// hold saves this round trip. If another client deletes the znode, a new owner learns of it only after this delay and
+/// a round trip.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
-/// New owners share the times of their first looks, which are this far apart. So thousands of short holds a second cost
-/// the timer few wake-ups.
+/// The times at which new owners first read their znodes are multiples of this step. So even thousands of short holds a
+/// second wake the timer only rarely.
 const SHARED_STEP: Duration = Duration::from_millis(10);
 
 impl Contender {
-    /// Takes the lock, because nobody is ahead any more: at once, if events alone have shown that, or after a look at
-    /// the own znode.
+    /// Takes the lock, because nobody is ahead any more. If events alone have shown that, and the lease admits owners,
+    /// the request takes the lock at once. Otherwise it reads its own znode first.
     pub(super) fn take_over(&mut self, commons: &mut Commons) -> Next {
         match self.ahead.owns_by_event_on(commons.lease.connection()) {
             Some(watched_on) if commons.lease.admits_owners(commons.now) => self.acquire(commons, watched_on),
             _ => {
-                // If the client is ordered, the write is answered before the look.
+                // If the client is ordered, the write is answered before the read.
                 commons.prove_beside();
                 self.look_at_own(commons, Purpose::TakeOver)
             }
@@ -41,7 +42,7 @@ impl Contender {
                 commons.await_proof(self.id);
                 return Next::Stay;
             }
-            // Contact was lost since then. The listing may be older than that, and the znode may be gone.
+            // Contact has been lost since the lock was seen to be free, so the znode may be gone.
             Admission::Outdated => return Next::Again,
         }
         commons.own_queues.note_owner(&znode);
@@ -61,7 +62,7 @@ impl Contender {
         }
     }
 
-    /// Handles a look which has shown that the owner's znode still exists: renews the owner's lease.
+    /// Renews the owner's lease, because a read has shown that the owner's znode still exists.
     pub(super) fn keep_owning(
         &mut self,
         commons: &mut Commons,
@@ -80,7 +81,7 @@ impl Contender {
         Next::Rest
     }
 
-    /// Notifies the owner that another client asks for the lock, once for each hold.
+    /// Notifies the owner, at most once per hold, that another client asks for the lock.
     fn report_revocation(&mut self, commons: &mut Commons) {
         let Phase::Owner { revocation_reported, .. } = &mut self.phase else { return };
         if !std::mem::replace(revocation_reported, true) {

@@ -11,7 +11,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::mismatch;
 
 impl Contender {
-    /// Looks at its own znode, and leaves a watch there.
+    /// Reads the request's own znode, and leaves a watch there.
     pub(super) fn look_at_own(&mut self, commons: &mut Commons, purpose: Purpose) -> Next {
         match self.znode().cloned() {
             Some(znode) => self.look(commons, znode, purpose),
@@ -19,7 +19,7 @@ impl Contender {
         }
     }
 
-    /// Looks at a znode, and leaves a watch there.
+    /// Reads a znode, and leaves a watch there.
     pub(super) fn look(&mut self, commons: &mut Commons, path: ZNodePath, purpose: Purpose) -> Next {
         self.set_watched(commons, &path);
         commons.watchers.add(&path, self.id);
@@ -29,7 +29,7 @@ impl Contender {
         Next::Stay
     }
 
-    /// Notes that a change of this znode wakes the request, in place of the znode before.
+    /// Notes that a change of this znode wakes the request from now on, in place of a change of the previous one.
     pub(super) fn set_watched(&mut self, commons: &mut Commons, path: &ZNodePath) {
         self.ahead.watched_on = None;
         let before = self.watched.replace(path.clone());
@@ -96,7 +96,7 @@ impl Contender {
         }
     }
 
-    /// Notes that a znode ahead is a directory, so that the request no longer waits for it.
+    /// Notes that a znode ahead is a directory, so the request no longer waits for it.
     pub(super) fn pass_over(&mut self, commons: &mut Commons, directory: &ZNodePath) {
         self.directories.insert(directory.name().to_owned());
         if commons.mentions_first(directory) {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::border::ParticipantId;
 use crate::recipe::path::ZNodePath;
 
-/// The participants that wait for events, by path. One watch on a path serves all of them, and its event wakes them
-/// in the order in which they came.
+/// The participants that wait for events, by path. One watch on a path serves all of them, and its event wakes them in
+/// the order in which they were added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Watchers {
     by_path: BTreeMap<ZNodePath, Vec<ParticipantId>>,

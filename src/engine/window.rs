@@ -9,9 +9,10 @@
 //! | what keeps or releases a lock ([`Priority::Owner`]) | less than two windows are under way |
 //! | all others, and what the application asks for ([`Priority::Other`]) | less than one window is under way |
 //!
-//! All other calls wait here: first those that keep or release a lock, otherwise in their order. The second window
-//! belongs to those alone, so a release never waits for requests that are yet to join. A request that ends before its
-//! create was sent takes the create back: nothing is sent, and nothing is left to delete.
+//! A call that may not be sent yet waits here. Calls that keep or release a lock go first; calls of equal priority go
+//! in the order in which they were made. The second window is reserved for calls that keep or release a lock, so a
+//! release never waits for requests that are yet to join. If a request ends before its create was sent, it takes the
+//! create back: nothing is sent, and nothing is left to delete.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +22,8 @@ use super::calls::Pending;
 use crate::client::Call;
 use crate::time::Priority;
 
-/// The bytes in one window. 512 calls with long paths have less, and a link of 10 Mbit/s transmits this much in a
-/// fifth of a second. A single call may be longer: it is sent while less than a window is under way.
+/// The bytes in one window. 512 calls with long paths need less, and a link of 10 Mbit/s transmits this much in a fifth
+/// of a second. A single call may be longer than a window: it is sent whenever less than a window is under way.
 const BYTES: usize = 256 * 1024;
 
 /// See the [module](self).
@@ -30,13 +31,13 @@ const BYTES: usize = 256 * 1024;
 pub(super) struct Window {
     /// The calls in one window.
     size: usize,
-    /// The number of calls under way that count.
+    /// The number of calls under way, except those that prove the session.
     calls: usize,
     /// The bytes of these calls.
     bytes: usize,
     /// The waiting calls, in the order in which they must be sent.
     waiting: BTreeMap<(Priority, CallId), (Call, Pending)>,
-    /// The waiting creates, by the request that joins with them.
+    /// The waiting creates, by the request that each creates a znode for.
     creates: BTreeMap<ParticipantId, (Priority, CallId)>,
 }
 
@@ -100,7 +101,7 @@ impl Window {
     }
 }
 
-/// Returns whether calls of this priority count in the window, and wait for room there.
+/// Returns whether calls of this priority take up room in the window, and have to wait for it.
 fn counts(priority: Priority) -> bool {
     matches!(priority, Priority::Owner | Priority::Other)
 }

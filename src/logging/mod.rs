@@ -1,11 +1,11 @@
-//! The macros by which this crate logs, and the targets of its lines.
+//! The macros with which this crate logs, and the targets of its lines.
 //!
-//! The functions that they call contain the panics of a logger. If the calling thread must not block, another thread
+//! The functions that the macros call catch panics in the logger. If the calling thread must not block, another thread
 //! writes the line.
 
 pub(crate) use zookeeper_connection::support::logging::{defer_on_this_thread, deferring, is_enabled, write};
 
-/// The targets of the lines, by which users filter them. They do not change when code moves.
+/// The targets of the lines, which users can filter by. They do not change when code moves.
 pub(crate) const CONNECTION: &str = "zookeeper_recipes_lock::connection";
 pub(crate) const SESSION: &str = "zookeeper_recipes_lock::session";
 pub(crate) const LOCKS: &str = "zookeeper_recipes_lock::locks";

@@ -16,21 +16,21 @@ pub(crate) enum Access {
     Read(NamingScheme),
     /// Excludes all other requests, readers and writers, in the queue of a read-write lock.
     Write(NamingScheme),
-    /// Takes one of this many permits: waits until fewer requests than that are ahead.
+    /// Takes one of this many permits: waits until fewer requests than permits are ahead.
     Permit(NonZeroU32),
 }
 
 impl Access {
     /// Returns the name of a new request's znode, without the sequence number.
     ///
-    /// The Java recipe has the session id in place of the GUID. With a GUID, two threads on one session can contend for
-    /// one lock.
+    /// The Java recipe uses the session id in place of the GUID. With a GUID, two threads on one session can contend
+    /// for one lock.
     pub(crate) fn prefix(self, guid: Uuid) -> String {
         match self {
             Access::Exclusive(scheme) => scheme.exclusive_prefix(guid),
             Access::Read(scheme) => scheme.reader_prefix(guid),
             Access::Write(scheme) => scheme.writer_prefix(guid),
-            // As Curator's `InterProcessSemaphoreV2`.
+            // As in Curator's `InterProcessSemaphoreV2`.
             Access::Permit(_) => around(guid, "_c_", "-lease-"),
         }
     }
@@ -45,13 +45,13 @@ impl Access {
         }
     }
 
-    /// Returns whether the request is in a queue in which each request excludes every other one. A writer is not:
-    /// readers may be ahead of it, and several of them may own the lock at once.
+    /// Returns whether the request is in a queue in which each request excludes every other one. A writer is not in
+    /// such a queue: readers may be ahead of it, and several of them may own the lock at once.
     pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Access::Exclusive(_))
     }
 
-    /// Returns how many requests may own at once, for a request for a permit.
+    /// Returns how many requests may own a permit at once, if this request is for a permit.
     pub(crate) fn permits(self) -> Option<NonZeroU32> {
         match self {
             Access::Permit(permits) => Some(permits),
@@ -59,13 +59,13 @@ impl Access {
         }
     }
 
-    /// Returns whether a waiter watches the children of the directory, and not the request ahead, because any of the
+    /// Returns whether a waiter watches the children of the directory instead of the request ahead, because any of the
     /// requests ahead may make way for it.
     pub(crate) fn watches_children(self) -> bool {
         self.permits().is_some()
     }
 
-    /// Returns whether a request with the name `ahead` makes this one wait, or takes a permit, if it is ahead.
+    /// Returns whether a request named `ahead`, if it is ahead, makes this one wait or takes a permit.
     ///
     /// A request that is not known to be a reader counts as a writer, whichever library made it.
     pub(crate) fn waits_for(self, ahead: &str) -> bool {

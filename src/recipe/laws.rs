@@ -20,7 +20,7 @@ const SEPARATORS: [&str; 8] =
 
 const EXCLUSIVE: Access = Access::Exclusive(NamingScheme::Recipe);
 
-/// Checks that a name splits into its prefix and its number, with no rest.
+/// Checks that a name splits into its prefix and its number, with nothing left over.
 pub fn check_name(name: &str) {
     let split = ZNodeName::new(name);
     assert_eq!((split.name(), split.to_string().as_str()), (name, name));
@@ -70,7 +70,7 @@ fn is_lower(one: Option<i32>, other: Option<i32>) -> bool {
     one.is_some_and(|one| other.is_none_or(|other| one < other))
 }
 
-/// Checks that the name that ZooKeeper makes of a request's prefix is parsed back, with its number.
+/// Checks that the name that ZooKeeper makes from a request's prefix is parsed back into its number.
 pub fn check_generated(text: &str, sequence: i32) {
     for separator in SEPARATORS {
         let name = format!("{text}{separator}{sequence:010}");
@@ -79,7 +79,7 @@ pub fn check_generated(text: &str, sequence: i32) {
     }
 }
 
-/// Checks that the decisions about all children of a directory, each name once, are consistent.
+/// Checks that the decisions about all children of a directory are consistent. Each name must occur once.
 pub fn check_listing(children: &[String]) {
     let (requests, others): (Vec<String>, Vec<String>) =
         children.iter().cloned().partition(|child| generated_sequence(child).is_some());
@@ -128,7 +128,7 @@ fn check_outlook(own: &String, decision: Decision<'_>, children: &[String]) {
     }
 }
 
-/// The lock mode of each request, by its name.
+/// Returns the access that a request asks for, given its name.
 type Rule<'a> = &'a dyn Fn(&str) -> Access;
 
 /// Checks the decisions among readers and writers, with the names of each scheme that has readers.
@@ -145,8 +145,8 @@ fn check_sharing(requests: &[String]) {
 }
 
 /// Checks that of any two requests, one owns the lock and the other waits for it, or they share the lock, or at least
-/// one fails; and that the decisions among all requests agree with those in pairs. It follows that in any listing no
-/// two owners exclude each other.
+/// one of them fails. Also checks that the decisions among all requests agree with the decisions in pairs. It follows
+/// that in any listing, no two owners exclude each other.
 fn check_among_pairs(rule: Rule<'_>, own: &String, decision: Decision<'_>, requests: &[String]) {
     let mut ahead = Vec::new();
     let mut exhausted = false;
@@ -204,8 +204,8 @@ fn without(name: &str, children: &[String]) -> Vec<String> {
 }
 
 /// Checks that numbers within half of the counter's circle form one chain: the first request owns the lock, and every
-/// other one waits for the one just before it, or fails. So from each request, the chain of those that it waits for
-/// leads to the owner, or to a request that fails.
+/// other request waits for the one just before it, or fails. So from each request, the chain of waits leads to the
+/// owner, or to a request that fails.
 fn check_chain(requests: &[String]) {
     let Some(queue) = queue(requests) else { return };
     // A request in doubt can only be the last of the chain.

@@ -1,10 +1,10 @@
-//! The names of requests, by which programs with different libraries share a lock.
+//! The names of requests, through which programs with different libraries share a lock.
 //!
 //! The primary type in this module is [`NamingScheme`], which [`LockOptions::naming`](crate::LockOptions::naming) takes.
 
-// For maintainers: the rules of the recipes, pure functions over names, without I/O, time or threads. `queue` and `permit`
-// decide who owns the lock, by the order that `counter` defines. `access`, `naming_scheme` and `znode_name` have the names
-// of requests, and `peers` those of other libraries.
+// For maintainers: the rules of the recipes, pure functions over names, without I/O, time or threads. `queue` and
+// `permit` decide who owns the lock, using the order that `counter` defines. `access`, `naming_scheme` and `znode_name`
+// define the names of requests, and `peers` knows the names that other libraries use.
 
 pub(crate) mod access;
 pub(crate) mod counter;
@@ -27,7 +27,7 @@ use zookeeper_connection::Stat;
 pub use self::kind::LockKind;
 pub use self::naming_scheme::NamingScheme;
 
-/// Returns whether a znode is a directory, because it has children or had some. A directory is no request: the requests
+/// Returns whether a znode is a directory, because it has or had children. A directory is not a request: the requests
 /// of every known library are ephemeral, and an ephemeral znode cannot have children.
 pub(crate) fn is_directory(stat: &Stat) -> bool {
     stat.num_children > 0 || stat.cversion != 0 || stat.is_container()

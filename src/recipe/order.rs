@@ -1,6 +1,6 @@
 //! The queue as a whole, for observers: its requests in order, and how many of them hold the lock.
 //!
-//! A request itself never needs this. It [decides](super::queue::decide) by the requests ahead of it, without
+//! A request itself never needs this. It [decides](super::queue::decide) from the requests ahead of it, without
 //! sorting.
 
 use super::kind::LockKind;
@@ -8,9 +8,9 @@ use super::znode_name::generated_sequence;
 
 /// Returns the requests among the children of a lock directory, in order of arrival.
 ///
-/// The counter wraps, so numbers are compared by their distance to one of them. This is correct as long as the first
-/// and the last number are less than 2^31 apart. At the [end of the counter](super::counter) it is a guess: of two
-/// requests with numbers in doubt, either may have come first.
+/// The counter wraps, so the numbers are compared by their distances from one of them. This is correct as long as the
+/// first and the last number are less than 2^31 apart. At the [end of the counter](super::counter), the order is a
+/// guess: of two requests with numbers in doubt, either may have come first.
 pub(crate) fn in_order<'a, N: AsRef<str> + ?Sized + 'a>(
     children: impl IntoIterator<Item = &'a N>,
 ) -> Vec<&'a str> {
@@ -26,7 +26,7 @@ pub(crate) fn first<'a, N: AsRef<str> + ?Sized + 'a>(
     with_distances(children).into_iter().min().map(|(_, name)| name)
 }
 
-/// Returns the requests, each with the distance of its number to the number of one of them.
+/// Returns the requests, each with the distance of its number from the number of one of them.
 fn with_distances<'a, N: AsRef<str> + ?Sized + 'a>(
     children: impl IntoIterator<Item = &'a N>,
 ) -> Vec<(i32, &'a str)> {

@@ -1,7 +1,8 @@
 //! [`ZNodePath`]: the full path of a znode, checked before anything is sent.
 //!
-//! It is a separate type so that nobody confuses a full path with the bare name of a child. The Java recipe kept either
-//! of them in one string field, so a lock that found its znode again after a lost reply never became the owner.
+//! It is a separate type so that nobody confuses a full path with the bare name of a child. The Java recipe sometimes
+//! kept one and sometimes the other in the same string field, so a lock that found its znode again after a lost reply
+//! never became the owner.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -22,7 +23,7 @@ impl From<&ZNodePath> for Arc<str> {
 }
 
 impl ZNodePath {
-    /// Checks a caller's path of a lock directory, or of another znode that may be created or deleted.
+    /// Checks a path that a caller has given for a lock directory, or for another znode that may be created or deleted.
     pub(crate) fn parse(path: &str) -> Result<ZNodePath> {
         let rule = match path {
             "/" => Some("the root can be neither locked nor created nor deleted"),
@@ -34,7 +35,7 @@ impl ZNodePath {
         }
     }
 
-    /// Checks a caller's path of an existing znode, which may be the root.
+    /// Checks a path that a caller has given for an existing znode, which may be the root.
     pub(crate) fn parse_or_root(path: &str) -> Result<ZNodePath> {
         if path == "/" { Ok(ZNodePath::root()) } else { ZNodePath::parse(path) }
     }

@@ -1,8 +1,9 @@
-//! The libraries whose requests may be in a lock directory, recognized by the names of the requests, and which other
-//! requests each library counts.
+//! The libraries whose requests may be in a lock directory, and which requests each library respects. A library is
+//! recognized by the names of its requests.
 //!
-//! This crate counts every name with a sequence number, so it never takes a lock that another library holds. A library
-//! that does not count a request of this crate may take a lock that this crate holds.
+//! A library *counts* a request if it regards the name as that of a request. This crate counts every name with a
+//! sequence number, so it never takes a lock that another library holds. A library that does not count a request of
+//! this crate may take a lock that this crate holds.
 
 use super::kind::LockKind;
 use super::znode_name::split_generated;
@@ -20,7 +21,7 @@ pub(crate) enum Peer {
     CuratorWriter,
     /// Curator's `LeaderLatch`.
     CuratorLatch,
-    /// kazoo's `Lock`, `Election` or `WriteLock`: they have the same name.
+    /// kazoo's `Lock`, `Election` or `WriteLock`, whose requests have the same names.
     Kazoo,
     /// kazoo's `ReadLock`.
     KazooReader,
@@ -29,9 +30,9 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    /// Returns the library that has made the request with this name. Returns `None` for a library that counts every
-    /// request, as this crate does, or fails if it cannot read a name, as go-zookeeper does; and for a name that no
-    /// library known here uses.
+    /// Returns the library that has made the request with this name. Returns `None` if that library counts every
+    /// request, as this crate does, or fails if it cannot read a name, as go-zookeeper does. Also returns `None` for a
+    /// name that no library known here uses.
     ///
     /// A request of this crate under the scheme of a library counts as a request of that library.
     fn of(name: &str) -> Option<Peer> {
@@ -64,9 +65,9 @@ impl Peer {
         let Some(before) = before_number(ahead) else { return false };
         let ends_with_any = |ends: &[&str]| ends.iter().any(|end| before.ends_with(end));
         match self {
-            // The number after the last dash.
+            // It reads the number after the last dash.
             Peer::Apache => before.ends_with('-'),
-            // It sorts a name without this marker by its whole text.
+            // It sorts a name that lacks this marker by its whole text.
             Peer::CuratorMutex => ends_with_any(&["lock-"]),
             Peer::CuratorReader => ends_with_any(&["__WRIT__"]),
             Peer::CuratorWriter => ends_with_any(&["__READ__", "__WRIT__"]),
@@ -105,8 +106,8 @@ impl Peer {
     }
 }
 
-/// Returns the first of the children that may own the lock although the request `own` is ahead of it, and its
-/// library. Two readers may share the lock.
+/// Returns the first child that may own the lock although the request `own` is ahead of it, and that child's library.
+/// Two readers may share the lock, so such a pair is skipped.
 fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
     own: &str,
     children: impl IntoIterator<Item = &'a N>,
@@ -119,8 +120,8 @@ fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
     children.into_iter().map(N::as_ref).filter(|child| !is_alike(own, child)).find_map(overlooks)
 }
 
-/// Returns a message if a request of another library may own the lock although the request `own` is ahead of it: the
-/// reason, and the remedy.
+/// Returns a message with the reason and the remedy if a request of another library may own the lock although the
+/// request `own` is ahead of it.
 pub(crate) fn mismatch<'a, N: AsRef<str> + ?Sized + 'a>(
     own: &str,
     children: impl IntoIterator<Item = &'a N>,
@@ -132,7 +133,7 @@ pub(crate) fn mismatch<'a, N: AsRef<str> + ?Sized + 'a>(
     ))
 }
 
-/// As [`mismatch`], for any two of the children.
+/// Does what [`mismatch`] does, for any two of the children.
 pub(crate) fn any_mismatch<'a>(children: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let mut unlike: Vec<&str> = Vec::new();
     for child in children {
@@ -143,7 +144,7 @@ pub(crate) fn any_mismatch<'a>(children: impl IntoIterator<Item = &'a str>) -> O
     unlike.iter().find_map(|own| mismatch(own, unlike.iter().copied()))
 }
 
-/// Returns whether two names differ only in GUID and number. This is a quick test that settles most of the children.
+/// Returns whether two names differ only in GUID and number. This quick test is enough for most children.
 fn is_alike(own: &str, child: &str) -> bool {
     let ends = |name: &str| {
         let name = name.as_bytes();
@@ -159,7 +160,7 @@ fn is_alike(own: &str, child: &str) -> bool {
 /// Returns the part of a request's name before the number, with the separator.
 fn before_number(name: &str) -> Option<&str> {
     let prefix = split_generated(name)?.0.len();
-    // A dash that is no minus belongs to the separator.
+    // A dash that is not a minus sign belongs to the separator.
     let has_dash = name[prefix..].starts_with('-') && !name[..prefix].ends_with('_');
     Some(&name[..prefix + usize::from(has_dash)])
 }
@@ -252,7 +253,7 @@ mod tests {
                 check_together(&together);
             }
         }
-        // These count all others.
+        // These schemes count all other requests.
         check_together(&[RECIPE, RECIPE_READER, RECIPE_WRITER]);
     }
 

@@ -1,14 +1,14 @@
-//! The decision which requests own the permits of a semaphore, only by the names of a directory's children.
+//! Decides which requests own the permits of a semaphore, from nothing but the names of a directory's children.
 //!
 //! Origin: `internalAcquire1Lease` of Curator's `InterProcessSemaphoreV2`, which counts all children. Here a request
-//! counts only the requests ahead of it. So the bound holds however requests join: the lock in front of the directory
-//! keeps the order and prevents a herd, but safety does not depend on it.
+//! counts only the requests ahead of it. So the bound holds no matter how requests join: the lock in front of the
+//! directory keeps the order and prevents a herd, but safety does not depend on it.
 //!
-//! # Why no more than `n` own
-//! A request decides by a listing that contains its own znode, so it sees every older request that still exists.
-//! Suppose that `n + 1` owners with existing znodes are there, and take the youngest. When it decided, the other `n`
+//! # Why no more than `n` requests own a permit
+//! A request decides from a listing that contains its own znode, so it sees every older request that still exists.
+//! Suppose that there are `n + 1` owners whose znodes exist, and take the youngest. When it decided, the other `n`
 //! existed. If its number is in order, it counted them as ahead. If its number is [in doubt](super::counter), it
-//! counted every request. Either way it did not become an owner. If clients have different numbers of permits, the
+//! counted every request. Either way, it cannot have become an owner. If clients have different numbers of permits, the
 //! largest one bounds the owners.
 
 use std::num::NonZeroU32;
@@ -17,11 +17,11 @@ use super::counter::{distance_ahead, is_in_doubt};
 use super::queue::{Decision, HALF_CIRCLE};
 use super::znode_name::generated_sequence;
 
-/// Decides for a request for one of this many permits.
+/// Decides for a request for one of `permits` permits.
 ///
-/// A request whose number is in order owns a permit if fewer requests than permits are ahead. A request whose number
-/// is [in doubt](super::counter) owns a permit if fewer other requests than permits exist. Otherwise it waits if all
-/// of them are in order and ahead, and fails if not.
+/// A request whose number is in order owns a permit if fewer requests than permits are ahead. Otherwise, it waits. A
+/// request whose number is [in doubt](super::counter) owns a permit if fewer other requests than permits exist.
+/// Otherwise, it waits if all other requests are in order and ahead, and fails if not.
 pub(super) fn decide_permit<'a, 'c, N: AsRef<str> + ?Sized + 'c>(
     permits: NonZeroU32,
     own: &str,

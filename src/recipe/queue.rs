@@ -1,5 +1,5 @@
-//! The decision whether a request owns the lock or which request it watches, only by the names of a lock directory's
-//! children.
+//! Decides whether a request owns the lock or which request it watches, from nothing but the names of a lock
+//! directory's children.
 //!
 //! Origin: steps 3 and 4 of ZooKeeper's recipes for locks and for shared locks, and
 //! `LockZooKeeperOperation.execute` in the Java class `WriteLock`. [`decide`] makes one pass over the children, without
@@ -26,16 +26,16 @@ pub(crate) enum Decision<'a> {
     Full,
     /// The request's own znode is not among the children.
     Missing,
-    /// Another request excludes this one, and their numbers do not define which of them came first, because they
-    /// are from the [end of the counter](super::counter).
+    /// Another request excludes this one, and their numbers do not define which of the two came first, because they are
+    /// at the [end of the counter](super::counter).
     Exhausted,
 }
 
-/// Decides for a request by the children that exclude it.
+/// Decides for a request, from the children that exclude it.
 ///
-/// A request whose number is in order owns the lock if none of them is ahead. A request whose number is [in
-/// doubt](super::counter) owns the lock if there are none at all. Otherwise it waits if all of them are in order and
-/// ahead, and fails if not.
+/// A request whose number is in order owns the lock if no child that excludes it is ahead; otherwise it waits for the
+/// nearest one ahead. A request whose number is [in doubt](super::counter) owns the lock if no child excludes it at
+/// all. Otherwise, it waits if all children that exclude it are in order and ahead, and fails if not.
 pub(crate) fn decide<'a, N: AsRef<str> + ?Sized + 'a>(
     access: Access,
     own: &str,
@@ -57,7 +57,7 @@ pub(crate) fn decide<'a, N: AsRef<str> + ?Sized + 'a>(
         }
         let Some(theirs) = generated_sequence(child).filter(|_| access.waits_for(child)) else { continue };
         let distance = distance_ahead(sequence, theirs);
-        // A downgraded reader has the number of its writer. For every other request, both are ahead or both are
+        // A downgraded reader has the number of its writer. For every other request, the two are both ahead or both
         // behind.
         let is_ahead = match distance {
             0 | HALF_CIRCLE => child < own,
@@ -79,7 +79,8 @@ pub(crate) fn decide<'a, N: AsRef<str> + ?Sized + 'a>(
 /// What a waiting exclusive request can expect when its predecessor leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook<'a> {
-    /// Only the predecessor is ahead, and no other request can take its place. So its deletion leaves nobody ahead.
+    /// Only the predecessor is ahead, and no other request can take the predecessor's place. So its deletion leaves
+    /// nobody ahead.
     Next,
     /// This child is the nearest one ahead of the predecessor.
     Behind(&'a str),
@@ -88,7 +89,7 @@ pub(crate) enum Outlook<'a> {
 }
 
 impl<'a> Outlook<'a> {
-    /// Returns the outlook of a request by the two nearest requests ahead.
+    /// Returns the outlook of a request, from the two nearest requests ahead.
     fn of(own: i32, nearest: Option<&str>, second: Option<&'a str>) -> Outlook<'a> {
         match (nearest, second) {
             _ if !is_ordered(own) => Outlook::Unclear,
@@ -99,7 +100,7 @@ impl<'a> Outlook<'a> {
     }
 }
 
-/// Returns the outlook of an exclusive request by the children.
+/// Returns the outlook of an exclusive request, from the children.
 pub(crate) fn outlook<'a, N: AsRef<str> + ?Sized + 'a>(
     own: &str,
     children: impl IntoIterator<Item = &'a N>,
@@ -126,24 +127,24 @@ pub(crate) fn outlook<'a, N: AsRef<str> + ?Sized + 'a>(
     Outlook::of(sequence, nearest.map(|(_, name)| name.0), second.map(|(_, name)| name.0))
 }
 
-/// Returns whether no other request can get the number of this one. A writer may become a reader with its number, and
-/// nobody knows what clients of unknown kinds do. With kazoo's names, writers and exclusive requests look alike.
+/// Returns whether no other request can get the number of this one. A writer may become a reader with the same number,
+/// and nobody knows what clients of unknown kinds do. With kazoo's names, writers and exclusive requests look alike.
 fn is_irreplaceable(name: &str) -> bool {
     LockKind::of(name) == Some(LockKind::Exclusive) && !name.contains("__lock__")
 }
 
-/// A listing in order, by which many requests of one kind decide.
+/// A sorted listing, from which many requests of one kind decide.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ordered {
     access: Access,
     /// The numbers of the requests, each with the position of its name in the listing.
     requests: Vec<(i32, usize)>,
-    /// The positions, in `requests`, of those that exclude this kind.
+    /// The positions, in `requests`, of the requests that exclude this kind.
     excluding: Vec<usize>,
 }
 
 impl Ordered {
-    /// Sorts a listing. Returns `None` if it has numbers that are negative or [in doubt](super::counter).
+    /// Sorts a listing. Returns `None` if it contains numbers that are negative or [in doubt](super::counter).
     pub(crate) fn of(children: &Names, access: Access) -> Option<Ordered> {
         let numbered = |(position, child): (usize, _)| Some((generated_sequence(child)?, position));
         let mut requests: Vec<_> = children.iter().enumerate().filter_map(numbered).collect();
@@ -158,12 +159,12 @@ impl Ordered {
         Some(Ordered { access, requests, excluding })
     }
 
-    /// Returns whether this was made for requests of this kind.
+    /// Returns whether this listing was sorted for requests of this kind.
     pub(crate) fn serves(&self, access: Access) -> bool {
         self.access == access
     }
 
-    /// [Decides](decide) for a request of this kind. `children` must be the listing that this was made from.
+    /// [Decides](decide) for a request of this kind. `children` must be the listing that was sorted.
     pub(crate) fn decide<'a>(&self, own: &str, children: &'a Names) -> Decision<'a> {
         match self.nearest_ahead(own, children) {
             None => Decision::Missing,
@@ -180,7 +181,7 @@ impl Ordered {
         }
     }
 
-    /// Returns the two nearest requests ahead, or `None` if the own request is missing.
+    /// Returns the two nearest requests ahead, or `None` if the request itself is missing.
     fn nearest_ahead<'a>(&self, own: &str, children: &'a Names) -> Option<[Option<&'a str>; 2]> {
         let name = |position: usize| children.get(position).unwrap_or_default();
         let sequence = generated_sequence(own)?;
@@ -197,8 +198,8 @@ impl Ordered {
     }
 }
 
-/// From this distance on, a number is behind. At exactly this distance, two numbers are as far ahead of each other as
-/// behind. Then the names decide, so that one of any two requests is ahead, whatever names other clients put into the
+/// A number at a greater distance is behind. At exactly this distance, each of two numbers is as far ahead of the other
+/// as behind it. Then the names decide. So of any two requests, one is ahead, whatever names other clients put into the
 /// directory.
 pub(super) const HALF_CIRCLE: u32 = 1 << 31;
 
@@ -220,7 +221,7 @@ pub(crate) fn find_own<'a, N: AsRef<str> + ?Sized + 'a>(
     children.into_iter().map(N::as_ref).find(|child| child.starts_with(prefix))
 }
 
-/// Returns whether another request is in the queue of an exclusive owner. All of them are behind it.
+/// Returns whether another request is in the queue of an exclusive owner. All others are behind the owner.
 pub(crate) fn has_waiter<'a>(own: &str, children: impl IntoIterator<Item = &'a str>) -> bool {
     children.into_iter().any(|child| child != own && generated_sequence(child).is_some())
 }

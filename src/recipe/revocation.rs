@@ -1,9 +1,8 @@
-//! Revocation: a client asks the holder of a lock to release it, by a message in the data of the
-//! holder's znode.
+//! Revocation: a client asks the holder of a lock to release it, through a message in the data of the holder's znode.
 //!
-//! Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page; Curator's `LockInternals.REVOKE_MESSAGE`.
+//! Origin: "Recoverable Shared Locks" on ZooKeeper's recipe page; Curator's `LockInternals.REVOKE_MESSAGE`.
 
-/// The message, as on the recipe page. Nothing else may be in the data.
+/// The message that the recipe page defines. The data may contain nothing else.
 pub(crate) const MESSAGE: &[u8] = b"unlock";
 
 /// The message that Curator's holders wait for.
@@ -18,7 +17,7 @@ pub(crate) fn message_for(name: &str) -> &'static [u8] {
     if name.starts_with(CURATORS_PREFIX) { CURATORS_MESSAGE } else { MESSAGE }
 }
 
-/// Returns whether a znode's data ask its holder to release the lock. Data at version 0 are the holder's own.
+/// Returns whether the data of a holder's znode ask it to release the lock. Data at version 0 are the holder's own.
 pub(crate) fn is_requested(data: &[u8], version: i32) -> bool {
     version > 0 && (data == MESSAGE || data == CURATORS_MESSAGE)
 }

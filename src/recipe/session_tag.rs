@@ -9,13 +9,13 @@ const NUMBER: u128 = (1 << 48) - 1;
 
 /// The random part of the GUIDs of a session's requests. The rest of each GUID is the request's number.
 ///
-/// So the name of any znode shows a session whether it has created that znode and for which request, even if the
+/// So from the name of any znode, a session can tell whether it created that znode, and for which request, even if the
 /// reply to the create was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SessionTag(Uuid);
 
 impl SessionTag {
-    /// Makes a tag of 74 bits of this GUID, which must be random.
+    /// Makes a tag from 74 bits of this GUID, which must be random.
     pub(crate) fn new(random: Uuid) -> SessionTag {
         let bits = uuid::Builder::from_u128(random.as_u128() & !NUMBER);
         SessionTag(bits.with_version(Version::Random).with_variant(Variant::RFC4122).into_uuid())

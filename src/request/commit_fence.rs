@@ -2,7 +2,7 @@
 //!
 //! Each transaction of an owner checks the data version of the owner's znode. If its reply was lost, a transaction may
 //! reach the leader late, because a server that was paused passes on what it has received. So the owner raises the
-//! version before its next transaction. From then on the check of the lost transaction fails.
+//! version before its next transaction. From then on, the check of the lost transaction fails.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 pub(crate) struct CommitFence {
     /// The newest version that is known.
     version: AtomicI32,
-    /// The least version that the next transaction may check. A transaction at a lower version may have been lost.
+    /// The lowest version that the next transaction may check. A transaction at a lower version may have been lost.
     least: AtomicI32,
 }
 
@@ -30,7 +30,7 @@ impl CommitFence {
         self.version.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Requires a later version from the next transaction on, because a transaction at this version was lost.
+    /// Makes the next transactions require a later version, because a transaction at this version was lost.
     pub(crate) fn close(&self, version: i32) {
         self.least.fetch_max(version.saturating_add(1), Ordering::AcqRel);
     }

@@ -1,8 +1,9 @@
-//! [`Downgrade`]: the replacement of an owner's request by a request with less access, such that no other request
-//! acquires the lock in between.
+//! [`Downgrade`]: replaces an owner's request with a request for less access, so that no other request acquires the
+//! lock in between.
 //!
-//! The new znode has the number of the owner's znode, and is created before the owner's znode is deleted. So the
-//! requests behind see one of the two at any time. Origin: the downgrade of Curator's `InterProcessReadWriteLock`.
+//! The new znode has the number of the owner's znode, and is created before the owner's znode is deleted. So at any
+//! time, the requests behind see at least one of the two. Origin: the downgrade of Curator's
+//! `InterProcessReadWriteLock`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +23,8 @@ pub(crate) struct Downgrade {
     spec: RequestSpec,
     znode: ZNodePath,
     is_complete: AtomicBool,
-    /// The number of the new request. It is pinned: so the session is not idle while there may be something to undo,
-    /// and the new znode does not count as a stray.
+    /// The id of the new request. The id is pinned, so the session does not count as idle while there may be something
+    /// to undo, and the new znode does not count as a stray.
     id: ParticipantId,
 }
 
@@ -55,8 +56,8 @@ impl Downgrade {
     /// Creates the new znode, and then checks that the owner's znode still exists: if it does, no other request has
     /// acquired the lock in between. Returns the owner's fencing token.
     ///
-    /// Blocks as calls to the server do. May be called again after a loss of contact: if the znode was created then,
-    /// it is recognized by its name.
+    /// Blocks as calls to the server do. May be called again after a loss of contact: if the earlier call created the
+    /// znode, it is recognized by its name.
     pub(crate) fn prepare(self: &Arc<Self>) -> Result<i64> {
         if self.owner.has_ended() {
             return Err(not_owner(&self.owners_znode));
@@ -77,7 +78,7 @@ impl Downgrade {
         let core = &self.owner.core;
         let connection = core.snapshot().connection;
         let create = Call::create(&self.znode, Arc::clone(data), Arc::clone(acl), CreateMode::Ephemeral);
-        // The call holds this downgrade, so it is undone only when the outcome of the call is known.
+        // The call holds this downgrade, so the downgrade is undone only when the outcome of the call is known.
         match core.begin_ask(create, Arc::clone(self)).wait(core) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => {
@@ -87,8 +88,7 @@ impl Downgrade {
         }
         let seen = core.ask(Call::exists(&self.owners_znode, false))?;
         if core.snapshot().connection != connection {
-            // Contact was lost in between: a server that lags behind may have answered the second
-            // call.
+            // Contact was lost in between, so a server that lags behind may have answered the `exists` call.
             return Err(ZkError::ConnectionLoss);
         }
         Ok(seen.map(|stat| stat.czxid))
@@ -102,7 +102,8 @@ impl Downgrade {
     pub(crate) fn complete(&self, fencing_token: i64, observer: Arc<dyn Observer>) -> Result<Arc<Request>> {
         let core = Arc::clone(&self.owner.core);
         let request = Request::on(core, self.id, self.spec.clone(), observer);
-        // The new znode is younger than those of waiters, which will own the lock later and must have larger tokens.
+        // The new znode is younger than the znodes of the waiters, which will own the lock later and must have larger
+        // tokens.
         let _ = request.seat.fencing_token.set(fencing_token);
         if !request.core.start_as_owner(&request.seat, &self.znode, self.owner.seat.id) {
             return Err(not_owner(&self.owners_znode));

@@ -4,14 +4,14 @@
 //! request is made again on the next session. This is the only place that does so, for every kind of lock.
 //!
 //! A lasting request is in one of three stages:
-//! - `Unmade`: there was no session to make the request on. The next session makes it.
-//! - `Made`: the request waits, owns the lock, or has ended. If its session is lost while it waits, the next session
-//!   makes it again.
+//! - `Unmade`: there was no session to make the request on. It will be made on the next session.
+//! - `Made`: the request waits, owns the lock, or has ended. If its session is lost while it waits, it is made again on
+//!   the next session.
 //! - `Over`: the request was taken out or withdrawn, or the session was closed. This is final.
 //!
 //! A lasting request is the observer of the requests that it makes. It passes their events on to the observer of the
-//! lock, except the end of a request that is made again. If the application closes the session, so that no other one
-//! follows, it reports that end after all.
+//! lock, except the end of a request that is to be made again. If the application then closes the session, so that no
+//! other session follows, the lasting request reports that end after all.
 //!
 //! A lasting request and the request that it has made refer to each other. [`take`](LastingRequest::take) and
 //! [`withdraw`](LastingRequest::withdraw) break this cycle, so the lock must call one of them before it drops its
@@ -37,7 +37,7 @@ pub(crate) struct LastingRequest {
     is_lasting: bool,
     observer: Arc<dyn Observer>,
     stage: Mutex<LASTING, Stage>,
-    /// Reasons to check whether the request must be made. One thread at a time checks.
+    /// Reminders to check whether the request must be made. One thread at a time checks.
     news: Mailbox<()>,
 }
 
@@ -66,14 +66,14 @@ impl LastingRequest {
             stage: Mutex::new(Stage::Unmade),
             news: Mailbox::new(),
         });
-        // Before the start, because other threads may wait for the request from now on.
+        // Make the request before the start, because other threads may wait for it from now on.
         if let Some(first) = lasting.make(session) {
             *lasting.stage.lock() = Stage::Made(first);
         }
         lasting
     }
 
-    /// Starts the request now or, if there is no session, as soon as one follows. The caller must hold no mutex.
+    /// Starts the request now or, if there is no session, on the next one. The caller must hold no mutex.
     pub(crate) fn start(&self) {
         if let Some(first) = self.request() {
             first.start();
@@ -83,7 +83,7 @@ impl LastingRequest {
                 let me: Weak<LastingRequest> = Weak::clone(&self.me);
                 session.follow(me);
             }
-            // Nobody was notified of a session that had come before that.
+            // If a new session came before we subscribed, nobody notified us of it.
             self.follow_session();
         }
     }
@@ -96,7 +96,7 @@ impl LastingRequest {
         }
     }
 
-    /// Takes the request out, if there is one. It is not made again from then on. Its events still go to the observer.
+    /// Takes the request out, if there is one. From then on, it is not made again. Its events still go to the observer.
     pub(crate) fn take(&self) -> Option<Arc<Request>> {
         match mem::replace(&mut *self.stage.lock(), Stage::Over) {
             Stage::Made(request) => Some(request),
@@ -121,7 +121,8 @@ impl LastingRequest {
         }
     }
 
-    /// As [`Request::wait_until_placed`], but the place is `Unknown` if the next session makes the request.
+    /// Waits as [`Request::wait_until_placed`] does, but the place is `Unknown` if the request will be made on the next
+    /// session.
     pub(crate) fn wait_until_placed(&self, ends: &[&Latch]) -> Result<Option<Place>> {
         let Some(request) = self.request() else {
             return Ok((!self.is_over()).then_some(Place::Unknown));
@@ -163,7 +164,7 @@ impl LastingRequest {
     }
 
     fn make_if_needed(&self) {
-        // If there is no handle of the session, nobody waits.
+        // If no handle of the session is left, nobody waits.
         let Some(session) = self.session.upgrade().filter(|_| self.needs_session()) else { return };
         if self.is_lasting && session.replacement().is_none_or(Replacement::is_closed) {
             return self.end_with(&session);
@@ -176,7 +177,7 @@ impl LastingRequest {
     /// Makes the request on the present session. Returns `None` if that session is lost.
     fn make(&self, session: &Session) -> Option<Arc<Request>> {
         let core = session.core();
-        // A session that is ending counts as lost: we are notified of the next one.
+        // A session that is ending counts as lost: we will be notified of the next one.
         let is_awaited = self.is_lasting && core.snapshot().end_reason.is_some();
         let me = self.me.upgrade().filter(|_| !is_awaited)?;
         Some(Request::new(core, &self.spec, me))
@@ -196,7 +197,7 @@ impl LastingRequest {
 
     /// Reports the end of a request that waits for a session, because no other session follows.
     fn end_with(&self, session: &Session) {
-        // Dropped outside the mutex.
+        // The former stage is dropped outside the mutex.
         let former = mem::replace(&mut *self.stage.lock(), Stage::Over);
         if matches!(former, Stage::Over) {
             return;

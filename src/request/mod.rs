@@ -7,8 +7,8 @@
 //! - The engine has a `Contender`, with a `ParticipantId`, until the request has ended.
 //! - The session's driver and the lock share a [`Seat`]: the ownership, the znode and the outcome.
 //! - The lock has a [`Request`]: the seat, and the core of its session.
-//! - A lock that waits has a [`LastingRequest`], which outlives the session. It ends when the request is taken out
-//!   for a guard, or given up.
+//! - A lock that waits has a [`LastingRequest`], which outlives the session. It ends when the request is taken out for
+//!   a guard or is given up.
 //! - A guard has a [`Claim`], which withdraws the request when it is dropped.
 
 mod claim;
@@ -42,8 +42,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Makes a request, which does nothing until it is [started](Request::start). The session makes the prefix of its
-    /// znode's name, whatever the prefix in `spec` is.
+    /// Makes a request, which does nothing until it is [started](Request::start). The session makes the prefix of the
+    /// znode's name, and ignores the prefix in `spec`.
     pub(crate) fn new(core: Arc<Core>, spec: &RequestSpec, observer: Arc<dyn Observer>) -> Arc<Request> {
         let (id, prefix) = core.name_request(spec.access);
         Request::on(core, id, RequestSpec { prefix, ..spec.clone() }, observer)
@@ -69,14 +69,14 @@ impl Request {
     /// Does nothing in a forked child either, because the request belongs to the parent, and a mutex may stay held
     /// forever.
     pub(crate) fn withdraw(&self) {
-        // Check the end first: then the drop of a guard that was unlocked makes no system call.
+        // Check the end first, so that dropping a guard that was unlocked makes no system call.
         if !self.has_ended() && self.is_of_this_process() {
             self.core.withdraw(&self.seat, None);
         }
     }
 
-    /// As [`withdraw`](Request::withdraw), but makes the callbacks for that on the calling thread, which must hold no
-    /// mutex. The first outcome of the deletion fills `first`. The caller must have checked the process.
+    /// Does what [`withdraw`](Request::withdraw) does, but makes the callbacks on the calling thread, which must hold
+    /// no mutex. The first outcome of the deletion fills `first`. The caller must have checked the process.
     pub(crate) fn release(&self, first: Filler<ZkResult<()>>) {
         self.core.withdraw(&self.seat, Some(first));
         self.seat.observer.deliver();
@@ -91,11 +91,11 @@ impl Request {
     // ---- queries of the lock
 
     pub(crate) fn is_owner(&self) -> bool {
-        // Check the process first, because the request may belong to another one.
+        // Check the process first, because the request may belong to another process.
         self.is_of_this_process() && self.holds_lease()
     }
 
-    /// Returns whether this process made the request, and is no forked child of that process.
+    /// Returns whether this process made the request, and is not a forked child of the process that did.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.core.process().is_current()
     }
@@ -105,12 +105,12 @@ impl Request {
         check_process(self.core.process(), operation, self.seat.name())
     }
 
-    /// As [`is_owner`](Request::is_owner), for a caller that has checked the process.
+    /// Answers as [`is_owner`](Request::is_owner) does, for a caller that has checked the process.
     pub(crate) fn holds_lease(&self) -> bool {
         self.seat.ownership.covers(self.core.now())
     }
 
-    /// Returns the time for which this request owns the lock if nothing more is proven.
+    /// Returns for how long this request will own the lock if nothing more is proven.
     pub(crate) fn lease_remaining(&self) -> Duration {
         match self.is_of_this_process() {
             true => self.seat.ownership.remaining(self.core.now()),
@@ -118,7 +118,7 @@ impl Request {
         }
     }
 
-    /// Returns when half of the hold's time is over, if the hold has a limit.
+    /// Returns when half of the longest hold is over, if the hold has a limit.
     pub(crate) fn half_time(&self) -> Option<Moment> {
         let limit = self.seat.limit.get()?;
         self.seat.spec.max_hold.map(|max_hold| limit.before(max_hold / 2))
@@ -161,7 +161,7 @@ impl Request {
     }
 
     /// Returns whether the znode of a request that has ended may still exist and block others, because it is yet to be
-    /// deleted, here or by the server with the session.
+    /// deleted, either by this process or by the server, together with the session.
     pub(crate) fn may_leave_its_znode(&self) -> bool {
         self.znode().is_some() && self.core.may_leave_znodes_of(&self.seat.spec)
     }
@@ -212,11 +212,12 @@ impl Request {
         }
         let ownership = &self.seat.ownership;
         if !self.is_of_this_process() {
-            // A forked child owns nothing. It takes no mutex, whose holder may not exist there.
+            // A forked child owns nothing. It takes no mutex, because the thread that holds the mutex may not exist
+            // there.
             let ended = ownership.ended_at(Moment::from_nanos(u64::MAX));
             return ended.map(|_| LossReason::LeaseExpired);
         }
-        // The hold may have ended before any thread has noticed.
+        // The hold may have ended without any thread having noticed yet.
         let ended = ownership.ended_at(self.core.now())?;
         Some(match self.seat.has_reached_limit(ended) {
             true => LossReason::HeldTooLong,
@@ -234,7 +235,8 @@ impl Request {
         matches!(self.seat.ending(), Some(Ending::Lost(_)))
     }
 
-    /// Returns whether the request was waiting when its session was lost. Then it may be made again on another session.
+    /// Returns whether the request was waiting when its session was lost. If so, it may be made again on another
+    /// session.
     pub(crate) fn was_dropped_with_its_session(&self) -> bool {
         matches!(self.seat.ending(), Some(Ending::Dropped(reason, _)) if reason.is_session_loss())
     }

@@ -37,7 +37,7 @@ pub(crate) struct Latch {
     flag: Option<Arc<Flag>>,
 }
 
-/// The side that sets a latch. Dropping it sets the latch, too, so that nobody waits for what can no longer happen.
+/// The side that sets a latch. Dropping it also sets the latch, so that nobody waits for what can no longer happen.
 #[derive(Debug)]
 pub(crate) struct Setter {
     latch: Latch,
@@ -53,7 +53,7 @@ struct Flag {
 #[derive(Debug, Default)]
 struct Waiters {
     threads: Vec<Thread>,
-    /// The wakers of tasks, by the numbers of their waits.
+    /// The wakers of tasks, by the numbers of the waits.
     wakers: BTreeMap<u64, Waker>,
 }
 
@@ -74,7 +74,7 @@ impl Setter {
         if let Some(flag) = self.latch.flag.as_ref().filter(|_| !self.latch.is_set()) {
             let threads = {
                 let mut waiting = flag.waiting.lock();
-                // Under the mutex, so that a thread that registers later sees it.
+                // Set the flag under the mutex, so that a thread that registers later sees it.
                 flag.is_set.store(true, Ordering::Release);
                 mem::take(&mut waiting.threads)
             };
@@ -108,7 +108,7 @@ impl Latch {
 
     // ---- tasks: no waker is cloned, woken or dropped under the mutex
 
-    /// Registers the waker of a wait, in place of its former one.
+    /// Registers the waker of a wait, in place of its former waker.
     pub(super) fn register(&self, wait: u64, waker: &Waker) {
         let Some(flag) = &self.flag else { return };
         let is_registered = {
@@ -188,7 +188,7 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 impl Latch {
-    /// Returns how often threads and tasks are registered with the latch.
+    /// Returns the number of registrations of threads and tasks with the latch.
     pub(crate) fn waiting(&self) -> usize {
         self.flag.as_ref().map_or(0, |flag| {
             let waiting = flag.waiting.lock();

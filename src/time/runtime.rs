@@ -19,13 +19,13 @@ use crate::panics::contain;
 /// A piece of work for a thread of the session.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// The purpose of a job, the most urgent one first.
+/// The purpose of a job, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Priority {
-    /// The proof that the session lives, and the end of the session. Such a job never waits for jobs of another
+    /// The proof that the session lives, and the end of the session. Such a job never waits for jobs with another
     /// purpose.
     Session,
-    /// A call of the application's code. It may block forever, and delays no other job by that.
+    /// A call of the application's code. It may block forever without delaying any other job.
     Callback,
     /// What an owner needs to keep its lock, and deletions, which let the next owner in.
     Owner,
@@ -55,14 +55,14 @@ impl Priority {
 pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
 
-    /// Runs a job that may block, soon, on a thread of the session. Runs callbacks even after
+    /// Runs a job soon, on a thread of the session. The job may block. Runs callbacks even after
     /// [`shut_down`](Runtime::shut_down).
     fn submit(&self, priority: Priority, job: Job);
 
     /// Runs a job at `moment` or soon after. The job must be short, and must not block.
     fn at(&self, moment: Moment, job: Job);
 
-    /// Starts a thread that may wait and may run the application's code. It ends with its body.
+    /// Starts a thread that may wait and may run the application's code. The thread ends when `body` returns.
     fn spawn(&self, name: &'static str, body: Job) -> io::Result<()>;
 
     /// Blocks until one of the latches is set, or until the deadline. Returns whether one of them is set.
@@ -70,7 +70,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// Every blocking call of the library waits here, even after [`shut_down`](Runtime::shut_down).
     fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool;
 
-    /// Ends all threads when the jobs that were submitted so far are done. Drops the jobs of the timer.
+    /// Ends all threads once the jobs that were submitted so far are done. Drops the jobs of the timer.
     fn shut_down(&self);
 
     /// Returns the longest time for which a session relies on its watches without a routine look.
@@ -78,12 +78,12 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
         Duration::from_secs(30)
     }
 
-    /// Returns how many calls may be under way at once. Calls of owners and deletions may be under way when there are
-    /// up to twice as many.
+    /// Returns how many calls may be under way at once. Calls of owners, and deletions, may be sent until twice as many
+    /// calls are under way.
     ///
-    /// With this number, a session still makes 5,000 calls a second if a round trip takes 100 ms. And a keep-alive
-    /// waits for at most about the 1,000 requests that a server accepts before it throttles
-    /// (`globalOutstandingLimit`), which the server answers in a small part of the shortest session timeout.
+    /// With this number, a session still makes 5,000 calls a second if a round trip takes 100 ms. A keep-alive waits
+    /// for at most about 1,000 requests, which is also the number that a server accepts before it throttles
+    /// (`globalOutstandingLimit`). The server answers that many in a small part of the shortest session timeout.
     fn window(&self) -> usize {
         512
     }
@@ -94,7 +94,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     }
 }
 
-/// Waits as [`Runtime::wait`] does, by this clock.
+/// Waits as [`Runtime::wait`] does, using this clock.
 pub(crate) fn wait_by(clock: &dyn Clock, latches: &[&Latch], deadline: Option<Moment>) -> bool {
     park_until_set(latches, || {
         let Some(deadline) = deadline else {
@@ -109,9 +109,9 @@ pub(crate) fn wait_by(clock: &dyn Clock, latches: &[&Latch], deadline: Option<Mo
     })
 }
 
-/// Wakes the tasks that wait for those of these latches that are set. Called on a callback thread.
+/// Wakes the tasks that wait for any of these latches that is set. Called on a callback thread.
 ///
-/// A waker may block, so each waker but the last gets a callback thread of its own.
+/// A waker may block, so each waker but the last gets its own callback thread.
 pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<Item = &'a Latch>) {
     let mut wakers: Vec<Waker> = latches.into_iter().flat_map(Latch::take_wakers).collect();
     let last = wakers.pop();
@@ -123,7 +123,7 @@ pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<I
     }
 }
 
-/// As [`wake_tasks`], for a caller on any thread, which no waker can hold up.
+/// Does what [`wake_tasks`] does, but on a callback thread, so no waker can hold up the calling thread.
 pub(crate) fn submit_wake_up(runtime: &Arc<dyn Runtime>, latch: &Latch) {
     if latch.has_tasks_to_wake() {
         let (of_job, latch) = (Arc::clone(runtime), latch.clone());

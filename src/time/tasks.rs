@@ -2,7 +2,7 @@
 //!
 //! A task waits for latches, as a thread does: it registers its waker with them, and then looks again. Two things
 //! differ from a thread. The executor may drop the future at any moment, which removes the waker. And a forked child
-//! may have a copy of the future, whose latches have mutexes that perhaps no thread will ever release.
+//! may have a copy of the future, with latches whose mutexes perhaps no thread will ever release.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use std::task::{Poll, Waker};
 use super::latch::Latch;
 use crate::process::Process;
 
-/// Waits until there is an answer. Looks for it whenever one of the latches is set. Returns `None` in a forked child of
-/// this process, where no answer comes.
+/// Waits until there is an answer. Checks for one whenever one of the latches is set. Returns `None` in a forked child
+/// of this process, where no answer comes.
 pub(crate) async fn until<T, const N: usize>(
     process: Process,
     latches: [&Latch; N],
@@ -38,7 +38,7 @@ pub(crate) async fn until<T, const N: usize>(
 struct Waiting<'a, const N: usize> {
     process: Process,
     latches: [&'a Latch; N],
-    /// The number of this wait alone, because one task may have several waits with the same waker.
+    /// A number that is unique to this wait, because one task may have several waits with the same waker.
     number: u64,
 }
 

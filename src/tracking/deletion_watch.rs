@@ -1,4 +1,4 @@
-//! [`DeletionWatch`]: a wait for the deletion of a znode, which goes on over reconnects and costs no thread.
+//! [`DeletionWatch`]: a wait for the deletion of a znode. It survives reconnects and costs no thread.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Deletion {
         match outcome {
             Ok(Sight::Gone) => self.deleted.set(),
             Ok(Sight::Watched { .. }) => {}
-            // The watch may never fire. After this error the engine looks again at an interval.
+            // The watch may never fire. After this error, the engine looks again at regular intervals.
             Ok(Sight::Unreadable) => return Look::Failed(ZkError::NoAuth),
             Err(error) => return Look::Failed(error),
         }

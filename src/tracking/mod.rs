@@ -1,12 +1,12 @@
-//! Tracking: the present state of a subject on the server, looked at again whenever it may have changed.
+//! Tracking: keeps up with the state of a subject on the server, and reads it again whenever it may have changed.
 //!
 //! A [`Subject`] says how to look. The engine says when: after a watch has fired, and after a reconnect. It also knows
-//! the watches (`engine/tracked.rs`). A [`TrackerInner`] does everything between the two: it takes the steps of a look,
+//! the watches (`engine/tracked.rs`). A [`TrackerInner`] does everything in between: it takes the steps of a look,
 //! keeps what was seen last, and moves to the session that replaces a lost one. Tracking costs no thread. A look always
 //! reads the present state, so it may see several quick changes as one.
 //!
-//! There is one watch for each path and session. When a tracking ends, its watches are removed from the server if
-//! nobody else waits for them and the client can do so.
+//! There is one watch per path and session. When a tracking ends, its watches are removed from the server, provided
+//! that nobody else waits for them and that the client can remove watches.
 
 mod deletion_watch;
 mod sighting;
@@ -35,16 +35,17 @@ use crate::recipe::path::ZNodePath;
 use crate::session::{Core, OnNewSession, Session, Tracker, WeakSession, check_process};
 use crate::wait::{Wait, Waited};
 
-/// A subject that is tracked until this is dropped.
+/// The tracking of a subject, which ends when this is dropped.
 pub(crate) struct Tracking<S: Subject> {
     inner: Arc<TrackerInner<S>>,
-    /// Keeps the session open until then. `None` if the tracking ends with its first session, even if that is replaced.
+    /// Keeps the session open until then. `None` if the tracking ends with its first session, even if that session is
+    /// replaced.
     _session: Option<Session>,
     process: Process,
 }
 
-/// The part of a tracking that the session holds. It does not keep the session open, because the last handle of it
-/// may be dropped on a thread that must not block.
+/// The part of a tracking that the session holds. It does not keep the session open, because its own last handle may be
+/// dropped on a thread that must not block.
 struct TrackerInner<S: Subject> {
     me: Weak<TrackerInner<S>>,
     subject: Arc<S>,
@@ -55,9 +56,9 @@ struct TrackerInner<S: Subject> {
 }
 
 struct State<T> {
-    /// The session that looks. A look of an earlier session comes too late.
+    /// The session that makes the looks. A look on an earlier session comes too late.
     core: Arc<Core>,
-    /// The number of the tracking on that session.
+    /// The id of the tracking on that session.
     id: ParticipantId,
     is_over: bool,
     /// The continuation of the call that is under way.
@@ -74,7 +75,7 @@ impl<S: Subject> Tracking<S> {
     pub(crate) fn start(session: &Session, subject: S, wait: &Wait) -> Result<Tracking<S>> {
         let tracking = Tracking::new(session.core(), Some(session), subject);
         session.follow(Weak::<TrackerInner<S>>::clone(&tracking.inner.me));
-        // Nobody was notified of a session that had come before that.
+        // If a new session came before we subscribed, nobody notified us of it.
         tracking.inner.new_session();
         match tracking.wait_for(wait, |_| Some(()))? {
             Some(()) => Ok(tracking),
@@ -106,7 +107,7 @@ impl<S: Subject> Tracking<S> {
     /// Returns what was seen last.
     ///
     /// # Errors
-    /// As [`start`](Tracking::start).
+    /// The errors of [`start`](Tracking::start).
     pub(crate) fn current(&self) -> Result<S::Value> {
         self.check_process()?;
         let state = self.inner.state.lock();
@@ -117,8 +118,8 @@ impl<S: Subject> Tracking<S> {
         }
     }
 
-    /// Returns a channel that gets a message after each change, or one after several. It is disconnected when no more
-    /// can come.
+    /// Returns a channel that gets a message after each change, or one message after several changes. It is
+    /// disconnected when no more changes can come.
     pub(crate) fn changes(&self) -> &Receiver<()> {
         &self.inner.changes
     }
@@ -130,7 +131,7 @@ impl<S: Subject> Tracking<S> {
     /// Waits until `wanted` accepts a value, and returns its result, or `None` if the wait ends first.
     ///
     /// # Errors
-    /// As [`start`](Tracking::start).
+    /// The errors of [`start`](Tracking::start).
     pub(crate) fn wait_for<T>(
         &self,
         wait: &Wait,
@@ -191,17 +192,17 @@ impl<S: Subject> Drop for Tracking<S> {
 }
 
 impl<S: Subject> TrackerInner<S> {
-    /// Makes a session look, unless the tracking has ended or has moved to the next session meanwhile.
+    /// Makes a session look at the subject, unless the tracking has ended or has moved to the next session meanwhile.
     fn register(&self, core: &Arc<Core>, id: ParticipantId) {
         let Some(me) = self.me.upgrade() else { return };
         core.track(id, me);
-        // Either may have happened before the session knew the tracker.
+        // The tracking may have ended or moved before the session knew the tracker.
         if self.with_state_on(core, |_| ()).is_none() {
             core.untrack(id);
         }
     }
 
-    /// Moves to this session, and returns the number of the tracking there. Returns `None` if the tracking is there
+    /// Moves to this session, and returns the id of the tracking there. Returns `None` if the tracking is there
     /// already, or has ended.
     fn move_to(&self, core: &Arc<Core>) -> Option<ParticipantId> {
         let mut state = self.state.lock();
@@ -212,7 +213,7 @@ impl<S: Subject> TrackerInner<S> {
         let former = (std::mem::replace(&mut state.core, Arc::clone(core)), state.then.take());
         state.id = id;
         drop(state);
-        // Outside the mutex. The former session has ended the tracking with itself.
+        // Drop these outside the mutex. When the former session ended, it ended the tracking there.
         drop(former);
         Some(id)
     }
@@ -228,7 +229,7 @@ impl<S: Subject> TrackerInner<S> {
         if looks { Some(change(&mut state)) } else { None }
     }
 
-    /// Shows this view. Returns whether it differs from the one before.
+    /// Shows this view. Returns whether it differs from the previous one.
     fn show(&self, core: &Arc<Core>, view: View<S::Value>) -> bool {
         // The former view is dropped outside the mutex.
         let former = self.with_state_on(core, |state| state.sighting.set(view));
@@ -250,8 +251,7 @@ impl<S: Subject> Tracker for TrackerInner<S> {
             None => self.subject.look(),
             Some(outcome) => match self.with_state_on(core, |state| state.then.take()).flatten() {
                 Some(then) => then(outcome),
-                // The tracking has ended on this session: otherwise the one outcome of each call finds its
-                // continuation.
+                // There is no continuation, so the tracking has ended on this session.
                 None => return LookStep::Seen,
             },
         };
@@ -274,7 +274,7 @@ impl<S: Subject> Tracker for TrackerInner<S> {
 
     fn end(&self, reason: LossReason) {
         let former = self.state.lock().sighting.end(reason);
-        // Outside the mutex.
+        // Drop it outside the mutex.
         drop(former);
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct Sighting<T> {
     changed: Setter,
     /// A channel with room for one message, which stands for all changes until it is taken. `None` after the end.
     changes: Option<Sender<()>>,
-    /// Whether a lost session is replaced, so that its loss is no end.
+    /// Whether a lost session is replaced, so that its loss does not end the tracking.
     is_lasting: bool,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Sighting<T> {
 pub(super) enum View<T> {
     Unseen,
     Seen(T),
-    /// The server refuses the look.
+    /// The server refuses a read of the subject.
     Refused(ZkError),
     /// The session has ended. This is final.
     Ended(LossReason),
@@ -58,7 +58,7 @@ impl<T: PartialEq> Sighting<T> {
         Some(former)
     }
 
-    /// Ends with the session. Returns the former view, as [`set`](Sighting::set) does.
+    /// Notes the end of the session. Returns the former view, as [`set`](Sighting::set) does.
     pub(super) fn end(&mut self, reason: LossReason) -> Option<View<T>> {
         if self.is_lasting && reason.is_session_loss() {
             return None;

@@ -15,7 +15,7 @@ pub(crate) trait Subject: Send + Sync + 'static {
     /// The path that errors name.
     fn path(&self) -> &ZNodePath;
 
-    /// Looks once, and leaves a watch for everything that may outdate the value. Never blocks.
+    /// Begins one look, which leaves a watch on everything whose change may outdate the value. Never blocks.
     fn look(self: &Arc<Self>) -> Look<Self::Value>;
 }
 
@@ -60,8 +60,8 @@ impl<T: Send + 'static> Look<T> {
         Look::ask(Call::get_children(path, true), then)
     }
 
-    /// Checks that a znode that was not found is still missing, which is then seen as `value`. Leaves a watch that
-    /// fires when the znode is created.
+    /// Checks that a znode that was not found is still missing. If it is, the look ends with `value`. Leaves a watch
+    /// that fires when the znode is created.
     pub(crate) fn absence(path: &ZNodePath, value: T) -> Look<T> {
         Look::ask(Call::exists(path, true), move |found| match found {
             Ok(None) => Look::Seen(value),

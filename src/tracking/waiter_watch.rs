@@ -1,5 +1,5 @@
-//! [`WaiterWatch`]: a wait for requests that join the queue behind an exclusive owner, which goes on over reconnects
-//! and costs no thread.
+//! [`WaiterWatch`]: a wait for requests that join the queue behind an exclusive owner. It survives reconnects and costs
+//! no thread.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::has_waiter;
 use crate::session::Core;
 
-/// A wait for requests behind an owner. It ends when this is dropped, and its report may drop it.
+/// A wait for requests behind an owner. It ends when this is dropped, which the report itself may do.
 pub(crate) struct WaiterWatch {
     _tracking: Tracking<Waiters>,
 }
 
 impl WaiterWatch {
-    /// Watches the children of the owner's directory. Calls the report, on a worker, after each look that finds a
-    /// request behind the owner's znode. Also calls it after each look that the server refuses, because the owner
+    /// Watches the children of the owner's directory. Calls the report, on a worker, after each listing that shows a
+    /// request behind the owner's znode. Also calls it after each listing that the server refuses, because the owner
     /// then cannot find out whether somebody waits.
     pub(crate) fn begin(
         core: &Arc<Core>,
@@ -50,8 +50,8 @@ impl Subject for Waiters {
         &self.dir
     }
 
-    /// Every look sets the watch again, because it may have fired for a child that is no request. The same call lists
-    /// the children, so it misses no request that joined before the watch was set.
+    /// Every look sets the watch again, because it may have fired for a child that is not a request. The call that sets
+    /// it also lists the children, so it misses no request that joined before the watch was set.
     fn look(self: &Arc<Self>) -> Look<()> {
         let behind = Arc::clone(self);
         Look::children(&self.dir, move |children| match children {

@@ -102,7 +102,8 @@ impl Acl {
 
     /// Returns the ACL that grants everything to the creator of the znode.
     ///
-    /// This is ZooKeeper's `CREATOR_ALL_ACL`. The creator is every identity of the session that creates the znode.
+    /// This is ZooKeeper's `CREATOR_ALL_ACL`. The creator is the session that creates the znode, with all of its
+    /// identities.
     #[must_use]
     pub fn creator_all() -> Vec<Acl> {
         vec![Acl::new(Permissions::ALL, "auth", "")]

@@ -8,16 +8,16 @@ use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 
 /// A call of a client.
 ///
-/// Paths are spelled as the application does, without the chroot.
+/// Paths are spelled as the application spells them, without the chroot.
 ///
-/// Each variant lists the errors with which a server refuses it. Any call may also fail with `ConnectionLoss`,
+/// Each variant lists the errors with which a server may refuse the call. Any call may also fail with `ConnectionLoss`,
 /// with `SessionExpired`, or with `BadArguments` if its request is too long.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Call {
     /// Creates a znode. The answer is [`Reply::Created`].
     ///
-    /// Fails with `NoNode` if the parent is missing, with `NodeExists`, `NoAuth` or `InvalidAcl`, and with
-    /// `Unimplemented` if an old server does not know containers.
+    /// Fails with `NoNode` if the parent is missing; with `NodeExists`, `NoAuth` or `InvalidAcl`; or with
+    /// `Unimplemented` if the server is too old to know containers.
     Create {
         /// The full path, without the sequence number if `mode` is sequential.
         path: Arc<str>,
@@ -30,8 +30,8 @@ pub enum Call {
     },
     /// Creates an ephemeral sequential znode, then lists its directory. The answer is [`Reply::Enqueued`].
     ///
-    /// The path of the znode is `<dir>/<prefix><sequence>`. If the create fails, the call fails with its error. If
-    /// the connection is lost between the two replies, only the listing fails.
+    /// The path of the znode is `<dir>/<prefix><sequence>`. If the create fails, the call fails with the error of the
+    /// create. If the connection is lost between the two replies, only the listing fails.
     CreateAndList {
         /// The full path of the directory.
         dir: Arc<str>,
@@ -92,7 +92,7 @@ pub enum Call {
     /// Executes operations in order as one transaction. The answer is [`Reply::Multi`].
     ///
     /// Either all operations take effect or none. If an operation fails, the answer is [`Transacted::Failed`], not an
-    /// error. A client without transactions fails with `Unimplemented`.
+    /// error. A client that does not support transactions fails with `Unimplemented`.
     Multi(Arc<[Op]>),
 }
 
@@ -291,7 +291,7 @@ impl Call {
         }
     }
 
-    /// Returns whether a reply is of the kind that answers this call.
+    /// Returns whether a reply is of the right kind for this call.
     #[must_use]
     pub fn is_answered_by(&self, reply: &Reply) -> bool {
         match self {
@@ -365,7 +365,7 @@ impl fmt::Debug for Call {
     }
 }
 
-/// Makes a call that may consist of several requests, one request at a time: a [`Call::CreateAndList`] has two.
+/// Makes a call, one request at a time. A [`Call::CreateAndList`] consists of two requests.
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
 pub fn call_in_parts(call: &Call, mut make: impl FnMut(&Call) -> ZkResult<Reply>) -> ZkResult<Reply> {
@@ -407,7 +407,7 @@ impl Done {
     /// Returns how urgent the call is.
     ///
     /// A client with fewer threads than calls makes the most urgent calls first:
-    /// - 0: a call that proves the session alive, which must not wait for any other call
+    /// - 0: a call that proves that the session is alive, which must not wait for any other call
     /// - 1: a call that others wait for
     /// - 2: any other call
     #[must_use]

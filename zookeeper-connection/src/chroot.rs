@@ -25,7 +25,7 @@ impl Chroot {
         self.prefix.as_deref()
     }
 
-    /// Returns the two parts that make up a path as the servers see it.
+    /// Returns the two parts that together form a path as the servers see it.
     pub(super) fn add_to<'a>(&'a self, path: &'a str) -> [&'a str; 2] {
         match (self.prefix(), path) {
             (Some(prefix), "/") => [prefix, ""],

@@ -32,18 +32,18 @@ pub enum ConnectError {
         /// The rule that the configuration breaks.
         rule: String,
     },
-    /// No server served before the deadline.
+    /// No server served the session before the deadline.
     #[error("no ZooKeeper server could be reached; check the connect string and the servers; tried {tried}")]
     Unreachable {
         /// Each server that was tried, with the outcome.
         tried: String,
     },
-    /// A server refuses the credentials of the client, or demands some.
+    /// A server refuses the client's credentials, or requires credentials that the client does not have.
     #[error("connect to {servers}: {reason}")]
     CredentialsRefused {
         /// The servers of the connect string.
         servers: String,
-        /// What the server refuses or demands.
+        /// What the server refuses or requires.
         reason: &'static str,
     },
     /// The servers are not ZooKeeper servers, and end sessions too early.

@@ -14,11 +14,11 @@
 //! The machine decides when to try the next server (`machine/attempts.rs`), and [`servers`] decides which one. Calls
 //! that are submitted in the meantime wait in `machine/traffic.rs`. In each round over the servers, their names are
 //! resolved again, on threads that may block ([`resolver`]). On the first connection to each address, a [`probe`] finds
-//! out the server's tick, which shortens the report delay.
+//! out the server's tick, and the report delay is shortened accordingly.
 //!
 //! # Fork
-//! A forked child has a copy of the socket, but no I/O thread. There every call fails with `SessionExpired`, and
-//! closing or dropping the handle does nothing: the session still belongs to the parent.
+//! A forked child has a copy of the socket, but no I/O thread. In the child, every call fails with `SessionExpired`,
+//! and closing or dropping the handle does nothing: the session still belongs to the parent.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -54,11 +54,11 @@ use crate::{Call, ClientEvent, Done, EventSink, Granted, Reply, Verbs, ZkError, 
 
 type Result<T> = std::result::Result<T, ConnectError>;
 
-/// A round over the servers waits for names for this fraction of the session timeout, if other addresses are known.
+/// If other addresses are known, a round over the servers waits for names for this fraction of the session timeout.
 const NAMES_WAIT_DIVISOR: u32 = 16;
 const MAX_NAMES_WAIT: Duration = Duration::from_millis(250);
 
-/// How much longer [`Connection::close`] waits than the session can live without contact.
+/// How much longer [`Connection::close`] waits than the time that the session can live without contact.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 
 /// The options of a connection.
@@ -67,15 +67,15 @@ const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ConnectionOptions {
-    /// The session timeout to request. The server bounds it.
+    /// The session timeout to request. The server may grant a shorter or longer one, within its own bounds.
     pub session_timeout: Duration,
     /// The credentials to present on every connection before any call.
     pub credentials: Vec<Credential>,
-    /// The user to authenticate as, by SASL with DIGEST-MD5, before the credentials.
+    /// The user to authenticate as, before the credentials are presented. Uses the SASL mechanism DIGEST-MD5.
     #[cfg(feature = "sasl")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
     pub sasl_digest: Option<SaslDigest>,
-    /// How to authenticate by SASL with Kerberos, before the credentials. Excludes `sasl_digest`.
+    /// How to authenticate with Kerberos, before the credentials are presented. Excludes `sasl_digest`.
     #[cfg(feature = "kerberos")]
     #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
     pub kerberos: Option<KerberosConfig>,
@@ -159,12 +159,12 @@ impl fmt::Debug for ConnectionOptions {
 /// # Threads
 /// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread. If
 /// the outcome is known at once, they run on the calling thread. They must not block: a call of [`Verbs`] in one of
-/// them would wait forever. In a forked child every call fails with [`SessionExpired`](ZkError::SessionExpired), and
+/// them would wait forever. In a forked child, every call fails with [`SessionExpired`](ZkError::SessionExpired), and
 /// the session still belongs to the parent.
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     chroot: Chroot,
-    /// The longest time that closing may take before a server has granted a session timeout.
+    /// The longest time that closing may take if no server has granted a session timeout yet.
     max_close: Duration,
 }
 
@@ -298,7 +298,7 @@ impl Connection {
         Ok(Connection { shared, chroot, max_close: session_timeout })
     }
 
-    /// Submits a call, whose continuation runs on the I/O thread. The two requests of a `CreateAndList` are sent in one
+    /// Submits a call. Its continuation runs on the I/O thread. The two requests of a `CreateAndList` are sent in one
     /// write. If the session has ended or the call is too long for a server, the continuation runs on this thread, with
     /// `SessionExpired` or `BadArguments`.
     fn send(&self, call: Call, chroot: &Chroot, done: Done) {
@@ -315,10 +315,10 @@ impl Connection {
 impl Connection {
     /// Makes a call outside the chroot, and waits for the reply.
     ///
-    /// The paths of the call begin at the root of the servers.
+    /// The paths of the call are relative to the servers' root.
     ///
     /// # Errors
-    /// Those of the call, and `ConnectionLoss` at the deadline.
+    /// The errors of the call, and `ConnectionLoss` at the deadline.
     pub fn call_at_root(&self, call: Call, deadline: Option<Instant>) -> ZkResult<Reply> {
         self.call_at_root_unless(call, deadline, &never())
     }
@@ -328,7 +328,7 @@ impl Connection {
     /// Disconnecting the channel ends the wait.
     ///
     /// # Errors
-    /// Those of `call_at_root`, and `ConnectionLoss` when the channel is disconnected.
+    /// The errors of `call_at_root`, and `ConnectionLoss` when the channel is disconnected.
     #[doc(hidden)]
     pub fn call_at_root_unless(
         &self,
@@ -345,8 +345,8 @@ impl Connection {
 
     /// Makes a call without waiting for its reply.
     ///
-    /// `done` receives the outcome on the connection's thread, or on this thread if the call fails without a server.
-    /// While no server is connected, the call waits for the next connection, for at most a tenth of the session
+    /// `done` receives the outcome on the connection's thread, or on this thread if the call fails without asking a
+    /// server. While no server is connected, the call waits for the next connection, for at most a tenth of the session
     /// timeout.
     pub fn submit(&self, call: Call, done: Done) {
         self.send(call, &self.chroot, done);
@@ -361,8 +361,8 @@ impl Connection {
 
     /// Sets the event sink, and returns whether a server is connected.
     ///
-    /// There is only one sink: this one replaces the former one. It receives every change after the returned state. If
-    /// the session is already lost, this call passes [`SessionLost`](ClientEvent::SessionLost) to the sink.
+    /// There is only one sink: this one replaces the former one. It receives every change that follows the returned
+    /// state. If the session is already lost, this call passes [`SessionLost`](ClientEvent::SessionLost) to the sink.
     pub fn subscribe(&self, sink: EventSink) -> bool {
         let (contact, former) = {
             let status = &mut self.shared.lock().status;
@@ -379,7 +379,7 @@ impl Connection {
 
     /// Returns the id of the session.
     ///
-    /// The logs of ZooKeeper servers show it in hexadecimal.
+    /// The logs of ZooKeeper servers show the id in hexadecimal.
     #[must_use]
     pub fn session_id(&self) -> i64 {
         self.shared.lock().status.session_id
@@ -399,13 +399,13 @@ impl Connection {
 
     /// Returns the grant on the current connection, or on the last one.
     ///
-    /// Its session timeout is the shortest that was ever granted to the session.
+    /// Its session timeout is the shortest one that was ever granted to the session.
     #[must_use]
     pub fn granted(&self) -> Granted {
         self.shared.lock().status.granted
     }
 
-    /// Closes the session, and waits until the server has confirmed it.
+    /// Closes the session, and waits until the server has confirmed this.
     ///
     /// Waits no longer than the session can live without contact. No event is reported afterwards. Further calls do
     /// nothing.

@@ -2,7 +2,7 @@
 //!
 //! The thread runs a loop. It sleeps until a socket is ready, a deadline has passed or a caller wakes it. Then it lets
 //! the machine react, and carries out the machine's actions in order. The event sink and the continuations of replies
-//! run on this thread, without the mutex. They must not block. Their panics are contained.
+//! run on this thread, without the mutex. They must not block. The thread survives their panics.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ const PROBE: Token = Token(2);
 /// New connections are logged at most this often at the level `info`.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After a reconnect, a probe is delayed by up to this fraction of the session timeout, and by no more than the
+/// After a reconnect, a probe is delayed by up to this fraction of the session timeout, but by no more than the
 /// maximum.
 const PROBE_DELAY_DIVISOR: u32 = 8;
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
@@ -45,11 +45,11 @@ const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 /// The pause after an unanswered probe is the session timeout. It doubles at most this many times.
 const MAX_PROBE_DOUBLINGS: u32 = 8;
 
-/// The number of unanswered probes in a row after which the log has a warning.
+/// The number of unanswered probes in a row after which a warning is logged.
 const PROBES_BEFORE_WARNING: u32 = 2;
 
-/// A round trip longer than this fraction of the session timeout is too long. The log has a warning after this many
-/// in a row, because a single one may only show a pause.
+/// A round trip longer than this fraction of the session timeout is too long. A warning is logged only after this many
+/// in a row, because a single one may only be due to a pause.
 const MAX_ROUND_TRIP_DIVISOR: u32 = 6;
 const SLOW_PINGS_BEFORE_WARNING: u32 = 3;
 
@@ -80,9 +80,9 @@ pub(super) struct IoThread {
     pub(super) max_tick: Option<Duration>,
     pub(super) mentions_first_outage: bool,
     pub(super) log_target: &'static str,
-    /// Receives `Ok` when a server has answered the first ping, or why none will. Being accepted is not enough: a
-    /// server that requires authentication accepts the session and refuses its requests. Dropped if the thread fails
-    /// before that.
+    /// Receives `Ok` when a server has answered the first ping, or the reason why none will. Being accepted is not
+    /// enough: a server that requires authentication accepts the session and then refuses its requests. Dropped if the
+    /// thread fails before either.
     pub(super) first_contact: Option<Sender<Result<(), SessionLoss>>>,
     /// Disconnects its receivers when the thread ends.
     pub(super) ended: Sender<Infallible>,
@@ -99,9 +99,9 @@ pub(super) struct ServerNotes {
     to_probe: Option<(Moment, Destination)>,
     /// The grant of the current connection, regardless of the tick.
     fresh: Option<Granted>,
-    /// Whether the log has said that probes are not answered.
+    /// Whether a warning that probes are not answered was logged.
     has_warned: bool,
-    /// How many pings in a row were answered too late. Stops counting at the warning.
+    /// How many pings in a row were answered too late. The count stops at the warning.
     slow_pings: u32,
     /// The number of probes in a row that the current server has not answered.
     unanswered: u32,
@@ -120,7 +120,7 @@ impl ServerNotes {
         self.probed.get(&target.address) == Some(&fresh)
     }
 
-    /// Returns a server's grant on a new connection, adjusted to the tick if that is known.
+    /// Returns a server's grant on a new connection, adjusted to the tick if the tick is known.
     fn granted(&self, target: Destination, fresh: Granted) -> Granted {
         let known = self.longest_tick.filter(|_| self.knows(target, fresh));
         known.map_or(fresh, |tick| fresh.with_tick(tick))
@@ -285,7 +285,8 @@ impl IoThread {
         }
     }
 
-    /// Requests the first token for a server. Its addresses wait for it in the attempt with this number.
+    /// Requests the first token for a server. In the attempt with this number, the server's addresses wait for the
+    /// token.
     fn prepare(&mut self, server: usize, number: u64) {
         let Some(authenticator) = &mut self.authenticator else { return };
         let host = self.shared.lock().servers.host(server).to_owned();
@@ -316,7 +317,7 @@ impl IoThread {
         }
     }
 
-    /// Fetches tickets for all servers if they are due, so the next reconnect does not depend on a KDC. The tokens that
+    /// Fetches tickets for all servers if that is due, so the next reconnect does not depend on a KDC. The tokens that
     /// come with the tickets are not used.
     fn fetch_tickets(&mut self) {
         let Some(authenticator) = &self.authenticator else { return };
@@ -351,7 +352,7 @@ impl IoThread {
     }
 
     fn open_to(&mut self, target: Destination, sasl: Option<Prepared>, number: u64) {
-        // Without the mutex, because this may read files.
+        // Do this without the mutex, because it may read files.
         let opened = self.connect(target, LINK);
         let late = {
             let mut io = self.shared.lock();
@@ -425,7 +426,7 @@ impl IoThread {
         let mut granted = fresh;
         let (target, server) = {
             let mut io = self.shared.lock();
-            // If the number differs, that transport has been lost since.
+            // If the number differs, the transport has been lost in the meantime.
             let target = io.target().filter(|_| io.link_number == number);
             if let Some(target) = target {
                 io.status.server = io.servers.describe(target);
@@ -450,8 +451,9 @@ impl IoThread {
         }
     }
 
-    /// Returns the delay of the next probe. A new session probes at once. After a reconnect the delay is random: if a
-    /// server has failed, all of its clients come to the others together, and each probe causes two transactions.
+    /// Returns the delay of the next probe. A new session probes at once. After a reconnect, the delay is random: if a
+    /// server has failed, all its clients move to the other servers at the same time, and each probe causes two
+    /// transactions.
     fn probe_delay(&mut self, session_timeout: Duration) -> Duration {
         if self.notes.probed.is_empty() {
             return Duration::ZERO;
@@ -542,8 +544,8 @@ impl IoThread {
         let mut progress = if is_ready { probe.advance() } else { Progress::Pending };
         if let Progress::Answered(shortest_timeout) = progress {
             progress = probe.advance();
-            // The minimum is two ticks, unless the server is configured otherwise. It may be configured to less, so a
-            // short one is not trusted.
+            // The minimum is two ticks unless the server is configured otherwise. It may be configured to less than two
+            // ticks, so a short minimum is not trusted.
             let tick = (shortest_timeout / 2).max(self.max_tick.unwrap_or(DEFAULT_TICK));
             let longest = self.notes.longest_tick.map_or(tick, |longest| longest.max(tick));
             self.notes.longest_tick = Some(longest);
@@ -558,7 +560,7 @@ impl IoThread {
         }
     }
 
-    /// Notes that the server has refused a second connection, or does not answer there. Until it does, the tick that
+    /// Notes that the server has refused a second connection, or does not answer on it. Until it answers, the tick that
     /// the application has stated counts.
     fn note_unanswered(&mut self) {
         let stated =

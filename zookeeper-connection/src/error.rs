@@ -6,12 +6,12 @@ pub type ZkResult<T> = std::result::Result<T, ZkError>;
 /// An error code of ZooKeeper.
 ///
 /// # What an error means for its call
-/// - `ConnectionLoss`, `OperationTimeout`, `SessionMoved`: The call may have taken effect. It may succeed if it is
-///   repeated on this session.
-/// - `QuotaExceeded`, `Throttled`: The call had no effect. It may succeed if it is repeated on this session.
+/// - `ConnectionLoss`, `OperationTimeout`, `SessionMoved`: The call may have taken effect. It may succeed if repeated
+///   on this session.
+/// - `QuotaExceeded`, `Throttled`: The call had no effect. It may succeed if repeated on this session.
 /// - `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty`, `NoChildrenForEphemerals`: The call had no effect, and fails
 ///   again unless others change the tree. If it was a write, the leader has answered it.
-/// - `NoAuth`, `InvalidAcl`: The same, but a server may have answered a write without the leader.
+/// - `NoAuth`, `InvalidAcl`: The same, except that a server may have answered a write without asking the leader.
 /// - All others: The call had no effect, and would fail again on this session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
@@ -64,19 +64,19 @@ pub enum ZkError {
     /// The quota of a parent directory is exceeded.
     #[error("quota exceeded")]
     QuotaExceeded,
-    /// The server has too many requests and refuses some.
+    /// The server has too many requests and refuses some of them.
     #[error("requests are throttled")]
     Throttled,
     /// The server does not implement the operation.
     ///
-    /// The crate `zookeeper` also reports every code that it does not know as this error, including an exceeded quota
-    /// and throttling.
+    /// The crate `zookeeper` also reports every code that it does not know as this error, for example an exceeded quota
+    /// or throttling.
     #[error("not implemented")]
     Unimplemented,
     /// The session has too many ephemeral znodes, so the call was not sent.
     ///
-    /// This error comes from a layer that counts the znodes, not from a server or a
-    /// [`Connection`](crate::Connection). Its code is that of an exceeded quota.
+    /// This error comes from a layer that counts the znodes, not from a server or a [`Connection`](crate::Connection).
+    /// Its code is the code of an exceeded quota.
     #[error("the paths of the session's ephemeral znodes may have at most {limit} bytes together")]
     SessionFull {
         /// The bound, in bytes.
@@ -111,8 +111,8 @@ enum Class {
     Declined,
     /// The server has handled the request, with this result.
     Answered,
-    /// Like `Answered`, but perhaps without the leader: with `enableEagerACLCheck`, the server of the
-    /// connection answers such a write itself.
+    /// Like `Answered`, but perhaps without the leader: with `enableEagerACLCheck`, the server that the client is
+    /// connected to answers such a write itself.
     Denied,
     /// The call cannot succeed on this session.
     Final,
@@ -151,8 +151,8 @@ impl ZkError {
 
     /// Returns the code of the error.
     ///
-    /// No server reports [`EndsConnection`](ZkError::EndsConnection). Its code is that of a request that the server
-    /// cannot decode.
+    /// No server reports [`EndsConnection`](ZkError::EndsConnection). Its code is the code for a request that the
+    /// server cannot decode.
     #[must_use]
     pub fn code(self) -> i32 {
         match self {

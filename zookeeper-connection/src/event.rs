@@ -14,7 +14,7 @@ pub type EventSink = Arc<dyn Fn(ClientEvent) + Send + Sync>;
 /// An event on a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// The client is connected to a server, which has granted this.
+    /// The client is connected to a server, which has made this grant.
     ///
     /// Each connection has a new grant, which may be smaller than the last one.
     Connected(Granted),
@@ -42,21 +42,23 @@ pub enum ClientEvent {
     /// The client is not connected to any server. The session may be alive.
     ///
     /// A [`Connection`](crate::Connection) goes on looking for a server, and sets the watches again on the next one. As
-    /// long as no server resumes the session, it never gives up: only a server can say that the session has ended.
+    /// long as no server resumes the session, the client never gives up: only a server can say that the session has
+    /// ended.
     Disconnected,
     /// The session has ended for good.
     ///
-    /// A server says so, or the servers refuse the client, or they resume the session but answer nothing for a
-    /// session timeout. Every later call fails with [`SessionExpired`](crate::ZkError::SessionExpired). Open another
-    /// connection, and set the watches there.
+    /// There are three possible reasons: a server says so, the servers refuse the client, or they resume the session
+    /// but answer nothing for a session timeout. Every later call fails with
+    /// [`SessionExpired`](crate::ZkError::SessionExpired). Open another connection, and set the watches there.
     ///
-    /// During an outage, however long, no server says anything. A program that must know when the session may have
-    /// ended must count the session timeout from the last answer.
+    /// No outage causes this event, however long it lasts. A program that must know when the session may have ended
+    /// must count the session timeout from the last answer.
     SessionLost,
     /// A watch on this znode has fired.
     ///
-    /// These events come in the order of the changes. An event was received on the connection between whose
-    /// [`Connected`](ClientEvent::Connected) and [`Disconnected`](ClientEvent::Disconnected) it is reported.
+    /// These events come in the order of the changes. An event is reported between the
+    /// [`Connected`](ClientEvent::Connected) and the [`Disconnected`](ClientEvent::Disconnected) of the connection on
+    /// which it was received.
     NodeChanged {
         /// The full path of the znode, as the application spells it.
         path: String,
@@ -73,29 +75,29 @@ pub enum ClientEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Granted {
-    /// How long the server keeps the session without contact, at least.
+    /// The minimum time for which the server keeps the session without contact.
     pub session_timeout: Duration,
-    /// How long the leader takes, at most, to learn of the session of a request.
+    /// The maximum time that the leader takes to learn that a session has made a request.
     ///
     /// A follower reports its active clients to the leader every half tick (a tick is 2 s by default). An observer may
-    /// report to a follower, equally often. A full tick covers both.
+    /// report to a follower, also every half tick. A full tick covers both.
     pub report_delay: Duration,
 }
 
-/// The tick that servers are assumed to have: that of ZooKeeper's sample configuration.
+/// The tick that servers are assumed to have. It is the tick in ZooKeeper's sample configuration.
 pub const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 impl Granted {
     /// Creates a grant with this session timeout.
     ///
-    /// The report delay is that of the longest tick that a server with this grant may have.
+    /// The report delay is the one for the longest tick that a server with this grant may have.
     #[must_use]
     pub fn new(session_timeout: Duration) -> Granted {
         // A server grants no session timeout below two of its ticks.
         Granted { session_timeout, report_delay: session_timeout / 20 * 11 }
     }
 
-    /// Shortens the report delay to that of servers with this tick.
+    /// Shortens the report delay to the delay of servers with this tick.
     ///
     /// This is a full tick, plus a tenth of a tick for late timers.
     #[must_use]

@@ -47,7 +47,7 @@ impl Continuation {
             Continuation::Reply(done) => done.finish(outcome),
             Continuation::Created(created) => drop(created.set(outcome)),
             Continuation::Listed { created, done } => {
-                // The outcomes come in order, on one thread, so the first continuation is gone.
+                // The outcomes arrive in order, on one thread, so the first continuation is gone by now.
                 let created = Arc::into_inner(created).and_then(OnceLock::into_inner);
                 done.finish(enqueued(created.unwrap_or(Err(ZkError::ConnectionLoss)), outcome));
             }

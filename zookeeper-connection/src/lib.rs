@@ -3,7 +3,7 @@
 //! The primary type in this crate is [`Connection`]: one session, on one server of the list at a time. It makes calls
 //! and sets watches that survive reconnects. It reports failures honestly: if the reply to a call was lost, the error
 //! says so. A connection has one thread. It starts other threads only to resolve names, to fetch Kerberos tickets and,
-//! with TLS, to look for changed files.
+//! with TLS, to check for changed files.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -28,7 +28,7 @@
 //! - *Watches*: The client sets its watches again after a reconnect, and no change in between goes unnoticed.
 //!   [`Connection::subscribe`] reports fired watches as [`ClientEvent::NodeChanged`], in order among the replies.
 //! - *Reconnects*: If a connection is lost, the client goes on to the next server of the list. It accepts no server
-//!   that is behind what the session has seen in replies and events. A server that falls silent is left while there
+//!   that is behind what the session has seen in replies and events. It leaves a server that falls silent while there
 //!   is still time to reach another one.
 //! - *State machine*: [`machine`] makes all decisions. It has no I/O, no clock and no thread, so everything that it
 //!   does under faults can be replayed.
@@ -63,27 +63,27 @@
 //! A call waits at most a tenth of the session timeout for a connection, and two fifths of it for an answer.
 //!
 //! # What it does not do
-//! It repeats no call, does not replace a lost session, and has no recipes: the package `zookeeper-recipes-lock`
-//! builds locks and elections on it. It neither reads nor sets the ACLs of existing znodes, and does not reconfigure
+//! It repeats no call, does not replace a lost session, and has no recipes; the package `zookeeper-recipes-lock` builds
+//! locks and elections on this client. It neither reads nor sets the ACLs of existing znodes, and does not reconfigure
 //! ensembles.
 //!
 //! # What servers see
-//! Besides the session, the client opens one short second connection to each server. There it learns the server's
-//! minimum session timeout and, from that, the server's tick, on which [`Granted::report_delay`] depends. If a server
-//! does not answer there, [`ConnectionOptions::max_tick`] counts. A client that uses SASL does not authenticate on that
-//! second connection, and lets its session expire. Log lines have the target [`ConnectionOptions::log_target`]; a
-//! separate thread writes them.
+//! Besides the session, the client briefly opens a second connection to each server. On it, the client learns the
+//! server's minimum session timeout and, from that, the server's tick, on which [`Granted::report_delay`] depends. If a
+//! server does not answer on this connection, [`ConnectionOptions::max_tick`] counts. A client that uses SASL does not
+//! authenticate on that second connection, and lets its session expire. Log lines have the target
+//! [`ConnectionOptions::log_target`]; a separate thread writes them.
 //!
 //! # Stability
 //! This package is released with `zookeeper-recipes-lock` and has its version. **Its interface may change in any
 //! 0.x release.**
 //!
 //! # Features
-//! - `tls`: encrypted connections, by rustls with the `CryptoProvider` of the process, or `ring` if there is none.
-//! - `sasl`: authentication by SASL with DIGEST-MD5: [`ConnectionOptions::sasl_digest`].
+//! - `tls`: encrypted connections, using rustls with the `CryptoProvider` of the process, or `ring` if there is none.
+//! - `sasl`: SASL authentication with DIGEST-MD5: [`ConnectionOptions::sasl_digest`].
 //! - `kerberos`: enables `sasl`, and adds Kerberos through the system's library: [`ConnectionOptions::kerberos`]. A
 //!   build needs the library's headers and libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel
-//!   clang-devel`). A program needs the library (`libgssapi-krb5-2`; `krb5-libs`).
+//!   clang-devel`). A program needs the library itself (Debian: `libgssapi-krb5-2`; RHEL: `krb5-libs`).
 //! - `test-util`: the server's side of the protocol, for tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

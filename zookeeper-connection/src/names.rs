@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// The names of a znode's children.
 ///
-/// All names share one buffer, so a listing costs three allocations, however long it is, and a clone costs none. That
+/// All names share one buffer, so a listing costs three allocations however long it is, and a clone costs none. This
 /// matters for a lock directory, which may have thousands of children and is listed at each hand-over between sessions.
 ///
 /// ```

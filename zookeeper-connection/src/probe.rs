@@ -1,10 +1,10 @@
 //! [`Probe`]: a short session that finds out a server's minimum session timeout.
 //!
 //! The protocol has no request for a server's tick or its minimum session timeout. But a server never grants less than
-//! the minimum, which is two ticks unless it is configured otherwise. Only the report delay depends on the answer:
-//! without one, the client assumes the longest tick that the server may have. If the minimum were configured below two
-//! ticks, the report delay would be too short. Therefore [`max_tick`](crate::ConnectionOptions::max_tick), as stated by
-//! the application, is a lower bound for the tick.
+//! its minimum session timeout, which is two ticks unless it is configured otherwise. Only the report delay depends on
+//! the answer: without an answer, the client assumes the longest tick that the server may have. If the minimum were
+//! configured below two ticks, the report delay would be too short. Therefore
+//! [`max_tick`](crate::ConnectionOptions::max_tick), as stated by the application, is a lower bound for the tick.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::codec::{ConnectAnswer, ConnectRequest, Control, Frames, Password, dec
 use crate::time::Moment;
 use crate::transport::Transport;
 
-/// A server sends less than this in total, including the reply to the close request.
+/// A server sends fewer bytes than this in total, including the reply to the close request.
 const MAX_ANSWER: usize = 1024;
 
 pub(super) struct Probe {
@@ -26,7 +26,7 @@ pub(super) struct Probe {
     /// The number of bytes that the server may still send.
     budget: usize,
     deadline: Moment,
-    /// Whether to close the session, instead of letting it expire.
+    /// Whether to close the session instead of letting it expire.
     closes: bool,
 }
 
@@ -109,7 +109,7 @@ impl Probe {
             };
             self.budget = self.budget.saturating_sub(count);
             if self.stage == ProbeStage::Answered {
-                // The answer to the close request, after which the server closes the connection.
+                // This is the answer to the close request. After it, the server closes the connection.
                 continue;
             }
             self.frames.push(&buffer[..count]);
@@ -124,7 +124,7 @@ impl Probe {
                 } else {
                     self.budget = 0;
                 }
-                // Above zero, because the answer is valid.
+                // The timeout is above zero, because the answer is valid.
                 let millis = u64::try_from(accepted.timeout_ms).unwrap_or(u64::MAX);
                 return Ok(Progress::Answered(Duration::from_millis(millis)));
             }

@@ -1,8 +1,8 @@
 //! [`Resolver`]: resolves names on short-lived threads, because name resolution blocks.
 //!
-//! A name has at most one thread, because [`Servers`](crate::servers::Servers) does not ask for a name again before the
-//! last answer has come. If the name service keeps a thread waiting, nothing else waits. The thread ends with the
-//! answer, even if that comes after the end of the connection.
+//! There is at most one thread per name, because [`Servers`](crate::servers::Servers) does not ask for a name again
+//! before the last answer has arrived. If the name service keeps a thread waiting, nothing else waits. The thread ends
+//! when the answer arrives, even if the connection has ended by then.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -34,7 +34,7 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Creates a resolver that wakes `waker` at each answer.
+    /// Creates a resolver that wakes `waker` on each answer.
     pub(super) fn new(names: NameService, waker: Arc<Waker>) -> Resolver {
         let (answer, answers) = unbounded();
         Resolver { names, answer, answers, waker }
@@ -47,7 +47,7 @@ impl Resolver {
         let spawned = thread.spawn(move || {
             let resolved = panics::contain(|| names(&lookup.host, lookup.port));
             let resolved = resolved.unwrap_or_else(|message| Err(io::Error::other(message)));
-            // Fails once the connection has ended.
+            // This fails once the connection has ended.
             if answer.send((server, resolved)).is_ok() {
                 let _ = waker.wake();
             }

@@ -1,8 +1,8 @@
-//! [`Servers`]: decides which address to try next, and keeps the outcomes of earlier attempts.
+//! [`Servers`]: decides which address to try next, and remembers the outcomes of earlier attempts.
 //!
-//! The addresses of all names are tried in rounds, in random order with two exceptions: see `Servers::ordered`. A round
-//! begins with the addresses that are already known, while the names are resolved again. When the name service answers,
-//! the rest of the round changes accordingly. A round waits for names, briefly, only if no name has been resolved yet.
+//! The addresses of all names are tried in rounds, in random order apart from two exceptions: see `Servers::ordered`. A
+//! round begins with the addresses that are already known, while the names are resolved again. When the name service
+//! answers, the rest of the round is adjusted. A round waits (briefly) for names only if no name has been resolved yet.
 //!
 //! There is no I/O and no clock here: the I/O thread resolves the names and reports the outcomes.
 
@@ -21,7 +21,7 @@ pub(super) struct Servers {
     round: Option<Round>,
     /// The address that served the session last.
     last: Option<Destination>,
-    /// The addresses whose last connection was left because the server fell silent. Such a server may go on accepting
+    /// The addresses whose last connection was left because the server fell silent. Such a server may keep accepting
     /// sessions without serving them.
     silent: Vec<SocketAddr>,
     /// The longest time for which a round waits for names.
@@ -110,7 +110,7 @@ impl Servers {
     }
 
     /// Returns what to do next. Begins a new round if the last one is over. If no name had an address in the last
-    /// round, first returns `Nothing`, a failed attempt, so the names are not looked up in a busy loop.
+    /// round, first returns `Nothing`, which counts as a failed attempt, so the names are not looked up in a busy loop.
     pub(super) fn next(&mut self, now: Moment) -> NextServer {
         if let Some(round) = self.round.take() {
             let was_gathering = round.is_gathering;
@@ -123,7 +123,8 @@ impl Servers {
         self.continue_round(round, now)
     }
 
-    /// Returns the next address of the current round, to be tried in parallel with one that has not answered yet.
+    /// Returns the next address of the current round, to be tried in parallel with an address that has not answered
+    /// yet.
     pub(super) fn next_beside(&mut self) -> Option<Destination> {
         let target = self.round.as_mut()?.left.pop_front()?;
         self.hosts[target.server].is_tried = true; // in bounds: a target has the position of a host
@@ -210,7 +211,7 @@ impl Servers {
     }
 
     /// Records the end of a connection that served the session, and whether it was left because the server fell silent.
-    /// The round ends too, unless the server has refused this client after all.
+    /// The round ends, too, unless the server has refused this client after all.
     pub(super) fn record_end(&mut self, target: Destination, was_silent: bool, was_refused: bool) {
         if !was_refused {
             self.round = None;
@@ -277,8 +278,8 @@ impl Servers {
     }
 
     /// Returns all known addresses in random order, with two exceptions:
-    /// - The address that served the session last is the second. If that server is gone, another one has been asked
-    ///   first. If only the connection was lost, at most one dead address comes before a healthy server.
+    /// - The address that served the session last is the second. So if that server is gone, another server is asked
+    ///   before it; if only the connection was lost, at most one dead address comes before a healthy server.
     /// - The servers that fell silent come last.
     fn ordered(&mut self) -> VecDeque<Destination> {
         let hosts = self.hosts.iter().enumerate();

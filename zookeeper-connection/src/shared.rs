@@ -1,8 +1,8 @@
 //! [`Shared`]: the machine and its transport, shared by the callers and the I/O thread.
 //!
-//! One mutex guards all of it. The caller's thread writes the request to the socket itself, as far as the socket
-//! takes it. Everything else that follows from a call (actions, socket errors, an earlier deadline) is left to the
-//! I/O thread, which is woken if it sleeps.
+//! One mutex guards all of it. The caller's own thread writes as much of the request to the socket as the socket takes.
+//! Everything else that follows from a call (actions, socket errors, an earlier deadline) is left to the I/O thread,
+//! which is woken if it sleeps.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,18 +25,18 @@ use crate::time::{Clock, Moment, SystemClock};
 use crate::transport::Transport;
 use crate::{Call, EventSink, Granted};
 
-/// The actions for the I/O thread, each with the link number when it was created.
+/// The actions for the I/O thread, each with the link number at the time of its creation.
 pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;
 
-/// The largest number of reads from a transport in a row. After that, the mutex is released for the callers.
+/// The maximum number of reads from a transport in a row. After that, the mutex is released for the callers.
 const MAX_READS: usize = 16;
 
 /// If an address does not answer within this fraction of the session timeout, the next one is tried in parallel. The
-/// maximum is that of RFC 8305.
+/// maximum is taken from RFC 8305.
 const OVERLAP_DIVISOR: u32 = 40;
 const MAX_OVERLAP: Duration = Duration::from_millis(250);
 
-/// The likely reasons why a server has closed a connection: after a server has served the session, and before.
+/// The likely reasons why a server has closed a connection, after and before a server has first served the session.
 const CLOSED: &str = "the server closed the connection; it may not be serving, or have too many connections from this \
      machine (maxClientCnxns)";
 const CLOSED_AT_FIRST: &str = "the server closed the connection; it may not be serving, expect TLS, or have too many \
@@ -62,14 +62,14 @@ pub(super) struct Io {
     /// The transports that are being opened in parallel. The first one to open becomes the link, and the others are
     /// closed: only one server at a time is asked to serve the session.
     opening: Vec<Link>,
-    /// The addresses for which the first SASL token is being made. Their transports are opened after that.
+    /// The addresses for which the first SASL token is being made. Their transports are opened once it is ready.
     preparing: Vec<Destination>,
     /// When to try another address in parallel.
     opens_another: Option<Moment>,
     /// Counts the times that the machine has asked for a transport or given one up.
     pub(super) link_number: u64,
     actions: Actions,
-    /// `None` once the I/O thread has ended: the remaining handles must not keep its descriptors open.
+    /// `None` once the I/O thread has ended, because the remaining handles must not keep the poll's descriptors open.
     poll: Option<PollHandle>,
     /// Whether the transport may have more to read.
     has_more: bool,
@@ -80,7 +80,7 @@ pub(super) struct Io {
     pub(super) status: Status,
 }
 
-/// The parts of the I/O thread's poll that a connection needs. Each has a descriptor.
+/// The parts of the I/O thread's poll that a connection needs. Each of them holds a file descriptor.
 pub(super) struct PollHandle {
     pub(super) registry: Registry,
     pub(super) waker: Arc<Waker>,
@@ -90,14 +90,14 @@ pub(super) struct PollHandle {
 struct Link {
     transport: Transport,
     target: Destination,
-    /// The SASL exchange on it, if the client authenticates by SASL.
+    /// The SASL exchange on the transport, if the client uses SASL.
     sasl: Option<Prepared>,
-    /// Whether the server serves the session on it.
+    /// Whether the server serves the session on this transport.
     is_serving: bool,
     write_error: Option<io::Error>,
 }
 
-/// The application's view of the connection, which changes with the events that it receives.
+/// The application's view of the connection. It changes with the events that the application receives.
 pub(super) struct Status {
     pub(super) sink: Option<EventSink>,
     pub(super) contact: ContactState,
@@ -126,8 +126,8 @@ impl Shared {
         self.io.lock()
     }
 
-    /// Submits calls. They are sent in one write if the socket takes them, and their outcomes come in the same order.
-    /// If the session has ended, their continuations run here, with `SessionExpired`.
+    /// Submits calls. They are sent in one write if the socket takes them all, and their outcomes come in the same
+    /// order. If the session has ended, their continuations run here, with `SessionExpired`.
     pub(super) fn submit<const N: usize>(&self, calls: [(Call, Continuation); N], chroot: &Chroot) {
         // Continuations run without the mutex, because they may do anything and own anything.
         let mut refused = Vec::new();
@@ -174,7 +174,7 @@ impl Shared {
             }
             io.status.sink.take()
         });
-        // Dropped without the mutex, because the sink may own anything.
+        // The sink is dropped without the mutex, because it may own anything.
         drop(sink);
     }
 
@@ -192,7 +192,7 @@ impl Shared {
             (result, io.poll.as_ref().filter(|_| wakes).map(|poll| Arc::clone(&poll.waker)))
         };
         if let Some(waker) = waker {
-            // Waking fails only for lack of memory. The I/O thread wakes up every second anyway.
+            // Waking fails only if memory is exhausted. The I/O thread wakes up every second anyway.
             let _ = waker.wake();
         }
         result
@@ -239,7 +239,7 @@ impl Io {
 
     // ---- the callers
 
-    /// Returns whether an earlier write waits for the socket. The I/O thread will continue it.
+    /// Returns whether an earlier write waits for the socket. If so, the I/O thread will continue it.
     fn is_write_blocked(&mut self) -> bool {
         self.machine.as_mut().is_some_and(|machine| !machine.outgoing().is_empty())
     }
@@ -273,14 +273,14 @@ impl Io {
         std::mem::swap(&mut self.actions, empty);
     }
 
-    /// Takes what remains when the I/O thread ends. It must be dropped without the mutex, because it owns
+    /// Takes what remains when the I/O thread ends. The caller must drop it without the mutex, because it owns
     /// continuations.
     pub(super) fn take_rest(&mut self) -> impl Sized + use<> {
         self.drop_link("the connection has ended");
         (self.machine.take(), std::mem::take(&mut self.actions), self.poll.take())
     }
 
-    /// Prepares for sleep, and returns when to wake up, or `None` if there is work to do.
+    /// Prepares for sleep. Returns when to wake up, or `None` if there is work to do.
     pub(super) fn fall_asleep(&mut self, others: Option<Moment>) -> Option<Moment> {
         let machine = self.machine.as_ref()?;
         if self.has_more || self.has_failed() || machine.has_actions() || !self.actions.is_empty() {
@@ -327,8 +327,8 @@ impl Io {
         }
     }
 
-    /// Reports the number of addresses to the machine. The machine pauses after that many attempts, and starts to count
-    /// refusals again.
+    /// Reports the number of addresses to the machine. The machine pauses after that many attempts, and starts counting
+    /// refusals afresh.
     fn count_addresses(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.set_addresses(self.servers.address_count(), !self.servers.misses_addresses());
@@ -350,7 +350,7 @@ impl Io {
         if !self.is_opening() {
             return self.servers.next(SystemClock.now());
         }
-        // No new round: it would try the same addresses a second time.
+        // Do not begin a new round: it would try the same addresses a second time.
         self.servers.next_beside().map_or(NextServer::Nothing, NextServer::Try)
     }
 
@@ -435,7 +435,7 @@ impl Io {
         }
     }
 
-    /// Closes the transports that are being opened: because of this failure, or because another one has opened.
+    /// Closes the transports that are being opened, because of this failure or because another transport has opened.
     fn close_opening(&mut self, failure: Option<&str>) {
         self.opens_another = None;
         for target in self.preparing.drain(..) {
@@ -458,7 +458,7 @@ impl Io {
         self.link.as_mut().filter(|_| self.link_number == number)?.sasl.take()
     }
 
-    /// Continues the SASL exchange on that link with this step.
+    /// Continues the SASL exchange with this step, on the link with this number.
     pub(super) fn respond(&mut self, number: u64, sasl: Prepared, step: SaslStep) {
         let Some(link) = self.link.as_mut().filter(|_| self.link_number == number) else { return };
         link.sasl = Some(sasl);

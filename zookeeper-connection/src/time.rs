@@ -2,21 +2,21 @@
 //! the machine is suspended.
 //!
 //! On Linux, [`std::time::Instant`] reads `CLOCK_MONOTONIC`, which stands still while the machine is suspended. By that
-//! clock a session would still be alive long after the server has ended it. `CLOCK_BOOTTIME` counts suspended time.
+//! clock, a session would still be alive long after the server has ended it. `CLOCK_BOOTTIME` counts suspended time.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The longest time for which a thread sleeps before it reads this clock again. A sleep does not count suspended
-/// time, so a deadline that passes while the machine is suspended is noticed up to this late. Waking up once a second
+/// The longest time for which a thread sleeps before it reads this clock again. A sleep does not count suspended time,
+/// so a deadline that passes while the machine is suspended is noticed up to this much later. Waking up once a second
 /// costs next to nothing.
 pub const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// A point in time on the clock that measures the life of a session.
 ///
-/// The clock is monotonic. On Linux and Android it counts the time during which the machine is
-/// suspended; elsewhere it may not. Moments of different processes cannot be compared.
-// In nanoseconds since an origin that the process does not choose.
+/// The clock is monotonic. On Linux and Android, it counts the time during which the machine is suspended; elsewhere,
+/// it may not. Moments from different processes cannot be compared.
+// The value is in nanoseconds since an origin that the process does not choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -29,7 +29,7 @@ impl Moment {
 
     /// Returns whether the clock counts the time during which the machine is suspended.
     ///
-    /// If it does not, a program may believe for too long that it owns a lock after the machine has woken up.
+    /// If the clock does not, a program may believe for too long that it owns a lock after the machine has woken up.
     #[must_use]
     pub const fn counts_suspended_time() -> bool {
         cfg!(any(target_os = "linux", target_os = "android"))

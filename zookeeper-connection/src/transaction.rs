@@ -73,7 +73,7 @@ pub enum OpOutcome {
     Created(String),
     /// The znode was deleted.
     Deleted,
-    /// The data was replaced. This is the znode's metadata after that.
+    /// The data was replaced. This is the znode's new metadata.
     DataSet(Stat),
     /// The check passed.
     Checked,

@@ -9,7 +9,8 @@ use mio::{Interest, Registry, Token};
 #[cfg(feature = "tls")]
 use crate::tls::{TlsStream, TlsTarget};
 
-/// A stream to a server. Each change of its readiness is reported only once, so it must be read until it would block.
+/// A stream to a server. Each change of the stream's readiness is reported only once, so the stream must be read until
+/// it would block.
 pub(super) struct Transport {
     socket: TcpStream,
     stage: Stage,
@@ -97,8 +98,8 @@ impl Transport {
         })
     }
 
-    /// Writes as many bytes as the stream takes now, and removes them from `bytes`. When it can take more, it becomes
-    /// ready.
+    /// Writes as many bytes as the stream takes now, and removes them from `bytes`. When the stream can take more, it
+    /// becomes ready.
     pub(super) fn write(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let mut written = 0;
         let result = loop {
@@ -121,7 +122,7 @@ impl Transport {
         result
     }
 
-    /// Closes the stream. Bytes written before are still sent.
+    /// Closes the stream. Bytes that were already written are still sent.
     pub(super) fn close(mut self, registry: &Registry) {
         #[cfg(feature = "tls")]
         if let Some(tls) = &mut self.tls {

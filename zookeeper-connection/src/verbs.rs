@@ -8,7 +8,7 @@ use crate::{Acl, Ask, Call, CreateMode, Enqueued, Names, Op, Reply, Stat, Transa
 /// Each method waits for the reply.
 ///
 /// # Errors
-/// Each method fails as its call does. In particular, after [`ConnectionLoss`](crate::ZkError::ConnectionLoss) it is
+/// Each method fails as its call does. In particular, after [`ConnectionLoss`](crate::ZkError::ConnectionLoss), it is
 /// not known whether the call has taken effect.
 pub trait Verbs {
     /// Makes a call and waits for the reply.

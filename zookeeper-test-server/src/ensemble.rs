@@ -11,7 +11,7 @@ use super::relay::Relay;
 use super::server::{TRIES, TestServer};
 use super::wait::{holds_within, some_within};
 
-/// How long a server waits for the server that it follows to listen.
+/// How long a server waits until the server that it follows is listening.
 const MAX_LINK_WAIT: Duration = Duration::from_secs(3);
 
 /// An ensemble of ZooKeeper servers on loopback ports.
@@ -59,7 +59,7 @@ impl TestEnsemble {
     /// Those of [`TestServer::start`].
     pub fn start_with(size: usize, options: &ServerOptions) -> io::Result<TestEnsemble> {
         TestEnsemble::try_ports(|| {
-            // Limits in ticks. With the default tick a follower drops a silent leader after 3 s.
+            // The limits are in ticks. With the default tick, a follower drops a silent leader after 3 s.
             let options = with_servers(options, size, None)?.config("syncLimit=6");
             let servers = (1..=size).map(|id| TestServer::prepare(id, &options).map(Arc::new));
             let servers = servers.collect::<io::Result<_>>()?;
@@ -69,8 +69,8 @@ impl TestEnsemble {
         })
     }
 
-    /// Like [`start_with`](TestEnsemble::start_with), with two [`Relay`]s between every two servers, one for
-    /// each to follow the other through. Elections bypass the relays.
+    /// Like [`start_with`](TestEnsemble::start_with), with two [`Relay`]s between every two servers: each server
+    /// follows the other through one of them. Elections bypass the relays.
     #[doc(hidden)]
     pub fn start_with_links(size: usize, options: &ServerOptions) -> io::Result<TestEnsemble> {
         TestEnsemble::try_ports(|| {
@@ -83,8 +83,8 @@ impl TestEnsemble {
                 for (to, &(quorum, election)) in ports.iter().enumerate() {
                     let mut seen = quorum;
                     if to != from {
-                        // A follower whose connection is refused tries again; one whose connection closes
-                        // starts an election.
+                        // A follower whose connection is refused tries again; a follower whose connection closes starts
+                        // an election.
                         let relay = Relay::waiting_for((Ipv4Addr::LOCALHOST, quorum), MAX_LINK_WAIT)?;
                         seen = relay.port();
                         links.push(ServerLink { ends: [from, to], relay });
@@ -209,7 +209,7 @@ impl TestEnsemble {
     /// Blocks until every awake server serves and one of them leads.
     ///
     /// # Errors
-    /// If they do not in time, or if no more than half of the servers are awake.
+    /// If that does not happen in time, or if no more than half of the servers are awake.
     pub fn await_quorum(&self) -> io::Result<()> {
         if !self.has_quorum() {
             return Err(io::Error::other("at least half of the servers are down or paused"));

@@ -12,8 +12,7 @@ const PACKAGES: &str = "/usr/share/java";
 /// binding that needs no further jars.
 const REQUIRED: [&str; 3] = ["zookeeper", "slf4j-api", "slf4j-simple"];
 
-/// Jars that some versions do not need, and may be missing. The manifest omits some Netty jars that only TLS
-/// needs.
+/// Jars that some versions do not need and that may be missing. The manifest omits some Netty jars that only TLS needs.
 const OPTIONAL: [&str; 9] = [
     "zookeeper-jute",
     "metrics-core",
@@ -28,8 +27,8 @@ const OPTIONAL: [&str; 9] = [
 
 /// The JVM is small and starts fast. There is no admin server, and no fsync because the data do not matter.
 ///
-/// The `jmx` line is for servers before 3.8, which otherwise look for a class that is not on the class path.
-/// The `log4j2` line is for that library when it has no configuration.
+/// The `jmx` line is for servers before 3.8, which otherwise look for a class that is not on the class path. The
+/// `log4j2` line is for the library Log4j 2 when it has no configuration.
 pub(super) const JVM_FLAGS: [&str; 10] = [
     "-Xmx256m",
     "-XX:+UseSerialGC",
@@ -43,7 +42,7 @@ pub(super) const JVM_FLAGS: [&str; 10] = [
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 ];
 
-/// The same for a single server and a server of an ensemble: the configuration makes the difference.
+/// The main class, for a single server and for a server of an ensemble alike: the configuration makes the difference.
 pub(super) const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// Returns the path of the program `java`.

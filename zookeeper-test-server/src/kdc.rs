@@ -30,13 +30,13 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A Kerberos key distribution center (KDC) for the realm `ZK.TEST` on a loopback port.
 ///
-/// It ends, and its data are removed, when this value is dropped or the test process ends in any way. It runs
-/// as the current user and leaves the system's Kerberos configuration alone.
+/// The KDC ends, and its data are removed, when this value is dropped or the test process ends in any way. It runs as
+/// the current user and leaves the system's Kerberos configuration alone.
 ///
-/// Clients find the KDC by the environment variable `KRB5_CONFIG`, which must be the path
-/// [`krb5_conf`](TestKdc::krb5_conf). Like `KRB5CCNAME` and `KRB5_CLIENT_KTNAME`, that variable applies to a
-/// whole process. A test whose client runs in its own process should therefore set the variables for a child
-/// process and run itself there.
+/// Clients find the KDC through the environment variable `KRB5_CONFIG`, which must be set to the path
+/// [`krb5_conf`](TestKdc::krb5_conf). Like `KRB5CCNAME` and `KRB5_CLIENT_KTNAME`, that variable applies to a whole
+/// process. A test whose client runs in the test's own process should therefore set the variables for a child process
+/// and run itself there.
 ///
 /// `Send` and `Sync`. The [crate docs](super) list what must be installed.
 ///
@@ -132,7 +132,7 @@ impl TestKdc {
     /// Limits the lifetime of tickets that a principal obtains from now on. The default is an hour.
     ///
     /// # Errors
-    /// Those of [`keytab`](TestKdc::keytab).
+    /// The errors of [`keytab`](TestKdc::keytab).
     pub fn max_ticket_life(&self, principal: &str, life: Duration) -> io::Result<()> {
         self.keytab(principal)?;
         let _database = self.database.lock();
@@ -145,7 +145,7 @@ impl TestKdc {
     /// servers.
     ///
     /// # Errors
-    /// If the KDC does not answer; the message includes the output of `kinit`. Also those of
+    /// If the KDC does not answer; the message includes the output of `kinit`. Also the errors of
     /// [`keytab`](TestKdc::keytab).
     pub fn kinit(&self, principal: &str, cache: &Path) -> io::Result<()> {
         let keytab = self.keytab(principal)?;
@@ -178,7 +178,7 @@ impl TestKdc {
     /// Clients notice at once that the KDC is down.
     ///
     /// # Errors
-    /// If it does not end within a minute.
+    /// If the KDC does not end within a minute.
     pub fn stop(&self) -> io::Result<()> {
         self.daemon.end(Signal::TERM)
     }
@@ -186,7 +186,7 @@ impl TestKdc {
     /// Starts a stopped KDC with the same data and port, and returns once it listens.
     ///
     /// # Errors
-    /// If it is running already, and those of [`start`](TestKdc::start).
+    /// If the KDC is already running, and the errors of [`start`](TestKdc::start).
     pub fn restart(&self) -> io::Result<()> {
         let starts = self.starts();
         self.daemon.launch()?;
@@ -196,7 +196,7 @@ impl TestKdc {
     /// Suspends the KDC (SIGSTOP). Clients wait for an answer until they give up.
     ///
     /// # Errors
-    /// If it is not suspended within a minute.
+    /// If the KDC is not suspended within a minute.
     pub fn pause(&self) -> io::Result<()> {
         self.daemon.pause()
     }
@@ -234,7 +234,7 @@ impl TestKdc {
     }
 }
 
-/// Returns the variables by which the tools of MIT Kerberos find our files instead of the system's.
+/// Returns the variables that make the tools of MIT Kerberos use our files instead of the system's.
 fn environment(dir: &Path) -> [(&'static str, PathBuf); 2] {
     [("KRB5_CONFIG", dir.join("krb5.conf")), ("KRB5_KDC_PROFILE", dir.join("kdc.conf"))]
 }

@@ -44,7 +44,7 @@ impl Link {
     ) -> io::Result<Link> {
         let (client, server) = (Arc::new(client), Arc::new(server));
         for stream in [&client, &server] {
-            // Fails if the peer has already closed, which the lanes will notice.
+            // This fails if the peer has already closed the stream, which the lanes will notice.
             let _ = stream.set_nodelay(true);
         }
         let requests = Arc::new(Lane::new(&client, &server, passes.requests));
@@ -93,7 +93,7 @@ enum Arrival {
     End,
 }
 
-/// The delay of all lanes. One thread suffices, because bytes leave in the order in which they enter. It ends
+/// The delay of all lanes. One thread suffices, because bytes leave in the order in which they enter. The thread ends
 /// with the last sender.
 #[derive(Debug, Clone)]
 pub(super) struct Road {
@@ -114,7 +114,7 @@ impl Road {
     }
 
     fn send(&self, lane: &Arc<Lane>, arrival: Arrival) {
-        // The thread runs for as long as the road has a sender.
+        // The send cannot fail: the thread runs for as long as the road has a sender.
         let _ = self.entrance.send((Instant::now() + self.delay, Arc::clone(lane), arrival));
     }
 }

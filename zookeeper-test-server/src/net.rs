@@ -13,8 +13,8 @@ pub fn loopback(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// Returns a free loopback port. Another process may take it before the caller does; the caller then tries
-/// another.
+/// Returns a free loopback port. Another process may take the port before the caller does; the caller then tries
+/// another port.
 ///
 /// The port is below the ephemeral range. While no server listens, a client that reconnects repeatedly is
 /// assigned local ports from that range. If the server's port were among them, the client might connect to

@@ -122,8 +122,8 @@ impl ServerOptions {
 
     /// Enables SASL with Kerberos, with another principal and another keytab.
     ///
-    /// The principal is, for example, `zookeeper/localhost`. If the keytab lacks its keys, the server starts,
-    /// but refuses all tickets. Otherwise this works like [`kerberos`](ServerOptions::kerberos).
+    /// The principal is, for example, `zookeeper/localhost`. If the keytab lacks the principal's keys, the server
+    /// starts but refuses all tickets. Otherwise this works like [`kerberos`](ServerOptions::kerberos).
     #[must_use]
     pub fn kerberos_as(self, principal: &str, kdc: &TestKdc, keytab: impl Into<PathBuf>) -> ServerOptions {
         let principal = format!("{principal}@{REALM}");
@@ -131,20 +131,20 @@ impl ServerOptions {
         ServerOptions { sasl: Some(sasl), ..self }
     }
 
-    /// Makes the server refuse requests of clients that have not authenticated by SASL.
+    /// Makes the server refuse requests from clients that have not authenticated with SASL.
     ///
-    /// This requires ZooKeeper 3.6 or later. The line in `zoo.cfg` is `sessionRequireClientSASLAuth=true`;
-    /// without this option it is `sessionRequireClientSASLAuth=false`.
-    /// [`reconfigure`](super::TestServer::reconfigure) can replace one by the other.
+    /// This requires ZooKeeper 3.6 or later. The line in `zoo.cfg` is `sessionRequireClientSASLAuth=true`; without this
+    /// option it is `sessionRequireClientSASLAuth=false`. [`reconfigure`](super::TestServer::reconfigure) can replace
+    /// one line with the other.
     #[must_use]
     pub fn require_sasl(self) -> ServerOptions {
         ServerOptions { requires_sasl: true, ..self }
     }
 
-    /// Makes the server treat failed SASL authentication like none (`allowSaslFailedClients`).
+    /// Makes the server ignore failed SASL authentication (`allowSaslFailedClients`).
     ///
-    /// A client that fails to authenticate is served all the same, unless the server
-    /// [requires](ServerOptions::require_sasl) SASL.
+    /// A client that fails to authenticate is served anyway, unless the server [requires](ServerOptions::require_sasl)
+    /// SASL.
     #[must_use]
     pub fn allow_failed_sasl(self) -> ServerOptions {
         ServerOptions { allows_failed_sasl: true, ..self }

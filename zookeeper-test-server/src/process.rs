@@ -37,7 +37,7 @@ impl Supervisor {
             .args(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // In a process group of its own. An interrupt from the terminal therefore reaches it only
+            // The supervisor has its own process group. An interrupt from the terminal therefore reaches it only
             // indirectly, when the pipe closes.
             .process_group(0)
             .spawn()

@@ -36,10 +36,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// | [`hold_replies`](Relay::hold_replies) | requests pass, replies do not | the same |
 /// | [`restore`](Relay::restore) | bytes held back are delivered; relayed | relayed |
 ///
-/// The last rule applies. It applies to every byte that the relay has not forwarded when the method returns.
-/// Bytes that are held back are delivered later, like a TCP retransmission.
+/// The rule that was set last applies. It applies to every byte that the relay has not yet forwarded when the method
+/// returns. Bytes that are held back are delivered later, like a TCP retransmission.
 ///
-/// `Send` and `Sync`. Its threads end when it is dropped.
+/// `Send` and `Sync`. The relay's threads end when it is dropped.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -71,7 +71,7 @@ impl Relay {
     /// Starts a relay to `target` that delays every byte, in both directions.
     ///
     /// # Errors
-    /// Those of [`to`](Relay::to).
+    /// The errors of [`to`](Relay::to).
     pub fn with_delay(target: impl ToSocketAddrs, delay: Duration) -> io::Result<Relay> {
         Relay::new(target, Some(delay))
     }
@@ -104,7 +104,7 @@ impl Relay {
         Ok(Relay { network, acceptor: Mutex::new(Some(acceptor)) })
     }
 
-    /// Returns the address that clients connect to instead of the target's.
+    /// Returns the address that clients connect to instead of the target's address.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.network.address.to_string()
@@ -142,7 +142,7 @@ impl Relay {
     /// # Errors
     /// If connections are still accepted after 30 seconds.
     pub fn refuse(&self) -> io::Result<()> {
-        // The listener is closed first: a connection that it accepted later would survive the closing.
+        // The listener is closed first: a connection that it accepted after the others were closed would survive.
         let acceptor = self.acceptor.lock().take();
         let stopped = acceptor.map_or(Ok(()), |acceptor| acceptor.stop(self.network.address));
         self.network.close_all(Passes::ALL);
@@ -177,7 +177,7 @@ impl Relay {
         self.network.set_trap(request, Passes::REQUESTS);
     }
 
-    /// Delivers the bytes that were held back, and relays as at the start.
+    /// Delivers the bytes that were held back, and goes back to relaying everything.
     ///
     /// # Errors
     /// Those of [`cut`](Relay::cut).
@@ -217,7 +217,7 @@ impl Drop for Relay {
     }
 }
 
-/// A request by which a [`Relay`] starts to swallow or to hold back.
+/// A request that makes a [`Relay`] start to swallow bytes or to hold them back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTrap {
     operation: i32,
@@ -303,8 +303,8 @@ struct Network {
 struct State {
     passes: Passes,
     links: Vec<Link>,
-    /// Clients that connected while the network was silent and the target was down. They must not notice that
-    /// it is down.
+    /// Clients that connected while the network was silent and the target was down. They must not notice that the
+    /// target is down.
     stranded: Vec<TcpStream>,
 }
 
@@ -351,7 +351,7 @@ impl Network {
         }
     }
 
-    /// Closes the connections. The rule applies to later ones.
+    /// Closes the connections. The rule applies to later connections.
     fn close_all(&self, passes: Passes) {
         let mut state = self.state.lock();
         state.passes = passes;

@@ -24,7 +24,7 @@ pub(super) const TRIES: usize = 5;
 /// How long one attempt to query a server may take.
 const MAX_ANSWER: Duration = Duration::from_millis(500);
 
-/// A ZooKeeper server on a loopback port of its own.
+/// A ZooKeeper server on its own loopback port.
 ///
 /// The server ends, and its data are removed, when this value is dropped or the test process ends in any way.
 ///
@@ -52,7 +52,7 @@ impl TestServer {
     /// Starts a server with these options and returns once it serves.
     ///
     /// # Errors
-    /// Those of [`start`](TestServer::start).
+    /// The errors of [`start`](TestServer::start).
     pub fn start_with(options: &ServerOptions) -> io::Result<TestServer> {
         for _ in 0..TRIES {
             let server = TestServer::prepare(1, options)?;
@@ -128,7 +128,7 @@ impl TestServer {
     /// Stops the server cleanly (SIGTERM) and returns once it has ended. Its data are kept.
     ///
     /// # Errors
-    /// If it does not end within a minute.
+    /// If the server does not end within a minute.
     pub fn stop(&self) -> io::Result<()> {
         self.daemon.end(Signal::TERM)
     }
@@ -144,7 +144,7 @@ impl TestServer {
     /// Suspends the server (SIGSTOP). Its connections stay open, but it answers nothing.
     ///
     /// # Errors
-    /// If it is not suspended within a minute.
+    /// If the server is not suspended within a minute.
     pub fn pause(&self) -> io::Result<()> {
         self.daemon.pause()
     }
@@ -157,7 +157,7 @@ impl TestServer {
     /// Restarts a stopped or killed server with the same data and port. Returns once it serves.
     ///
     /// # Errors
-    /// If it is running already, and those of [`start`](TestServer::start).
+    /// If the server is already running, and the errors of [`start`](TestServer::start).
     pub fn restart(&self) -> io::Result<()> {
         self.launch()?;
         self.await_serving()
@@ -211,7 +211,7 @@ impl TestServer {
         self.is_awake() && self.ask_once("conf").is_ok_and(is_ours)
     }
 
-    /// Returns the answer to a four-letter word (`ruok`, `srvr`, `mntr` …). All of them are allowed.
+    /// Returns the answer to a four-letter word (`ruok`, `srvr`, `mntr` …). All four-letter words are enabled.
     ///
     /// # Errors
     /// If no answer arrives in time, because the server is down, paused or just starting.

@@ -14,7 +14,7 @@ pub(super) fn holds_within(limit: Duration, mut cond: impl FnMut() -> bool) -> b
 pub(super) fn some_within<T>(limit: Duration, mut get: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        // The time is read before the value, so a value that appears during a long last check counts.
+        // The clock is read before the value, so a value that appears during a long last check counts.
         let last_look = start.elapsed() >= limit;
         let found = get();
         if found.is_some() || last_look {

@@ -10,14 +10,14 @@ use zookeeper_recipes_lock::client::port::{ClientEvent, EventSink, Granted};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 pub(super) struct ConnectionState {
-    /// The grant as stated by the application.
+    /// The grant that the application has stated.
     pub(super) granted: Granted,
     state: Mutex<HandleState>,
 }
 
 struct HandleState {
     contact: HandleContact,
-    /// The number of state changes of the handle, by which a change during a call is detected.
+    /// The number of state changes of the handle. It shows whether there was a change during a call.
     changes: u64,
     sink: Option<EventSink>,
 }
@@ -96,7 +96,7 @@ impl ConnectionState {
         }
     }
 
-    /// Returns the number of changes so far, to be compared after the call.
+    /// Returns the number of state changes so far, for the comparison after the call.
     pub(super) fn before_call(&self) -> ZkResult<u64> {
         let state = self.state.lock();
         match state.contact {
@@ -156,8 +156,8 @@ impl HandleState {
         }
     }
 
-    /// Passes an event to the sink, under the lock, which keeps events in order. This is allowed because the
-    /// sink never blocks and makes calls on other threads only.
+    /// Passes an event to the sink, under the lock, which keeps events in order. This is allowed because the sink never
+    /// blocks, and makes calls only on other threads.
     fn emit(&self, event: ClientEvent) {
         if let Some(sink) = &self.sink {
             sink(event);

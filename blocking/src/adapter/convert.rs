@@ -1,4 +1,4 @@
-//! Conversions between the types of the crate `zookeeper` and those of the client port.
+//! Conversions between the types of the crate `zookeeper` and the types of `client::port`.
 
 use zookeeper_recipes_lock::client::{Acl, Permissions, ZkError};
 use zookeeper_recipes_lock::client::{CreateMode, Stat};
@@ -48,7 +48,7 @@ pub(super) fn from_stat(stat: zookeeper::Stat) -> Stat {
     }
 }
 
-/// Converts an error of the crate `zookeeper` to the library's.
+/// Converts an error of the crate `zookeeper` to the library's error.
 #[must_use]
 pub fn error_of(error: zookeeper::ZkError) -> ZkError {
     use zookeeper::ZkError as Theirs;

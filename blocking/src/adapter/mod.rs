@@ -1,16 +1,16 @@
-//! The client port on the crate `zookeeper`, with that crate's hazards contained.
+//! Implements `client::port` on the crate `zookeeper`, and works around that crate's hazards.
 //!
 //! These are its hazards, and the remedies here:
 //! - It silently opens a new session when the old one has expired. [`connection_state`] notices this; from then
 //!   on every call fails with `SessionExpired`, whatever the handle would answer.
 //! - Calls fail with `ConnectionLoss` forever after the crate has given up or its I/O thread has died.
 //!   [`connection_state`] distinguishes this from a temporary loss.
-//! - It does not set watches again after a reconnect. The port's contract permits this, and the session reads
-//!   again.
+//! - It does not set watches again after a reconnect. The contract of `client::port` permits this, and the session
+//!   reads again.
 //! - It keeps a closure for each watch call, even for failed calls. [`watches`] creates at most one for a path.
 //! - It does not expose a server's grant, so the application states it.
-//! - At a disconnect it gives up for good if it has not sent a ping for a session timeout, and it sends one
-//!   only after two thirds of that without any traffic.
+//! - On a disconnect, it gives up for good if it has not sent a ping for a session timeout, and it sends a ping only
+//!   after two thirds of a session timeout without any traffic.
 //!   [`min_idle_for_ping`](BlockingClient::min_idle_for_ping) requests that gap.
 //! - Within a chroot, it sends a watch on `/` with the path "", and calls the application's default watcher
 //!   instead of the closure. There is no remedy here: such a watch never fires.
@@ -43,17 +43,17 @@ use zookeeper_recipes_lock::client::{Acl, ZkError, ZkResult};
 
 use crate::BlockingClient;
 
-/// By this time the I/O thread of a handle that was just opened has started.
+/// After this time, the I/O thread of a handle that was just opened has started.
 const MAX_START: Duration = Duration::from_millis(100);
 
-/// The longest tick that a handle's servers may have. A report takes up to a full tick, and a tenth more
-/// because timers run late.
+/// The longest tick that a handle's servers may have. A report takes up to a full tick, plus a tenth of a tick because
+/// timers run late.
 const MAX_TICK: Duration = Duration::from_secs(2);
 
 /// Added to the crate's idle time before a ping, because its timer ticks in tenths of a second.
 const AFTER_PING: Duration = Duration::from_millis(200);
 
-/// A handle that the application keeps. Its default watcher is the application's, so each watch has a closure.
+/// A handle that the application keeps. Its default watcher belongs to the application, so each watch has a closure.
 struct Adapter {
     /// The handle; `None` once closed.
     zk: Mutex<Option<Arc<ZooKeeper>>>,
@@ -115,8 +115,8 @@ impl Adapter {
         let path = created.clone();
         let result = self.connection.after_call(before, created);
         if let (Err(ZkError::SessionExpired), Ok(path)) = (&result, path) {
-            // The call may have succeeded on a session that the handle opened silently. On an application's
-            // handle that session lives on, and nothing else would delete the znode.
+            // The call may have succeeded on a session that the handle opened silently. On an application's handle,
+            // that session lives on, and nothing else would delete the znode.
             let _ = zk.delete(&path, None);
         }
         Ok(Reply::Created { path: result?, stat: None })
@@ -191,8 +191,8 @@ impl BlockingClient for Adapter {
         self.connection.granted.report_delay
     }
 
-    /// Returns a little more than two thirds of the session timeout, after which the crate sends a ping. With
-    /// more frequent requests it would send none and give up at the first disconnect.
+    /// Returns a little more than two thirds of the session timeout, after which the crate sends a ping. With more
+    /// frequent requests, the crate would send no pings and give up at the first disconnect.
     fn min_idle_for_ping(&self) -> Duration {
         self.session_timeout() * 2 / 3 + AFTER_PING
     }
@@ -214,8 +214,8 @@ impl Drop for Adapter {
     fn drop(&mut self) {
         self.connection.detach();
         let Some(zk) = self.zk.get_mut().take() else { return };
-        // Dropping the last handle closes the session, which blocks. This is the last one if the application
-        // has dropped its own. If no thread can be started, it is dropped here.
+        // Dropping the last handle closes the session, which blocks. This is the last handle if the application has
+        // dropped its own. If no thread can be started, the handle is dropped here.
         let _ = thread::Builder::new().name("zk-lock-close".to_owned()).spawn(move || drop(zk));
     }
 }

@@ -4,8 +4,8 @@
 //! long as the first. A call without a closure also sets the watch on the server, and the existing closure
 //! receives the event.
 //!
-//! One leak cannot be avoided: if a znode is deleted at the very moment at which it is watched, or during an
-//! outage, the handle keeps the closure.
+//! One leak cannot be avoided: if a znode is deleted at the very moment when the watch is set, or during an outage, the
+//! handle keeps the closure.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,7 +96,7 @@ impl Watcher for OneShotWatcher {
 }
 
 impl Drop for OneShotWatcher {
-    /// Runs also if the crate drops the closure without calling it, because the call that set it lost its
+    /// Also runs if the crate drops the closure without calling it, because the call that set the watch lost its
     /// connection.
     fn drop(&mut self) {
         self.disarm();

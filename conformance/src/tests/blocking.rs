@@ -1,4 +1,4 @@
-//! A [`ZooKeeperClient`] on top of a client whose calls block: each call is made on a thread of its own.
+//! A [`ZooKeeperClient`] on top of a client whose calls block: each call is made on its own thread.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -56,7 +56,7 @@ const NOTICED: &[(Flaw, &str)] = &[
     (ForgetsWhenDropped, "submitted_calls_end_with_their_client"),
 ];
 
-/// Makes the calls of a blocking client one after the other, on a thread of its own.
+/// Makes the calls of a blocking client one after another, on its own thread.
 struct Submits {
     inner: Arc<SimulatedClient>,
     state: Arc<State>,

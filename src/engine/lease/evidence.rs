@@ -1,4 +1,4 @@
-//! The evidence that answers give: pairs of answered requests, and the writes that confirm them.
+//! The evidence that answers provide: pairs of answered requests, and the writes that confirm them.
 //!
 //! Pairs and writes belong to the present connection, and are forgotten with it.
 
@@ -18,7 +18,7 @@ pub(super) struct RoundTrip {
 pub(super) struct Written {
     pub(super) sent: Moment,
     /// The newest pair that was reported to the leader before the write was answered, unless the link from the leader
-    /// was slow. In any case the leader knows of the pair before it answers another write that is sent now.
+    /// was slow. In any case, the leader will know of the pair before it answers any write that is sent from now on.
     pub(super) reported: Option<RoundTrip>,
 }
 
@@ -27,11 +27,11 @@ pub(super) struct Written {
 pub(crate) struct Sending {
     pub(super) at: Moment,
     connection: ConnectionNumber,
-    /// The newest pair that the leader should know of by then, if there is one. If the request is a write, its answer
-    /// confirms this pair (E2).
+    /// The newest pair that the leader should know of by that time, if there is one. If the request is a write, its
+    /// answer confirms this pair (E2).
     confirms: Option<RoundTrip>,
-    /// The last write that was answered by then. If the request is a write, its answer proves what that one reported
-    /// (E3).
+    /// The last write that was answered by that time. If the request is a write, its answer proves what that last write
+    /// reported (E3).
     after: Option<Written>,
 }
 
@@ -60,7 +60,7 @@ impl Lease {
         }
     }
 
-    /// Handles the answer to a ping that was sent at that moment. Any server may answer a ping. The ping is one of the
+    /// Handles the answer to a ping that was sent at `sent`. Any server may answer a ping. The ping was sent on the
     /// present connection, by the contract of [`ClientEvent::PingAnswered`](crate::client::ClientEvent::PingAnswered).
     pub(crate) fn on_ping_answered(&mut self, sent: Moment, now: Moment) {
         self.note_sign_of_life(now);
@@ -77,8 +77,8 @@ impl Lease {
 
     /// Handles an answer that the leader has given.
     ///
-    /// Returns whether it came too late for the owners under the present epoch. The end of that epoch is final for
-    /// them; later owners get a new epoch.
+    /// Returns whether the answer came too late for the owners under the present epoch. The end of that epoch is final
+    /// for them; later owners get a new epoch.
     pub(crate) fn on_write_answered(&mut self, sending: Sending, now: Moment) -> bool {
         self.note_sign_of_life(now);
         if !self.counts(sending) {
@@ -105,9 +105,9 @@ impl Lease {
         self.last_write = Some(Written { sent, reported });
     }
 
-    /// Returns the moment from which a proof counts that the answer to a write on the present connection gives, if it
-    /// gives one. While a lock is held, only a proof by cause (E3) counts, which assumes nothing about the speed of the
-    /// links between the servers.
+    /// Returns the moment from which the proof counts that the answer to a write on the present connection gives, or
+    /// `None` if it gives none. While a lock is held, only a proof by cause (E3) counts, which assumes nothing about
+    /// the speed of the links between the servers.
     pub(super) fn proven_by(&self, sending: Sending) -> Option<Moment> {
         if !self.needs_pairs() {
             return self.taken_up_after.max(Some(sending.at));
@@ -120,14 +120,14 @@ impl Lease {
         self.taken_up_after.max(pair.map(|pair| pair.sent))
     }
 
-    /// Remembers an answered request, as a pair with the one before. Few pairs suffice: each stands for those that
+    /// Remembers an answered request, as a pair with the previous one. Few pairs suffice: each stands for those that
     /// follow shortly after it.
     fn note(&mut self, round_trip: RoundTrip) {
         let Some(before) = self.last else {
             self.last = Some(round_trip);
             return;
         };
-        // The server has handled the requests in the order in which they were sent. We may handle an answer late.
+        // The server handles requests in the order in which they were sent, but we may handle an answer late.
         if before.sent <= round_trip.sent {
             self.last = Some(round_trip);
         }

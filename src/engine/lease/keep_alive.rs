@@ -8,25 +8,26 @@
 //!
 //! While a lock is held,
 //! - a touch is due one period D after the last touch was sent;
-//! - a keep-alive is due when a pair is *known* (it was answered a report delay R ago) whose first request was sent D
-//!   or more after the first request of the pair that is proven.
+//! - a keep-alive is due when a new pair is *known* (a report delay R has passed since it was answered), provided that
+//!   its first request was sent D or more after the first request of the pair that is proven.
 //!
-//! So each keep-alive proves the touch that was sent D after the touch before. Apart from round trips, the proof is R
-//! old when it is made, and R + D old when the next keep-alive is made. A proof has the span S, which is the session
-//! timeout T without the margin. So at least F of it remains:
+//! So each keep-alive proves the touch that was sent D after the previous touch. Apart from round trips, the proof is R
+//! old when it is made, and R + D old when the next keep-alive is made. A proof holds for the span S, which is the
+//! session timeout T less the margin. So at least F of it always remains:
 //!
 //! > F = S − R − D, so D = S − R − F.
 //!
-//! Fewer writes cannot keep F. A write confirms a pair that is at least R old, and the next write proves that pair.
-//! When the third write is made, that proof is as old as R and the time since the first write together. This must not
-//! exceed R + D, so there are two writes in each D, wherever they are. If one follows right behind the other, they
-//! need only one touch.
+//! With fewer writes, less than F would remain. A write confirms a pair that is at least R old, and the next write
+//! proves that pair. When the third write is made, the age of that proof is R plus the time since the first write. This
+//! must not exceed R + D, so there are two writes in each D, however they are spaced. If one follows right behind the
+//! other, they need only one touch.
 //!
-//! F is the longest outage that an owner survives, including the way to a server. Subtract up to three round trips
-//! (of the touch and of the two writes), and the delays of two timers. If the answer to a touch takes longer than
-//! T/64, a keep-alive does not wait for it, and proves an older pair. A large F needs frequent writes. The default F
-//! leaves more than half of T for an outage if reports are early enough for that. Otherwise it leaves the keep-alives
-//! a quarter of S − R. [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage) sets another F.
+//! F is the longest outage that an owner survives, including the time that it takes to reach a server. Subtract up to
+//! three round trips (of the touch and of the two writes), and the delays of two timers. If the answer to a touch takes
+//! longer than T/64, a keep-alive does not wait for it, and proves an older pair. A large F needs frequent writes. The
+//! default F leaves more than half of T for an outage if the report delay is short enough for that. Otherwise it leaves
+//! a quarter of S − R for the keep-alives. [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage)
+//! sets another F.
 //!
 //! | T in ticks (R is 1.1 of them) | F | D |
 //! |---|---|---|
@@ -39,11 +40,11 @@
 //! Other reads and writes count as well. If such a write has confirmed a newer pair, it postpones a keep-alive or
 //! replaces its first write.
 //!
-//! The session sends nothing for a lock until it has been held for D/2. If the session owned nothing before, less
-//! than F remains until the first touch is proven, because only the client's pings make pairs until then. With a ping
-//! every T/6, the proof of a pair is up to R + T/3 old when the next pair is confirmed, so at least S − R − T/3 − D/2
-//! remains. A lease that is left from an earlier write is older. If less than T/8 of it remains, a write extends it
-//! before the lock is taken. If it does not last for D/2, another write follows at once.
+//! The session sends nothing for a lock until the lock has been held for D/2. If the session owned nothing before, less
+//! than F of the lease remains until the first touch is proven, because only the client's pings make pairs until then.
+//! With a ping every T/6, the proof of a pair is up to R + T/3 old when the next pair is confirmed, so at least S − R −
+//! T/3 − D/2 remains. A lease that is left from an earlier write is older. If less than T/8 of it remains, a write
+//! extends it before the lock is taken. If it does not last for D/2, another write follows at once.
 
 use std::time::Duration;
 
@@ -58,11 +59,11 @@ const OUTAGE: (u32, u32) = (9, 16);
 /// The largest part of S − R that is kept for outages. The rest is for the keep-alives.
 const MAX_OUTAGE_OF_SPARE: (u32, u32) = (3, 4);
 
-/// The least part of the session timeout that is kept for outages, as a divisor. Less would save hardly any writes, and
-/// the loss of any connection would cost the lock.
+/// The smallest part of the session timeout that is kept for outages, as a divisor. A smaller part would save hardly
+/// any writes, and the loss of any connection would cost the lock.
 const MIN_OUTAGE_DIVISOR: u32 = 8;
 
-/// The least part of the session timeout between two keep-alives, as a divisor.
+/// The shortest time between two keep-alives, as a divisor of the session timeout.
 const MIN_PERIOD_DIVISOR: u32 = 64;
 
 /// On a connection that wants to be idle, a lease is renewed earlier than it must be by this part of the session
@@ -159,7 +160,7 @@ impl Lease {
         if may_wait { due.max(spared) } else { due }
     }
 
-    /// Returns when the last write was sent that has given a proof, or the beginning of the clock if there is none.
+    /// Returns when the last write that has given a proof was sent, or the beginning of the clock if there is none.
     /// While a lock is held, a write gives its proof only when it is followed by another one.
     fn last_proof(&self) -> Moment {
         let sent = match self.has_owners() {
@@ -196,8 +197,8 @@ impl Lease {
 
     // ---- on a connection that wants to be idle
 
-    /// Returns when a keep-alive is due that makes the pairs itself, and does not wait for one to be confirmed: half a
-    /// period after the last proof, or after the newest pair, whichever is older.
+    /// Returns when the next keep-alive is due if keep-alives make the pairs themselves, and do not wait for a pair to
+    /// be confirmed: half a period after the last proof, or after the newest pair, whichever is older.
     fn next_without_touches(&self) -> Moment {
         let never = Moment::from_nanos(0);
         let last_write = self.last_write.map_or(never, |write| write.sent);
@@ -206,13 +207,14 @@ impl Lease {
         self.sparing_short_holds(due.max(last_write.after(self.least_period())))
     }
 
-    /// Returns when a keep-alive is due that must be confirmed before the lease ends at `end`.
+    /// Returns when a keep-alive is due so that it can be confirmed before the lease ends at `end`.
     fn next_due_before(&self, end: Moment) -> Moment {
         end.before(self.granted.report_delay.saturating_add(self.slack()))
     }
 
-    /// Returns whether a lease lasts long enough for a keep-alive, its confirmation one report delay later, and the
-    /// next such two. If not, keep-alives come at short intervals, and each confirms an older one.
+    /// Returns whether a lease lasts long enough for a keep-alive, its confirmation one report delay later, and then
+    /// another keep-alive and its confirmation. If not, keep-alives come at short intervals, and each confirms an older
+    /// one.
     fn has_room_to_wait(&self) -> bool {
         self.span() >= self.granted.report_delay.saturating_mul(2).saturating_add(2 * self.slack())
     }
@@ -221,9 +223,9 @@ impl Lease {
         self.granted.session_timeout / SLACK_DIVISOR
     }
 
-    /// Decides to wait for the newest pair that can be confirmed before the lease ends. Returns `false` if a
-    /// keep-alive is needed now. If no pair can be confirmed in time, and none can be confirmed now, the lease cannot
-    /// be saved, and the newest pair serves the next one.
+    /// Decides to wait for the newest pair that can be confirmed before the lease ends. Returns `false` if a keep-alive
+    /// is needed now. If no pair can be confirmed in time, and none can be confirmed now, the lease cannot be saved,
+    /// and the newest pair serves the next lease.
     pub(super) fn await_confirmation(&mut self, now: Moment) -> bool {
         if self.awaiting.is_some() {
             // The time for its confirmation has come. A later request must not postpone it, perhaps beyond the end of

@@ -41,7 +41,7 @@ struct Request {
 
 enum Phase {
     Queued {
-        /// The request's last listing, if it has not decided by it yet.
+        /// The request's last listing, if it has not decided from it yet.
         listed: Option<Vec<String>>,
         waits_for: WaitsFor,
     },
@@ -76,7 +76,7 @@ pub fn check_history(start: i32, wraps: bool, steps: &[u8]) {
     check(start, wraps, None, steps);
 }
 
-/// As [`check_history`], for requests for permits.
+/// Does what [`check_history`] does, for requests for permits.
 pub fn check_permit_history(start: i32, wraps: bool, permits: NonZeroU32, steps: &[u8]) {
     check(start, wraps, Some(permits), steps);
 }
@@ -145,7 +145,7 @@ impl History {
         }
     }
 
-    /// Makes a request decide by its last listing. Others may have decided by newer listings meanwhile.
+    /// Makes a request decide from its last listing. Others may have decided from newer listings meanwhile.
     fn act(&mut self, index: usize) {
         let Request { access, name, phase } = &mut self.requests[index];
         let Phase::Queued { listed, waits_for } = phase else { return };
@@ -159,7 +159,7 @@ impl History {
         }
     }
 
-    /// Replaces a writer by a reader with the same number.
+    /// Replaces a writer with a reader that has the same number.
     fn downgrade(&mut self, index: usize) {
         let Request { access, name, phase } = &mut self.requests[index];
         if !matches!((&*access, &*phase), (Access::Write(_), Phase::Owner)) {
@@ -182,7 +182,7 @@ impl History {
         assert!(is_within, "owners at once: {:?} of {:?}", names(), self.names());
     }
 
-    /// Makes all requests leave that do not wait, until none is left.
+    /// Makes every request that does not wait leave, until none is left.
     fn let_every_waiter_own(&mut self) {
         while !self.requests.is_empty() {
             while let Some(index) = self.requests.iter().position(|request| self.can_proceed(request)) {

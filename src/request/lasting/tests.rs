@@ -95,7 +95,7 @@ struct Scene {
     server: SimulatedZooKeeper,
     session: Session,
     clients: Receiver<Arc<SimulatedClient>>,
-    /// Gets a message whenever a session must be opened.
+    /// Receives a message whenever a session must be opened.
     asked: Receiver<()>,
     /// Takes a message for each session that may be opened. When this is dropped, no more sessions are opened.
     permits: Option<Sender<()>>,
@@ -139,7 +139,7 @@ impl Scene {
     /// Opens another session, and waits until everybody was notified of it.
     fn replace(&self) {
         let (notified, is_notified) = unbounded();
-        // Everybody who follows the session already is notified before this one.
+        // Everybody who already follows the session is notified before this one.
         let last: Arc<dyn OnNewSession> = Arc::new(Notified(notified));
         self.session.follow(Arc::downgrade(&last));
         self.permits.as_ref().unwrap().send(()).unwrap();

@@ -39,7 +39,7 @@ impl Crossing {
     }
 }
 
-/// A reply to an earlier look at a znode must not remove the watch of a later one.
+/// A reply to an earlier read of a znode must not remove the watch of a later read.
 #[test]
 fn look_at_the_second_request_outlasts_a_look_at_it_as_the_nearest() {
     let crossing = Crossing::behind(3);

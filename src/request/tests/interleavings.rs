@@ -22,7 +22,7 @@ use crate::time::Runtime;
 /// The number of runs, unless the environment sets another one.
 const RUNS: u64 = 100;
 const ACTIONS: usize = 600;
-/// The number of our requests that are in the queue at most.
+/// The maximum number of our requests in the queue.
 const MOST: usize = 6;
 
 struct Client {

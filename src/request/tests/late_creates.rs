@@ -1,6 +1,6 @@
 //! Tests of creates that take effect after a search has not found them. This happens with real servers: the server of
-//! the lost connection is paused with the create unread, and another server answers the search. Then the session
-//! comes back to the first server, and that goes on. The leader learns that the session is there before the create
+//! the lost connection is paused with the create unread, and another server answers the search. Then the session comes
+//! back to the first server, which resumes. The leader learns that the session is on that server before the create
 //! arrives, so it commits the create.
 
 use super::*;

@@ -158,7 +158,7 @@ fn lease_that_ends_before_the_limit_is_the_reason() {
     assert!(remaining < LONG);
     limited.runtime.suspend(remaining);
     assert_eq!((guard.is_owner(), guard.loss()), (false, Some(LossReason::LeaseExpired)));
-    // Nobody has noticed the end of the lease when the limit is reached.
+    // When the limit is reached, nobody has noticed the end of the lease yet.
     limited.runtime.suspend(LONG);
     assert_eq!(guard.loss(), Some(LossReason::LeaseExpired));
     limited.runtime.advance(Duration::ZERO);

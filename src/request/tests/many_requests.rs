@@ -33,7 +33,7 @@ fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
     fixture.client.disconnect();
     zk.clear_log();
     fixture.client.reconnect();
-    // The predecessors of the others are of this session, and need no watch.
+    // The predecessors of the others belong to this session, and need no watch.
     eventually("the first waiter watches its predecessor, and itself", || zk.watch_count() == 2);
     eventually("the others share the second listing", || zk.calls(SimOperation::GetChildren) == 2);
     each_acquires_after(&zk, &ahead, &locks);

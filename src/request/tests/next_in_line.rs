@@ -240,7 +240,7 @@ fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
     let own = lock.id().unwrap();
     ordered.hold_next(Hold::Call);
     zk.set_data(&own, b"changed");
-    // The first look at the own znode has set a watch, which has fired. The second look comes later.
+    // The first read of the waiter's own znode has set a watch, which has fired. The second read comes later.
     ordered.release_first();
     zk.delete(&own);
     zk.delete(&ahead);

@@ -141,7 +141,7 @@ fn waiter_behind_its_session_learns_at_once_that_the_directory_was_created_anew(
     zk.delete(DIR);
     zk.create(DIR, b"");
     zk.create_sequential(DIR, "x-other-lock-", None);
-    // This request gets the number of the session's first one, and joins before that learns of its end.
+    // This request gets the number of the session's first request, and joins before the first one learns of its end.
     let (again, _calls) = fixture.listening();
     let joined = in_background(move || (again.lock(), again));
     eventually("it joins", || stepped.requests() > 0);

@@ -6,7 +6,7 @@ use super::DecodeError;
 use super::reader::Reader;
 use super::writer::Writer;
 
-/// The code of a read-only server's answer.
+/// The error code in a read-only server's answer.
 const NOT_READ_ONLY: i32 = -119;
 
 /// The length of a [`ReplyHeader`](super::ReplyHeader). A [`ConnectResponse`] is longer.
@@ -45,7 +45,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// The first frame of a client. It requests a new session, or an earlier one.
+/// The first frame of a client. It requests a new session, or asks to resume an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// The last transaction that the client has seen. A server that has not applied it refuses the client.
@@ -97,11 +97,11 @@ pub enum ConnectAnswer {
 
 /// Decodes the first frame of a server.
 ///
-/// Servers before 3.4 do not send whether they are read-only, because they never are. ClickHouse Keeper does not send
-/// it either. It is recognized by a password of zeros; ZooKeeper derives the password from the session id.
+/// Servers before 3.4 do not say whether they are read-only, because they never are. ClickHouse Keeper does not say so
+/// either. It is recognized by its password of zeros; ZooKeeper derives the password from the session id.
 ///
 /// # Errors
-/// - `ConnectError` if the server answers with an error other than that it is read-only.
+/// - `ConnectError` if the server answers with an error, unless that error says that the server is read-only.
 /// - `UnknownValue` for another version of the protocol. ClickHouse Keeper sends one while it has no leader.
 /// - Other errors if the frame is malformed.
 pub fn decode_connect_answer(frame: &[u8]) -> Result<ConnectAnswer, DecodeError> {

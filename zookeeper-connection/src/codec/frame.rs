@@ -13,7 +13,7 @@ const KEPT_CAPACITY: usize = 256 << 10;
 /// Splits a stream into frames. A frame is a length of four bytes, followed by that many bytes.
 ///
 /// The buffer holds the bytes that have arrived but have not been read. If [`next_frame`](Frames::next_frame) is called
-/// after each [`push`](Frames::push) until it returns `None`, this is less than one frame.
+/// after each [`push`](Frames::push) until it returns `None`, the buffer holds less than one frame.
 pub struct Frames {
     max: usize,
     buffer: Vec<u8>,
@@ -22,7 +22,7 @@ pub struct Frames {
 }
 
 impl fmt::Debug for Frames {
-    /// Without the bytes, which may contain data.
+    /// Omits the bytes, which may contain data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frames").field("max", &self.max).finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@
 //!
 //! This module adds the [`Chroot`](super::Chroot) to the paths of calls, and removes it from the paths of replies.
 //!
-//! The bytes of a server are not trusted. No input causes a panic, and no memory is reserved for a length or a count
+//! Bytes from a server are not trusted. No input causes a panic, and no memory is reserved for a length or a count
 //! before that many bytes have arrived.
 //!
 //! Numbers are big-endian. A length or a count of -1 means null, which decodes as empty.
@@ -36,8 +36,8 @@ pub use request::Control;
 #[cfg(any(test, feature = "test-util"))]
 pub use server::{Request, encode_sasl_token};
 
-/// The default limit for the frames of a server, enough for a listing of about a million locks. Servers have no
-/// limit. A client with a lower limit could not read a longer listing on any connection.
+/// The default limit for frames from a server, enough for a listing of about a million locks. Servers have no limit. A
+/// client with a lower limit could not read a longer listing on any connection.
 pub const DEFAULT_MAX_FRAME: usize = 64 << 20;
 
 /// The limit for a request: the default of a server's `jute.maxbuffer`. If a frame is longer, the server closes the
@@ -53,11 +53,11 @@ pub const XID_AUTH: i32 = -4;
 /// The xid of a request that sets watches again. Servers may reply to it with another xid.
 pub const XID_SET_WATCHES: i32 = -8;
 
-/// The error with which a server that requires authentication answers every request of a client without it. It comes
-/// ahead of outstanding replies, and the server closes the connection.
+/// The error that a server that requires authentication returns for every request of an unauthenticated client. The
+/// error overtakes outstanding replies, and the server then closes the connection.
 pub const AUTHENTICATION_REQUIRED: i32 = -124;
 
-/// How bytes violate the protocol.
+/// How some bytes violate the protocol.
 #[derive(thiserror::Error, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeError {
     #[error("the frame ends within a record")]

@@ -5,8 +5,8 @@ use crate::{Call, CreateMode, Op};
 /// An operation that a client requests, with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpCode {
-    /// Replaces `Create2` for servers before 3.5, which do not know it. The reply has no `Stat`. Later servers use this
-    /// number in the reply to a `Create2` within a multi.
+    /// Replaces `Create2` for servers before 3.5, which do not know `Create2`. The reply has no `Stat`. Later servers
+    /// use this number in the reply to a `Create2` within a multi.
     Create = 1,
     Delete = 2,
     Exists = 3,
@@ -14,7 +14,7 @@ pub enum OpCode {
     SetData = 5,
     GetChildren = 8,
     Ping = 11,
-    /// Only within a multi.
+    /// Occurs only within a multi.
     Check = 13,
     Multi = 14,
     Create2 = 15,

@@ -68,15 +68,15 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.buffer()?).map_err(|_| DecodeError::NotUtf8)
     }
 
-    /// Reads the count of items that take at least `min_size` bytes each, which is greater than zero. Fails if the
-    /// remaining bytes cannot hold them, so memory for that many items may be reserved.
+    /// Reads the count of items that take at least `min_size` bytes each; `min_size` is greater than zero. Fails if the
+    /// remaining bytes cannot hold that many items, so the caller may reserve memory for them.
     fn count(&mut self, min_size: usize) -> Result<usize, DecodeError> {
         let count = self.length()?;
         if count > self.0.len() / min_size.max(1) { Err(DecodeError::Truncated) } else { Ok(count) }
     }
 
     #[cfg(any(test, feature = "test-util"))]
-    /// Reads a vector whose items take at least `min_size` bytes each, which is greater than zero.
+    /// Reads a vector whose items take at least `min_size` bytes each; `min_size` is greater than zero.
     pub(super) fn vector<T>(
         &mut self,
         min_size: usize,

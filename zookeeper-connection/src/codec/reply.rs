@@ -94,8 +94,8 @@ fn decode_created(
     Ok((path, stat))
 }
 
-/// Decodes the results of a multi. If an operation failed, the server reports the operations before it with code 0, and
-/// those after it with code -2.
+/// Decodes the results of a multi. If an operation failed, the server reports code 0 for the operations before it, and
+/// code -2 for those after it.
 fn decode_multi(
     steps: &[Op],
     chroot: &Chroot,
@@ -131,7 +131,7 @@ fn decode_multi(
         count += 1;
     }
     Ok(match failure {
-        // Not a single operation has failed, but the transaction as a whole.
+        // The transaction failed as a whole, not one of its operations.
         Some((_, error)) if error == ZkError::SessionExpired || error.is_reply_lost() => Err(error),
         Some((position, error)) => Ok(Transacted::Failed { position, error }),
         None if count != steps.len() => Err(ZkError::MarshallingError),
@@ -139,7 +139,7 @@ fn decode_multi(
     })
 }
 
-/// Decodes the result with this number. It is an error if it does not fit the step.
+/// Decodes the result of the operation with this number. A result that does not fit the step is an error.
 fn decode_outcome(
     number: i32,
     step: Option<&Op>,

@@ -8,7 +8,7 @@ use super::writer::Writer;
 use crate::chroot::Chroot;
 use crate::{Acl, Call, CreateMode, Op};
 
-/// The number that stands for the end of a multi, in place of an operation. In a reply it also stands for an error.
+/// The number that marks the end of a multi, in place of an operation. In a reply, it also marks an error.
 pub(super) const MULTI_END: i32 = -1;
 
 /// The number that stands for watches of any kind.
@@ -17,7 +17,8 @@ pub(super) const ANY_WATCH: i32 = 3;
 /// The version that stands for any version.
 pub(super) const ANY_VERSION: i32 = -1;
 
-/// A request that the connection itself makes, besides the calls. Its paths begin at the root of the servers.
+/// A request that the connection itself makes, besides the calls. Its paths are relative to the servers' root, not to
+/// the chroot.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Control<'a> {
     /// Removes the watches of all kinds from a znode.
@@ -38,8 +39,8 @@ pub enum Control<'a> {
     Sasl {
         token: Cow<'a, [u8]>,
     },
-    /// Sets watches again on a new connection. The server reports changes after the transaction `relative_zxid` at
-    /// once.
+    /// Sets watches again on a new connection. The server immediately reports changes that came after the transaction
+    /// `relative_zxid`.
     SetWatches {
         relative_zxid: i64,
         data: Vec<Cow<'a, str>>,
@@ -107,8 +108,8 @@ impl Call {
     /// create; the listing is another call. The caller must check that the frame is no longer than
     /// [`MAX_REQUEST`](super::MAX_REQUEST), not counting the four bytes of the length.
     ///
-    /// `operation` is that [of the call](OpCode::of_call), or `Create` in place of `Create2`, which has the same
-    /// record.
+    /// `operation` is the operation [of the call](OpCode::of_call), except that `Create` may stand in for `Create2`,
+    /// which has the same record.
     pub fn encode(&self, operation: OpCode, chroot: &Chroot, xid: i32, frame: &mut Vec<u8>) {
         Writer::request(frame, xid, operation, |writer| match self {
             Call::Create { path, data, acl, mode } => {

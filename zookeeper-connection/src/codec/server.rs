@@ -236,8 +236,8 @@ impl ReplyHeader {
 }
 
 impl Reply {
-    /// Appends the frame. A server never sends an [`Enqueued`](Reply::Enqueued), but the two replies that it consists
-    /// of.
+    /// Appends the frame. A server never sends an [`Enqueued`](Reply::Enqueued); it sends the two replies of which it
+    /// consists.
     pub fn encode(&self, xid: i32, zxid: i64, frame: &mut Vec<u8>) {
         Writer::frame(frame, |writer| {
             let error = if matches!(self, Reply::Found(None)) { ZkError::NoNode.code() } else { 0 };
@@ -296,8 +296,8 @@ impl Writer<'_> {
         self.i32(header.error);
     }
 
-    /// Appends the results of a multi, as Apache's servers write them. But it leaves out the metadata of a container,
-    /// and the code -2 for each operation after the one that failed.
+    /// Appends the results of a multi, as Apache's servers write them. Two things are left out: the metadata of a
+    /// container, and the code -2 for each operation after the one that failed.
     fn results(&mut self, transacted: &Transacted) {
         match transacted {
             Transacted::Committed(outcomes) => outcomes.iter().for_each(|outcome| self.outcome(outcome)),

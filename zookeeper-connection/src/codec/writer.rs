@@ -47,7 +47,7 @@ impl Writer<'_> {
         self.concat(&[value]);
     }
 
-    /// Appends the string that these parts make up.
+    /// Appends the string that these parts form together.
     pub(super) fn concat(&mut self, parts: &[&str]) {
         self.length(parts.iter().map(|part| part.len()).sum());
         parts.iter().for_each(|part| self.0.extend_from_slice(part.as_bytes()));

@@ -9,7 +9,7 @@ use crate::codec::{ConnectAnswer, ConnectRequest, ConnectResponse, Frames, decod
 use crate::error::ZkError;
 use crate::time::Moment;
 
-/// The error for bytes of a server that the protocol does not allow at this point.
+/// The error for bytes from a server that the protocol does not allow at this point.
 pub(super) struct Malformed;
 
 impl<C> Machine<C> {
@@ -23,7 +23,7 @@ impl<C> Machine<C> {
     /// Sends the connect request, and nothing else. If a server closed the connection with unread bytes pending, it
     /// might reset the connection, and the server's answer would be lost.
     ///
-    /// From now on the server may go by a shorter session timeout than before. The client does not know that until the
+    /// From now on, the server may use a shorter session timeout than before. The client does not know this until the
     /// answer arrives.
     pub(super) fn greet(&mut self, now: Moment) {
         let Identity { id, password, seen_zxid, .. } = &self.identity;
@@ -69,7 +69,8 @@ impl<C> Machine<C> {
         let millis = u64::from(response.timeout_ms.unsigned_abs());
         let mut granted = Granted::new(Duration::from_millis(millis));
         if !is_new {
-            // A new leader goes by the grant at the creation of the session, so a longer one never counts.
+            // A new leader uses the timeout that was granted when the session was created, so a longer one never
+            // counts.
             granted = granted.at_most(self.pacing.session_timeout);
         }
         self.pacing.session_timeout = granted.session_timeout;
@@ -84,9 +85,10 @@ impl<C> Machine<C> {
         self.authenticate(granted, now)
     }
 
-    /// Begins to serve: reports the connection, sets the watches again, and sends the calls that have waited.
+    /// Notes that the server now serves the session: reports the connection, sets the watches again, and sends the
+    /// calls that have waited.
     pub(super) fn serve(&mut self, granted: Granted, now: Moment) {
-        // Where the last connection has shown nothing, this one is to do so soon.
+        // If the last connection has not shown that a server serves the session, this one must show it soon.
         let next_ping = if self.service.is_shown() { now.after(self.pacing.ping_interval()) } else { now };
         self.phase = Phase::Serving(Serving {
             since: now,
@@ -148,7 +150,7 @@ impl<C> Machine<C> {
                 return self.lose_session(loss);
             }
         }
-        // Another attempt would only renew the session that this one could not close.
+        // Another attempt would only renew the session that this attempt could not close.
         if self.closing_until.is_some() && (was_in_sasl || self.identity.id == 0) {
             return self.end();
         }

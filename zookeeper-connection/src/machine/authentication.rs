@@ -1,5 +1,6 @@
 //! Authentication on a new connection: a SASL exchange, followed by the credentials. No other request is sent before
-//! it is complete, because the server would handle it without the client's identity, or close the connection.
+//! authentication is complete, because the server would handle that request without the client's identity, or close the
+//! connection.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use crate::codec::{AUTHENTICATION_REQUIRED, Control, ReplyHeader, XID_AUTH, deco
 use crate::error::ZkError;
 use crate::time::Moment;
 
-/// The maximum number of tokens that a client sends on one connection. DIGEST-MD5 takes two, Kerberos three.
+/// The maximum number of tokens that a client sends on one connection. DIGEST-MD5 needs two, Kerberos three.
 const MAX_TOKENS: u32 = 8;
 
 /// The maximum length of a token in either direction. A ticket of Active Directory has up to 64 KiB.
@@ -51,7 +52,7 @@ pub enum SaslStep {
 }
 
 impl fmt::Debug for SaslStep {
-    /// Writes no tokens, because passwords could be guessed with their help.
+    /// Writes no tokens, because they would help an attacker guess passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SaslStep::Token(_) => f.write_str("Token"),

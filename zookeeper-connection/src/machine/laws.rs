@@ -1,4 +1,4 @@
-//! Laws of the machine that hold for any order of requests, bytes of a server, failures and moments.
+//! Laws of the machine that hold for any sequence of requests, bytes from a server, failures and moments.
 //!
 //! [`check_history`] takes a history as bytes, and panics if the machine violates a law. The tests call it with
 //! generated histories, and the target in `fuzz/` calls it with mutated ones.
@@ -23,7 +23,7 @@ const ID: i64 = 0x1234;
 const MAX_FRAME: usize = 1 << 12;
 const PATHS: [&str; 4] = ["/a", "/b", "/a/b", "/"];
 
-/// A connect request, the credentials and a close request, with their headers, take less than this together.
+/// A connect request, the credentials and a close request, with their headers, together take less than this.
 const OWN_FRAMES: usize = 1 << 10;
 
 /// Error codes of a server. No server sends the last one.

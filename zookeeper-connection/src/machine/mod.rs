@@ -22,7 +22,7 @@
 //! - Replies come in the order of the requests, including pings. An unexpected reply ends the connection, unless it
 //!   denies a write: a server may do that at once.
 //! - The machine leaves a connection on which nothing is answered for two fifths of the session timeout. A part of a
-//!   frame counts as an answer only if it is as long as 16 KiB.
+//!   frame counts as an answer only if it is at least 16 KiB long.
 //! - A server before version 3.5 does not know `create2`, and closes the connection. From the next connection on, the
 //!   session uses `create` instead.
 //! - A session whose credentials are refused is lost, and closed on the next connection.
@@ -30,16 +30,17 @@
 //!   authenticating itself, the machine leaves it: a session is never used without its identity. If the exchange of a
 //!   session that is being closed is not completed, the machine ends, because another attempt would renew the
 //!   session.
-//! - A server may refuse this client: by SASL, or because it demands an authentication. Or the client refuses the
-//!   server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn and each
-//!   attempt has ended so: at least three, if it was served before.
-//! - Each connect request renews the session, and its znodes block others. So a session is lost, too, when servers have
-//!   taken it up or refused it for a session timeout, all were asked, and none has answered a request. A lost session is not
-//!   presented again.
-//! - If servers have closed three connections in a row at the same kind of write, and no server has answered one as
-//!   long, the write is not sent any more: it may be too long for the server, or unknown to it.
-//! - The first request of a session is a ping, because only its answer shows that the server admits the client. The
-//!   same is true after a connection on which nothing was answered.
+//! - A server may refuse this client, either in the SASL exchange or because it requires authentication. Or the client
+//!   may refuse the server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn
+//!   and every attempt has ended in one of these ways; if the session was served before, there must be at least three
+//!   attempts.
+//! - Each connect request renews the session, whose znodes block others. So a session is also lost when servers have
+//!   resumed or refused it for a session timeout, all of them were asked, and none has answered a request. The client
+//!   does not present a lost session again.
+//! - If servers have closed three connections in a row at the same kind of write, and no server has answered such a
+//!   write of that length, it is no longer sent: it may be too long for the servers, or unknown to them.
+//! - The first request of a session is a ping, because only its answer shows that the server admits the client. After a
+//!   connection on which nothing was answered, the first request is also a ping.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next attempt.
 //!   [`Event::Connected`] comes before the replies of its connection.
 //! - A server that is behind what the session has seen, in replies or events, must not serve the session. If events
@@ -118,7 +119,7 @@ pub enum Action<C> {
 }
 
 impl<C: fmt::Debug> fmt::Debug for Action<C> {
-    /// Writes no tokens, because passwords could be guessed with their help.
+    /// Writes no tokens, because they would help an attacker guess passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Action::Open => f.write_str("Open"),
@@ -171,9 +172,9 @@ pub enum SessionLoss {
     Expired,
     /// A server refuses a credential.
     CredentialsRefused,
-    /// The servers refuse the authentication by SASL.
+    /// The servers refuse the SASL authentication.
     SaslRefused,
-    /// The servers demand authentication that this client has not provided.
+    /// The servers require authentication that this client has not provided.
     AuthenticationRequired,
     /// The servers are ClickHouse Keeper, which ends sessions too early.
     ClickHouseKeeper,
@@ -226,13 +227,13 @@ struct Serving {
     has_answered: bool,
     /// The time of the last answer, or of the last [`MIN_PROGRESS`] bytes of an unfinished one.
     last_progress: Moment,
-    /// The number of bytes received since then.
+    /// The number of bytes received since `last_progress`.
     unread: usize,
     next_ping: Moment,
 }
 
-/// While a server sends a long answer, it makes progress whenever this many bytes arrive before it would count as
-/// silent. A slower link could not deliver a listing in time anyway, and an answer that trickles forever must not
+/// While a server sends a long answer, it makes progress whenever this many bytes arrive before the server would count
+/// as silent. A slower link could not deliver a listing in time anyway, and an answer that trickles in forever must not
 /// block a session.
 const MIN_PROGRESS: usize = 16 << 10;
 
@@ -242,14 +243,14 @@ struct Identity {
     /// Zero until a server has opened the session.
     id: i64,
     password: Password,
-    /// The last transaction that a reply has named. Watches are set again from that transaction on. An event's
-    /// transaction would not do, because further events of the same transaction may be missing.
+    /// The last transaction that a reply has named. Watches are set again from that transaction on. The transaction of
+    /// an event would not do, because further events of the same transaction may be missing.
     replied_zxid: i64,
     /// The last transaction that a reply or an event has named. A server that is behind it must not serve the session,
     /// because the application has seen the effects.
     seen_zxid: i64,
-    /// Whether an event without a transaction number has come after the last reply. Servers before version 3.9 do not
-    /// number events.
+    /// Whether an event without a transaction number has arrived since the last reply. Servers before version 3.9 do
+    /// not number events.
     has_seen_more: bool,
 }
 
@@ -257,7 +258,7 @@ impl Identity {
     fn replied(&mut self, zxid: i64) {
         self.replied_zxid = self.replied_zxid.max(zxid);
         self.seen_zxid = self.seen_zxid.max(zxid);
-        // Some refusals overtake other replies. They have no transaction number, so they do not count.
+        // Some refusals overtake other replies. Such refusals have no transaction number, so they do not count.
         self.has_seen_more &= zxid <= 0;
     }
 
@@ -280,7 +281,7 @@ pub struct Machine<C> {
     /// When something was last received from a server, on any connection.
     last_heard: Moment,
     service: Service,
-    /// The first token of the exchange by SASL on the transport that is open next.
+    /// The first token of the SASL exchange on the next open transport.
     first_token: Option<Vec<u8>>,
     /// The reason why the last connection was left.
     failure: Option<String>,
@@ -352,7 +353,7 @@ impl<C> Machine<C> {
 
     /// Removes the watches on a path, if there are any.
     ///
-    /// The path begins at the root of the servers, not at the chroot.
+    /// The path is relative to the servers' root, not to the chroot.
     pub fn remove_watches(&mut self, path: &str) {
         if self.closing_until.is_some() || !self.watches.remove(path) {
             return;
@@ -363,11 +364,12 @@ impl<C> Machine<C> {
         }
     }
 
-    /// The addresses to which [`Action::Open`] leads, one after the other, have changed: now there are so many.
-    /// `are_all` if each server of the list has one.
+    /// Notes that the set of addresses that [`Action::Open`] tries in turn has changed.
+    ///
+    /// `count` is their new number. `are_all` says whether every server of the list has an address.
     pub fn set_addresses(&mut self, count: usize, are_all: bool) {
         self.pacing.set_addresses(count);
-        // Its transport is still to be opened.
+        // If an action to open is still waiting, the present attempt will use the new addresses.
         let is_to_known = self.actions.iter().any(|action| matches!(action, Action::Open));
         self.service.addresses_changed(are_all, is_to_known);
     }
@@ -383,9 +385,9 @@ impl<C> Machine<C> {
         }
     }
 
-    /// Returns how the session would end if it is refused.
+    /// Returns the reason for which the session would end.
     ///
-    /// `None` unless a server has refused it and none has served it since.
+    /// Returns `None` unless a server has refused the session and none has served it since.
     pub fn refusal(&self) -> Option<SessionLoss> {
         self.service.refusal()
     }
@@ -503,7 +505,8 @@ impl<C> Machine<C> {
     }
 
     /// Handles refused credentials. The session is lost, but the server keeps it, with its locks, and handles no more
-    /// requests on this connection. So the session is closed on the next one, without presenting the credentials.
+    /// requests on this connection. So the session is closed on the next connection, without presenting the
+    /// credentials.
     fn credentials_refused(&mut self, now: Moment) {
         self.config.credentials.clear();
         if self.closing_until.is_none() {
@@ -516,7 +519,7 @@ impl<C> Machine<C> {
     /// differently.
     fn refused(&mut self, now: Moment, loss: SessionLoss) {
         if self.closing_until.is_some() {
-            // The server refuses to close the session, too, and each further attempt would renew it.
+            // The server also refuses to close the session, and each further attempt would renew it.
             return self.end();
         }
         self.failure = Some(loss.reason().to_owned());

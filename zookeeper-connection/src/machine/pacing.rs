@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use crate::time::Moment;
 
-/// A ping is sent once in this fraction of the session timeout, whatever other traffic there is. Two pings prove that
-/// the session is alive, and they are so frequent that silence means trouble.
+/// Pings are sent at intervals of this fraction of the session timeout, whatever other traffic there is. Two pings
+/// prove that the session is alive, and they are so frequent that silence means trouble.
 const PING_DIVISOR: u32 = 6;
 
-/// A server that is silent for two fifths of the session timeout is left. By then, a ping has been unanswered for
-/// half of that time, and more than half of the session timeout remains to find another server.
+/// The client leaves a server that is silent for two fifths of the session timeout. By then, a ping has been unanswered
+/// for half of that time, and more than half of the session timeout remains to find another server.
 const SILENCE: (u32, u32) = (2, 5);
 
 /// A request waits for a connection for this fraction of the session timeout. That is long enough to move to another
 /// server, and short enough for the caller to notice an outage.
 const WAIT_DIVISOR: u32 = 10;
 
-/// The time for opening a transport. It is short, because an attempt to reach a server whose packets are lost holds up
-/// the attempts that follow.
+/// The time allowed for opening a transport. It is short, because an attempt to reach a server whose packets are lost
+/// delays the attempts that follow.
 const OPENING_DIVISOR: u32 = 8;
 const MAX_OPENING: Duration = Duration::from_secs(1);
 
-/// The time for a server's answer to a connect request. The server may have to ask the leader first.
+/// The time allowed for a server's answer to a connect request. The server may have to ask the leader first.
 const GREETING_DIVISOR: u32 = 6;
 
 /// The maximum of both times when servers are slow, as a fraction of the session timeout.
@@ -41,7 +41,7 @@ pub(super) struct Pacing {
     addresses: u32,
     /// The number of failed attempts since a server last served the session for a while.
     failures: u32,
-    /// How many of them used up their time.
+    /// How many of the failed attempts used up their time.
     timeouts: u32,
     random: fastrand::Rng,
 }
@@ -89,8 +89,8 @@ impl Pacing {
     }
 
     /// Doubles the time for each round over all servers in which the time was too short, because all servers may be
-    /// slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be starting.
-    /// It may then leave one connection unanswered for good, and the client should not wait for that for long.
+    /// slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be starting up.
+    /// It may then leave a connection unanswered for good, which the client should not wait for long.
     fn with_more_time(&self, time: Duration) -> Duration {
         let factor = 1 << (self.timeouts / self.addresses).min(4);
         (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
@@ -122,7 +122,7 @@ impl Pacing {
     }
 
     /// Notes the end of a connection on which a server served for this long. Returns the time of the next attempt. If
-    /// the server served for a while, the servers are well, and the next attempt comes at once.
+    /// the server served for a while, the servers are healthy, and the next attempt follows at once.
     pub(super) fn connection_lost(&mut self, served: Duration, now: Moment) -> Moment {
         if served >= self.ping_interval() {
             (self.failures, self.timeouts) = (0, 0);

@@ -4,14 +4,14 @@ use super::SessionLoss;
 use super::pacing::Pacing;
 use crate::time::Moment;
 
-/// The fewest refusals in a row that end a session which was served before: behind one address there may be several
-/// servers.
+/// The minimum number of refusals in a row that ends a session that was served before: there may be several servers
+/// behind one address.
 const MIN_REFUSALS: u32 = 3;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Service {
-    /// A server has answered a request of the session. One that has never been served has no znodes.
+    /// A server has answered a request of the session. A session that has never been served has no znodes.
     is_admitted: bool,
     /// Some servers have no known address.
     misses_addresses: bool,
@@ -20,19 +20,19 @@ pub(super) struct Service {
     unserved: Option<Unserved>,
 }
 
-/// Servers take up the session, or refuse it, and none has answered a request since.
+/// Servers resume the session, or refuse it, and none has answered a request since.
 #[derive(Debug)]
 struct Unserved {
     /// The end of the session if no server serves it.
     loss: SessionLoss,
-    /// The ends of the first and of the last such attempt.
+    /// When the first such attempt ended, and when the last one did.
     since: Moment,
     last: Moment,
-    /// The attempts since then, however they have ended.
+    /// The number of attempts since the first, no matter how they ended.
     attempts: u32,
     /// The present attempt is refused.
     is_refused: bool,
-    /// The attempts before the present one that were refused, one after the other.
+    /// The number of attempts in a row before the present one that were refused.
     refused_in_a_row: u32,
 }
 
@@ -46,13 +46,13 @@ impl Service {
         self.is_admitted && self.unserved.is_none()
     }
 
-    /// Returns the end of the session, if a server has refused it and none has served it since.
+    /// Returns the reason for which the session would end, if a server has refused it and none has served it since.
     pub(super) fn refusal(&self) -> Option<SessionLoss> {
         self.unserved.as_ref().map(|unserved| unserved.loss).filter(|loss| *loss != SessionLoss::Unserved)
     }
 
-    /// The addresses have changed. `are_all` if each server has one; `is_to_known` if the present attempt leads to one
-    /// of them.
+    /// Notes that the addresses have changed. `are_all` says whether each server has an address, and `is_to_known`
+    /// whether the present attempt leads to one of the addresses.
     pub(super) fn addresses_changed(&mut self, are_all: bool, is_to_known: bool) {
         (self.misses_addresses, self.is_to_known_address) = (!are_all, is_to_known);
         self.count_refusals_anew();
@@ -64,19 +64,19 @@ impl Service {
         }
     }
 
-    /// The server has answered a request.
+    /// Notes that the server has answered a request.
     pub(super) fn answered(&mut self) {
         (self.is_admitted, self.unserved) = (true, None);
     }
 
-    /// The server refuses this client. [`ended`](Service::ended) follows.
+    /// Notes that the server refuses this client. [`ended`](Service::ended) follows.
     pub(super) fn refused(&mut self, now: Moment, loss: SessionLoss) {
         let unserved = self.unserved.get_or_insert(Unserved::new(now));
         (unserved.loss, unserved.is_refused) = (loss, true);
     }
 
-    /// An attempt or a connection has ended, perhaps one that has renewed the session and answered nothing. Returns the
-    /// session's end if no server serves this client.
+    /// Notes the end of an attempt or a connection. `is_renewed` says whether it renewed the session without answering
+    /// a request. Returns the reason for the end of the session if no server serves this client.
     pub(super) fn ended(&mut self, now: Moment, is_renewed: bool, pacing: &Pacing) -> Option<SessionLoss> {
         let is_known = std::mem::replace(&mut self.is_to_known_address, true);
         if is_renewed && self.is_admitted {
@@ -92,12 +92,12 @@ impl Service {
         if !is_refused && !is_renewed {
             return None;
         }
-        // An outage: the session was not renewed, and may have ended, or will go on with the next leader.
+        // There was an outage: the session was not renewed, and may have ended, or will go on with the next leader.
         if now.since(unserved.last) >= pacing.session_timeout {
             (unserved.since, unserved.attempts) = (now, 1);
         }
         unserved.last = now;
-        // So many attempts have a whole lap in them, wherever the first of them was in its own.
+        // This many attempts contain a whole round over the servers, wherever in its round the first attempt was.
         let all_servers = pacing.addresses().saturating_mul(2) - 1;
         let enough = if self.is_admitted { all_servers.max(MIN_REFUSALS) } else { all_servers };
         let all_refuse = unserved.refused_in_a_row >= enough && !self.misses_addresses;

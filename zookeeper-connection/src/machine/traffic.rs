@@ -16,10 +16,10 @@ use crate::error::{ZkError, ZkResult};
 use crate::time::Moment;
 use crate::{Call, Reply};
 
-/// If a request ends this many connections in a row, requests like it are not sent any more.
+/// If a request ends this many connections in a row, requests like it are no longer sent.
 const MAX_ENDED_CONNECTIONS: u32 = 3;
 
-/// Every server accepts requests of this length. A request that proves the session alive is far shorter.
+/// Every server accepts requests of this length. A request that proves that the session is alive is far shorter.
 const ALWAYS_TAKEN: usize = 4 << 10;
 
 /// The requests in flight, and the calls that wait for a connection.
@@ -32,13 +32,13 @@ pub(super) struct Traffic<C> {
     is_before_3_5: bool,
     /// Whether a server has turned out to be older than 3.5.3, and not to know `CreateContainer`.
     lacks_containers: bool,
-    /// Whether a server has denied the barrier without asking the leader. Then the znode exists.
+    /// Whether a server has denied the barrier without asking the leader. If so, the znode exists.
     is_barrier_denied: bool,
     /// The length of the longest request of each operation that a server has answered.
     answered: Vec<(OpCode, usize)>,
     /// The request at which the last connections ended, and the number of these connections.
     suspect: Option<(Suspect, u32)>,
-    /// Requests like this end every connection.
+    /// Requests like this one end every connection.
     ends_connections: Option<Suspect>,
 }
 
@@ -111,7 +111,8 @@ impl<C> Default for Traffic<C> {
 }
 
 impl<C> Traffic<C> {
-    /// Returns the xid of the next request. They run from 1 to `i32::MAX`, because the protocol uses lower ones itself.
+    /// Returns the xid of the next request. Xids run from 1 to `i32::MAX`, because the protocol itself uses the lower
+    /// ones.
     pub(super) fn next_xid(&mut self) -> i32 {
         self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
         self.last_xid
@@ -137,7 +138,7 @@ impl<C> Traffic<C> {
         self.sent.push_back(Sent { xid, operation, bytes, purpose });
     }
 
-    /// Returns whether a server does not know the operation of this call. Sending it would end the connection.
+    /// Returns whether a server does not know the operation of this call. Sending the call would end the connection.
     pub(super) fn is_unknown(&self, call: &Call) -> bool {
         self.lacks_containers && OpCode::of_call(call) == OpCode::CreateContainer
     }
@@ -153,8 +154,8 @@ impl<C> Traffic<C> {
         (frame.len() >= least).then_some(ZkError::EndsConnection { bytes: frame.len() })
     }
 
-    /// Notes that the server has closed the connection. The reason may be the first unanswered request that is
-    /// suspicious, if the next connections end at the same request.
+    /// Notes that the server has closed the connection. The first unanswered request that is suspicious may be the
+    /// reason. It counts as the reason once several connections in a row have ended at such a request.
     pub(super) fn connection_closed(&mut self) {
         let suspect = self.sent.iter().find(|sent| self.may_end_connections(sent));
         let suspect = suspect.map(|sent| (sent.operation, sent.bytes));
@@ -172,10 +173,10 @@ impl<C> Traffic<C> {
         self.suspect = None;
     }
 
-    /// Returns whether a request may be the reason why the server closed the connection. It may, if the server may
-    /// not know the operation or accept the length, and if no request of the operation was answered that is at least
-    /// as long. All other requests must always be sent: deletions release locks, and a proof that the session is
-    /// alive is the first call on each connection, whatever ends it.
+    /// Returns whether a request may be the reason why the server closed the connection. It may if the server possibly
+    /// does not know the operation or does not accept the length, and if no request of the same operation that is at
+    /// least as long was ever answered. All other requests must always be sent: deletions release locks, and a proof
+    /// that the session is alive is the first call on each connection, whatever ends the connection.
     fn may_end_connections(&self, sent: &Sent<C>) -> bool {
         let Sent { operation, bytes, .. } = sent;
         let is_suspicious = match operation {
@@ -235,8 +236,8 @@ impl<C> Traffic<C> {
     }
 
     /// Returns the position and the error of a write that the server of the connection has denied without asking the
-    /// leader (`enableEagerACLCheck`). Such a reply comes at once, ahead of the replies to older requests, and names
-    /// no transaction.
+    /// leader (`enableEagerACLCheck`). Such a reply comes immediately, ahead of the replies to older requests, and
+    /// names no transaction.
     fn denied_at_once(&self, header: ReplyHeader) -> Option<(usize, ZkError)> {
         let error = ZkError::from_code(header.error);
         if header.zxid != 0 || !matches!(error, ZkError::NoAuth | ZkError::InvalidAcl) {
@@ -329,7 +330,8 @@ impl<C> Machine<C> {
         }
     }
 
-    /// Returns the length of the longest frame to accept now. Only a server that serves the session may send long ones.
+    /// Returns the length of the longest frame to accept now. Only a server that serves the session may send long
+    /// frames.
     fn max_frame(&self) -> usize {
         match self.phase {
             Phase::Serving(_) => self.config.max_frame,
@@ -392,7 +394,8 @@ impl<C> Machine<C> {
         }
         match (sent.operation, header.result()) {
             (OpCode::Create2 | OpCode::RemoveWatches, Err(ZkError::Unimplemented)) => {
-                // The server closes the connection. On the next one, the client uses only what the server knows.
+                // The server closes the connection. On the next connection, the client uses only operations that the
+                // server knows.
                 self.traffic.is_before_3_5 = true;
                 self.note_served();
                 return Err(Malformed);
@@ -436,7 +439,7 @@ impl<C> Machine<C> {
         let Sent { operation, bytes, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
         self.traffic.note_answered(operation, bytes);
         if let Phase::Serving(serving) = &mut self.phase {
-            // A denial that overtakes other replies says nothing about the progress of those.
+            // A denial that overtakes other replies says nothing about their progress.
             if position == 0 {
                 serving.progressed(now);
             }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::codec::Control;
 
-/// The maximum length of the paths in one request that sets watches again, because a server refuses long requests. The
-/// tests use a small one to get several requests.
+/// The maximum total length of the paths in one request that sets watches again, because a server refuses long
+/// requests. The tests use a small maximum so that they get several requests.
 const MAX_PATHS_LENGTH: usize = if cfg!(test) { 128 } else { 128 * 1024 };
 
 /// The table in which a server keeps a watch. The order is that of [`Control::SetWatches`].
@@ -22,7 +22,7 @@ pub(super) enum Table {
 
 const TABLES: usize = 3;
 
-/// The paths of each [`Table`]. They are sorted, so a seed replays a run exactly.
+/// The paths of each [`Table`]. The paths are sorted, so a seed replays a run exactly.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     tables: [BTreeSet<String>; TABLES],

@@ -26,7 +26,7 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Creates an authenticator that wakes `waker` at each answer.
+    /// Creates an authenticator that wakes `waker` on each answer.
     pub(crate) fn new(mechanism: Mechanism, waker: &Arc<Waker>) -> Authenticator {
         let (sender, answers) = unbounded();
         let caller = Caller { answers: sender, waker: Arc::downgrade(waker) };
@@ -39,7 +39,7 @@ impl Authenticator {
     }
 
     /// Prepares an exchange with a server for the attempt with this number. Returns `false` if the answer to an earlier
-    /// attempt is still missing. Then a KDC is silent, and this attempt would wait in vain.
+    /// attempt is still missing. That means that a KDC is silent, and this attempt would wait in vain.
     #[must_use]
     pub(crate) fn prepare(&mut self, server: usize, host: String, attempt: u64) -> bool {
         if let Some(earlier) = self.pending.get(&server) {

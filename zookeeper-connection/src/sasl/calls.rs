@@ -108,7 +108,8 @@ impl Calls {
         let queue = queues.get_mut(worker)?;
         queue.retain(|waiting| !waiting.caller.is_gone());
         if let Some(call) = queue.pop_front() {
-            // One ticket is for all. Those who wait for it count until here: the first of them may end before.
+            // One ticket serves all callers. They stay in the queue until here, because the first of them may end
+            // before the ticket is fetched.
             queue.retain(|waiting| *worker != Worker::Ahead || waiting.host != call.host);
             return Some(call);
         }

@@ -1,5 +1,5 @@
 //! [`DigestMd5`]: the client's side of DIGEST-MD5 ([RFC 2831](https://www.rfc-editor.org/rfc/rfc2831)), as far as
-//! ZooKeeper servers use it: only for authentication, without protection of the data that follows.
+//! ZooKeeper servers use it: only for authentication, without protecting the data that follows.
 
 use std::fmt;
 
@@ -20,8 +20,8 @@ const ANOTHER_MECHANISM: &str = "the server does not use DIGEST-MD5";
 /// A user and a password for SASL with DIGEST-MD5.
 ///
 /// The server's JAAS configuration has a line `user_NAME="PASSWORD"` for each user. With DIGEST-MD5, both sides prove
-/// to each other that they know the password, without sending it. But the mechanism is weak by today's standards: use
-/// it with TLS.
+/// to each other that they know the password, without sending it. The mechanism is weak by today's standards, so use it
+/// with TLS.
 #[derive(Clone)]
 pub struct SaslDigest {
     /// The user, which is also the id in an ACL with the scheme `sasl`.
@@ -37,7 +37,7 @@ impl fmt::Debug for SaslDigest {
     }
 }
 
-/// The exchange on one connection. The first token of the client is empty: servers would take any other token for an
+/// The exchange on one connection. The first token of the client is empty: servers would treat any other token as an
 /// attempt to authenticate again.
 pub(super) struct DigestMd5 {
     login: SaslDigest,
@@ -123,7 +123,7 @@ impl<'a> Secret<'a> {
     }
 }
 
-/// Encodes text as the RFC demands: in ISO 8859-1 if possible, otherwise in UTF-8.
+/// Encodes text as the RFC requires: in ISO 8859-1 if possible, otherwise in UTF-8.
 fn encoded(text: &str) -> Vec<u8> {
     let latin: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
     latin.unwrap_or_else(|| text.as_bytes().to_vec())

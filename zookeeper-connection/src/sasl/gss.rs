@@ -13,8 +13,8 @@ use super::Exchange;
 use super::kerberos::{KerberosConfig, KerberosTicket, ServerName};
 use crate::machine::SaslStep;
 
-/// The bit for "no security layer" in a server's offer, and the client's choice of it, with a maximum message size of
-/// zero.
+/// The bit for "no security layer" in a server's offer, and the token with which the client chooses it, with a maximum
+/// message size of zero.
 const NO_LAYER: u8 = 1;
 const CHOICE: [u8; 4] = [NO_LAYER, 0, 0, 0];
 
@@ -74,7 +74,7 @@ impl Exchange for Handshake {
     }
 }
 
-/// Returns the step after the GSSAPI context is established with these properties.
+/// Returns the step that follows once the GSSAPI context is established with these properties.
 fn established(granted: CtxFlags, response: Vec<u8>) -> SaslStep {
     match granted.contains(REQUIRED) {
         true => SaslStep::Token(response),
@@ -93,8 +93,8 @@ pub(super) fn client_ticket(config: &KerberosConfig) -> Result<KerberosTicket, S
     Ok(KerberosTicket { client: String::from_utf8_lossy(&name).into_owned(), lifetime })
 }
 
-/// Opens the credential cache, or fetches a ticket with the keytab. Not cached here, because other processes renew
-/// tickets.
+/// Opens the credential cache, or fetches a ticket with the keytab. The result is not cached here, because other
+/// processes renew tickets.
 fn credential(config: &KerberosConfig) -> Result<Cred, Error> {
     let client = config.client().map(|client| Name::new(client.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL)));
     let mechanisms = OidSet::singleton(GSS_MECH_KRB5)?;

@@ -7,12 +7,12 @@ use super::gss;
 /// The default name of the servers' service.
 const SERVICE: &str = "zookeeper";
 
-/// How to authenticate by SASL with Kerberos (GSSAPI).
+/// How to authenticate with Kerberos (SASL mechanism GSSAPI).
 ///
-/// The system's Kerberos library, MIT's or Heimdal's, does the work, with its own settings (`krb5.conf`). There are two
+/// The system's Kerberos library (MIT or Heimdal) does the work, with its own settings (`krb5.conf`). There are two
 /// ways to provide the client's ticket:
 /// - `kinit`, `k5start` or sssd puts it into the default credential cache and renews it there.
-/// - The library fetches and renews it with a keytab. For that, set `KRB5_CLIENT_KTNAME=FILE:/etc/app.keytab` and
+/// - The library fetches and renews it using a keytab. For that, set `KRB5_CLIENT_KTNAME=FILE:/etc/app.keytab` and
 ///   `KRB5CCNAME=MEMORY:` in the environment.
 ///
 /// The tickets for all servers of the connect string are fetched ahead, so the client can move to another server even
@@ -33,14 +33,14 @@ pub struct KerberosTicket {
     pub client: String,
     /// The remaining lifetime of the client's ticket-granting ticket.
     ///
-    /// After that, a new connection needs another ticket.
+    /// After that time, a new connection needs another ticket.
     pub lifetime: Duration,
 }
 
 impl KerberosConfig {
     /// Creates a configuration with default principals.
     ///
-    /// The client has its default principal. Each server is the service `zookeeper` on its host in the connect string.
+    /// The client uses its default principal. Each server is the service `zookeeper` on its host in the connect string.
     #[must_use]
     pub fn new() -> KerberosConfig {
         KerberosConfig::default()
@@ -48,7 +48,7 @@ impl KerberosConfig {
 
     /// Sets the client's principal, for example `app@EXAMPLE.COM`.
     ///
-    /// Use it if the credential cache (`KCM:`, `DIR:`) or the keytab has several.
+    /// Use it if the credential cache (`KCM:`, `DIR:`) or the keytab has several principals.
     #[must_use]
     pub fn principal(self, principal: impl Into<String>) -> KerberosConfig {
         KerberosConfig { principal: Some(principal.into()), ..self }
@@ -56,9 +56,9 @@ impl KerberosConfig {
 
     /// Sets the name of the servers' service. `zookeeper` by default.
     ///
-    /// Java's client calls it `zookeeper.sasl.client.username`. The principal of a server is `service/host`, where the
-    /// host is that of the connect string, or what the library makes of it (`dns_canonicalize_hostname` and `rdns` in
-    /// `krb5.conf`).
+    /// Java's client calls this setting `zookeeper.sasl.client.username`. The principal of a server is `service/host`.
+    /// The host is the one in the connect string, or the name that the library derives from it
+    /// (`dns_canonicalize_hostname` and `rdns` in `krb5.conf`).
     #[must_use]
     pub fn service(self, service: impl Into<String>) -> KerberosConfig {
         KerberosConfig { service: Some(service.into()), ..self }
@@ -66,8 +66,8 @@ impl KerberosConfig {
 
     /// Sets the principal of all servers, whatever their hosts.
     ///
-    /// An example is `zookeeper/zk@EXAMPLE.COM`. Java's client calls it `zookeeper.server.principal`. The default realm is
-    /// the client's.
+    /// An example is `zookeeper/zk@EXAMPLE.COM`. If it has no realm, the client's realm is assumed. Java's client calls
+    /// this setting `zookeeper.server.principal`.
     #[must_use]
     pub fn server_principal(self, principal: impl Into<String>) -> KerberosConfig {
         KerberosConfig { server_principal: Some(principal.into()), ..self }

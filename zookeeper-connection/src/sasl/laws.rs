@@ -6,8 +6,8 @@ use super::directives::{Directives, quoted};
 use crate::machine::SaslStep;
 
 /// Checks the client's responses to two tokens in a row. A response repeats the values of the challenge unchanged, and
-/// contains no password. A proof that was made without the password does not complete the exchange. Writing parsed
-/// directives and parsing them again yields the same directives.
+/// contains no password. A proof that was made without knowing the password does not complete the exchange. Writing
+/// parsed directives and parsing them again yields the same directives.
 ///
 /// # Panics
 /// If a law is violated.

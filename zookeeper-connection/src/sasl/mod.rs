@@ -1,8 +1,9 @@
 //! SASL: a client authenticates on each connection before it sends anything else.
 //!
-//! A ZooKeeper server is configured with one mechanism, and never names it: GSSAPI, which means Kerberos (`gss`), or
-//! DIGEST-MD5 (`digest`). The [machine](crate::machine) carries tokens in both directions, and limits their number,
-//! their length and the time of the exchange. This module creates and interprets the tokens.
+//! A ZooKeeper server is configured with one mechanism, either GSSAPI, which means Kerberos (`gss`), or DIGEST-MD5
+//! (`digest`). The server never names its mechanism. The [machine](crate::machine) carries tokens in both directions,
+//! and limits their number, their length and the duration of the exchange. This module creates and interprets the
+//! tokens.
 //!
 //! The first token of a connection is made before its transport is opened. A client that cannot authenticate must not
 //! send a connect request, because that would renew a session whose locks the client may no longer own.
@@ -63,7 +64,8 @@ pub(crate) enum Mechanism {
     WithTickets(Arc<Calls>),
 }
 
-/// The calls for each configuration, with the process that makes them. A forked child does not have their threads.
+/// The calls for each configuration, with the process that makes them. A forked child lacks the threads of its parent's
+/// calls.
 #[cfg(feature = "kerberos")]
 static CALLS: Mutex<TICKETS, Vec<(Process, KerberosConfig, Weak<Calls>)>> = Mutex::new(Vec::new());
 

@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::support::Repetition;
 use crate::time::Moment;
 
-/// After each connect, the tickets for all servers are fetched with a delay of up to this fraction of the session
-/// timeout, and then at this interval. For each server, a missing ticket is logged at most once in the warning
+/// After each connect, the tickets for all servers are fetched after a delay of up to this fraction of the session
+/// timeout, and from then on at this interval. For each server, a missing ticket is logged at most once per warning
 /// interval.
 const DELAY_DIVISOR: u32 = 8;
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
 const MIN_WARNING_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// See the [module](self). During an outage nothing is fetched ahead: the attempts to connect fetch tickets, and report
-/// missing ones.
+/// See the [module](self). During an outage, nothing is fetched ahead: the attempts to connect fetch tickets, and
+/// report missing ones.
 #[derive(Default)]
 pub(crate) struct TicketSchedule {
     /// The time of the next fetch. `None` without a connection.

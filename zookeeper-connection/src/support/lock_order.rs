@@ -1,7 +1,7 @@
 //! The order in which internal mutexes may be taken; debug builds check it.
 //!
 //! A thread that holds a mutex takes only mutexes of a higher rank, so two threads cannot wait for each other's
-//! mutex. The rank of a [`Mutex`] is part of its type. In a debug build, each thread records the ranks that it holds,
+//! mutexes. The rank of a [`Mutex`] is part of its type. In a debug build, each thread records the ranks that it holds,
 //! and panics if it takes a mutex whose rank is not higher. In a release build, a [`Mutex`] costs no more than
 //! parking_lot's.
 //!
@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, WaitTimeoutResult};
 
-/// The ranks of this crate. Crates built on it take their own mutexes first, so those have lower ranks.
+/// The ranks of this crate. Crates built on this one take their own mutexes first, so the mutexes of those crates have
+/// lower ranks.
 pub mod rank {
     /// The queues of calls for Kerberos tickets.
     pub const TICKETS: u8 = 29;

@@ -1,4 +1,4 @@
-//! Shared by this crate and the locks built on it: mutexes with an order, containment of panics, logging that never
+//! What this crate shares with the locks built on it: mutexes with an order, containment of panics, logging that never
 //! blocks, and the detection of a forked child.
 
 pub mod lock_order;

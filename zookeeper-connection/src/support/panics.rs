@@ -18,8 +18,8 @@ pub fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Drops the payload of a panic. That may panic, too. The payload of the second panic is leaked, because dropping it
-/// could panic again, and so on forever.
+/// Drops the payload of a panic. Dropping it may panic, too. The payload of the second panic is leaked, because
+/// dropping it could panic again, and so on forever.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);

@@ -3,11 +3,11 @@
 /// The process in which an object was created.
 ///
 /// A forked child has a copy of everything but the threads. In the child, a mutex may be held by a thread that does not
-/// exist, and a socket is shared with the parent.
+/// exist there, and sockets are shared with the parent.
 ///
-/// Only the process id distinguishes parent and child. Reading it costs a system call, so a public call reads it once
-/// when it begins, and a connection reads it before it writes. Anything else that a process could remember, its child
-/// would remember, too. Fork handlers of the C library do not run for a child of `clone` or `_Fork`.
+/// Only the process id distinguishes the child from the parent. Reading it costs a system call, so a public call reads
+/// it once when it begins, and a connection reads it before it writes. Anything else that a process could remember, its
+/// child would remember, too. Fork handlers of the C library do not run for a child of `clone` or `_Fork`.
 ///
 /// One child is not detected: a child of process 1 that is itself process 1 of another PID namespace (`clone` with
 /// `CLONE_NEWPID`, without `exec`).
@@ -20,7 +20,7 @@ impl Process {
         Process(std::process::id())
     }
 
-    /// Returns whether the calling process is this process, not a forked child. Takes no mutex.
+    /// Returns whether the calling process is this process and not a forked child. Takes no mutex.
     #[inline]
     pub fn is_current(self) -> bool {
         self == Process::current()

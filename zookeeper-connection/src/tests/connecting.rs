@@ -196,7 +196,7 @@ fn server_that_accepts_and_closes_is_not_asked_without_a_pause() {
     assert!(closing.connections.load(Ordering::SeqCst) < 60);
 }
 
-/// Accepts a session, and answers its first request with the demand for authentication, as a server with
+/// Accepts a session, and answers its first request with the error that requires authentication, as a server with
 /// `enforce.auth.enabled` does.
 fn serve_none_without_authentication(client: &mut Client) {
     let Some(request) = client.read_connect() else { return };

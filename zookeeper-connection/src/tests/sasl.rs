@@ -1,4 +1,4 @@
-//! Authentication by SASL, with a mechanism that the test controls.
+//! SASL authentication, with a mechanism that the test controls.
 
 use std::net::SocketAddr;
 use std::net::TcpListener;
@@ -167,7 +167,7 @@ fn only_the_first_round_waits_for_a_ticket_that_never_comes() {
     drop(hold);
 }
 
-/// This is what an application does that replaces lost sessions.
+/// This is what an application that replaces lost sessions does.
 #[test]
 fn successive_connections_share_one_thread_for_a_ticket_that_never_comes() {
     let server = server();

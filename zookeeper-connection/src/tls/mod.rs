@@ -1,4 +1,4 @@
-//! TLS, by rustls. The application sets a [`TlsConfig`], `pem` reads its files, and `stream` encrypts a stream.
+//! TLS, using rustls. The application sets a [`TlsConfig`], `pem` reads its files, and `stream` encrypts a stream.
 
 mod pem;
 mod stream;
@@ -26,15 +26,15 @@ type Result<T> = std::result::Result<T, ConnectError>;
 
 /// The encryption of a connection, and the authentication of the server and the client.
 ///
-/// By default, the client trusts the certificate authorities of the platform, requires that a server's certificate is
-/// valid for the server's name in the connect string, and has no certificate of its own. It uses TLS 1.2 or 1.3.
+/// By default, the client trusts the platform's certificate authorities, requires each server's certificate to be valid
+/// for the server's name in the connect string, and has no certificate of its own. It uses TLS 1.2 or 1.3.
 ///
-/// The cryptography is that of the process's default
-/// [`CryptoProvider`](https://docs.rs/rustls/latest/rustls/crypto/struct.CryptoProvider.html) of rustls 0.23, if the
-/// application has installed one before the session connects, for example aws-lc-rs in FIPS mode. Otherwise it is
-/// `ring`.
+/// If the application has installed a process-wide default
+/// [`CryptoProvider`](https://docs.rs/rustls/latest/rustls/crypto/struct.CryptoProvider.html) of rustls 0.23 before the
+/// session connects, that provider does the cryptography; it may be aws-lc-rs in FIPS mode, for example. Otherwise,
+/// `ring` does.
 ///
-/// All files are in PEM format. They are read when a session connects, so a slow file system delays that. If the
+/// All files are in PEM format. They are read when a session connects, so a slow file system delays the connect. If the
 /// files have changed by the time of a reconnect, another thread reads them again, and they take effect at the next
 /// attempt. A renewed certificate therefore needs no new session. If the new contents cannot be read or used, the
 /// former contents stay in use, and the log names the file at `warn`.
@@ -86,9 +86,9 @@ impl TlsConfig {
 
     /// Sets the certificate chain and the private key of this client.
     ///
-    /// The certificate file starts with the client's certificate, followed by those that link it to a certificate
-    /// authority. The key is in PKCS #8, PKCS #1 or SEC 1 format. Only a PKCS #8 key may be encrypted with a
-    /// [password](TlsConfig::key_password).
+    /// The certificate file starts with the client's certificate, followed by the certificates that link it to a
+    /// certificate authority. The key is in PKCS #8, PKCS #1 or SEC 1 format. Only a PKCS #8 key may be encrypted with
+    /// a [password](TlsConfig::key_password).
     pub fn client_certificate(
         mut self,
         certificate_file: impl Into<PathBuf>,
@@ -101,9 +101,10 @@ impl TlsConfig {
 
     /// Sets the password of the client's private key.
     ///
-    /// The key must be in encrypted PKCS #8 format (`BEGIN ENCRYPTED PRIVATE KEY`), with AES and SHA-2 or scrypt, as
-    /// `openssl pkcs8 -topk8 -v2 aes256` writes it. If the key is not encrypted, the password is ignored. The
-    /// `CryptoProvider` takes no part in the decryption. No log line, error or `Debug` output contains the password.
+    /// The key must be in encrypted PKCS #8 format (`BEGIN ENCRYPTED PRIVATE KEY`), with AES and either SHA-2 or
+    /// scrypt; `openssl pkcs8 -topk8 -v2 aes256` writes this format. If the key is not encrypted, the password is
+    /// ignored. The `CryptoProvider` takes no part in the decryption. No log line, error or `Debug` output contains the
+    /// password.
     pub fn key_password(mut self, password: impl Into<String>) -> TlsConfig {
         self.key_password = Some(Password::new(password.into()));
         self
@@ -120,8 +121,8 @@ impl TlsConfig {
 
     /// Accepts certificates that were issued for other names.
     ///
-    /// A trusted authority must still have issued the certificate. Anybody with such a certificate can pose as a
-    /// server.
+    /// A trusted authority must still have issued the certificate. But anybody who has any certificate from such an
+    /// authority can pose as a server.
     pub fn danger_accept_any_server_name(mut self) -> TlsConfig {
         self.name = NameCheck::Off;
         self
@@ -132,7 +133,7 @@ impl TlsConfig {
     /// # Errors
     /// [`InvalidTls`](ConnectError::InvalidTls), which names the file.
     pub(crate) fn load(&self, log_target: &'static str) -> Result<TlsClient> {
-        // Taken before the contents, so a file that changes in between is read again.
+        // Read the versions before the contents, so a file that changes in between is read again.
         let versions = self.versions();
         let provider = provider();
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -307,7 +308,7 @@ fn look_at_files(config: &TlsConfig, mut files: Files, log_target: &'static str,
         None => files.refusal = None,
         Some(Ok(renewed)) => files = renewed.files,
         Some(Err(error)) => {
-            // Log each change once, not at each attempt.
+            // Log each change once, not on every attempt.
             let refusal = Some((versions, error.to_string()));
             if files.refusal != refusal {
                 logging::log!(

@@ -1,5 +1,5 @@
-//! Reads certificates and private keys from PEM files. Recognizes the formats that other clients use instead, so the
-//! error can name them.
+//! Reads certificates and private keys from PEM files. Recognizes the formats that other clients use instead, so that
+//! the error can name them.
 
 use std::fmt;
 use std::fs;
@@ -135,11 +135,11 @@ fn other_format(bytes: &[u8], wanted: Wanted) -> Option<&'static str> {
     )
 }
 
-/// Returns whether the first element is version 3, that of PKCS #12. Certificates and keys in DER format have no
-/// version there, or a lower one.
+/// Returns whether the first element is version 3, which is the version of PKCS #12. In DER format, certificates and
+/// keys have no version there, or a lower one.
 fn is_pkcs12(bytes: &[u8]) -> bool {
     let [0x30, length, rest @ ..] = bytes else { return false };
-    // In the long form, this byte has the number of length bytes that follow.
+    // In the long form, this byte holds the number of length bytes that follow.
     let length_bytes = if *length >= 0x80 { usize::from(*length & 0x7f) } else { 0 };
     rest.get(length_bytes..).is_some_and(|content| content.starts_with(&[2, 1, 3]))
 }

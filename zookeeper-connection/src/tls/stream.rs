@@ -57,7 +57,7 @@ impl TlsStream {
         }
     }
 
-    /// Encrypts and writes bytes. Returns how many were taken.
+    /// Encrypts and writes bytes. Returns how many bytes were taken.
     pub(crate) fn write(&mut self, socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
         self.flush(socket)?;
         let taken = self.connection.writer().write(bytes)?;

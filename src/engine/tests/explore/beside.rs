@@ -1,5 +1,5 @@
-//! Tests of the small [model](super::server) against the simulated server, which is tested against real ones. Both
-//! get the same random history, and both must show the same.
+//! Tests of the small [model](super::server) against the simulated server, which is tested against real ones. Both get
+//! the same random history, and both must show the same results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const SESSIONS: usize = 3;
 enum Step {
     Call(Call),
     RemoveWatch(String),
-    /// A step of a client that is none of the sessions.
+    /// A step of a client that belongs to none of the sessions.
     Delete(String),
     Touch(String),
     /// The connection is lost, this happens, and the session sets its watches again on the next connection.
@@ -29,7 +29,7 @@ enum Step {
     Expire,
 }
 
-/// What a session sees. Transactions have the numbers that they have in the small model.
+/// What a session sees. Transactions carry their numbers from the small model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     Event(Watch, bool),
@@ -186,7 +186,7 @@ impl Beside {
         }
     }
 
-    /// Takes a step while the connection is lost. A write is one of the previous connection: nobody gets its reply.
+    /// Takes a step while the connection is lost. A write belongs to the previous connection, so nobody gets its reply.
     fn meanwhile_small(&mut self, session: usize, step: &Step) -> Sent {
         match step {
             Step::Call(call) if call.is_write() => self.small.take_late(session, call),
@@ -291,7 +291,7 @@ impl Beside {
         Ok(fields)
     }
 
-    /// Notes which transaction of the small model is the same as the last one here.
+    /// Notes which transaction of the small model corresponds to the last one of the simulated server.
     fn note_transaction(&mut self) {
         self.transactions.insert(self.zookeeper.last_zxid(), self.small.tree.zxid);
     }
@@ -346,8 +346,8 @@ fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     names
 }
 
-/// Sorts what has no order: the events of one transaction that deletes several znodes, and those of watches that are
-/// set again.
+/// Sorts what has no defined order: the events of one transaction that deletes several znodes, and the events of
+/// watches that are set again.
 fn in_order(mut by_them: ByThem, step: &Step) -> ByThem {
     if matches!(step, Step::Expire | Step::Reconnect(_)) {
         by_them.values_mut().for_each(|shown| shown.sort());

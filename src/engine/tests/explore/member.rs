@@ -20,8 +20,8 @@ use crate::time::Moment;
 /// The session timeout, so long that no lease ends unless a session expires on purpose.
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The time at which the clock stops, because the rest goes on forever. It is longer than requests and deletions
-/// wait, and shorter than the time to the next keep-alive.
+/// The time at which the clock stops, because everything after it would go on forever. It is later than the end of any
+/// wait of requests and deletions, and earlier than the next keep-alive.
 const HORIZON: Duration = Duration::from_secs(300);
 
 /// The longest time for which a server holds a write back.
@@ -32,7 +32,7 @@ const BEGIN: Moment = Moment::from_nanos(1_000_000_000_000_000);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Member {
     pub(super) engine: Engine,
-    /// The session's own clock. Nothing that sessions do depends on the clock of another one.
+    /// The session's own clock. Nothing that a session does depends on the clock of another session.
     pub(super) now: Moment,
     /// When the ensemble last had news of the session.
     pub(super) heard: Moment,
@@ -40,13 +40,13 @@ pub(super) struct Member {
     pub(super) contact: Contact,
     /// The driver must call [`Engine::complete_end`].
     pub(super) is_ending: bool,
-    /// What is under way to the server, or held until there is contact.
+    /// What is on its way to the server, or is held until there is contact.
     pub(super) calls: VecDeque<Wire>,
-    /// What is under way from the server.
+    /// What is on its way from the server.
     pub(super) inbox: VecDeque<Item>,
-    /// What was sent on a previous connection, and a server may still handle.
+    /// What was sent on a previous connection and may still be handled by a server.
     pub(super) late: VecDeque<Wire>,
-    /// The time from which on servers hold none of that back any more.
+    /// The time from which on servers no longer hold back anything in `late`.
     pub(super) held_back_until: Moment,
     /// The watches that the client sets again after a reconnect.
     pub(super) watches: BTreeSet<Watch>,
@@ -182,7 +182,7 @@ impl Member {
         }
     }
 
-    /// Loses the connection. Calls that may have been sent are answered by an error. `is_listing_lost` says that the
+    /// Loses the connection. Calls that may have been sent are answered with an error. `is_listing_lost` says that the
     /// reply to a znode's creation has come, but the reply to the listing behind it is lost.
     pub(super) fn disconnect(&mut self, is_listing_lost: bool, may_be_late: bool) {
         self.contact = Contact::CutOff;
@@ -218,7 +218,7 @@ impl Member {
         self.client_reports(ClientEvent::Connected(granted()));
     }
 
-    /// Handles that a server refuses the session, because it has ended.
+    /// Handles the refusal of the session by a server, because it has ended.
     pub(super) fn lose(&mut self) {
         self.contact = Contact::Lost;
         let calls: Vec<Wire> = self.calls.drain(..).collect();

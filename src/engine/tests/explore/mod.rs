@@ -1,13 +1,13 @@
 //! An exhaustive exploration of the engine: a model checker takes small systems through every order of steps.
 //!
 //! A system is one to three sessions, each with an [`Engine`](crate::engine::Engine), up to three requests, and a
-//! [model](server) of the server. After each step the promises must hold (see [`system::Exploration::violation`]). If
-//! one is broken, the test prints the shortest way to it.
+//! [model](server) of the server. After each step the promises must hold (see [`system::Exploration::violation`]). If a
+//! promise is broken, the test prints the shortest way to that state.
 //!
 //! What is modelled, and what is not:
 //! - One write proves a session, because its server reports to the leader without delay. The tests of the lease cover
-//!   the rest. A session expires when the ensemble has not heard of it for a session timeout. The session's own clock
-//!   has advanced by as much, so an owner's lease must have ended.
+//!   the rest. A session expires when the ensemble has not heard of it for a session timeout. By then, the session's
+//!   own clock has advanced by the same time, so an owner's lease must have ended.
 //! - A server that holds back a write of a previous connection handles it within 100 s, even after other servers have
 //!   answered the session.
 //! - A lost connection loses what is under way, in both directions. What a session asks for without contact waits for

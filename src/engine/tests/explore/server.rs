@@ -1,8 +1,8 @@
 //! [`Server`]: a small model of a ZooKeeper ensemble, as plain data.
 //!
-//! It has one directory, with ephemeral sequential znodes. A session's calls take effect in order, and events come
-//! among the replies as the changes came among the calls. The tests of `conformance/` and `tests/` check that real
-//! servers do the same.
+//! It has one directory, with ephemeral sequential znodes. A session's calls take effect in order, and events are
+//! placed among the replies as the changes were placed among the calls. The tests of `conformance/` and `tests/` check
+//! that real servers do the same.
 //!
 //! A session's server may lag behind the leader by one write of other sessions. It shows what it has applied, and
 //! fires a watch when it applies the change. A write of the session goes through the leader, and is answered when the
@@ -47,7 +47,7 @@ pub(super) enum Watch {
     /// A watch on the data of the znode with this name, and on its deletion.
     Data(String),
     /// A watch on the creation of a znode with this name. It never fires, because that znode is gone and no number is
-    /// given twice.
+    /// issued twice.
     Creation(String),
     Children,
 }
@@ -156,13 +156,13 @@ impl Server {
 
     // ---- connections
 
-    /// Returns whether a server without the last transaction may take up a session that has seen this transaction.
+    /// Returns whether a server that lacks the last transaction may resume a session that has seen this transaction.
     pub(super) fn may_connect_behind(&self, seen: i64) -> bool {
         self.previous.as_ref().is_some_and(|previous| previous.zxid >= seen)
     }
 
-    /// Takes up a session again, whose client sets these watches again. If something has changed since this
-    /// transaction, the watches on it fire at once.
+    /// Resumes a session, whose client sets these watches again. If something has changed since this transaction, the
+    /// watches on it fire at once.
     pub(super) fn connect(
         &mut self,
         session: usize,

@@ -75,7 +75,7 @@ pub(super) struct Faults {
 pub(super) struct Exploration {
     pub(super) case: Case,
     specs: Vec<Arc<RequestSpec>>,
-    /// The first violation, which is found by the shortest trace. Later ones are not searched for.
+    /// Whether a violation was found. The first one has the shortest trace; no others are searched for.
     is_violated: AtomicBool,
 }
 
@@ -581,7 +581,7 @@ impl State {
         seat.znode.as_ref().is_some_and(|name| self.deleted.contains_key(name))
     }
 
-    /// Returns whether the znode of one request exists, and came before that of the other.
+    /// Returns whether the znode of `one` exists and came before the znode of `other`.
     fn is_ahead(&self, one: &Seat, other: &Seat) -> bool {
         let number = |seat: &Seat| {
             let name = seat.znode.as_ref()?;
@@ -611,7 +611,7 @@ impl Model for Exploration {
             deleted: BTreeMap::new(),
             broken: None,
         };
-        // First of all, the new sessions are proven.
+        // The new sessions are proven first.
         let is_start = |action: &Action| matches!(action, Action::Start(_));
         while let Some(action) = self.pending(&state).into_iter().find(|action| !is_start(action)) {
             self.take_step(&mut state, &action);

@@ -90,7 +90,7 @@ fn connect_answer_of_36_bytes_with_a_password_of_zeros_is_of_clickhouse_keeper()
     assert!(matches!(zookeeper, Ok(ConnectAnswer::Accepted(_))), "{zookeeper:?}");
 }
 
-/// So answers ClickHouse Keeper without a leader: with version 42 and the session -1.
+/// ClickHouse Keeper answers like this while it has no leader: with version 42 and the session -1.
 #[test]
 fn connect_answer_of_another_version_is_malformed() {
     let electing = "0000002a 00002710 ffffffffffffffff 00000010 00000000000000000000000000000000";

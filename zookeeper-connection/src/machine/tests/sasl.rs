@@ -1,4 +1,4 @@
-//! Authentication by SASL: its stages, refusals, and servers without SASL.
+//! SASL authentication: its stages, refusals, and servers without SASL.
 
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, credentials, granted, read, watch};
 use crate::codec::{AUTHENTICATION_REQUIRED, OpCode, XID_AUTH, XID_PING, encode_sasl_token};
@@ -361,7 +361,7 @@ fn closing_session_authenticates_and_is_closed() {
     }
 }
 
-/// The attempt may still be one to the former address.
+/// The attempt may still lead to the former address.
 #[test]
 fn refusal_on_the_attempt_during_which_the_addresses_change_is_not_counted() {
     let mut scripted = begun_alone();
@@ -374,7 +374,7 @@ fn refusal_on_the_attempt_during_which_the_addresses_change_is_not_counted() {
     assert!(matches!(scripted.actions().last(), Some(Action::Ended)));
 }
 
-/// Each attempt renews it: the servers use no SASL, another mechanism, or fall silent.
+/// Each attempt renews the session: the servers use no SASL, use another mechanism, or fall silent.
 #[test]
 fn session_that_is_resumed_but_not_served_for_a_session_timeout_is_lost() {
     let ends: [fn(&mut Scripted); 3] = [

@@ -448,10 +448,10 @@ fn servers_that_end_each_connection_at_once_are_not_tried_in_a_loop_without_paus
     assert!(connections < 40, "{connections}");
 }
 
-/// The error of a server that demands authentication.
+/// The error of a server that requires authentication.
 const DEMANDED: i32 = crate::codec::AUTHENTICATION_REQUIRED;
 
-/// Answers the first request on a new connection with the demand for authentication.
+/// Answers the first request on a new connection with the error that requires authentication.
 fn demand(scripted: &mut Scripted) {
     scripted.open();
     scripted.answer(&accepted(ID));
@@ -491,7 +491,7 @@ fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_time
         scripted.machine.set_addresses(if misses_addresses { 2 } else { 3 }, !misses_addresses);
         scripted.submit(1, &read("/a"));
         scripted.submit(2, &read("/b"));
-        // The error comes ahead of the outstanding replies.
+        // The error overtakes the outstanding replies.
         scripted.reply_error(2, DEMANDED);
         let first = scripted.now;
         while scripted.machine.deadline().is_some() {

@@ -1,5 +1,5 @@
-//! Log lines of threads that must not block. Another thread writes them. It ends when there have been no lines for a
-//! while.
+//! Log lines of threads that must not block. Another thread writes the lines. That thread ends when there have been no
+//! lines for a while.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -11,8 +11,8 @@ use parking_lot::Condvar;
 use crate::support::lock_order::{Mutex, rank::LOG};
 use crate::support::process::Process;
 
-/// While the logger blocks, further lines are dropped. An outage causes one line for each lock that is held, and a
-/// session may hold 17,000 locks.
+/// The maximum number of waiting lines. If the logger blocks, further lines are dropped. An outage causes one line for
+/// each lock that is held, and a session may hold 17,000 locks.
 const MAX_LINES: usize = 40_000;
 
 /// How long the thread waits for further lines before it ends.
@@ -38,8 +38,7 @@ impl Deferred {
         Deferred { lines: VecDeque::new(), dropped: 0, dropped_target: "", is_running: false, process }
     }
 
-    /// Starts with an empty queue in a forked child, which has a copy of its parent's lines but no thread to write
-    /// them.
+    /// Empties the queue in a forked child, which has a copy of its parent's lines but no thread to write them.
     fn move_to(&mut self, process: Process) {
         if self.process != Some(process) {
             *self = Deferred::of_process(Some(process));

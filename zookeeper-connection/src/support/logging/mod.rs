@@ -1,7 +1,7 @@
-//! Logs like [`log`](mod@log), but contains panics of the logger.
+//! Logs like [`log`](mod@log), but contains panics in the logger.
 //!
-//! The logger belongs to the application. Like all external code, it is called without any mutex held. It may panic,
-//! as `println!` does when the pipe behind it is closed; that does not affect the connection or the locks. It may
+//! The logger belongs to the application. Like all external code, it is called without any mutex held. It may panic, as
+//! `println!` does when the pipe behind it is closed; such a panic does not affect the connection or the locks. It may
 //! also block, or call into this crate. On threads that must not block, lines are therefore
 //! [deferred](defer_on_this_thread).
 
