@@ -309,7 +309,7 @@ impl Failed {
             }
             ErrorReason::SessionLost(reason) => Failure::new(
                 UNAVAILABLE,
-                format!("the wait for {dir} ended with its session ({reason}); run it again"),
+                format!("the wait for {dir} ended with its session ({reason}); run the command again"),
             ),
             _ => error.into(),
         }

@@ -485,7 +485,7 @@ fn waiter_whose_session_is_lost_is_69() {
     fixture.await_requests(2);
     relay.refuse();
     let ended = program.end();
-    ended.assert_failed(69, "run it again");
+    ended.assert_failed(69, "run the command again");
     assert!(!ended.err.contains("connect a new"), "{ended:?}");
 }
 
