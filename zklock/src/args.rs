@@ -134,7 +134,8 @@ When the lock is lost:
   before that, but at most a quarter of the session timeout before, and SIGKILL before the lease ends.
   If another client deletes the znode of the lock, the next client may own the lock at once. The command
   gets SIGTERM immediately, and SIGKILL after --grace.
-  If another client asks for the lock ('zklock revoke'), the command gets SIGTERM, and no SIGKILL.
+  If another client asks for the release of the lock ('zklock revoke'), the command gets SIGTERM, but no
+  SIGKILL.
   If the lock is lost, or about to be, before the command starts, zklock does not start it.
   If zklock itself is killed by SIGKILL, Linux kills the command at once. Its children run on without the
   lock, unless zklock is process 1 of a container or systemd ends them (KillMode=mixed). So does a command

@@ -158,7 +158,7 @@ impl<'a> Supervision<'a> {
                 recv(revocation) -> request => {
                     if request.is_ok() && self.kill_at.is_none() {
                         self.terminate();
-                        complain("another client asks for the lock; ending the command");
+                        complain("another client asks for the release of the lock; ending the command");
                     }
                     revocation = never();
                 }
