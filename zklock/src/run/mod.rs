@@ -10,10 +10,10 @@
 //! group, and continues the launcher, which becomes the command.
 //!
 //! **End.** Signals that would end this process are forwarded to the group. The command counts as ended when the first
-//! process of the group has ended. When the lock is lost, everything that descends from the command is ended: SIGTERM goes to the
-//! group, SIGKILL to the group and, on Linux, to every descendant. This process is a child subreaper: it adopts
-//! descendants whose parents have ended. So one scan of `/proc` finds them all, whatever their group, session, namespace
-//! or name. They are identified by process id and start time.
+//! process of the group has ended. When the lock is lost, everything that descends from the command is ended: SIGTERM
+//! goes to the group, SIGKILL to the group and, on Linux, to every descendant. This process is a child subreaper: it
+//! adopts descendants whose parents have ended. So one scan of `/proc` finds them all, whatever their group, session,
+//! namespace or name. They are identified by process id and start time.
 //!
 //! If this process itself is killed, the kernel kills the command, unless it has changed its user (sudo) or has
 //! capabilities. The kernel does not kill the children of the command, in its group or outside: it kills a process with
@@ -33,8 +33,8 @@
 //!
 //! - **Ctrl-C and Ctrl-\\** go to this process, which forwards them.
 //! - **Ctrl-Z** goes to this process, which stops the command, and then goes on as above.
-//! - **A command that uses the terminal** is stopped, as any background job is. This process reports the stop, and ends the
-//!   command after `--stopped-for`.
+//! - **A command that uses the terminal** is stopped, as any background job is. This process reports the stop, and
+//!   ends the command after `--stopped-for`.
 //!
 //! **`fg` and `bg`** continue this process. If the lease still lasts, it continues the command; otherwise it kills it.
 //!
