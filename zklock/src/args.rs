@@ -229,7 +229,7 @@ pub(crate) struct CommandArgs {
     /// How long the command, which keeps the lock, may be stopped before it is ended; 0 means forever
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "1m")]
     pub(crate) stopped_for: Duration,
-    /// Does not report who holds the lock during a wait, or why the command was not run
+    /// Does not report who holds the lock, or why the command was not run
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// The command and its arguments
