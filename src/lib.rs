@@ -1,21 +1,22 @@
 //! Distributed locks and leader election on [Apache ZooKeeper](https://zookeeper.apache.org).
 //!
 //! Threads in different processes queue up under a znode and take turns. An owner knows from its *lease* that it still
-//! owns: the lease ends before the servers can give the lock to anybody else. The crate is made for daemons with many
-//! threads, after the Java recipe `WriteLock`. Programs that use Curator, Apache's recipe, go-zookeeper or kazoo can
-//! share a lock with it. Async programs [await](BlockingWriteLock::lock_async) a lock on any runtime.
+//! owns the lock: the lease ends before the servers can give the lock to anybody else. The crate is made for daemons
+//! with many threads, and modeled on the Java recipe `WriteLock`. It can share a lock with programs that use Curator,
+//! Apache's recipe, go-zookeeper or kazoo. Async programs can [await](BlockingWriteLock::lock_async) a lock on any
+//! runtime.
 //!
-//! The primary types in this crate are [`Session`], one connection to the servers that any number of locks share, and
+//! The primary types in this crate are [`Session`], a connection to the servers that any number of locks share, and
 //! [`BlockingWriteLock`], the exclusive lock, whose [`LockGuard`] releases it when dropped.
 //!
 //! # When not to use it
-//! - Without a ZooKeeper ensemble at hand. Another lock service is less work than to run one for this: see the guide on
-//!   [choosing](guide::choosing).
-//! - Between threads of one process, or processes of one machine. A mutex or `flock` is faster, and cannot be lost.
-//! - For rows of one Postgres database (advisory locks), or where double work does no harm (Redis).
-//! - To protect what cannot refuse a late writer. No lock service can stop a paused process from acting after
-//!   it lost its lock. If the work touches anything outside of ZooKeeper, pass the
-//!   [`fencing_token`](LockGuard::fencing_token) along and let the resource refuse older ones.
+//! - You have no ZooKeeper ensemble. Another lock service is less work than an ensemble that you run only for locks:
+//!   see the guide on [choosing](guide::choosing).
+//! - All threads are in one process, or all processes on one machine. A mutex or `flock` is faster, and cannot be lost.
+//! - The lock is for rows of one Postgres database (use its advisory locks), or double work does no harm (use Redis).
+//! - The lock protects something that cannot refuse a late writer. No lock service can stop a paused process from
+//!   acting after it has lost its lock. If the work touches anything outside ZooKeeper, pass the
+//!   [`fencing_token`](LockGuard::fencing_token) along and let the resource refuse older tokens.
 //!
 //! # Example
 //! ```no_run
@@ -40,8 +41,8 @@
 //! # Which lock?
 //! | need | type |
 //! |---|---|
-//! | one at a time, in scoped code or in a task | [`BlockingWriteLock`] |
-//! | the same with callbacks as in Java, without a waiting thread | [`WriteLock`] |
+//! | one owner at a time, in scoped code or in a task | [`BlockingWriteLock`] |
+//! | one owner at a time, with callbacks as in Java instead of a waiting thread | [`WriteLock`] |
 //! | a leader that works until it loses the lead | [`Candidate`] |
 //! | readers together, writers alone | [`ReadWriteLock`](locks::ReadWriteLock) |
 //! | at most n at a time | [`Semaphore`](locks::Semaphore) |
@@ -52,10 +53,10 @@
 //! | a job that runs once for a key | [`RunOnce`](locks::RunOnce) |
 //!
 //! [`LockOptions`] set the ACL, the data, the names and the retries of a lock, and how long it may be held. A [`Wait`]
-//! limits a wait by a deadline, or by a [`CancelToken`] of another thread.
+//! says when a wait ends: at a deadline, or when another thread cancels a [`CancelToken`].
 //!
 //! # When a call fails
-//! A call that fails returns a [`LockError`], whose [kind](ErrorKind) says what to do: retry, reconnect, or give up.
+//! A call that fails returns a [`LockError`]. Its [kind](ErrorKind) says what to do: retry, reconnect, or give up.
 //!
 //! ```no_run
 //! use std::{thread, time::Duration};
@@ -78,61 +79,63 @@
 //!     }
 //! }
 //! ```
-//! [`SessionBuilder::replace_lost_sessions`] does this for all requests of a session. Use it when threads share a session;
-//! otherwise each thread would open a replacement of its own.
+//! [`SessionBuilder::replace_lost_sessions`] does this for all requests of a session. Use it when threads share a
+//! session; otherwise each thread would open a replacement of its own.
 //!
-//! A lock that is held can be lost. Then [`LockGuard::is_owner`] turns false, [`LockGuard::lost`] receives the [`LossReason`], and
-//! the [`LockListener`] of a [`WriteLock`] is called.
+//! A lock that is held can be lost. Then [`LockGuard::is_owner`] turns false, [`LockGuard::lost`] receives the
+//! [`LossReason`], and the [`LockListener`] of a [`WriteLock`] is called.
 //!
 //! | event | the owner | a waiter's call |
 //! |---|---|---|
-//! | connection cut, back in time | remains the owner | waits on |
-//! | no contact until the lease ends | [`LeaseExpired`](LossReason::LeaseExpired) | waits on |
+//! | connection cut, back in time | remains the owner | keeps waiting |
+//! | no contact until the lease ends | [`LeaseExpired`](LossReason::LeaseExpired) | keeps waiting |
 //! | session lost | [`SessionExpired`](LossReason::SessionExpired) | [`SessionLost`](ErrorReason::SessionLost) |
 //! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](ErrorReason::RequestDeleted) |
 //! | held for longer than its limit | [`HeldTooLong`](LossReason::HeldTooLong) | – |
 //!
-//! After a process was killed, the next in the queue acquires when the session timeout has passed.
+//! After the process of an owner was killed, the next request in the queue acquires the lock when the session timeout
+//! has passed.
 //!
-//! The guide on [guarantees](guide::guarantees) has the promises and their limits, and the one on [faults](guide::faults)
-//! each fault with what your program sees.
+//! The guide on [guarantees](guide::guarantees) has the promises and their limits. The guide on [faults](guide::faults)
+//! says what your program sees in each fault.
 //!
 //! # The modules
 //! - [`locks`]: the locks of the table above that are not at the root.
-//! - [`queue`]: who holds a lock and who waits for it, whichever library they use; watching a leader; taking a lock away.
+//! - [`queue`]: seeing who holds a lock and who waits for it, with any library; watching a leader; revoking a lock.
 //! - [`data`]: reading, writing and following data kept beside a lock.
 //! - [`events`]: what happens on a session, for metrics and audit logs.
 //! - [`client`]: ZooKeeper's own terms, such as ACLs, and the interface to other client libraries.
-//! - [`recipe`]: the names by which programs with different libraries share a lock.
-//! - `fake`, with the feature `test-util`: a ZooKeeper in memory for tests, with faults on command and a clock that
-//!   the test sets.
+//! - [`recipe`]: the names of requests, which let programs with different libraries share a lock.
+//! - `fake`, with the feature `test-util`: an in-memory ZooKeeper for tests, with faults on command and a clock that
+//!   the test advances.
 //! - [`guide`]: the pages of the repository's `docs` directory, among them one on
 //!   [coming from Java](guide::coming_from_java).
 //!
 //! # Features
-//! None is on by default.
-//! - `tls`: encrypted connections, by rustls with the `CryptoProvider` of the process, or `ring` if there is none.
-//! - `sasl`: authentication by SASL with DIGEST-MD5, `SessionBuilder::sasl_digest`.
-//! - `kerberos`: `sasl`, and Kerberos by the system's library, `SessionBuilder::kerberos`. A build needs its headers
-//!   and libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel clang-devel`), and a program
-//!   needs the library (`libgssapi-krb5-2`; `krb5-libs`).
+//! All features are off by default.
+//! - `tls`: encrypted connections, using rustls with the `CryptoProvider` of the process, or `ring` if there is none.
+//! - `sasl`: SASL authentication with DIGEST-MD5 (`SessionBuilder::sasl_digest`).
+//! - `kerberos`: `sasl`, and Kerberos through the system's library (`SessionBuilder::kerberos`). A build needs the
+//!   library's headers and libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel clang-devel`),
+//!   and a program needs the library (`libgssapi-krb5-2`; `krb5-libs`).
 //! - `test-util`: the module `fake`.
 //!
-//! Packages of their own are the program `zklock`, which runs commands under a lock and shows queues,
-//! `zookeeper-recipes-lock-metrics`, and `zookeeper-test-server`, which has real servers for tests and a network that
-//! fails on command.
+//! Separate packages:
+//! - `zklock`: a program that runs commands under a lock, and shows queues.
+//! - `zookeeper-recipes-lock-metrics`: metrics of sessions and locks.
+//! - `zookeeper-test-server`: real servers for tests, and a network that fails on command.
 //!
 //! # Logging
-//! The crate logs through [`log`]: steps and each acquisition and release at `debug`, the states of a session at `info`, and what
-//! an operator should see at `warn` and `error`. A line about a lock names its znode or directory. An outage is
-//! logged after one second, then at growing intervals.
+//! The crate logs through [`log`]: single steps, acquisitions and releases at `debug`, the states of a session at
+//! `info`, and what an operator should see at `warn` and `error`. A line about a lock names its znode or directory. An
+//! outage is logged after one second, then at growing intervals.
 //!
-//! The logger is called on the threads of the session and of the callers, while the crate holds no mutex, so it
-//! may call this crate. It should not wait for a lock, because that blocks a thread of the session. A panic of the
-//! logger is caught.
+//! The logger is called on the threads of the session and of the callers. The crate holds no mutex meanwhile, so the
+//! logger may call this crate. It should not wait for a lock, because that blocks a thread of the session. A panic in
+//! the logger is caught.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Without some feature, what it adds cannot be linked to. With all of them, each link is checked.
+// Without a feature, links to what it adds are broken. With all features, every link is checked.
 #![cfg_attr(
     not(all(feature = "tls", feature = "kerberos", feature = "test-util")),
     allow(rustdoc::broken_intra_doc_links)
@@ -202,7 +205,9 @@ pub use session::own_connection;
 pub use session::{Session, SessionBuilder, SessionState};
 pub use wait::{CancelToken, Wait};
 
-/// The channels that the public interface returns. Used from here, they need no dependency of their own.
+/// The channels that the public interface returns.
+///
+/// With this re-export, programs need no dependency on the crate of the channels.
 pub use crossbeam_channel;
 
 /// The README's examples, compiled.

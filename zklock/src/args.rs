@@ -114,7 +114,7 @@ The command:
   waits for the lock, each of these signals except SIGUSR1 and SIGUSR2 ends the wait.
   zklock releases the lock when the command has ended.
   A 'zklock run' inside the command, for the same lock, would wait for itself, so it is refused. zklock
-  detects this by ZKLOCK_PATH: not if the variable is unset, or names another lock that was taken in between.
+  detects this by ZKLOCK_PATH, but not if that is unset or names another lock that was taken in between.
 
 The terminal:
   In the foreground the command has the terminal, as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.
@@ -123,9 +123,9 @@ The terminal:
   zklock reports a stopped command and ends it after --stopped-for: with SIGTERM, and SIGKILL after --grace.
 
 The wait:
-  By default zklock waits for the lock for ever. It waits for a server for 10s or the session timeout,
+  By default zklock waits for the lock forever. It waits for a server for 10s or the session timeout,
   whichever is less, and then ends with exit code 69.
-  With --timeout, both waits together have that time, so the servers may restart meanwhile.
+  --timeout limits both waits together, so the servers may restart meanwhile.
   If contact is lost for a session timeout while zklock is in the queue, it ends with exit code 69.
   To limit the run time of the command as well, use timeout(1): zklock run DIR -- timeout 1h COMMAND.
 
@@ -134,7 +134,8 @@ When the lock is lost:
   before that, but at most a quarter of the session timeout before, and SIGKILL before the lease ends.
   If another client deletes the znode of the lock, the next client may own the lock at once. The command
   gets SIGTERM immediately, and SIGKILL after --grace.
-  If another client asks for the lock ('zklock revoke'), the command gets SIGTERM, and no SIGKILL.
+  If another client asks for the release of the lock ('zklock revoke'), the command gets SIGTERM, but no
+  SIGKILL.
   If the lock is lost, or about to be, before the command starts, zklock does not start it.
   If zklock itself is killed by SIGKILL, Linux kills the command at once. Its children run on without the
   lock, unless zklock is process 1 of a container or systemd ends them (KillMode=mixed). So does a command
@@ -186,16 +187,16 @@ Exit codes:
 pub(crate) struct RunArgs {
     /// The directory of the lock, a ZooKeeper path such as /locks/backup; created if missing
     pub(crate) dir: String,
-    /// Gives up at once if the lock is held or waited for; by default zklock waits for ever
+    /// Gives up at once if the lock is held or waited for; by default zklock waits forever
     #[arg(long = "try", conflicts_with = "timeout")]
     pub(crate) attempt: bool,
-    /// Gives up if the lock is not acquired in this time, which includes connecting; 0 means --try
+    /// Gives up if the lock is not acquired within this time, which includes connecting; 0 means --try
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
     /// How requests are named, for a lock shared with another library
     #[arg(long, hide_short_help = true, value_enum, value_name = "SCHEME", default_value = "recipe")]
     pub(crate) naming: Naming,
-    /// Shares the lock with other holders by --shared, and with readers of a ReadWriteLock
+    /// Shares the lock with others that use --shared, and with readers of a ReadWriteLock
     #[arg(long, conflicts_with = "naming")]
     pub(crate) shared: bool,
     /// Takes one of N permits of a semaphore, so N clients run at once. Use the same N everywhere
@@ -225,10 +226,10 @@ pub(crate) struct CommandArgs {
     /// Without contact, it has at most a quarter of the session timeout
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub(crate) grace: Duration,
-    /// How long the command may be stopped before it is ended, because it keeps the lock; 0 means for ever
+    /// How long the command, which keeps the lock, may be stopped before it is ended; 0 means forever
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "1m")]
     pub(crate) stopped_for: Duration,
-    /// Does not report whom it waits for, or why it has not run the command
+    /// Does not report who holds the lock, or why the command was not run
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// The command and its arguments
@@ -262,7 +263,7 @@ The key:
   a backslash before each %. Schedule the job minutes away from a change of the key, because the clocks of
   the machines differ.
   By default a key is done when the command begins, whatever becomes of the command. With --until-success,
-  the key is done when the command has ended with code 0. Until then the next call tries again, also if
+  the key is done when the command has ended with code 0. Until then the next call tries again, even if
   this machine fails. All calls for a key must agree on --until-success.
 
 Exit codes:
@@ -338,11 +339,11 @@ Examples:
   zklock who /app/converters/leases",
     after_long_help = "\
 WHO is the data of the request. The table shows its first 48 characters, --json all of it. SINCE is by the
-clock of the servers. AGE is the difference to the clock of this machine. --watch runs until it is ended,
-also through outages, which it reports on standard error.
+clock of the servers. AGE is how far the clock of this machine is past SINCE. --watch runs until it is
+ended, even through outages, which it reports on standard error.
 
-The permits of a semaphore are in its directory 'leases'. All of them are held, except perhaps the last,
-whose client may still wait. zklock cannot see that, so the STATE of all but the first is 'unknown'.
+The permits of a semaphore are in its directory 'leases'. All of them are held, except that the client of
+the last one may still be waiting. zklock cannot see that, so the STATE of all but the first is 'unknown'.
 
 Exit codes:
     0  done
@@ -379,11 +380,11 @@ Examples:
 Prints the data of the leader's request in one line. By default, that is its host and process id. Only
 control characters are escaped.
 
---watch prints a line at each change, which begins with the time. '-' stands for no leader. It runs until it
-is ended, also through outages, which it reports on standard error.
+--watch prints a line at each change. The line begins with the time; '-' stands for no leader. --watch runs
+until it is ended, even through outages, which it reports on standard error.
 
 A client that asks the leader to step down overwrites the data of the leader. The exit code is then 1. With
---json, 'who' is null and the exit code is 0. --watch goes on with what it has shown, or with '-'.
+--json, 'who' is null and the exit code is 0. --watch keeps what it has shown, or shows '-'.
 
 Exit codes:
     0  done
@@ -452,14 +453,14 @@ Examples:
   zklock reap --older-than 1d --yes /locks/backup",
     after_long_help = "\
 Deletes only persistent requests, which a client in another language may leave behind. Requests of live
-sessions always stay: see 'zklock revoke'. Requests that no known library has named stay, too. zklock shows
-them, and you delete them by hand.
+sessions always stay: see 'zklock revoke'. Requests whose names no known library uses stay, too. zklock
+shows them, and you can delete them by hand.
 
 Ages are by the clock of the servers. To read it, zklock creates a znode in the directory and deletes it in
-the same transaction, also without --yes.
+the same transaction, even without --yes.
 
 Exit codes:
-    0  done, also if there is nothing to delete
+    0  done, even if there is nothing to delete
    64  wrong usage, connect string or path
    65  the path is not a lock directory
    66  the directory does not exist
@@ -491,9 +492,9 @@ Examples:
   zklock doctor --json | jq -r '.warnings[]'",
     after_long_help = "\
 Connects to every address of every server, for 3s at most. Opens a session there, and a second one beside it
-for 3s at most. Reads version, mode and tick by the four letter words 'srvr' and 'conf', where the server
-allows them and TLS is not used. Creates a znode /zklock-doctor-… for a moment, if it may, to read the clock
-of the servers. The output lists what was checked, and what was not.
+for 3s at most. Reads version, mode and tick with the four letter words 'srvr' and 'conf', if the server
+allows them and TLS is not used. If permitted, creates a znode /zklock-doctor-… for a moment, to read the
+clock of the servers. The output lists what was checked, and what was not.
 
 Exit codes:
     0  all is well

@@ -83,9 +83,9 @@ pub(crate) struct ConnectionArgs {
 impl ConnectionArgs {
     /// Checks the settings without connecting.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        // The text in front of it may be a password, which other messages would show.
+        // The text before the '@' may be a password, which other messages would show.
         if self.connect.contains('@') {
-            let message = "the connect string has an '@': write HOST:PORT,...[/CHROOT], and give credentials by \
+            let message = "the connect string has an '@': write HOST:PORT,...[/CHROOT], and give credentials with \
                            --auth, --sasl, a file or the environment";
             return Err(Failure::new(USAGE, message));
         }
@@ -99,7 +99,7 @@ impl ConnectionArgs {
     /// The settings of a session on these servers.
     ///
     /// # Errors
-    /// An identity or the mechanism of SASL is malformed, or a file with one of them or with the key's password cannot
+    /// An identity or the SASL mechanism is malformed, or a file that contains one of them or the key's password cannot
     /// be used.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
         let mut builder = Session::builder(servers)
@@ -145,7 +145,7 @@ impl ConnectionArgs {
         self.tls || self.ca.is_some() || self.cert.is_some()
     }
 
-    /// The settings of TLS, or `None` if connections are not encrypted.
+    /// The TLS settings, or `None` if connections are not encrypted.
     ///
     /// # Errors
     /// The file of the key's password cannot be used.

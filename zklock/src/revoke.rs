@@ -59,7 +59,7 @@ fn revoke_on(session: &Session, args: &RevokeArgs) -> Result<u8, Failure> {
     Ok(failure.unwrap_or(0))
 }
 
-/// Asks a holder to release the lock. Returns what became of it.
+/// Asks a holder to release the lock. Returns the outcome.
 fn ask(
     revoker: &Revoker,
     holder: &LockInfo,

@@ -1,4 +1,4 @@
-//! The options for authentication by SASL.
+//! The options for SASL authentication.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -17,7 +17,7 @@ const SASL_VARIABLE: &str = "ZK_SASL";
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct SaslArgs {
-    /// Authenticates by SASL, with digest-md5:USER:PASSWORD or with kerberos. Other users can see arguments,
+    /// Authenticates with SASL: digest-md5:USER:PASSWORD or kerberos. Other users can see arguments,
     /// so prefer ZK_SASL [env: ZK_SASL=]
     #[arg(long, global = true, hide_short_help = true, value_name = "MECHANISM[:USER:PASSWORD]")]
     sasl: Option<Secret>,

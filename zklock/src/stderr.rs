@@ -1,6 +1,6 @@
-//! Standard error, which may block for ever: its reader may be stopped, or a pipe may be full.
+//! Standard error, which may block forever: its reader may be stopped, or a pipe may be full.
 //!
-//! Only one thread writes to it. All other threads hand their lines over, and so does the log. Therefore no output can
+//! Only one thread writes to it. All other threads hand their lines over, and so does the log. Therefore, output cannot
 //! delay the supervision of a command or the keep-alive of its lock.
 
 use std::io::{self, Write};

@@ -1,10 +1,10 @@
 //! Real ZooKeeper servers for tests, and a network that fails on command.
 //!
-//! - A [`TestServer`] is one server, a [`TestEnsemble`] several servers that elect a leader. They listen on
-//!   free loopback ports and keep their data in temporary directories. They end, and their data are removed,
-//!   when the value is dropped, when the test panics, and when its process is killed.
-//! - A [`Relay`] stands for the network between a client and a server.
-//! - A [`TestKdc`] issues tickets to clients that authenticate by Kerberos.
+//! - A [`TestServer`] is one server; a [`TestEnsemble`] is several servers that elect a leader. They listen on
+//!   free loopback ports and keep their data in temporary directories. They end, and their data is removed,
+//!   when the value is dropped, when the test panics, and when the process of the test is killed.
+//! - A [`Relay`] is the network between a client and a server, and fails on command.
+//! - A [`TestKdc`] issues tickets to clients that authenticate with Kerberos.
 //!
 //! ```no_run
 //! use zookeeper_test_server::{Relay, TestServer};
@@ -13,7 +13,7 @@
 //! # fn main() -> std::io::Result<()> {
 //! let server = TestServer::start()?;
 //! let relay = Relay::to(&server.connect_string())?;
-//! let client = connect(&relay.connect_string())?; // any client of ZooKeeper
+//! let client = connect(&relay.connect_string())?; // any ZooKeeper client
 //! relay.cut()?;
 //! # Ok(())
 //! # }
@@ -22,7 +22,7 @@
 //! # Requirements
 //! - A Java runtime, in `JAVA_HOME` or on the `PATH`.
 //! - ZooKeeper 3.5 or later. `ZOOKEEPER_HOME` names an unpacked release or a directory with its jars. If it is
-//!   not set, the jars are those of Debian's packages `libzookeeper-java` and `libslf4j-java` in
+//!   not set, the crate uses the jars of Debian's packages `libzookeeper-java` and `libslf4j-java` in
 //!   `/usr/share/java`.
 //! - `bash`, which supervises each server.
 //! - For a [`TestKdc`], MIT Kerberos: Debian's packages `krb5-kdc`, `krb5-admin-server` and `krb5-user`.
@@ -30,7 +30,7 @@
 //! If one of these is missing, `start` fails with [`NotFound`](std::io::ErrorKind::NotFound), and the message
 //! says what to install.
 //!
-//! Unix only.
+//! The crate works only on Unix.
 
 #![cfg(unix)]
 #![forbid(unsafe_code)]

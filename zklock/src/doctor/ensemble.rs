@@ -39,7 +39,7 @@ pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
     let leaders = with_mode("leader");
     if leaders.len() > 1 {
         findings.push(format!(
-            "{} both lead: they belong to two ensembles, or the leader is just changing; run doctor again, and connect \
+            "{} both lead: they belong to two ensembles, or the leader is changing right now; run doctor again, and connect \
              clients to one ensemble",
             names(&leaders)
         ));
@@ -91,8 +91,8 @@ fn flaw_of(version: &str) -> Option<String> {
 fn refusal(probe: &Probe) -> Option<String> {
     let (name, refusal) = (probe.target.name(), probe.refusal.as_ref()?);
     Some(format!(
-        "{name} refuses this machine a second connection ({refusal}), on which a session asks for the tick; it assumes \
-         half of the session timeout instead, so short outages lose locks: raise maxClientCnxns, or state the tick \
+        "{name} refuses this machine a second connection ({refusal}), on which a session asks for the tick; the session \
+         assumes half of its timeout instead, so short outages lose locks: raise maxClientCnxns, or state the tick \
          (zklock --max-tick, SessionBuilder::max_tick)"
     ))
 }

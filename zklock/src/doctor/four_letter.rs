@@ -1,4 +1,4 @@
-//! The four letter words, by which a server reports on itself if it allows them.
+//! The four letter words, which ask a server about itself. A server may not allow them.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

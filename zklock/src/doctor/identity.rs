@@ -33,7 +33,7 @@ impl Findings {
     ) -> Result<(), Failure> {
         if let Some(user) = connection.sasl.user()? {
             self.checked.push("the identity");
-            self.notes.push(format!("authenticates by SASL (DIGEST-MD5) as {user}"));
+            self.notes.push(format!("authenticates with SASL (DIGEST-MD5) as {user}"));
         }
         #[cfg(feature = "kerberos")]
         if let Some(config) = connection.sasl.kerberos_config()? {
@@ -55,7 +55,7 @@ impl Findings {
         let Some(KerberosTicket { client, lifetime, .. }) = client else { return };
         let life = show_duration(lifetime);
         self.notes
-            .push(format!("authenticates by SASL (Kerberos) as {client}, whose ticket lasts for {life}"));
+            .push(format!("authenticates with SASL (Kerberos) as {client}, whose ticket lasts for {life}"));
         if lifetime < SHORT_LIFE {
             self.warn(format!(
                 "the ticket of {client} expires in {life}, and then no connection can be made: renew it (kinit, k5start), or \

@@ -41,7 +41,7 @@ const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn doctor(connection: &ConnectionArgs, args: &DoctorArgs) -> Result<u8, Failure> {
     let servers = servers_of(&connection.connect)?;
-    // Reports an argument or a file that cannot be used once, and not for each server.
+    // An argument or a file that cannot be used is reported once, not for each server.
     drop(connection.builder(&connection.connect)?);
     let probes = probe_all(connection, &servers)?;
     if !args.json {
@@ -231,7 +231,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Creates a znode of this session for a moment, as a lock does. Checks the clock of the servers by it.
+    /// Creates a znode of this session for a moment, as a lock does. Checks the servers' clock with it.
     fn check_znode(&mut self, session: &Session) {
         let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
         let zookeeper = RecoverableZooKeeper::new(session, retry).with_plain_data();

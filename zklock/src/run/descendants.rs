@@ -2,7 +2,7 @@
 //! timeout(1) and setsid(1) create.
 //!
 //! This process becomes the parent of every descendant whose parent has ended, so all of them stay its descendants. One
-//! look at `/proc` finds all generations.
+//! scan of `/proc` finds all generations.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};

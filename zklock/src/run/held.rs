@@ -33,7 +33,8 @@ impl Contended {
         })
     }
 
-    /// Acquires it. With `None`, only if it is free at once. Returns `None` if it was not acquired in time.
+    /// Acquires the lock; without a `wait`, only if that is possible at once. Returns `None` if it was not acquired in
+    /// time.
     pub(super) fn acquire(&self, wait: Option<Wait>) -> Result<Option<Held>, LockError> {
         Ok(match (self, wait) {
             (Contended::Lock(lock), None) => lock.try_lock()?.map(Held::Lock),
@@ -125,7 +126,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Receives a message when another client asks for the lock. Nobody asks for a permit.
+    /// Receives a message when another client asks for the release of the lock. Nobody can ask for that of a permit.
     pub(super) fn revocation(&self) -> Receiver<()> {
         match self {
             Guard::Lock(guard) => guard.revocation().clone(),

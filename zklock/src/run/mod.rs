@@ -9,11 +9,11 @@
 //! this process ends, and stops itself. This process sees the stop, checks the lease, gives the terminal to the new
 //! group, and continues the launcher, which becomes the command.
 //!
-//! **End.** Signals that would end this process are forwarded to the group. The command has ended when the first process
-//! of the group has. When the lock is lost, everything that descends from the command is ended: SIGTERM goes to the
-//! group, SIGKILL to the group and, on Linux, to every descendant. This process is a child subreaper: it adopts
-//! descendants whose parents have ended. So one look at `/proc` finds them all, whatever their group, session, namespace
-//! or name. They are identified by process id and start time.
+//! **End.** Signals that would end this process are forwarded to the group. The command counts as ended when the first
+//! process of the group has ended. When the lock is lost, everything that descends from the command is ended: SIGTERM
+//! goes to the group, SIGKILL to the group and, on Linux, to every descendant. This process is a child subreaper: it
+//! adopts descendants whose parents have ended. So one scan of `/proc` finds them all, whatever their group, session,
+//! namespace or name. They are identified by process id and start time.
 //!
 //! If this process itself is killed, the kernel kills the command, unless it has changed its user (sudo) or has
 //! capabilities. The kernel does not kill the children of the command, in its group or outside: it kills a process with
@@ -33,8 +33,8 @@
 //!
 //! - **Ctrl-C and Ctrl-\\** go to this process, which forwards them.
 //! - **Ctrl-Z** goes to this process, which stops the command, and then goes on as above.
-//! - **A command that uses the terminal** is stopped, as any background job is. This process reports it, and ends it after
-//!   `--stopped-for`.
+//! - **A command that uses the terminal** is stopped, as any background job is. This process reports the stop, and
+//!   ends the command after `--stopped-for`.
 //!
 //! **`fg` and `bg`** continue this process. If the lease still lasts, it continues the command; otherwise it kills it.
 //!
@@ -88,7 +88,7 @@ const FENCING_TOKEN: &str = "ZKLOCK_FENCING_TOKEN";
 /// How long to wait for a cancelled wait to end.
 const MAX_WITHDRAWAL: Duration = Duration::from_secs(2);
 
-/// How long a message may take to read the queue.
+/// How long to read the queue for a message.
 const MAX_LOOKUP: Duration = Duration::from_secs(2);
 
 /// The time after which a wait is reported.
@@ -158,7 +158,7 @@ fn finish(session: &Session, outcome: Result<End, Failure>) -> Result<u8, Failur
 enum Limit {
     /// Not at all: the lock is acquired at once, or not.
     Attempt,
-    /// Until this moment, which includes the time for connecting. `None` is for ever.
+    /// Until this moment, so the time for connecting is included. `None` means forever.
     Wait(Option<Instant>),
 }
 
@@ -235,7 +235,7 @@ fn lock_and_run(
     drop(others.as_ref().map(Others::look));
     let Ended { end, lost } = supervise(session, held.as_guard(), &args.command, signals)?;
     if !lost && session.state() == SessionState::Connected {
-        // Requests that came since may have held the lock beside the command.
+        // Requests that have joined since then may have held the lock at the same time as the command.
         let _ = others.map(|others| others.look().recv_timeout(MAX_LOOKUP));
     }
     let unlocked = held.release();
@@ -286,7 +286,7 @@ fn supervise(
     Ok(supervision.until_the_end(signals))
 }
 
-/// Why the command has not run, or why its result is not known.
+/// Why the command has not run, or why its result is unknown.
 enum Failed {
     Lock(LockError),
     Other(Failure),
@@ -309,7 +309,7 @@ impl Failed {
             }
             ErrorReason::SessionLost(reason) => Failure::new(
                 UNAVAILABLE,
-                format!("the wait for {dir} ended with its session ({reason}); run it again"),
+                format!("the wait for {dir} ended with its session ({reason}); run the command again"),
             ),
             _ => error.into(),
         }
@@ -382,7 +382,7 @@ fn acquire(
     }
 }
 
-/// Reports whom a wait is for. Dropped when the wait ends, which stops a late report.
+/// Reports who holds the lock during a wait. It is dropped when the wait ends, which suppresses a late report.
 struct Mention {
     is_waiting: Arc<AtomicBool>,
 }
@@ -419,18 +419,18 @@ impl Drop for Mention {
 /// Returns a message that the lock was not acquired, and who holds it.
 fn refusal(session: &Session, args: &RunArgs, signals: &Receiver<i32>) -> String {
     let dir = &args.dir;
-    let time = match args.timeout {
-        Some(timeout) => format!(" after {}", show_duration(timeout)),
-        None => String::new(),
+    let (still, time) = match args.timeout {
+        Some(timeout) if !timeout.is_zero() => ("still ", format!(" after {}", show_duration(timeout))),
+        _ => ("", String::new()),
     };
     match holder(session, &args.queue(), signals) {
-        Some(holder) => format!("{dir} is held{time}: {}", queue::line(&holder)),
+        Some(holder) => format!("{dir} is {still}held{time}: {}", queue::line(&holder)),
         // The lock was released a moment ago, or contact is lost.
-        None => format!("{dir} is not acquired{time}"),
+        None => format!("{dir} was not acquired{time}"),
     }
 }
 
-/// Looks the holder up, for [`MAX_LOOKUP`] at most. A signal ends it.
+/// Looks the holder up, for [`MAX_LOOKUP`] at most. A signal ends the lookup.
 fn holder(session: &Session, dir: &str, signals: &Receiver<i32>) -> Option<LockInfo> {
     let directory = LockDirectory::new(session, dir).ok()?;
     let (sender, holder) = bounded(1);

@@ -75,7 +75,7 @@ pub(super) struct Supervision<'a> {
     child: Child,
     activity: Activity,
     grace: Duration,
-    /// How long the command may be stopped. Zero means for ever.
+    /// How long the command may be stopped. Zero means forever.
     stopped_for: Duration,
     /// Whether the lease has its usual length.
     settling: Settling,
@@ -158,7 +158,7 @@ impl<'a> Supervision<'a> {
                 recv(revocation) -> request => {
                     if request.is_ok() && self.kill_at.is_none() {
                         self.terminate();
-                        complain("another client asks for the lock; ending the command");
+                        complain("another client asks for the release of the lock; ending the command");
                     }
                     revocation = never();
                 }
@@ -214,7 +214,7 @@ impl<'a> Supervision<'a> {
             Some(_) => format!("it is ended in {} (--stopped-for)", show_duration(self.stopped_for)),
             None => "nothing ends it".to_owned(),
         };
-        complain(&format!("the command is stopped while it holds the lock, as {cause}; {consequence}"));
+        complain(&format!("the command is stopped while it holds the lock, because {cause}; {consequence}"));
     }
 
     /// Continues the command, unless the lock was lost meanwhile.

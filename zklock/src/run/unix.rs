@@ -45,7 +45,7 @@ const FORWARDED: [i32; 12] = [
     SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
 ];
 
-/// The pauses between two looks for remaining processes.
+/// The pauses between two scans for remaining processes.
 #[cfg(target_os = "linux")]
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 #[cfg(target_os = "linux")]
@@ -59,7 +59,7 @@ fn terminal_stops() -> SigSet {
     [Blocked::SIGTTIN, Blocked::SIGTTOU].into_iter().collect()
 }
 
-/// Keeps the use of a terminal from stopping this process. It also holds for threads that are spawned later.
+/// Prevents this process from being stopped for using a terminal. This also holds for threads that are spawned later.
 pub(crate) fn block_terminal_stops() -> io::Result<()> {
     Ok(terminal_stops().thread_block()?)
 }
@@ -140,7 +140,7 @@ impl Child {
         arguments: &[OsString],
         variables: &[(&str, String)],
     ) -> io::Result<Child> {
-        // The parent may have left SIGCHLD ignored, and then no exit code would be kept. Any handler prevents that.
+        // If the parent has left SIGCHLD ignored, the kernel keeps no exit code. Any handler prevents that.
         let has_child_ended = Arc::new(AtomicBool::new(false));
         flag::register(SIGCHLD, Arc::clone(&has_child_ended))?;
         #[cfg(target_os = "linux")]
@@ -176,7 +176,7 @@ impl Child {
     }
 
     /// Forwards a signal to the process group. If the signal should end the command, also continues the group: a stopped
-    /// command would keep the lock for ever.
+    /// command would keep the lock forever.
     pub(super) fn forward(&mut self, signal: i32) -> io::Result<()> {
         match signal {
             SIGTSTP if self.terminal.is_none() || !has_job_control() => {
@@ -270,12 +270,12 @@ impl Child {
         let (mut pause, mut known, mut empty_looks) = (MIN_PAUSE, HashSet::new(), 0);
         loop {
             let Killed { found, failure } = self.descendants.kill();
-            // One look may miss a process whose parent ends meanwhile.
+            // One scan may miss a process whose parent ends meanwhile.
             empty_looks = if found.is_empty() { empty_looks + 1 } else { 0 };
             if empty_looks == 2 {
                 return group.and(failure.map_or(Ok(()), Err));
             }
-            // Killed processes may take a while to end. If new ones appear, look again at once.
+            // Killed processes may take a while to end. If new ones appear, scan again at once.
             let has_new = found.iter().any(|process| !known.contains(process));
             pause = if has_new || found.is_empty() { MIN_PAUSE } else { MAX_PAUSE.min(pause * 2) };
             known.extend(found);

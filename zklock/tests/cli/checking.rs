@@ -236,7 +236,7 @@ fn user_of_sasl_may_and_wrong_passwords_are_77() {
     by_variable.env("ZK_SASL", "digest-md5:ada:secret:word");
     run(by_variable).assert_succeeded();
     let ended = doctor(&connect, &file);
-    assert!(ended.out.contains("authenticates by SASL (DIGEST-MD5) as ada"), "{ended:?}");
+    assert!(ended.out.contains("authenticates with SASL (DIGEST-MD5) as ada"), "{ended:?}");
     assert!(ended.code == 0 && ended.out.ends_with("all is well\n"), "{ended:?}");
 
     run(run_with(&[])).assert_failed(77, "requires SASL authentication");
@@ -277,7 +277,7 @@ fn tickets_of_the_environment_are_used() {
     let mut doctor = zklock(&["doctor"]);
     doctor.env("KRB5_CLIENT_KTNAME", &keytab);
     let ended = run(doctor);
-    assert!(ended.out.contains("authenticates by SASL (Kerberos) as app@ZK.TEST"), "{ended:?}");
+    assert!(ended.out.contains("authenticates with SASL (Kerberos) as app@ZK.TEST"), "{ended:?}");
     assert!(ended.code == 0 && ended.out.ends_with("all is well\n"), "{ended:?}");
 
     let wrong_keytab = options().kerberos_as("zookeeper/127.0.0.1", &kdc, &keytab);

@@ -451,7 +451,7 @@ fn command_is_asked_to_end_when_another_client_asks_for_the_lock() {
     fixture.zklock(&["revoke"]).assert_succeeded();
     let ended = program.end();
     assert_eq!(ended.code, 9, "{ended:?}");
-    assert!(ended.err.contains("zklock: another client asks for the lock"), "{ended:?}");
+    assert!(ended.err.contains("zklock: another client asks for the release of the lock"), "{ended:?}");
     fixture.await_requests(0);
 }
 
@@ -485,7 +485,7 @@ fn waiter_whose_session_is_lost_is_69() {
     fixture.await_requests(2);
     relay.refuse();
     let ended = program.end();
-    ended.assert_failed(69, "run it again");
+    ended.assert_failed(69, "run the command again");
     assert!(!ended.err.contains("connect a new"), "{ended:?}");
 }
 
