@@ -72,7 +72,8 @@
 //!         match error.kind() {
 //!             ErrorKind::Retry => thread::sleep(Duration::from_secs(1)),
 //!             ErrorKind::Reconnect => {
-//!                 *session = Session::builder(servers).wait_for_server(Wait::forever()).connect()?;
+//!                 let builder = Session::builder(servers).session_timeout(session.session_timeout());
+//!                 *session = builder.wait_for_server(Wait::forever()).connect()?;
 //!             }
 //!             _ => return Err(error),
 //!         }

@@ -133,13 +133,17 @@ impl Findings {
                 self.warn(format!("{name}: {failure}"));
             }
         }
-        self.checked.extend([
-            "every address serves",
-            "the servers are one ensemble",
-            "their releases lose nothing",
-            "session timeouts and ticks",
-            "a second connection",
-        ]);
+        self.checked.push("the addresses");
+        if probes.iter().all(|probe| probe.granted.is_none()) {
+            return;
+        }
+        self.checked.extend(["one ensemble", "session timeouts and ticks", "a second connection"]);
+        // A single server cannot lose what another one has confirmed.
+        if probes.iter().any(|probe| probe.mode != "standalone") {
+            self.checked.push("releases");
+        } else {
+            self.notes.push("a single server: while it is down, no lock can be taken".to_owned());
+        }
         self.notes.push(NOT_SHOWN.to_owned());
         self.warnings.extend(ensemble::findings(probes));
         self.differences("session timeouts", probes.iter().filter_map(|probe| probe.granted));

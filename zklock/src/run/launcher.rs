@@ -5,7 +5,9 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
@@ -63,6 +65,25 @@ fn path_of(program: &OsString) -> PathBuf {
     let path = env::var_os("PATH").filter(|_| program.components().count() == 1).unwrap_or_default();
     let found = env::split_paths(&path).map(|dir| dir.join(&program)).find(|file| file.is_file());
     found.unwrap_or(program)
+}
+
+/// Fails as the start of this command would fail now: because there is no such program, or it may not be executed.
+pub(crate) fn check_program(program: &OsString) -> io::Result<()> {
+    let is_path = Path::new(program).components().count() > 1;
+    let candidates: Vec<PathBuf> = match env::var_os("PATH") {
+        Some(path) if !is_path => env::split_paths(&path).map(|dir| dir.join(program)).collect(),
+        // The system has a list of its own.
+        None if !is_path => return Ok(()),
+        _ => vec![PathBuf::from(program)],
+    };
+    let mut failure = Errno::NOENT;
+    for file in candidates.iter().filter_map(|candidate| fs::metadata(candidate).ok()) {
+        if file.is_file() && file.permissions().mode() & 0o111 != 0 {
+            return Ok(());
+        }
+        failure = Errno::ACCESS;
+    }
+    Err(failure.into())
 }
 
 /// Blocks until the supervising process continues this one.

@@ -52,6 +52,7 @@ mod platform;
 mod supervision;
 
 use std::env;
+use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,7 +100,7 @@ const RESERVED: &str = "/zookeeper";
 
 pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Failure> {
     let limit = Limit::of(args);
-    let (builder, signals) = begin(connection, &args.dir)?;
+    let (builder, signals) = begin(connection, &args.dir, &args.command)?;
     let wait = match (limit, args.timeout) {
         (Limit::Wait(_), Some(timeout)) => Wait::timeout(timeout),
         _ => connection.wait(),
@@ -116,12 +117,20 @@ pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Fai
 }
 
 /// Checks the arguments and takes over the signals, before connecting.
-fn begin(connection: &ConnectionArgs, dir: &str) -> Result<(SessionBuilder, Receiver<i32>), Failure> {
+fn begin(
+    connection: &ConnectionArgs,
+    dir: &str,
+    command: &CommandArgs,
+) -> Result<(SessionBuilder, Receiver<i32>), Failure> {
     let is_reserved = dir.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     if is_reserved && connection.chroot().trim_matches('/').is_empty() {
         let message =
             format!("{dir} is below {RESERVED}, which belongs to the servers: use another directory");
         return Err(Failure::new(USAGE, message));
+    }
+    // Before a lock is waited for, or a key is used up.
+    if let Some(program) = command.command.first() {
+        platform::check_program(program).map_err(|error| not_started(program, &error))?;
     }
     let builder = connection.builder(&connection.connect)?;
     // Before anything waits: the kernel drops a signal to process 1 that has no handler.
@@ -259,6 +268,12 @@ fn lock_and_run(
     }
 }
 
+/// The failure of a command that could not be started.
+fn not_started(program: &OsString, error: &io::Error) -> Failure {
+    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    Failure::new(code, format!("{}: {error}", program.to_string_lossy()))
+}
+
 /// Runs the command while the lock is held.
 fn supervise(
     session: &Session,
@@ -277,9 +292,9 @@ fn supervise(
     let child = match platform::Child::spawn(program, arguments, &variables) {
         Ok(child) => child,
         Err(error) => {
-            complain(&format!("{}: {error}", program.to_string_lossy()));
-            let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-            return Ok(Ended { end: Ok(code.into()), lost: false });
+            let failure = not_started(program, &error);
+            failure.report();
+            return Ok(Ended { end: Ok(failure.code.into()), lost: false });
         }
     };
     let supervision = Supervision::new(session, guard, child, args.grace, args.stopped_for);

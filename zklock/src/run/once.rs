@@ -25,7 +25,7 @@ const MAX_KEY: usize = 255;
 
 pub(crate) fn once(connection: &ConnectionArgs, args: &OnceArgs) -> Result<u8, Failure> {
     let key = key_of(args)?;
-    let (builder, signals) = begin(connection, &args.dir)?;
+    let (builder, signals) = begin(connection, &args.dir, &args.command)?;
     let explained = |failed: Failed| failed.explain(connection, &args.dir);
     let session = match connect(builder, connection.wait(), &signals).map_err(explained)? {
         Ok(session) => session,
@@ -72,7 +72,7 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
             Ended { end, .. } => end.map_err(system)?,
         },
         RunOutcome::AlreadyDone { by, at, .. } => {
-            args.command.mention(&format!("'{key}' was done by {} at {}", one_line(&by), show_time(at)));
+            args.command.mention(&format!("'{key}' was run by {} at {}", one_line(&by), show_time(at)));
             ALREADY_DONE.into()
         }
         _ => {

@@ -15,6 +15,10 @@ pub(super) fn signals() -> io::Result<Receiver<i32>> {
     Ok(never())
 }
 
+pub(super) fn check_program(_program: &OsString) -> io::Result<()> {
+    Ok(())
+}
+
 pub(super) fn ends_wait(_signal: i32) -> bool {
     true
 }

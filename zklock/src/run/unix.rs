@@ -34,6 +34,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 #[cfg(target_os = "linux")]
 use self::descendants::{Descendants, Killed};
+pub(super) use self::launcher::check_program;
 pub(crate) use self::launcher::launch;
 use self::terminal::{Terminal, has_job_control};
 use super::code_of_signal;

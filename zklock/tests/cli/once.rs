@@ -27,10 +27,23 @@ fn command_runs_once_for_a_key() {
     fixture.once(&["--key", "a"], "echo ran; exit 3").end().assert_code_and_out(3, "ran\n");
     let again = fixture.once(&["--key", "a"], "echo ran").end();
     again.assert_code_and_out(79, "");
-    assert!(again.err.contains("'a' was done by "), "{again:?}");
+    assert!(again.err.contains("'a' was run by "), "{again:?}");
     let quiet = fixture.once(&["--key", "a", "--quiet"], "echo ran").end();
     assert_eq!((quiet.code, quiet.err.as_str()), (79, ""), "{quiet:?}");
     fixture.once(&["--key", "b"], "echo ran").end().assert_code_and_out(0, "ran\n");
+}
+
+/// A command that cannot be started was not run, so its key is not used up.
+#[test]
+fn command_that_cannot_be_started_uses_up_no_key() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let script = file(files.path(), "script", "#!/bin/sh\n");
+    for (program, code) in [("no-such-program", 127), ("./no-such-program", 127), (&*script, 126), ("/", 126)]
+    {
+        let args = ["once", "--max-tick", "500ms", "--key", "a", &fixture.dir, "--", program];
+        Program::start(fixture.server, &args).end().assert_failed(code, program);
+    }
+    fixture.once(&["--key", "a"], "echo ran").end().assert_code_and_out(0, "ran\n");
 }
 
 #[test]
