@@ -167,7 +167,7 @@ pub(crate) struct Engine {
     removals: BTreeMap<ParticipantId, Removal>,
     /// The paths of the `removals`.
     removed_paths: BTreeSet<ZNodePath>,
-    /// The [strays] whose deletion has begun on this connection, for as long as listings show them.
+    /// The [strays] whose deletion has begun or found nothing on this connection, for as long as listings show them.
     strays: BTreeSet<ZNodePath>,
     /// The subjects that users track.
     tracked: BTreeMap<ParticipantId, Tracked>,

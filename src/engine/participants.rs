@@ -34,13 +34,17 @@ impl Engine {
     ) {
         let Some(removal) = self.removals.get_mut(&id) else { return };
         let (fate, path) = (input(removal, &mut self.commons), removal.path.clone());
-        if matches!(fate, Fate::Done | Fate::LeftBehind) {
+        if matches!(fate, Fate::Done { .. } | Fate::LeftBehind) {
             self.removals.remove(&id);
             self.removed_paths.remove(&path);
         }
+        // If a listing shows it again, it was created again.
+        if fate == (Fate::Done { has_deleted: true }) {
+            self.strays.remove(&path);
+        }
         match fate {
             Fate::GoesOn | Fate::LeftBehind => {}
-            Fate::Done => {
+            Fate::Done { .. } => {
                 let has_owned = self.commons.own_queues.remove(&path);
                 self.notify(&path, ZNodeChange::Removed { has_owned });
             }

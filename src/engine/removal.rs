@@ -43,7 +43,8 @@ pub(super) enum Fate {
     GoesOn,
     /// It goes on, although the server refuses it for now.
     Refused,
-    Done,
+    /// The znode is gone. `has_deleted` is true if this attempt found it.
+    Done { has_deleted: bool },
     /// It has ended. The server deletes the znode with the session; if the server keeps the session, the next session
     /// deletes the znode.
     LeftBehind,
@@ -100,7 +101,7 @@ impl Removal {
             Ok(()) | Err(ZkError::NoNode) => {
                 commons.alarms.clear(self.id);
                 commons.report(Event::Removed { path: self.path.clone(), was_refused: self.was_refused });
-                Fate::Done
+                Fate::Done { has_deleted: outcome.is_ok() }
             }
             // The session may have ended in this process alone, so the znode may be left on the server.
             Err(ZkError::SessionExpired) => self.leave_behind(commons),

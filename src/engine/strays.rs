@@ -98,8 +98,8 @@ impl Engine {
 
     // ---- strays
 
-    /// Takes the strays that were already deleted out of a listing. A server that has diverged from the others may show
-    /// them forever, and nothing that is sent to it changes that.
+    /// Takes strays out of a listing whose deletion the leader answered with `NoNode`. A server that has diverged from the
+    /// others may show them forever, and nothing that is sent to it changes that.
     pub(super) fn pass_over_phantoms(&mut self, dir: &ZNodePath, outcome: &mut ZkResult<Reply>) {
         let Engine { strays, removed_paths, .. } = self;
         let is_here = |stray: &ZNodePath| stray.dir() == Some(dir.as_str());

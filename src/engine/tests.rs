@@ -677,6 +677,34 @@ fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_wit
     assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second], "this server may be right");
 }
 
+/// Two late creates may have one name, for example those of a downgrade.
+#[test]
+fn stray_that_is_created_again_after_its_deletion_is_deleted_again() {
+    let mut engine = connected_engine();
+    let gone = engine.new_id().0;
+    let (own, create) = start_named(&mut engine);
+    let (stray, name) = (named(gone, 1), named(own, 2));
+    joined(&mut engine, create, &name, &[&stray, &name]);
+    for _ in 0..2 {
+        let mut names = Vec::new();
+        for _ in 0..20 {
+            let calls = all_submitted(&mut engine);
+            names.extend(deleted(&calls));
+            for (id, call) in calls {
+                let reply = match call {
+                    Call::GetData { .. } => data(),
+                    Call::GetChildren { .. } => Ok(Reply::Children(Names::from_iter([&*stray, &*name]))),
+                    Call::Delete { .. } => Ok(Reply::Done),
+                    _ => Err(ZkError::NoNode),
+                };
+                engine.input(NOW, |engine| engine.handle_reply(id, reply));
+            }
+        }
+        assert_eq!(names, [format!("/lock/{stray}")]);
+        engine.input(NOW, Engine::look_routinely);
+    }
+}
+
 #[test]
 fn every_listing_of_a_lock_is_searched_for_strays() {
     let permit = Access::Permit(NonZeroU32::MIN);

@@ -33,8 +33,8 @@ pub enum ErrorKind {
     /// - [`NoServer`](ErrorReason::NoServer), [`Thread`](ErrorReason::Thread),
     ///   [`Refused`](ErrorReason::Refused).
     /// - [`SessionFull`](ErrorReason::SessionFull): release locks first, or use another session.
-    /// - [`RequestDeleted`](ErrorReason::RequestDeleted), [`HeldTooLong`](ErrorReason::HeldTooLong),
-    ///   [`NotOwner`](ErrorReason::NotOwner): the lock is not held. If you still need it, lock again.
+    /// - [`RequestDeleted`](ErrorReason::RequestDeleted), [`HeldTooLong`](ErrorReason::HeldTooLong): the lock is no
+    ///   longer held. If you still need it, lock again.
     #[doc(alias = "Recoverable")]
     Retry,
     /// The session, or the lease of the lock, has ended. A pending call may have taken effect.
@@ -50,6 +50,7 @@ pub enum ErrorKind {
     ///   `NodeExists`, `NoNode`, `BadVersion`, `NotEmpty`.
     /// - [`OutcomeUnknown`](ErrorReason::OutcomeUnknown): read what exists, and continue from there.
     /// - [`Cancelled`](ErrorReason::Cancelled), [`Closed`](ErrorReason::Closed): this process ended the call.
+    /// - [`NotOwner`](ErrorReason::NotOwner): this guard will never own the lock again. Drop it, and lock again.
     /// - [`NoSuchRequest`](ErrorReason::NoSuchRequest): nothing is left to do.
     /// - [`Other`](ErrorReason::Other): an error of the application.
     /// - [`AccessDenied`](ErrorReason::AccessDenied), [`NoChroot`](ErrorReason::NoChroot),
@@ -81,8 +82,7 @@ impl ErrorReason {
             | ErrorReason::SessionFull
             | ErrorReason::Thread
             | ErrorReason::RequestDeleted
-            | ErrorReason::HeldTooLong
-            | ErrorReason::NotOwner => ErrorKind::Retry,
+            | ErrorReason::HeldTooLong => ErrorKind::Retry,
             ErrorReason::SessionLost(_) => ErrorKind::Reconnect,
             ErrorReason::InvalidArgument
             | ErrorReason::InvalidTls
@@ -99,6 +99,7 @@ impl ErrorReason {
             | ErrorReason::InvalidAcl
             | ErrorReason::Cancelled
             | ErrorReason::Closed
+            | ErrorReason::NotOwner
             | ErrorReason::Unsupported
             | ErrorReason::Server(_)
             | ErrorReason::Other => ErrorKind::Permanent,

@@ -102,7 +102,6 @@ fn every_reason_has_its_kind() {
                 | ErrorReason::Thread
                 | ErrorReason::RequestDeleted
                 | ErrorReason::HeldTooLong
-                | ErrorReason::NotOwner
         )
     };
     for error in one_of_each() {

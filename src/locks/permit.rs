@@ -14,7 +14,8 @@ use crate::locks::locking::Released;
 /// needs the permit, or watch [`lost`](LockGuard::lost) while you work.
 ///
 /// Do not send its [`fencing_token`](LockGuard::fencing_token) to a resource. Several holders are valid at the same
-/// time, and a resource that refuses all but the largest token would refuse some of them.
+/// time, and a resource that refuses all but the largest token would refuse some of them. For the same reason, a [`commit`](LockGuard::commit) is made only while this permit is held, but
+/// several holders may commit at the same time.
 #[must_use = "the permit is released at once when it is not kept"]
 pub struct Permit {
     guard: LockGuard,

@@ -263,18 +263,22 @@ impl Events {
     fn deliver(&self) {
         self.mailbox.deliver(|(core, happened)| {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            if let Some(event) = public(&core, &happened) {
-                self.pass_on(&event);
-            }
+            self.pass_on(|| public(&core, &happened));
             let missed = self.missed.swap(0, Ordering::Relaxed);
             if missed > 0 {
-                self.pass_on(&SessionEvent::Missed(missed));
+                self.pass_on(|| Some(SessionEvent::Missed(missed)));
             }
         });
     }
 
-    fn pass_on(&self, event: &SessionEvent) {
-        if let Err(message) = self.hook.call(|hook| hook.on_event(event)) {
+    /// Asks the client about a contact, which may panic, too.
+    fn pass_on(&self, event: impl FnOnce() -> Option<SessionEvent>) {
+        let passed_on = self.hook.call(|hook| {
+            if let Some(event) = event() {
+                hook.on_event(&event);
+            }
+        });
+        if let Err(message) = passed_on {
             logging::error!("an event hook panicked: {message}");
         }
     }

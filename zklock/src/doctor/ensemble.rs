@@ -11,6 +11,11 @@ const MEMBERS: [&str; 4] = ["leader", "follower", "observer", "not serving"];
 /// The first release without a known loss of changes.
 const SOUND: (u32, u32, u32) = (3, 9, 4);
 
+/// Returns whether the server is a member of an ensemble, as far as it says so.
+pub(super) fn is_member(probe: &Probe) -> bool {
+    MEMBERS.contains(&&*probe.mode)
+}
+
 /// Returns a warning for each fault.
 pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
     let mut findings = Vec::new();
@@ -58,7 +63,7 @@ pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
 
 /// Returns a warning for each member of an ensemble whose release can lose changes.
 fn flawed_releases(probes: &[Probe]) -> Vec<String> {
-    let members = probes.iter().filter(|probe| MEMBERS.contains(&&*probe.mode));
+    let members = probes.iter().filter(|probe| is_member(probe));
     let flawed =
         members.filter_map(|probe| Some((&*probe.target.server, flaw_of(probe.version.as_deref()?)?)));
     let flawed: BTreeSet<(&str, String)> = flawed.collect();

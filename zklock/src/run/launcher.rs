@@ -67,23 +67,28 @@ fn path_of(program: &OsString) -> PathBuf {
     found.unwrap_or(program)
 }
 
-/// Fails as the start of this command would fail now: because there is no such program, or it may not be executed.
+/// Returns why this program cannot be executed, as far as its file shows that.
 pub(crate) fn check_program(program: &OsString) -> io::Result<()> {
-    let is_path = Path::new(program).components().count() > 1;
-    let candidates: Vec<PathBuf> = match env::var_os("PATH") {
-        Some(path) if !is_path => env::split_paths(&path).map(|dir| dir.join(program)).collect(),
-        // The system has a list of its own.
-        None if !is_path => return Ok(()),
-        _ => vec![PathBuf::from(program)],
-    };
-    let mut failure = Errno::NOENT;
-    for file in candidates.iter().filter_map(|candidate| fs::metadata(candidate).ok()) {
-        if file.is_file() && file.permissions().mode() & 0o111 != 0 {
-            return Ok(());
-        }
-        failure = Errno::ACCESS;
+    if Path::new(program).components().count() > 1 {
+        return check_file(Path::new(program));
     }
-    Err(failure.into())
+    // Without PATH, the system has a list of its own.
+    let Some(path) = env::var_os("PATH") else { return Ok(()) };
+    let mut failure = Errno::NOENT.into();
+    for dir in env::split_paths(&path) {
+        match check_file(&dir.join(program)) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => failure = error,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+fn check_file(path: &Path) -> io::Result<()> {
+    let file = fs::metadata(path)?;
+    let is_executable = file.is_file() && file.permissions().mode() & 0o111 != 0;
+    if is_executable { Ok(()) } else { Err(Errno::ACCESS.into()) }
 }
 
 /// Blocks until the supervising process continues this one.

@@ -100,7 +100,7 @@ const RESERVED: &str = "/zookeeper";
 
 pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Failure> {
     let limit = Limit::of(args);
-    let (builder, signals) = begin(connection, &args.dir, &args.command)?;
+    let (builder, signals) = begin(connection, &args.dir)?;
     let wait = match (limit, args.timeout) {
         (Limit::Wait(_), Some(timeout)) => Wait::timeout(timeout),
         _ => connection.wait(),
@@ -117,20 +117,12 @@ pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Fai
 }
 
 /// Checks the arguments and takes over the signals, before connecting.
-fn begin(
-    connection: &ConnectionArgs,
-    dir: &str,
-    command: &CommandArgs,
-) -> Result<(SessionBuilder, Receiver<i32>), Failure> {
+fn begin(connection: &ConnectionArgs, dir: &str) -> Result<(SessionBuilder, Receiver<i32>), Failure> {
     let is_reserved = dir.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     if is_reserved && connection.chroot().trim_matches('/').is_empty() {
         let message =
             format!("{dir} is below {RESERVED}, which belongs to the servers: use another directory");
         return Err(Failure::new(USAGE, message));
-    }
-    // Before a lock is waited for, or a key is used up.
-    if let Some(program) = command.command.first() {
-        platform::check_program(program).map_err(|error| not_started(program, &error))?;
     }
     let builder = connection.builder(&connection.connect)?;
     // Before anything waits: the kernel drops a signal to process 1 that has no handler.

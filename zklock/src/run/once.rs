@@ -11,7 +11,7 @@ use zookeeper_recipes_lock::{LockGuard, LockOptions, Session};
 
 use super::held::Guard;
 use super::supervision::{End, Ended};
-use super::{Failed, begin, code_of_signal, connect, finish, platform, supervise, system};
+use super::{Failed, begin, code_of_signal, connect, finish, not_started, platform, supervise, system};
 use crate::args::OnceArgs;
 use crate::connection::ConnectionArgs;
 use crate::failure::{ALREADY_DONE, Failure, LOST, NOT_ACQUIRED, USAGE};
@@ -25,7 +25,7 @@ const MAX_KEY: usize = 255;
 
 pub(crate) fn once(connection: &ConnectionArgs, args: &OnceArgs) -> Result<u8, Failure> {
     let key = key_of(args)?;
-    let (builder, signals) = begin(connection, &args.dir, &args.command)?;
+    let (builder, signals) = begin(connection, &args.dir)?;
     let explained = |failed: Failed| failed.explain(connection, &args.dir);
     let session = match connect(builder, connection.wait(), &signals).map_err(explained)? {
         Ok(session) => session,
@@ -46,7 +46,13 @@ fn key_of(args: &OnceArgs) -> Result<String, Failure> {
 }
 
 fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32>) -> Result<End, Failed> {
-    let repeat = if args.until_success { Repeat::UntilSuccess } else { Repeat::Never };
+    let cannot_start = args.command.command.first().and_then(|program| {
+        let error = platform::check_program(program).err()?;
+        Some(not_started(program, &error))
+    });
+    // A command that cannot be started must not use up the key, so the key must not be marked first.
+    let marks_last = args.until_success || cannot_start.is_some();
+    let repeat = if marks_last { Repeat::UntilSuccess } else { Repeat::Never };
     let mut options = LockOptions::new();
     if let Some(data) = &args.data {
         options = options.data(data.as_bytes());
@@ -56,6 +62,10 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
     let outcome = once.run(key, |guard: &LockGuard| {
         if is_decided.swap(true, Ordering::SeqCst) {
             return Err(Ok(Ended { end: Ok(LOST.into()), lost: true }));
+        }
+        if let Some(failure) = &cannot_start {
+            failure.report();
+            return Err(Ok(Ended { end: Ok(failure.code.into()), lost: false }));
         }
         match supervise(session, Guard::Lock(guard), &args.command, &forwarded) {
             Ok(Ended { end: Ok(end), lost: false }) if end.code == 0 => Ok(end),

@@ -44,6 +44,8 @@ fn command_that_cannot_be_started_uses_up_no_key() {
         Program::start(fixture.server, &args).end().assert_failed(code, program);
     }
     fixture.once(&["--key", "a"], "echo ran").end().assert_code_and_out(0, "ran\n");
+    let args = ["once", "--max-tick", "500ms", "--key", "a", &fixture.dir, "--", "./no-such-program"];
+    Program::start(fixture.server, &args).end().assert_failed(79, "was run by");
 }
 
 #[test]
