@@ -150,8 +150,8 @@ What is ended:
   SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all other
   descendants of the command, such as those started by timeout, setsid, or a second 'zklock run'. If the
   lock is lost and the command ends after SIGTERM, what is left of these processes gets SIGKILL.
-  zklock adopts descendants whose parents have ended, and exits once it has killed the last one. As process 1
-  of a container, it also adopts and kills the other orphans of the container.
+  zklock adopts descendants whose parents have ended. If it has to kill them, it exits after the last one has
+  ended. As process 1 of a container, it also adopts and kills the other orphans of the container.
   On other systems, descendants outside the group run on without the lock.
   A process of another user, such as one started by sudo, gets no signal unless zklock runs as root. zklock
   reports this and waits until the command ends. Run 'sudo zklock run ...' instead.
