@@ -25,12 +25,12 @@ pub(super) struct Service {
 struct Unserved {
     /// Why the session is lost if no server serves it.
     loss: SessionLoss,
-    /// When the first such attempt ended, and when the last one did.
+    /// When the first attempt of the period ended, and when the last one ended that was refused or served nothing.
     since: Moment,
     last: Moment,
     /// The number of attempts since the first, no matter how they ended.
     attempts: u32,
-    /// The present attempt is refused.
+    /// The present attempt was refused.
     is_refused: bool,
     /// The number of attempts in a row before the present one that were refused.
     refused_in_a_row: u32,
