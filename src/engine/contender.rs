@@ -3,23 +3,24 @@
 //! A contender is in one of three phases:
 //! - `Joining`: its znode is being created, or the reply to the create was lost. The phase ends when the znode
 //!   exists, or when the retries are used up.
-//! - `Queued`: its znode exists, and its turn has not come or is unknown. The phase ends when its turn has come and the
-//!   lease admits it, when its znode is gone, or when the sequence numbers are exhausted.
+//! - `Queued`: its znode exists, and its turn has not come or is unknown. The phase ends when its turn has come
+//!   and the session's lease allows it to become the owner, when its znode is gone, or when the sequence numbers are
+//!   exhausted.
 //! - `Owner`: it holds the lock while its lease lasts. The phase ends when the lease ends, or when its znode is gone.
 //!
 //! Each phase also ends when the request is withdrawn, when the server refuses a call that the request needs, and when
-//! the session ends. The engine then forgets the request. Its calls may still be answered: the engine takes back
-//! whatever they have left on the server.
+//! the session ends. The engine then forgets the request. Replies to its calls may still arrive; the engine then
+//! removes whatever the calls have left on the server.
 //!
-//! A request makes one step after another, and waits for one outcome at a time. Whatever wakes it meanwhile may be
-//! newer than the outcome, so the request makes another step before it rests. (Reads that only shorten the wait run
+//! A request takes one step after another, and waits for one outcome at a time. Whatever wakes it meanwhile may be
+//! newer than the outcome, so the request takes another step before it rests. (Reads that only shorten the wait run
 //! beside the steps: see [`super::ahead`].)
 //!
-//! A contender depends on no other participant. An `on_…` method handles an input, an imperative is a step that acts,
-//! and both return what is [next](Next), including the end of the request. Its files form layers, and no file calls one
-//! above it. From top to bottom: [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue),
-//! [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended)
-//! describes how a request ends, and what it leaves.
+//! A contender depends on no other participant. A method named `on_…` handles an input; one named with an imperative
+//! performs a step. Both return what is [next](Next), including the end of the request. Its files form layers, and no
+//! file calls one above it. From top to bottom: [`steps`](super::steps), [`join`](super::join),
+//! [`queue`](super::queue), [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one.
+//! [`ended`](super::ended) describes how a request ends, and what it leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,7 +50,8 @@ pub(super) struct Contender {
     pub(super) phase: Phase,
     pub(super) activity: Activity,
     /// The znode whose change wakes the request:
-    /// - for a waiter, the znode ahead: by its watch or, if it belongs to this session, by the reply to its deletion;
+    /// - for a waiter, the znode ahead (what wakes the waiter is the watch or, if that znode belongs to this session,
+    ///   the reply to its deletion);
     /// - for a waiter that waits for any of the requests ahead, the directory;
     /// - for an owner, and for a request that takes over, its own znode.
     ///
@@ -58,11 +60,11 @@ pub(super) struct Contender {
     pub(super) watched: Option<ZNodePath>,
     pub(super) ahead: Ahead,
     /// The names of directories that look like requests ahead, found since this request's znode was created. A request
-    /// that gets such a name later is not ahead, so these names are never checked again.
+    /// that is later created under one of these names is not ahead, so the names are never checked again.
     pub(super) directories: BTreeSet<String>,
-    /// A listing that has arrived, and that this request has not used yet. This request or another one asked for it.
+    /// A listing that has arrived and that this request has not used yet. This or another request asked for it.
     pub(super) listing: Option<Arc<Listing>>,
-    /// The next listing is due to a reconnect, so the request has no reason to expect the lock from it.
+    /// The next listing is made only because of a reconnect, so the request has no reason to expect the lock from it.
     pub(super) has_reconnected: bool,
     /// The time at which the request was made; later, the time at which it acquired the lock.
     pub(super) since: Moment,
@@ -93,7 +95,7 @@ pub(super) enum Phase {
     },
 }
 
-/// The state of steps that are made one after another.
+/// The state of steps that are taken one after another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Activity {
     #[default]
@@ -109,9 +111,9 @@ pub(super) enum Activity {
 pub(super) enum Next {
     /// Nothing new: the request waits for the outcome of a call or of a proof, or rests as before.
     Stay,
-    /// The request makes a step now, or after the call that is under way.
+    /// The request takes a step now, or after the call that is under way.
     Wake,
-    /// The request makes another step now.
+    /// The request takes another step now.
     Again,
     /// The request rests until something wakes it, perhaps a listing that it shares.
     Rest,
@@ -127,7 +129,7 @@ pub(super) struct Loss {
 }
 
 /// What a request has asked for with a call. [`Contender::on_reply`] handles the outcome. If the request has ended,
-/// [`Asked::nobody_waits`] takes back what the call has left.
+/// [`Asked::nobody_waits`] removes whatever the call has left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
     Create(Arc<RequestSpec>),
@@ -255,7 +257,7 @@ impl Contender {
         }
     }
 
-    /// Ends the request because its hold ended at this moment, either at its limit or with its lease.
+    /// Ends the request because its hold ended at `ended`, either at its limit or with its lease.
     pub(super) fn lose_hold(&self, commons: &Commons, ended: Moment) -> Next {
         Next::lose(match commons.lease.has_reached_limit(self.id, ended) {
             true => LossReason::HeldTooLong,

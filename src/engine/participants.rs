@@ -1,7 +1,8 @@
 //! The one way to reach a participant, and the inputs that reach many of them.
 //!
-//! A participant touches no other: it returns what is next, and only the engine passes that on. If an input of the
-//! engine concerns many participants, the methods here pass it to one after another, and each handles it to completion.
+//! A participant never touches another one: it returns what is next, and only the engine passes that on. If an input of
+//! the engine concerns many participants, the methods here pass it to one after another, and each handles it to
+//! completion.
 
 use super::Engine;
 use super::ahead::ZNodeChange;
@@ -13,7 +14,7 @@ use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
 
 impl Engine {
-    /// Passes an input to a request, which makes its next steps. Does nothing if the request has ended.
+    /// Passes an input to a request, which then takes its next steps. Does nothing if the request has ended.
     pub(super) fn with_request(
         &mut self,
         id: ParticipantId,
@@ -65,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// Wakes a participant of any kind, because its alarm is due.
+    /// Wakes a participant of any kind because its alarm is due.
     pub(super) fn wake(&mut self, id: ParticipantId) {
         self.with_request(id, |_, _| Next::Wake);
         if let Some(removal) = self.removals.get_mut(&id) {
@@ -82,8 +83,8 @@ impl Engine {
     }
 
     /// Makes everybody look again after a reconnect, because every watch must be set again. Until its watch is set
-    /// again, a participant stays registered for the event: the client may have set the watch again by itself, and then
-    /// the watch must be removed in the end.
+    /// again, a participant stays registered for the event: the client may have set the watch again by itself, and if
+    /// so the watch must be removed in the end.
     pub(super) fn everybody_looks_again(&mut self) {
         // Owners first, because a lease may end while long listings arrive.
         let mut requests: Vec<(bool, ParticipantId)> =
@@ -99,7 +100,7 @@ impl Engine {
         self.tracked.values_mut().for_each(|tracked| tracked.wake(&mut self.commons));
     }
 
-    /// Makes the routine look that waits for a keep-alive, if there is one.
+    /// Makes everybody look, if a routine look is waiting for a keep-alive.
     pub(super) fn look_with_keep_alive(&mut self) {
         if self.routine.due_by.is_some() {
             self.look_routinely();

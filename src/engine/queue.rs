@@ -22,7 +22,7 @@ impl Contender {
         let readers = commons.listings.ask(&self.spec.dir, self.id);
         if !readers.is_empty() {
             if expects_lock {
-                // The request may need a proof to own the lock.
+                // The request may need a proof before it can own the lock.
                 commons.prove_beside();
             }
             commons.list(self.spec.dir.clone(), readers);

@@ -1,5 +1,5 @@
-//! [`Removal`]: the deletion of a znode, in the background if need be. It follows an unlock or a timeout, or the
-//! discovery of a znode that [no request has](super::sweep).
+//! [`Removal`]: the deletion of a znode, in the background if need be. It follows an unlock, a timeout, or the
+//! discovery of a znode that [belongs to no request](super::sweep).
 //!
 //! An unlock during an outage must not leave a znode that blocks others while the session lives. So a deletion is
 //! repeated until it is done or the session has ended: after every reconnect, and now and then during contact. The
@@ -27,7 +27,7 @@ pub(super) struct Removal {
     pub(super) path: ZNodePath,
     /// Serializes the attempts, because a concurrent second one would report `NoNode`.
     activity: Activity,
-    /// The caller has been told neither a first outcome nor that contact was lost.
+    /// The caller has not yet been told a first outcome, or that contact was lost.
     is_unreported: bool,
     /// The error of the last failed attempt, which is logged when it changes.
     failure: Option<ZkError>,

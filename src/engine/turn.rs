@@ -9,9 +9,9 @@ use super::lease::{Admission, ConnectionNumber};
 use super::sight::Sight;
 use crate::recipe::revocation;
 
-/// A new owner reads its znode this long after it has acquired the lock, or up to [`SHARED_STEP`] earlier. A shorter
-/// hold saves this round trip. If another client deletes the znode, a new owner learns of it only after this delay and
-/// a round trip.
+/// A new owner reads its znode this long after it has acquired the lock, or up to [`SHARED_STEP`] earlier. A hold that
+/// ends before that saves the round trip. If another client deletes the znode, a new owner learns of it only after this
+/// delay and a round trip.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
 /// The times at which new owners first read their znodes are multiples of this step. So even thousands of short holds a
@@ -25,7 +25,7 @@ impl Contender {
         match self.ahead.owns_by_event_on(commons.lease.connection()) {
             Some(watched_on) if commons.lease.admits_owners(commons.now) => self.acquire(commons, watched_on),
             _ => {
-                // If the client is ordered, the write is answered before the read.
+                // If the client is ordered, the write of the proof is answered before the read.
                 commons.prove_beside();
                 self.look_at_own(commons, Purpose::TakeOver)
             }

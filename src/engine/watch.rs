@@ -29,7 +29,7 @@ impl Contender {
         Next::Stay
     }
 
-    /// Notes that a change of this znode wakes the request from now on, in place of a change of the previous one.
+    /// Notes that from now on a change of this znode wakes the request, and no longer a change of the previous znode.
     pub(super) fn set_watched(&mut self, commons: &mut Commons, path: &ZNodePath) {
         self.ahead.watched_on = None;
         let before = self.watched.replace(path.clone());
@@ -48,7 +48,7 @@ impl Contender {
         }
     }
 
-    /// Returns whether the request waits for an event on a path, for whatever purpose.
+    /// Returns whether the request waits for an event on a path, for any purpose.
     pub(super) fn needs_watch(&self, path: &ZNodePath) -> bool {
         let needs_own = self.is_queued() && self.ahead.has_own_watch();
         self.watched.as_ref() == Some(path)
@@ -56,7 +56,8 @@ impl Contender {
             || (needs_own && self.znode() == Some(path))
     }
 
-    /// Prepares the watches for a request that becomes the owner: keeps a watch on its own znode, and ends the others.
+    /// Prepares the watches for a request that becomes the owner: keeps a watch on its own znode, and removes the
+    /// others.
     pub(super) fn keep_own_watch(
         &mut self,
         commons: &mut Commons,

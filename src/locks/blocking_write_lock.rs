@@ -81,7 +81,7 @@ impl BlockingWriteLock {
     ///
     /// # Errors
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created
-    ///   within the retries. Once it is in the queue, the call waits through losses of contact.
+    ///   before the retries were used up. Once it is in the queue, the call waits through losses of contact.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session ended during the wait.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's
     ///   znode.
@@ -155,7 +155,7 @@ impl BlockingWriteLock {
     ///     let wait = Wait::forever().cancelled_by(&shutdown);
     ///     let waiter = scope.spawn(|| lock.try_lock_for(wait).map(drop));
     ///     shutdown.cancel();
-    ///     // Unless the lock was free.
+    ///     // There is no error if the lock was free.
     ///     if let Err(error) = waiter.join().unwrap() {
     ///         assert_eq!(error.reason(), ErrorReason::Cancelled);
     ///     }

@@ -137,7 +137,7 @@ impl Candidate {
             // Panics are caught so that whoever waits for the end is woken in any case.
             let outcome = contain(|| campaign.run())
                 .unwrap_or_else(|message| Err(LockError::leader_panicked(&of_thread.dir, &message)));
-            // Dropped before the end is reported, because the campaign holds values of the application.
+            // The campaign holds values that belong to the application, so it is dropped before the end is reported.
             if let Err(message) = contain(|| drop(campaign)) {
                 logging::error!("the closure of a candidate panicked when it was dropped: {message}");
             }
@@ -208,8 +208,8 @@ impl Candidate {
     /// block. Returns `None` in a forked child.
     ///
     /// The leadership belongs to one term, and is not valid in a later one. Drop it when the term is over, because it
-    /// keeps the session open. It shares the channels for losses and revocations with the closure, and each message
-    /// arrives only once.
+    /// keeps the session open. It shares the channels for losses and revocations with the closure: each message
+    /// reaches only one of the two.
     ///
     /// To wait for the end of a term, use [`stop_requested`](Leadership::stop_requested). The channel for a loss is not
     /// enough: if the term ends because the closure returns, no loss is reported, and
@@ -366,7 +366,7 @@ impl Campaign {
     }
 }
 
-/// The log line about a candidate that an error has ended.
+/// The log line for a candidate that ended with an error.
 fn how_it_ends(dir: &str, error: &LockError) -> String {
     let remedy = if error.is_session_lost() {
         "; it does not stand again: start another one, or let the session replace itself (replace_lost_sessions)"

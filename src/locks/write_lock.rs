@@ -198,8 +198,8 @@ impl WriteLock {
     /// After a loss, it makes a new request.
     ///
     /// # Errors
-    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created within the retries,
-    ///   and was withdrawn. If its znode exists nevertheless, it is deleted in the background.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created before the retries
+    ///   were used up, and was withdrawn. If its znode exists nevertheless, it is deleted in the background.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session has ended.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the znode during the call.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the

@@ -85,8 +85,8 @@ fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
         ConnectError::NotZooKeeper { servers, .. } => LockError::turned_away(
             ErrorReason::NotZooKeeper,
             &servers,
-            "the server is ClickHouse Keeper, which ends the sessions of a server that is stopped before \
-                     their clients notice, so two clients can own a lock; use ZooKeeper",
+            "the server is ClickHouse Keeper: when one of its servers stops, it ends that server's sessions before \
+             the clients notice, so two clients can own a lock; use ZooKeeper",
         ),
         ConnectError::Cancelled { servers } => {
             LockError::of(ErrorReason::Cancelled, Operation::CONNECT, servers)

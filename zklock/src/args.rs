@@ -15,11 +15,11 @@ use crate::stderr::complain;
 
 /// Locks on Apache ZooKeeper, for scripts and operators.
 #[derive(Debug, Parser)]
-#[command(name = "zklock", version, before_help = NIGHT, after_help = EXIT_CODES)]
+#[command(name = "zklock", version, before_help = TROUBLESHOOTING, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Logs to standard error: -v the events, -vv every step. RUST_LOG overrides it
+    /// Logs to standard error: events with -v, every step with -vv. RUST_LOG overrides this
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     #[command(flatten)]
@@ -64,13 +64,13 @@ impl Command {
     }
 }
 
-const NIGHT: &str = "\
-At night:
+const TROUBLESHOOTING: &str = "\
+Troubleshooting:
   zklock doctor /locks/backup                    # are the servers and the queue healthy?
   zklock who --watch /locks/backup               # who holds the lock, who waits, and since when?
   zklock revoke /locks/backup                    # ask the holder to release it
-  zklock revoke --force-after 30s /locks/backup  # take it away; the holder may still be working
-  zklock reap --older-than 1d /locks/backup      # list what was left behind; --yes deletes it";
+  zklock revoke --force-after 30s /locks/backup  # take the lock away; the holder may still be working
+  zklock reap --older-than 1d /locks/backup      # list requests left behind; --yes deletes them";
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -80,7 +80,7 @@ Exit codes:
    65  the path is not a lock directory, or the holder cannot be asked to release the lock
    66  the directory does not exist
    69  no server can be reached, contact was lost, or the servers report another error
-   70  the system refuses a thread or the like
+   70  the system cannot provide a thread or another resource
    73  a znode cannot be created (the chroot does not exist, a quota is exceeded), or requests are throttled
    74  the output cannot be written
    75  run: the lock was not acquired (--try, --timeout); once: in progress elsewhere
@@ -114,64 +114,67 @@ The command:
   waits for the lock, each of these signals except SIGUSR1 and SIGUSR2 ends the wait.
   zklock releases the lock when the command has ended.
   A 'zklock run' inside the command, for the same lock, would wait for itself, so it is refused. zklock
-  detects this by ZKLOCK_PATH, but not if that is unset or names another lock that was taken in between.
+  detects this from ZKLOCK_PATH. It cannot do so if that variable is unset, or names another lock that was
+  taken in between.
 
 The terminal:
   In the foreground the command has the terminal, as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.
   After Ctrl-Z nothing renews the lock, so it is lost when its lease ends. 'fg' then kills the command.
   In the background, a command that reads from the terminal is stopped, as any job is. It keeps the lock.
-  zklock reports a stopped command and ends it after --stopped-for: with SIGTERM, and SIGKILL after --grace.
+  zklock reports a stopped command and ends it after --stopped-for: with SIGTERM, and with SIGKILL after
+  --grace.
 
 The wait:
   By default zklock waits for the lock forever. It waits for a server for 10s or the session timeout,
   whichever is less, and then ends with exit code 69.
-  --timeout limits both waits together, so the servers may restart meanwhile.
+  --timeout replaces these limits with one for both waits together, so a restart of the servers need not end
+  the wait.
   If contact is lost for a session timeout while zklock is in the queue, it ends with exit code 69.
   To limit the run time of the command as well, use timeout(1): zklock run DIR -- timeout 1h COMMAND.
 
 When the lock is lost:
-  During an outage, another client can get the lock when the lease ends. The command gets SIGTERM --grace
-  before that, but at most a quarter of the session timeout before, and SIGKILL before the lease ends.
+  During an outage, another client can get the lock when the lease ends. The command gets SIGTERM earlier, by
+  --grace or a quarter of the session timeout, whichever is less. It gets SIGKILL just before the lease ends.
   If another client deletes the znode of the lock, the next client may own the lock at once. The command
   gets SIGTERM immediately, and SIGKILL after --grace.
   If another client asks for the release of the lock ('zklock revoke'), the command gets SIGTERM, but no
   SIGKILL.
   If the lock is lost, or about to be, before the command starts, zklock does not start it.
   If zklock itself is killed by SIGKILL, Linux kills the command at once. Its children run on without the
-  lock, unless zklock is process 1 of a container or systemd ends them (KillMode=mixed). So does a command
-  that has changed its user, as sudo has.
+  lock, unless zklock is process 1 of a container or systemd ends them (KillMode=mixed). A command that
+  has changed its user, such as sudo, also runs on.
   If zklock alone is suspended (SIGSTOP, a frozen container) for longer than the lease, the command runs on
   without the lock. A command that writes to a shared resource should therefore send its fencing token along.
 
 What is ended:
   SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all other
   descendants of the command, such as those started by timeout, setsid, or a second 'zklock run'. If the
-  command ends after SIGTERM, what is left of these processes gets SIGKILL.
-  zklock adopts processes whose parents have ended, and ends when it has killed the last one. As process 1
-  of a container, it also adopts and kills the other orphans of the container.
+  lock is lost and the command ends after SIGTERM, what is left of these processes gets SIGKILL.
+  zklock adopts descendants whose parents have ended. If it has to kill them, it exits after the last one has
+  ended. As process 1 of a container, it also adopts and kills the other orphans of the container.
   On other systems, descendants outside the group run on without the lock.
   A process of another user, such as one started by sudo, gets no signal unless zklock runs as root. zklock
-  reports it and waits until the command ends. Run 'sudo zklock run ...' instead.
+  reports this and waits until the command ends. Run 'sudo zklock run ...' instead.
   A process that a daemon starts for the command (systemd-run, cron, a container runtime) is not a
   descendant, so it runs on.
   If the command ends while the lock is held, its background processes continue without the lock. They also
-  do so if they ignore a forwarded signal or a 'zklock revoke'.
+  continue if the command ends because of a forwarded signal or 'zklock revoke', and they ignore that signal.
 
 A lock shared with another library:
   zklock run --naming kazoo /locks/report -- make report
 
-  zklock counts the requests of all libraries. Another library counts only names that it knows. If it does
-  not know the names of zklock, both can hold the lock at once. zklock warns of such requests when it has
-  acquired the lock, and again before it releases it.
+  zklock takes the requests of all libraries into account; another library, only those whose names it knows.
+  If it does not know the names that zklock uses, both can hold the lock at once. zklock warns of such
+  requests when it has acquired the lock, and again before it releases it.
   zklock creates a missing directory as a container, which the server deletes after it has been empty for a
-  while. Locks of kazoo fail then, so with 'kazoo' the directory is an ordinary znode. Apache's locks may
-  fail as well: create their directory beforehand.
+  while. After that, kazoo's locks fail, so with 'kazoo' the directory is an ordinary znode. Apache's locks
+  may fail as well: create their directory beforehand.
 
 Exit codes:
   The exit code of the command, or
    64  wrong usage, connect string or path, or a 'zklock run' around this one holds the same lock
    69  no server can be reached, or contact was lost before the command ran
-   70  the system refuses a thread or the like
+   70  the system cannot provide a thread or another resource
    73  the request for the lock cannot be created
    75  the lock was not acquired (--try, --timeout)
    76  the lock was lost, or about to be, before the command started or while it ran
@@ -187,7 +190,7 @@ Exit codes:
 pub(crate) struct RunArgs {
     /// The directory of the lock, a ZooKeeper path such as /locks/backup; created if missing
     pub(crate) dir: String,
-    /// Gives up at once if the lock is held or waited for; by default zklock waits forever
+    /// Gives up at once if others hold the lock or wait for it; by default zklock waits forever
     #[arg(long = "try", conflicts_with = "timeout")]
     pub(crate) attempt: bool,
     /// Gives up if the lock is not acquired within this time, which includes connecting; 0 means --try
@@ -199,7 +202,7 @@ pub(crate) struct RunArgs {
     /// Shares the lock with others that use --shared, and with readers of a ReadWriteLock
     #[arg(long, conflicts_with = "naming")]
     pub(crate) shared: bool,
-    /// Takes one of N permits of a semaphore, so N clients run at once. Use the same N everywhere
+    /// Takes one of N permits of a semaphore, so at most N clients run at once. Use the same N everywhere
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "naming"])]
     pub(crate) permits: Option<NonZeroU32>,
     /// What 'zklock who' shows instead of the host and the process id
@@ -226,7 +229,7 @@ pub(crate) struct CommandArgs {
     /// Without contact, it has at most a quarter of the session timeout
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub(crate) grace: Duration,
-    /// How long the command, which keeps the lock, may be stopped before it is ended; 0 means forever
+    /// How long a stopped command may keep the lock before it is ended; 0 means forever
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "1m")]
     pub(crate) stopped_for: Duration,
     /// Does not report who holds the lock, or why the command was not run
@@ -258,19 +261,19 @@ Examples:
 
 const ONCE_HELP: &str = "\
 The key:
-  One machine runs the command for a key. The others end at once. In the key, %F stands for the date, and
-  %Y, %m, %d, %H and %M for its parts and those of the time, all in UTC. %% stands for %. In a crontab, write
-  a backslash before each %. Schedule the job minutes away from a change of the key, because the clocks of
-  the machines differ.
-  By default a key is done when the command begins, whatever becomes of the command. With --until-success,
-  the key is done when the command has ended with code 0. Until then the next call tries again, even if
-  this machine fails. All calls for a key must agree on --until-success.
+  One machine runs the command for a key. On the others, zklock exits at once. In the key, %F stands for the
+  date, and %Y, %m, %d, %H and %M for its parts and those of the time, all in UTC. %% stands for %. In a
+  crontab, write a backslash before each %. Schedule the job at least a few minutes before or after the key
+  changes, because the clocks of the machines differ.
+  By default a key is done when the command begins, even if the command then fails. With --until-success, the
+  key is done when the command has ended with code 0. Until then, the next call tries again, even if this
+  machine fails. All calls for a key must agree on --until-success.
 
 Exit codes:
   The exit code of the command, or
    64  wrong usage, connect string, path or key
    69  no server can be reached, or contact was lost before the command ran
-   70  the system refuses a thread or the like
+   70  the system cannot provide a thread or another resource
    73  the key cannot be created
    75  in progress elsewhere
    76  the lock was lost, or about to be, before the command started or while it ran
@@ -281,7 +284,7 @@ Exit codes:
   127  the command was not found
   128+n  signal n ended the command, or the wait
 
-'zklock run --help' says what becomes of a command whose lock is lost.";
+'zklock run --help' says what happens to a command whose lock is lost.";
 
 #[derive(Args, Debug)]
 #[command(before_help = once_examples!(), after_long_help = ONCE_HELP)]
@@ -289,7 +292,7 @@ Exit codes:
 pub(crate) struct OnceArgs {
     /// The directory of the keys, a ZooKeeper path such as /jobs/report; created if missing
     pub(crate) dir: String,
-    /// What is done once, such as a date: %F, %Y, %m, %d, %H and %M work as in date(1), in UTC
+    /// A name for what is done once; may contain the date: %F, %Y, %m, %d, %H, %M as in date(1), in UTC
     #[arg(long)]
     pub(crate) key: String,
     /// Counts a key as done when the command has ended with code 0, not when it begins
@@ -338,12 +341,13 @@ Examples:
   zklock who --watch /locks/backup
   zklock who /app/converters/leases",
     after_long_help = "\
-WHO is the data of the request. The table shows its first 48 characters, --json all of it. SINCE is by the
-clock of the servers. AGE is how far the clock of this machine is past SINCE. --watch runs until it is
-ended, even through outages, which it reports on standard error.
+WHO is the data of the request. The table shows its first 48 characters, --json all of it. SINCE is a time
+on the clock of the servers. AGE is how far the clock of this machine is past SINCE. --watch runs until it
+is ended, even through outages, which it reports on standard error.
 
-The permits of a semaphore are in its directory 'leases'. All of them are held, except that the client of
-the last one may still be waiting. zklock cannot see that, so the STATE of all but the first is 'unknown'.
+The requests for a semaphore are in its directory 'leases'. Every request there holds a permit, except
+perhaps the last, which may still be waiting. zklock cannot tell, so the STATE of all but the first is
+'unknown'.
 
 Exit codes:
     0  done
@@ -351,7 +355,7 @@ Exit codes:
    65  the path is not a lock directory (not with --watch)
    66  the directory does not exist (not with --watch)
    69  no server can be reached, contact was lost, or the servers report another error
-   70  the system refuses a thread or the like
+   70  the system cannot provide a thread or another resource
    73  requests are throttled
    74  the output cannot be written
    77  access denied, or credentials refused
@@ -377,14 +381,14 @@ Examples:
   zklock leader --watch /election | while read -r since leader; do reconfigure \"$leader\"; done
   zklock leader --json /election | jq -r .leader.who",
     after_long_help = "\
-Prints the data of the leader's request in one line. By default, that is its host and process id. Only
+Prints the data of the leader's request on one line. By default, that is its host and process id. Only
 control characters are escaped.
 
 --watch prints a line at each change. The line begins with the time; '-' stands for no leader. --watch runs
 until it is ended, even through outages, which it reports on standard error.
 
-A client that asks the leader to step down overwrites the data of the leader. The exit code is then 1. With
---json, 'who' is null and the exit code is 0. --watch keeps what it has shown, or shows '-'.
+A client that asks the leader to step down overwrites the data of the leader. The exit code is then 1.
+With --json, 'who' is null and the exit code is 0. --watch goes on showing the earlier data, or '-'.
 
 Exit codes:
     0  done
@@ -393,7 +397,7 @@ Exit codes:
    65  the path is not a lock directory (not with --watch)
    66  the directory does not exist (not with --watch)
    69  no server can be reached, contact was lost, or the servers report another error
-   70  the system refuses a thread or the like
+   70  the system cannot provide a thread or another resource
    73  requests are throttled
    74  the output cannot be written
    77  access denied, or credentials refused
@@ -419,7 +423,7 @@ Examples:
   zklock revoke --force-after 30s /locks/backup",
     after_long_help = "\
 Asks every holder: the owner, or all readers. A holder decides whether and when it releases the lock.
-'zklock run' ends its command.
+A 'zklock run' ends its command.
 
 With --force-after, zklock deletes the znode of a holder that has not released the lock in that time. The
 next request then acquires the lock at once. THE HOLDER MAY STILL BE WORKING.
@@ -430,7 +434,7 @@ Exit codes:
    65  the path is not a lock directory, or a holder cannot be asked to release the lock
    66  the directory does not exist
    69  no server can be reached, contact was lost, or the servers report another error
-   70  the system refuses a thread or the like
+   70  the system cannot provide a thread or another resource
    73  a quota is exceeded, or requests are throttled
    74  the output cannot be written
    77  access denied, or credentials refused
@@ -453,11 +457,11 @@ Examples:
   zklock reap --older-than 1d --yes /locks/backup",
     after_long_help = "\
 Deletes only persistent requests, which a client in another language may leave behind. Requests of live
-sessions always stay: see 'zklock revoke'. Requests whose names no known library uses stay, too. zklock
+sessions always stay: see 'zklock revoke'. So do requests with names that no known library uses. zklock
 shows them, and you can delete them by hand.
 
-Ages are by the clock of the servers. To read it, zklock creates a znode in the directory and deletes it in
-the same transaction, even without --yes.
+Ages are measured by the clock of the servers. To read it, zklock creates a znode in the directory and
+deletes it in the same transaction, even without --yes.
 
 Exit codes:
     0  done, even if there is nothing to delete
@@ -465,7 +469,7 @@ Exit codes:
    65  the path is not a lock directory
    66  the directory does not exist
    69  no server can be reached, contact was lost, or the servers report another error
-   70  the system refuses a thread or the like
+   70  the system cannot provide a thread or another resource
    73  a znode cannot be created (a quota is exceeded), or requests are throttled
    74  the output cannot be written
    77  access denied, or credentials refused
@@ -475,7 +479,7 @@ Exit codes:
 pub(crate) struct ReapArgs {
     /// The directory of the lock
     pub(crate) dir: String,
-    /// The least age of the requests; 0 means all
+    /// The minimum age of the requests; 0 means all of them
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) older_than: Duration,
     /// Deletes the requests. By default they are only shown
@@ -491,17 +495,17 @@ Examples:
   zklock doctor -c zk1,zk2,zk3/app /locks/backup
   zklock doctor --json | jq -r '.warnings[]'",
     after_long_help = "\
-Connects to every address of every server, for 3s at most. Opens a session there, and a second one beside it
-for 3s at most. Reads version, mode and tick with the four letter words 'srvr' and 'conf', if the server
-allows them and TLS is not used. If permitted, creates a znode /zklock-doctor-… for a moment, to read the
-clock of the servers. The output lists what was checked, and what was not.
+Connects to every address of every server, and waits at most 3s for each connection. Opens a session there,
+and then a second one beside it, again within 3s. Reads version, mode and tick with the four letter words
+'srvr' and 'conf', if the server allows them and TLS is not used. If permitted, creates a temporary znode
+/zklock-doctor-… to read the clock of the servers. The output lists what was checked, and what was not.
 
 Exit codes:
     0  all is well
     1  there are warnings
    64  wrong usage, connect string or path
    69  no server can be reached, contact was lost, or the servers report another error
-   70  the system refuses a thread or the like
+   70  the system cannot provide a thread or another resource
    73  requests are throttled
    74  the output cannot be written
    77  access denied, or credentials refused
@@ -526,7 +530,7 @@ Examples:
 Exit codes:
     0  done
    64  wrong usage
-   70  the system refuses a thread or the like
+   70  the system cannot provide a thread or another resource
    74  the output cannot be written
   141  the reader of the output has gone"
 )]
@@ -544,11 +548,11 @@ Examples:
 Exit codes:
     0  done
    64  wrong usage
-   70  the system refuses a thread or the like
+   70  the system cannot provide a thread or another resource
    74  the pages cannot be written"
 )]
 pub(crate) struct ManArgs {
-    /// An existing directory, for the pages
+    /// An existing directory to write the pages to
     pub(crate) dir: PathBuf,
 }
 
@@ -562,13 +566,13 @@ pub(crate) mod tests {
     /// The long help of a subcommand, in one line.
     pub(crate) fn help_of(subcommand: &str) -> String {
         let mut command = Cli::command();
-        // Adds the global options to each of them.
+        // Adds the global options to each subcommand.
         command.build();
         let help = command.find_subcommand_mut(subcommand).unwrap().render_long_help().to_string();
         help.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// The exit codes that a help text lists: the numbers at the beginnings of the lines after `Exit codes:`.
+    /// The exit codes that a help text lists: the numbers at the start of each line after `Exit codes:`.
     fn codes_in(text: &str) -> BTreeSet<u8> {
         let (_, codes) = text.split_once("Exit codes:").unwrap();
         codes.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()

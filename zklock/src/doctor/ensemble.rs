@@ -77,7 +77,7 @@ fn flawed_releases(probes: &[Probe]) -> Vec<String> {
     flawed.into_iter().map(finding).collect()
 }
 
-/// The issues by which a release loses changes in an ensemble, or `None` if there is none.
+/// The issues that make a release lose changes in an ensemble, or `None` if there are none.
 fn flaw_of(version: &str) -> Option<String> {
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
     let release = (numbers.next()?, numbers.next()?, numbers.next()?);
@@ -96,8 +96,8 @@ fn flaw_of(version: &str) -> Option<String> {
 fn refusal(probe: &Probe) -> Option<String> {
     let (name, refusal) = (probe.target.name(), probe.refusal.as_ref()?);
     Some(format!(
-        "{name} refuses this machine a second connection ({refusal}), on which a session asks for the tick; the session \
-         assumes half of its timeout instead, so short outages lose locks: raise maxClientCnxns, or state the tick \
+        "{name} refuses this machine a second connection ({refusal}), on which a session asks for the tick; without it, \
+         the session assumes half of its timeout, so short outages cost locks: raise maxClientCnxns, or state the tick \
          (zklock --max-tick, SessionBuilder::max_tick)"
     ))
 }
@@ -108,14 +108,14 @@ fn timing(probe: &Probe) -> Option<String> {
     let Some(tick) = probe.tick else {
         // Without a second connection, nobody could ask for the tick: the other warning says so.
         return probe.refusal.is_none().then(|| format!(
-            "the tick of {name} is not known; a session assumes half of its session timeout, so short outages lose \
+            "the tick of {name} is not known; a session assumes half of its session timeout, so short outages cost \
              locks: allow the four letter word 'conf', or leave minSessionTimeout at two ticks"
         ));
     };
     (granted < tick * 3).then(|| {
         format!(
             "{name} grants a session timeout of {}, which is less than three of its ticks ({}), so a reconnect can \
-             lose a lock: ask for {} or more",
+             cost a lock: ask for {} or more",
             show_duration(granted),
             show_duration(tick),
             show_duration(tick * 3)

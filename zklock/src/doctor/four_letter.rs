@@ -16,7 +16,7 @@ pub(super) struct Status {
     pub(super) tick: Option<Duration>,
 }
 
-/// Asks a server for its version, mode and tick. What it does not answer is `None`.
+/// Asks a server for its version, mode and tick. Whatever the server does not answer is `None`.
 pub(super) fn status(address: SocketAddr) -> Status {
     let answer = |word| ask(address, word).unwrap_or_default();
     Status::parse(&answer("srvr"), &answer("conf"))

@@ -1,4 +1,4 @@
-//! Who this client is to the servers under SASL.
+//! The identity that this client has on the servers, with SASL.
 
 #[cfg(feature = "kerberos")]
 use std::{
@@ -25,7 +25,7 @@ const TICKET_TIMEOUT: Duration = Duration::from_secs(10);
 const SHORT_LIFE: Duration = Duration::from_secs(10 * 60);
 
 impl Findings {
-    /// Notes who authenticates. For Kerberos, also checks the tickets for all servers.
+    /// Notes the identity of this client. For Kerberos, also checks the tickets for all servers.
     pub(super) fn check_identity(
         &mut self,
         connection: &ConnectionArgs,
@@ -58,7 +58,7 @@ impl Findings {
             .push(format!("authenticates with SASL (Kerberos) as {client}, whose ticket lasts for {life}"));
         if lifetime < SHORT_LIFE {
             self.warn(format!(
-                "the ticket of {client} expires in {life}, and then no connection can be made: renew it (kinit, k5start), or \
+                "the ticket of {client} expires in {life}, after which no connection can be made: renew it (kinit, k5start), or \
                  use a keytab (KRB5_CLIENT_KTNAME)"
             ));
         }

@@ -26,7 +26,7 @@ use crate::output::{Table, print};
 use crate::queue;
 use crate::spans::show_duration;
 
-/// The beginning of the name of a znode that is created for a moment.
+/// The beginning of the path of the temporary znode.
 const PROBE: &str = "/zklock-doctor-";
 
 /// No four letter word shows this property of the JVM. Only the admin server does.
@@ -180,8 +180,8 @@ impl Findings {
                 .push("the clock of leases counts the time in which this machine is suspended".to_owned());
         } else {
             self.warn(
-                "the clock of leases does not count the time in which this machine is suspended, so a program may believe \
-                 for too long after a resume that it owns a lock"
+                "the clock of leases does not count the time in which this machine is suspended, so after a resume a \
+                 program may believe for too long that it owns a lock"
                     .to_owned(),
             );
         }
@@ -206,7 +206,7 @@ impl Findings {
         if children >= MANY_CHILDREN {
             self.warn(format!(
                 "{dir} has {children} children, and each client that joins lists them all: check that it is the directory of \
-                 a lock, and delete what is not a request"
+                 a lock, and delete the children that are not requests"
             ));
             return Ok(());
         }
@@ -235,7 +235,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Creates a znode of this session for a moment, as a lock does. Checks the servers' clock with it.
+    /// Creates a temporary znode of this session, as a lock does. Checks the servers' clock with it.
     fn check_znode(&mut self, session: &Session) {
         let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
         let zookeeper = RecoverableZooKeeper::new(session, retry).with_plain_data();

@@ -75,7 +75,7 @@ impl Target {
         }
     }
 
-    /// Asks the server for its status, opens a session, and beside it a second one.
+    /// Asks the server for its status, opens a session, and opens a second one beside it.
     ///
     /// # Errors
     /// A file of the arguments cannot be used.
@@ -91,7 +91,7 @@ impl Target {
             target: self,
         };
         let Some(address) = probe.target.address else { return Ok(probe) };
-        // Opening a session would try again until its deadline.
+        // Opening a session would retry until its deadline.
         if let Err(error) = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             probe.failure = Some(error.to_string());
             return Ok(probe);
@@ -142,10 +142,10 @@ impl Target {
     ) -> Result<Result<Session, Failure>, Failure> {
         let mut builder = connection.builder(&address.to_string())?;
         builder = builder.session_timeout(session_timeout).wait_for_server(wait);
-        // The principal of the servers has the name, not the address.
+        // The servers' principal contains the host's name, not its address.
         builder = connection.sasl.apply(builder, Some(&self.host))?;
         if let Some(tls) = connection.tls_config()? {
-            // So has the certificate.
+            // So does the certificate.
             builder = builder.tls(tls.server_name(&*self.host));
         }
         Ok(builder
@@ -163,6 +163,6 @@ mod tests {
     #[test]
     fn help_names_the_longest_wait_for_an_address() {
         let wait = show_duration(CONNECT_TIMEOUT);
-        assert!(help_of("doctor").contains(&format!("every server, for {wait} at most")));
+        assert!(help_of("doctor").contains(&format!("waits at most {wait} for each connection")));
     }
 }

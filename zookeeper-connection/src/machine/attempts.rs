@@ -20,8 +20,8 @@ impl<C> Machine<C> {
         self.actions.push_back(Action::Open);
     }
 
-    /// Sends the connect request, and nothing else. If a server closed the connection with unread bytes pending, it
-    /// might reset the connection, and the server's answer would be lost.
+    /// Sends the connect request, and nothing else. A server that closes a connection with unread bytes pending may
+    /// reset the connection, so its answer would be lost.
     ///
     /// From now on, the server may use a shorter session timeout than before. The client does not know this until the
     /// answer arrives.
@@ -110,7 +110,7 @@ impl<C> Machine<C> {
         self.traffic.send_unsent(&mut self.outgoing);
     }
 
-    /// Leaves the server.
+    /// Abandons the connection, or the attempt to open one.
     pub(super) fn drop_transport(&mut self, now: Moment) {
         if self.has_transport() {
             self.traffic.connection_left();

@@ -21,7 +21,7 @@ const MAX_TOKEN: usize = 256 << 10;
 pub(super) const MAX_EARLY_FRAME: usize = MAX_TOKEN + 64;
 
 const NO_SASL: &str = "the server does not use SASL, or admits clients whose authentication fails";
-const REFUSED: &str = "the server refuses the authentication by SASL; its log says why";
+const REFUSED: &str = "the server refuses the SASL authentication; its log says why";
 const TOO_LONG: &str = "a SASL token is too long";
 const ENDLESS: &str = "the SASL exchange does not end";
 
@@ -45,7 +45,7 @@ pub enum SaslStep {
     LastToken(Vec<u8>),
     /// The exchange is complete: the server has authenticated itself.
     Complete,
-    /// The server has not authenticated itself. Counts as a refusal.
+    /// The server has not authenticated itself. This counts as a refusal.
     Refused(String),
     /// The exchange cannot go on, for this reason.
     Failed(String),
@@ -92,7 +92,7 @@ impl<C> Machine<C> {
         }
     }
 
-    /// Takes the reason why the machine has left the last connection, if there is one.
+    /// Takes the reason why the machine abandoned the last connection, if there is one.
     pub fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
     }

@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | `Pausing` | none | the time of the next attempt | `Opening` |
 //! | `Opening` | being opened | [`opened`](Machine::opened) | `Greeting`, or a failed attempt |
-//! | `Greeting` | open | the answer to the connect request | `Authenticating`, the loss of the session, or a failed attempt |
+//! | `Greeting` | open | the answer to the connect request | `Authenticating` or `Serving`, the loss of the session, or a failed attempt |
 //! | `Authenticating` | open | answers to SASL tokens, then to credentials | `Serving`, the loss of the session, or a failed attempt |
 //! | `Serving` | open | frames, requests, the next ping | the loss of the connection |
 //! | `Ended` | none | nothing | |
@@ -20,34 +20,37 @@
 //! - A request is sent once. If its connection ends before the reply, the request fails with `ConnectionLoss`. A
 //!   request that is made without a connection waits for the next one, for at most a tenth of the session timeout.
 //! - Replies come in the order of the requests, including pings. An unexpected reply ends the connection, unless it
-//!   denies a write: a server may do that at once.
-//! - The machine leaves a connection on which nothing is answered for two fifths of the session timeout. A part of a
-//!   frame counts as an answer only if it is at least 16 KiB long.
+//!   denies a write: a server may send a denial ahead of earlier replies.
+//! - If nothing is answered on a connection for two fifths of the session timeout, the machine abandons the connection.
+//!   A part of a frame counts as an answer only if it is at least 16 KiB long.
 //! - A server before version 3.5 does not know `create2`, and closes the connection. From the next connection on, the
 //!   session uses `create` instead.
-//! - A session whose credentials are refused is lost, and closed on the next connection.
+//! - If a server refuses a credential, the session is reported as lost at once; the machine closes it on the next
+//!   connection.
 //! - With SASL, only tokens are sent before the exchange is complete. If a server ends the exchange without
-//!   authenticating itself, the machine leaves it: a session is never used without its identity. If the exchange of a
-//!   session that is being closed is not completed, the machine ends, because another attempt would renew the
-//!   session.
+//!   authenticating itself, the machine abandons the connection: it never uses a session that lacks the client's
+//!   identity. If the exchange fails while the session is being closed, the machine ends, because another attempt would
+//!   renew the session.
 //! - A server may refuse this client, either in the SASL exchange or because it requires authentication. Or the client
-//!   may refuse the server, because it is ClickHouse Keeper. The session is lost when all servers were asked in turn
-//!   and every attempt has ended in one of these ways; if the session was served before, there must be at least three
+//!   may refuse the server, because it is ClickHouse Keeper. The session is lost when all servers have been asked in
+//!   turn and every attempt ended in one of these ways. If the session was served before, that takes at least three
 //!   attempts.
-//! - Each connect request renews the session, whose znodes block others. So a session is also lost when servers have
-//!   resumed or refused it for a session timeout, all of them were asked, and none has answered a request. The client
-//!   does not present a lost session again.
-//! - If servers have closed three connections in a row at the same kind of write, and no server has answered such a
-//!   write of that length, it is no longer sent: it may be too long for the servers, or unknown to them.
-//! - The first request of a session is a ping, because only its answer shows that the server admits the client. After a
-//!   connection on which nothing was answered, the first request is also a ping.
+//! - Each connect request renews the session, whose znodes block others. So a session is also lost when, for the
+//!   length of a session timeout, servers have only resumed or refused it, all of them have been asked, and none has
+//!   answered a request. The client does not present a lost session again.
+//! - If servers close three connections in a row while a write of the same kind and length is unanswered, and no server
+//!   has ever answered a write of that kind that was at least as long, the machine stops sending such writes: they may be
+//!   too long for the servers, or unknown to them.
+//! - The first request of a session is a ping, because only its answer shows that the server admits the client. So is
+//!   the first request after a connection on which nothing was answered.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next attempt.
 //!   [`Event::Connected`] comes before the replies of its connection.
-//! - A server that is behind what the session has seen, in replies or events, must not serve the session. If events
-//!   have no transaction numbers, the machine sends a write before the requests of the next connection: the server
-//!   answers those only after it has applied everything before the write.
-//! - A server's grant counts from the moment at which the server resumes the session. It is reported before anything
-//!   that may fail on that connection.
+//! - A server that is behind what the session has seen, in replies or events, must not serve the session. If an
+//!   event without a transaction number has arrived since the last reply, the machine sends a write ahead of all
+//!   requests on the next connection. The server answers those requests only after it has applied everything before the
+//!   write.
+//! - A server's grant counts from the moment at which the server resumes the session. The grant is reported before
+//!   anything that may fail on that connection.
 //!
 //! [deadline]: Machine::deadline
 
@@ -104,7 +107,7 @@ pub struct Config {
 
 /// An action for the owner of a [`Machine`].
 pub enum Action<C> {
-    /// Open a transport to the next server. No transport is open, but others may be in the process of opening.
+    /// Open a transport to the next server. No transport is open, but some may still be opening.
     Open,
     /// Drop the transport, or the attempt to open one.
     Drop,
@@ -135,7 +138,7 @@ impl<C: fmt::Debug> fmt::Debug for Action<C> {
 /// An event on the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A server has resumed the session, but does not serve it yet: the client authenticates first.
+    /// A server has resumed the session, but does not serve it yet: the client must authenticate first.
     TakenUp {
         /// See [`Granted::session_timeout`].
         session_timeout: Duration,
@@ -147,7 +150,7 @@ pub enum Event {
         /// The id of the session.
         session_id: i64,
     },
-    /// The connection is lost; the session may live.
+    /// The connection is lost, but the session may still be alive.
     Disconnected,
     /// The session cannot come back.
     SessionLost(SessionLoss),
@@ -189,22 +192,22 @@ impl SessionLoss {
         match self {
             SessionLoss::Expired => "the session has expired",
             SessionLoss::CredentialsRefused => {
-                "a server refuses a credential, check its scheme and its content"
+                "a server refuses a credential; check the credential's scheme and content"
             }
             SessionLoss::SaslRefused => {
-                "the servers refuse the authentication by SASL; check the user and the password or the ticket, and whether \
-                 they use this mechanism: their logs say why"
+                "the servers refuse the SASL authentication; check the user and the password or the ticket, and whether the \
+                 servers support this mechanism; the servers' logs say why"
             }
             SessionLoss::AuthenticationRequired => {
-                "the server requires SASL authentication, or another one of its enforce.auth.schemes; present a \
-                 credential that it accepts"
+                "the server requires SASL authentication, or another of its enforce.auth.schemes; present a credential that \
+                 it accepts"
             }
             SessionLoss::ClickHouseKeeper => {
-                "the server is ClickHouse Keeper, which ends the sessions of a server that is stopped before their \
+                "the server is ClickHouse Keeper: when one of its servers stops, it ends that server's sessions before the \
                  clients notice; use ZooKeeper"
             }
             SessionLoss::Unserved => {
-                "the servers have taken the session up for a session timeout, and none has served it"
+                "for a whole session timeout, servers have resumed the session, but none has served it"
             }
         }
     }
@@ -232,12 +235,12 @@ struct Serving {
     next_ping: Moment,
 }
 
-/// While a server sends a long answer, it makes progress whenever this many bytes arrive before the server would count
-/// as silent. A slower link could not deliver a listing in time anyway, and an answer that trickles in forever must not
-/// block a session.
+/// A server that is sending a long answer makes progress if this many bytes arrive before it would count as silent. A
+/// slower link could not deliver a listing in time anyway, and an answer that trickles in forever must not block a
+/// session.
 const MIN_PROGRESS: usize = 16 << 10;
 
-/// The identity of the session to a server.
+/// What identifies the session to a server.
 #[derive(Debug, Default)]
 struct Identity {
     /// Zero until a server has opened the session.
@@ -276,14 +279,14 @@ pub struct Machine<C> {
     pacing: Pacing,
     phase: Phase,
     identity: Identity,
-    /// The time by which the server has ended the session; `Some` while the session is being closed.
+    /// The time by which the server will have ended the session; `Some` while the session is being closed.
     closing_until: Option<Moment>,
     /// When something was last received from a server, on any connection.
     last_heard: Moment,
     service: Service,
     /// The first token of the SASL exchange on the next open transport.
     first_token: Option<Vec<u8>>,
-    /// The reason why the last connection was left.
+    /// The reason why the last connection was abandoned.
     failure: Option<String>,
     frames: Frames,
     outgoing: Vec<u8>,
@@ -366,7 +369,7 @@ impl<C> Machine<C> {
 
     /// Notes that the set of addresses that [`Action::Open`] tries in turn has changed.
     ///
-    /// `count` is their new number. `are_all` says whether every server of the list has an address.
+    /// `count` is the new number of addresses. `are_all` says whether every server in the list has an address.
     pub fn set_addresses(&mut self, count: usize, are_all: bool) {
         self.pacing.set_addresses(count);
         // If an action to open is still waiting, the present attempt will use the new addresses.
@@ -385,7 +388,7 @@ impl<C> Machine<C> {
         }
     }
 
-    /// Returns the reason for which the session would end.
+    /// Returns why the session would be lost if the servers went on refusing it.
     ///
     /// Returns `None` unless a server has refused the session and none has served it since.
     pub fn refusal(&self) -> Option<SessionLoss> {

@@ -8,8 +8,8 @@ use crate::time::Moment;
 /// prove that the session is alive, and they are so frequent that silence means trouble.
 const PING_DIVISOR: u32 = 6;
 
-/// The client leaves a server that is silent for two fifths of the session timeout. By then, a ping has been unanswered
-/// for half of that time, and more than half of the session timeout remains to find another server.
+/// The client abandons a server that is silent for two fifths of the session timeout. By then, a ping has been
+/// unanswered for at least half of that time, and more than half of the session timeout remains to find another server.
 const SILENCE: (u32, u32) = (2, 5);
 
 /// A request waits for a connection for this fraction of the session timeout. That is long enough to move to another
@@ -24,7 +24,7 @@ const MAX_OPENING: Duration = Duration::from_secs(1);
 /// The time allowed for a server's answer to a connect request. The server may have to ask the leader first.
 const GREETING_DIVISOR: u32 = 6;
 
-/// The maximum of both times when servers are slow, as a fraction of the session timeout.
+/// Both times grow when servers are slow, up to this fraction of the session timeout.
 const MAX_ATTEMPT_DIVISOR: u32 = 2;
 
 /// The pause after the first round of attempts has failed. It doubles with each round.
@@ -41,7 +41,7 @@ pub(super) struct Pacing {
     addresses: u32,
     /// The number of failed attempts since a server last served the session for a while.
     failures: u32,
-    /// How many of the failed attempts used up their time.
+    /// The number of attempts that ran out of time.
     timeouts: u32,
     random: fastrand::Rng,
 }
@@ -90,13 +90,13 @@ impl Pacing {
 
     /// Doubles the time for each round over all servers in which the time was too short, because all servers may be
     /// slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be starting up.
-    /// It may then leave a connection unanswered for good, which the client should not wait for long.
+    /// It may then accept a connection and never answer, and the client should not wait long for that answer.
     fn with_more_time(&self, time: Duration) -> Duration {
         let factor = 1 << (self.timeouts / self.addresses).min(4);
         (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
     }
 
-    /// Notes that an attempt has used up its time. Either it [has failed](Self::attempt_failed), or another attempt
+    /// Notes that an attempt has run out of time. Either it [has failed](Self::attempt_failed), or another attempt
     /// begins in parallel.
     pub(super) fn time_was_short(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);

@@ -1,4 +1,4 @@
-//! [`Service`]: whether servers serve the session, and when it is given up because none does.
+//! [`Service`]: whether servers serve the session, and when the session is given up because none does.
 
 use super::SessionLoss;
 use super::pacing::Pacing;
@@ -20,17 +20,17 @@ pub(super) struct Service {
     unserved: Option<Unserved>,
 }
 
-/// Servers resume the session, or refuse it, and none has answered a request since.
+/// A period in which servers resume or refuse the session, and none answers a request.
 #[derive(Debug)]
 struct Unserved {
-    /// The end of the session if no server serves it.
+    /// Why the session is lost if no server serves it.
     loss: SessionLoss,
-    /// When the first such attempt ended, and when the last one did.
+    /// When the first attempt of the period ended, and when the last one ended that was refused or served nothing.
     since: Moment,
     last: Moment,
     /// The number of attempts since the first, no matter how they ended.
     attempts: u32,
-    /// The present attempt is refused.
+    /// The present attempt was refused.
     is_refused: bool,
     /// The number of attempts in a row before the present one that were refused.
     refused_in_a_row: u32,
@@ -46,7 +46,7 @@ impl Service {
         self.is_admitted && self.unserved.is_none()
     }
 
-    /// Returns the reason for which the session would end, if a server has refused it and none has served it since.
+    /// Returns why the session would be lost, if a server has refused it and none has served it since.
     pub(super) fn refusal(&self) -> Option<SessionLoss> {
         self.unserved.as_ref().map(|unserved| unserved.loss).filter(|loss| *loss != SessionLoss::Unserved)
     }
@@ -76,7 +76,7 @@ impl Service {
     }
 
     /// Notes the end of an attempt or a connection. `is_renewed` says whether it renewed the session without answering
-    /// a request. Returns the reason for the end of the session if no server serves this client.
+    /// a request. Returns why the session is lost, if no server serves this client.
     pub(super) fn ended(&mut self, now: Moment, is_renewed: bool, pacing: &Pacing) -> Option<SessionLoss> {
         let is_known = std::mem::replace(&mut self.is_to_known_address, true);
         if is_renewed && self.is_admitted {
@@ -92,12 +92,12 @@ impl Service {
         if !is_refused && !is_renewed {
             return None;
         }
-        // There was an outage: the session was not renewed, and may have ended, or will go on with the next leader.
+        // There was an outage. Nothing renewed the session, so it may have ended, or the next leader may go on with it.
         if now.since(unserved.last) >= pacing.session_timeout {
             (unserved.since, unserved.attempts) = (now, 1);
         }
         unserved.last = now;
-        // This many attempts contain a whole round over the servers, wherever in its round the first attempt was.
+        // This many attempts contain a whole round over the servers, wherever in a round the first attempt was.
         let all_servers = pacing.addresses().saturating_mul(2) - 1;
         let enough = if self.is_admitted { all_servers.max(MIN_REFUSALS) } else { all_servers };
         let all_refuse = unserved.refused_in_a_row >= enough && !self.misses_addresses;

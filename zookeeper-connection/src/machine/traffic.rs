@@ -32,11 +32,11 @@ pub(super) struct Traffic<C> {
     is_before_3_5: bool,
     /// Whether a server has turned out to be older than 3.5.3, and not to know `CreateContainer`.
     lacks_containers: bool,
-    /// Whether a server has denied the barrier without asking the leader. If so, the znode exists.
+    /// Whether a server has denied the barrier without asking the leader. If so, the barrier's znode exists after all.
     is_barrier_denied: bool,
     /// The length of the longest request of each operation that a server has answered.
     answered: Vec<(OpCode, usize)>,
-    /// The request at which the last connections ended, and the number of these connections.
+    /// The request that was unanswered when each of the last connections ended, and the number of these connections.
     suspect: Option<(Suspect, u32)>,
     /// Requests like this one end every connection.
     ends_connections: Option<Suspect>,
@@ -168,15 +168,15 @@ impl<C> Traffic<C> {
         }
     }
 
-    /// Notes that the client has left the connection: the server did not close it.
+    /// Notes that the client has abandoned the connection, so the server did not close it.
     pub(super) fn connection_left(&mut self) {
         self.suspect = None;
     }
 
-    /// Returns whether a request may be the reason why the server closed the connection. It may if the server possibly
-    /// does not know the operation or does not accept the length, and if no request of the same operation that is at
-    /// least as long was ever answered. All other requests must always be sent: deletions release locks, and a proof
-    /// that the session is alive is the first call on each connection, whatever ends the connection.
+    /// Returns whether a request may be the reason why the server closed the connection. That is so if some servers do
+    /// not know the operation or do not accept the length, and if no request of the same operation that is at least as
+    /// long was ever answered. Other requests are never suspected, so they are always sent: deletions release locks,
+    /// and a proof that the session is alive is the first call on each connection, whatever ends the connection.
     fn may_end_connections(&self, sent: &Sent<C>) -> bool {
         let Sent { operation, bytes, .. } = sent;
         let is_suspicious = match operation {
@@ -235,9 +235,9 @@ impl<C> Traffic<C> {
         }
     }
 
-    /// Returns the position and the error of a write that the server of the connection has denied without asking the
-    /// leader (`enableEagerACLCheck`). Such a reply comes immediately, ahead of the replies to older requests, and
-    /// names no transaction.
+    /// Returns the position and the error of a write that the connected server has denied without asking the leader
+    /// (`enableEagerACLCheck`). Such a reply comes immediately, ahead of the replies to older requests, and names no
+    /// transaction.
     fn denied_at_once(&self, header: ReplyHeader) -> Option<(usize, ZkError)> {
         let error = ZkError::from_code(header.error);
         if header.zxid != 0 || !matches!(error, ZkError::NoAuth | ZkError::InvalidAcl) {
