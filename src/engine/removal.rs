@@ -44,7 +44,9 @@ pub(super) enum Fate {
     /// It goes on, although the server refuses it for now.
     Refused,
     /// The znode is gone. `has_deleted` is true if this attempt found it.
-    Done { has_deleted: bool },
+    Done {
+        has_deleted: bool,
+    },
     /// It has ended. The server deletes the znode with the session; if the server keeps the session, the next session
     /// deletes the znode.
     LeftBehind,

@@ -689,7 +689,7 @@ fn stray_that_is_created_again_after_its_deletion_is_deleted_again() {
         let mut names = Vec::new();
         for _ in 0..20 {
             let calls = all_submitted(&mut engine);
-            names.extend(deleted(&calls));
+            names.extend(deleted(&calls).into_iter().map(str::to_owned));
             for (id, call) in calls {
                 let reply = match call {
                     Call::GetData { .. } => data(),

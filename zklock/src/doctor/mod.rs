@@ -139,7 +139,7 @@ impl Findings {
         }
         self.checked.extend(["one ensemble", "session timeouts and ticks", "a second connection"]);
         // A single server cannot lose what another one has confirmed.
-        if probes.iter().any(|probe| ensemble::is_member(probe)) {
+        if probes.iter().any(ensemble::is_member) {
             self.checked.push("releases");
         } else if probes.len() == 1 && probes[0].mode == "standalone" {
             self.notes.push("a single server: while it is down, no lock can be taken".to_owned());
