@@ -26,7 +26,7 @@ pub(super) struct Afterwards {
 /// A piece of work. Tasks are done kind by kind, in this order.
 pub(super) enum Task {
     Answer(OutcomeSink, ZkResult<Reply>),
-    /// Makes the callbacks of this request's observer.
+    /// Calls the callbacks of this request's observer.
     CallBack(Arc<Seat>),
     LeaveBehind(Target),
     CompleteEnd,

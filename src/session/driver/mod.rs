@@ -105,7 +105,8 @@ impl Core {
         let mut afterwards = Afterwards::default();
         let result = {
             let mut driver = self.driver_now();
-            // Before the input, so that a change caused by the clock alone is announced even if the input reverts it.
+            // Announce the state before the input is handled, so that a change caused by the clock alone is announced
+            // even if the input reverts it.
             afterwards.log.announced.extend(driver.announce());
             let result = input(&mut driver);
             driver.engine.settle();
