@@ -399,7 +399,7 @@ impl Lease {
     }
 
     /// Begins contact with a server that grants `granted`. The session was opened, or resumed, after `taken_up_after`,
-    /// which is `None` if that moment is not known.
+    /// which is `None` if no recent moment is known.
     ///
     /// Returns the latest time at which earlier epochs can now end, if the grant shortens them: a shorter session
     /// timeout counts from the moment at which the server granted it.

@@ -203,9 +203,9 @@ impl RunOnce {
             return marker.map_or(Ok(RunOutcome::InProgress), outcome);
         };
         let outcome = self.run_locked(&key, &guard, job);
-        // Waits for the release, so that others find the lock free when this call returns.
+        // Wait for the release, so that others find the lock free when this call returns.
         if let Err(error) = guard.unlock() {
-            logging::debug!("after the job of {}: {error}", key.dir);
+            logging::debug!("the lock of {} was not released cleanly: {error}", key.dir);
         }
         outcome
     }

@@ -191,8 +191,8 @@ impl WriteLock {
 
     /// Joins the queue, and returns whether the lock is already owned.
     ///
-    /// Blocks until the server has told the request's place in the queue. During an outage, that includes all retries.
-    /// The call does not wait for the request's turn: the listener reports the acquisition.
+    /// Blocks until the request's place in the queue is known. During an outage, that includes all retries. The call
+    /// does not wait for the request's turn: the listener reports the acquisition.
     ///
     /// If this lock is already in the queue or owned, the call makes no second request and causes no second callback.
     /// After a loss, it makes a new request.
@@ -216,7 +216,7 @@ impl WriteLock {
             self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
         let joined = self.inner.join().ok_or_else(closed)?;
-        // `None` because closing the lock withdraws the request, too.
+        // The place is `None` if the lock was closed, because that withdraws the request.
         match joined.wait_until_placed(&[])? {
             None if self.is_closed() => Err(closed()),
             Some(Place::Owner) => Ok(joined.request().is_some_and(|request| request.is_owner())),
@@ -251,7 +251,7 @@ impl WriteLock {
             return Err(request.end_error(Operation::UNLOCK));
         }
         if request.may_leave_its_znode() {
-            // Kept so that the next call does not report the znode as deleted.
+            // Keep the request, so that the next call does not report the znode as deleted.
             let mut current = self.inner.current.lock();
             if current.is_none() {
                 *current = Some(Current::Left(Arc::clone(&request)));

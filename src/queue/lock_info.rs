@@ -21,7 +21,7 @@ const SHOWN: usize = 64;
 /// The last second of the year 9999. RFC 3339 cannot express later times.
 const LAST_PRINTED: Duration = Duration::from_secs(253_402_300_799);
 
-/// A request in a lock directory, as it was read.
+/// A request in a lock directory, as it was when it was read.
 ///
 /// `Display` prints it as one line, whatever its data is:
 ///

@@ -169,7 +169,7 @@ fn make_on(
 ) -> Result<Arc<Core>> {
     let opened_after = Some(runtime.now());
     let client = (factory.client)().and_then(|client| {
-        // First, so that this is the last handle to the client, whatever fails.
+        // Wrapped first, so that this is the last handle to the client, whatever fails later.
         let client = &**taken.insert(External::new("a ZooKeeper client", client, runtime));
         check_timeout(client.session_timeout()).inspect_err(|_| client.close())?;
         Ok(client.clone())
