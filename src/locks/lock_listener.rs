@@ -248,7 +248,7 @@ impl ListenerSlot {
         drop(before);
     }
 
-    /// The only caller of listeners.
+    /// Calls the listener. No other code does.
     fn call(&self, lock: &WriteLock, event: LockEvent) {
         let listener = self.listener.lock().clone();
         let Some(listener) = listener else { return };

@@ -63,7 +63,7 @@ pub struct WriteLock {
     closes_on_drop: bool,
 }
 
-/// The part that a lock shares with the handles passed to its listener.
+/// The part of a lock that is shared with the handles passed to its listener.
 pub(crate) struct LockInner {
     support: ProtocolSupport,
     dir: ZNodePath,
@@ -72,7 +72,7 @@ pub(crate) struct LockInner {
     current: lock_order::Mutex<LOCK, Option<Current>>,
 }
 
-/// The request of a lock. A request that has ended stays until the next call.
+/// The request of a lock. A request that has ended is kept until the next call.
 enum Current {
     Joined(Arc<LastingRequest>),
     /// The request was released, but its znode may still exist.
@@ -97,7 +97,7 @@ impl Current {
 }
 
 impl LockInner {
-    /// The request on the current session.
+    /// Returns the request on the current session.
     fn request(&self) -> Option<Arc<Request>> {
         self.current.lock().as_ref().and_then(Current::request)
     }

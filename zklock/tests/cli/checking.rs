@@ -242,7 +242,7 @@ fn user_of_sasl_may_and_wrong_passwords_are_77() {
     run(run_with(&[])).assert_failed(77, "requires SASL authentication");
     for login in ["ada:pass-phrase", "nobody:pass-phrase"] {
         let ended = run(run_with(&["--sasl", &format!("digest-md5:{login}")]));
-        ended.assert_failed(77, "the servers refuse the authentication by SASL");
+        ended.assert_failed(77, "the servers refuse the SASL authentication");
         assert!(!ended.err.contains("pass-phrase"), "{ended:?}");
     }
     run(run_with(&["--sasl", "plain:ada:pass-phrase"])).assert_failed(64, "write digest-md5:USER:PASSWORD");
@@ -284,5 +284,5 @@ fn tickets_of_the_environment_are_used() {
     let refusing = Server::published(&wrong_keytab);
     let mut refused = zklock(&["run", "/locks/a", "--connect", &refusing.connect_string(), "--", "true"]);
     refused.env("KRB5_CLIENT_KTNAME", &keytab);
-    run(refused).assert_failed(77, "the servers refuse the authentication by SASL");
+    run(refused).assert_failed(77, "the servers refuse the SASL authentication");
 }

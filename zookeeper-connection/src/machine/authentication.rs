@@ -21,7 +21,7 @@ const MAX_TOKEN: usize = 256 << 10;
 pub(super) const MAX_EARLY_FRAME: usize = MAX_TOKEN + 64;
 
 const NO_SASL: &str = "the server does not use SASL, or admits clients whose authentication fails";
-const REFUSED: &str = "the server refuses the authentication by SASL; its log says why";
+const REFUSED: &str = "the server refuses the SASL authentication; its log says why";
 const TOO_LONG: &str = "a SASL token is too long";
 const ENDLESS: &str = "the SASL exchange does not end";
 

@@ -192,7 +192,7 @@ impl SessionLoss {
                 "a server refuses a credential, check its scheme and its content"
             }
             SessionLoss::SaslRefused => {
-                "the servers refuse the authentication by SASL; check the user and the password or the ticket, and whether \
+                "the servers refuse the SASL authentication; check the user and the password or the ticket, and whether \
                  they use this mechanism: their logs say why"
             }
             SessionLoss::AuthenticationRequired => {
@@ -204,7 +204,7 @@ impl SessionLoss {
                  clients notice; use ZooKeeper"
             }
             SessionLoss::Unserved => {
-                "the servers have taken the session up for a session timeout, and none has served it"
+                "servers have resumed the session for a session timeout, but none has answered a request"
             }
         }
     }

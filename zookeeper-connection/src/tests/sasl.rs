@@ -267,7 +267,7 @@ fn session_that_all_servers_refuse_fails_at_once() {
     let list = format!("{},{}", servers[0].address(), servers[1].address());
     let error = authenticate(&list, &with_mechanism(LONG, |_| Ok(prepared()))).unwrap_err();
     assert!(matches!(error, ConnectError::CredentialsRefused { .. }), "{error:?}");
-    assert!(error.to_string().contains("refuse the authentication by SASL"), "{error}");
+    assert!(error.to_string().contains("refuse the SASL authentication"), "{error}");
     for server in servers {
         let connected = server.seen.try_iter().filter(|seen| matches!(seen, Seen::Connected(_))).count();
         assert!((1..=2).contains(&connected), "asked {connected} times");

@@ -166,7 +166,7 @@ fn session_that_all_servers_refuse_by_sasl_is_lost_and_not_presented_again() {
         let mut scripted = begun(0);
         scripted.submit(1, &read("/a"));
         refuse(&mut scripted, error);
-        assert_left(&mut scripted, "refuses the authentication by SASL");
+        assert_left(&mut scripted, "refuses the SASL authentication");
         for _ in 0..2 {
             begin(&mut scripted);
             scripted.actions();
