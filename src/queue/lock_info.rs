@@ -64,8 +64,8 @@ impl LockInfo {
         LockInfo { data: Some(data), ..LockInfo::unreadable(path, Some(stat)) }
     }
 
-    /// Makes a request whose data may not be read, from the reply to an `exists` call. Returns `None` if the request
-    /// does not exist. Servers since 3.8.4 and 3.9.2 deny the metadata, too.
+    /// Describes a request whose data may not be read, from the reply to an `exists` call. Returns `None` if the
+    /// request does not exist. Servers since 3.8.4 and 3.9.2 deny the metadata as well.
     pub(super) fn without_data(
         path: &ZNodePath,
         found: ZkResult<Option<Stat>>,

@@ -1,7 +1,7 @@
 //! The replacement of a lost session. Waiting requests are made again on the next session.
 //!
 //! Replacement is off by default, because the application must decide whether to carry on after a loss. If it is on,
-//! waiting requests and trackers carry on.
+//! trackers continue on the next session as well.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
