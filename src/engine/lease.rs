@@ -1,15 +1,14 @@
 //! The lease: until when the server provably keeps the session, and with it every lock that this
 //! process owns.
 //!
-//! `docs/design.md` explains under "The lease" what proves that a session lives, and why: a *pair* of answered
-//! requests (E1), a *write* that was sent a report delay after the pair was answered, and answered itself (E2), and,
-//! while a lock is held, *another write* that was sent after that answer (E3). There, and in the files of this
-//! module, a *request* is whatever the client sends to a server, even a ping. [`evidence`] keeps what answers prove.
-//! [`keep_alive`] says when requests are due to keep a lease from ending.
+//! `docs/design.md` explains under "The lease" what proves that a session lives, and why: a *pair* of answered requests
+//! (E1), a *write* that was sent at least a report delay after the pair was answered, and was then itself answered
+//! (E2), and, while a lock is held, *another write* that was sent after that answer (E3). There, and in the files of
+//! this module, a *request* is whatever the client sends to a server, even a ping. [`evidence`] records what the
+//! answers prove. [`keep_alive`] says when requests are due to keep a lease from ending.
 //!
-//! What a write may confirm is decided when it is sent: the pairs that were answered at least a report delay before. So
-//! a pair can be forgotten once a newer one has reached that age, and a session that never writes keeps only a handful
-//! of pairs.
+//! A write may confirm only those pairs that were answered at least a report delay before it was sent. So a pair can be
+//! forgotten once a newer one has reached that age, and a session that never writes keeps only a handful of pairs.
 //!
 //! The lease consists of *epochs*. A disconnect closes the present epoch. An owner keeps the epoch under which it
 //! acquired the lock until its znode has been seen on the next connection. A hold with a *limit* never outlasts that
@@ -38,7 +37,7 @@ const RESERVE_DIVISOR: u32 = 32;
 
 /// The part of the session timeout for which a lease should last when a lock is taken, as a divisor. If it would end
 /// sooner, and a write can extend it, that write is made before the lock is taken: it would be due soon anyway, and it
-/// may take long.
+/// may take a long time.
 const FRESH_DIVISOR: u32 = 8;
 
 /// The session's lease: its present epoch, the owners, and the evidence for the next epoch.
@@ -56,40 +55,41 @@ pub(crate) struct Lease {
     /// The owners whose hold has changed, in the order of the changes.
     changes: VecDeque<ParticipantId>,
     connection: ConnectionNumber,
-    /// The client has reported what the server of the present connection grants. Until then, answers prove nothing,
-    /// because that server may grant less than the last one.
+    /// Whether the client has reported what the server of the present connection grants. Until then, answers prove
+    /// nothing, because that server may grant less than the last one.
     is_connected: bool,
-    /// The session was opened, or resumed, on this connection and after this moment. That proves nothing before a write
-    /// on the connection is answered.
+    /// A moment after which the session was opened, or resumed, on this connection. It proves nothing until a write on
+    /// the connection is answered.
     taken_up_after: Option<Moment>,
     /// The last request that was answered on this connection; the next one makes a pair with it.
     last: Option<RoundTrip>,
     /// Pairs of answered requests that no write has confirmed yet, oldest first.
     unconfirmed: VecDeque<RoundTrip>,
-    /// On a connection that wants to be idle: when the pair that is waiting to be confirmed was answered.
+    /// The time at which the pair that awaits confirmation was answered; set only on a connection that wants to be
+    /// idle.
     awaiting: Option<Moment>,
     /// The last write that was answered on this connection.
     last_write: Option<Written>,
     /// The time at which the last *followed* write was sent. A write is followed if, after its answer, another write
-    /// was sent, and answered too.
+    /// was sent, and was answered as well.
     followed_write: Option<Moment>,
     /// The time at which the last touch on this connection was sent.
     touched: Option<Moment>,
     /// The time of the last sign of life from the ensemble.
     last_contact: Moment,
-    /// The lease has ended for good, with the session.
+    /// Whether the lease has ended for good, with the session.
     over: bool,
     /// The time at which the first of the present owners took its lock.
     owned_since: Moment,
-    /// The lease is kept proven even while no lock is held.
+    /// Whether the lease is kept proven even while no lock is held.
     is_always_proven: bool,
-    /// A write was answered, on this connection or an earlier one.
+    /// Whether a write has been answered, on this connection or an earlier one.
     was_proven: bool,
-    /// How long an outage an owner survives, if not the default.
+    /// The longest outage that an owner survives, if not the default.
     survived_outage: Option<Duration>,
 }
 
-/// Numbers the epochs of a session.
+/// The number of an epoch of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct EpochNumber(u64);
 
@@ -98,7 +98,7 @@ struct EpochNumber(u64);
 pub(crate) struct Holding {
     epoch: EpochNumber,
     pub(crate) until: Moment,
-    /// The moment at which the hold ends at the latest, whatever is proven.
+    /// The latest moment at which the hold can end, whatever is proven.
     pub(crate) limit: Option<Moment>,
 }
 
@@ -118,7 +118,7 @@ impl Holding {
     }
 }
 
-/// The permission to take a lock, or the reason against it.
+/// The permission to take a lock, or the reason for refusing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Admitted,
@@ -128,8 +128,8 @@ pub(crate) enum Admission {
     Outdated,
 }
 
-/// Numbers the stretches of a session with or without contact. Answers from different stretches prove nothing together,
-/// because a server that lags behind may have given the later answer.
+/// Numbers the periods of contact, and of no contact, in a session. Answers from different periods prove nothing
+/// together, because a server that lags behind may have given the later answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionNumber(u64);
 
@@ -138,8 +138,8 @@ pub(crate) struct ConnectionNumber(u64);
 pub(crate) const ENDED: Moment = Moment::from_nanos(1);
 
 impl Lease {
-    /// Returns a lease without a proof and without a connection, which is always kept proven. The time without contact
-    /// counts from `now`.
+    /// Returns a lease that has no proof and no connection yet, and whose `is_always_proven` is set. The time without
+    /// contact counts from `now`.
     pub(crate) fn unproven(granted: Granted, now: Moment) -> Lease {
         Lease {
             granted,
@@ -171,12 +171,12 @@ impl Lease {
         Lease { is_always_proven: false, ..self }
     }
 
-    /// Sets how long an outage an owner survives.
+    /// Sets the longest outage that an owner survives.
     pub(crate) fn set_survived_outage(&mut self, outage: Duration) {
         self.survived_outage = Some(outage);
     }
 
-    /// Returns when the present epoch ends or has ended, or the beginning of the clock while nothing is proven.
+    /// Returns when the present epoch ends or ended, or the beginning of the clock while nothing is proven.
     pub(crate) fn end(&self) -> Moment {
         self.end.unwrap_or(Moment::from_nanos(0))
     }
@@ -205,9 +205,9 @@ impl Lease {
         self.last_contact.after(self.granted.session_timeout)
     }
 
-    /// Returns until when the last sign of life shows that there is contact. If the lease is kept proven, only a write
-    /// on the present connection counts as a sign, because a server that has lost its leader answers reads. A lease
-    /// needs more than this.
+    /// Returns the time until which the last sign of life counts as contact. If the lease is kept proven, only a write
+    /// on the present connection counts as a sign, because a server that has lost its leader still answers reads. A
+    /// lease needs more evidence than contact does.
     pub(crate) fn contact_holds_until(&self) -> Moment {
         let last_write = self.last_write.map(|write| write.sent);
         let sign = if self.is_kept_proven() { last_write } else { Some(self.last_contact) };
@@ -232,7 +232,7 @@ impl Lease {
 
     // ---- owners
 
-    /// Takes a lock that was seen to be free on `connection`, if that is the present connection and the epoch
+    /// Takes a lock that was seen to be free on `connection`, if that is still the present connection and the epoch
     /// [admits](Lease::admits_owners) owners.
     pub(crate) fn admit(
         &mut self,
@@ -335,9 +335,9 @@ impl Lease {
     }
 
     /// Returns whether a lock may be taken under the present epoch. Two conditions must hold:
-    /// - Each pair that waits to be confirmed, and then the first pair that is made under the lock, can extend the
-    ///   epoch before it ends. Otherwise an owner would lose the lock in perfect contact.
-    /// - The epoch lasts for a while yet, unless no write could extend it.
+    /// - Each pair that waits to be confirmed, and then the first pair that is made under the lock, can be confirmed by
+    ///   a write in time to extend the epoch. Otherwise an owner would lose the lock although contact is perfect.
+    /// - The epoch is not about to end, or no write could extend it now.
     pub(crate) fn admits_owners(&self, now: Moment) -> bool {
         !self.is_stale(now) && self.admits_owners_until(self.end(), now)
     }
@@ -356,7 +356,8 @@ impl Lease {
         !self.admits_owners(now) && extended.is_some_and(|end| self.admits_owners_until(end, now))
     }
 
-    /// Returns when the lease would end after the answer to a write that is sent now, if that write proves something.
+    /// Returns when the lease would end once a write that is sent now has been answered, or `None` if that write would
+    /// prove nothing.
     fn end_after_write(&self, now: Moment) -> Option<Moment> {
         let proven = self.proven_by(self.sending(now)).filter(|_| self.is_connected && !self.over);
         proven.map(|proven| self.end_of_proof(proven).max(self.end()))
@@ -392,15 +393,15 @@ impl Lease {
         self.granted.session_timeout - self.granted.session_timeout / MARGIN_DIVISOR
     }
 
-    /// Notes a sign of life from the ensemble, which proves nothing.
+    /// Notes a sign of life from the ensemble. By itself, it proves nothing.
     fn note_sign_of_life(&mut self, now: Moment) {
         self.last_contact = self.last_contact.max(now);
     }
 
     /// Begins contact with a server that grants `granted`. The session was opened, or resumed, after `taken_up_after`,
-    /// which is `None` if that was some time ago.
+    /// which is `None` if no recent moment is known.
     ///
-    /// Returns the moment at which earlier epochs now end at the latest, if the grant shortens them: a shorter session
+    /// Returns the latest time at which earlier epochs can now end, if the grant shortens them: a shorter session
     /// timeout counts from the moment at which the server granted it.
     pub(crate) fn on_connected(
         &mut self,
@@ -421,9 +422,9 @@ impl Lease {
     /// than before does not count, because a new leader may use an earlier one.
     ///
     /// This does not count as a sign of life. Each connect request renews the session at the servers. If it counted,
-    /// and no server ever let the client in, the session would keep its znodes forever.
+    /// and no server ever served the client, the session would keep its znodes forever.
     ///
-    /// Returns the moment at which earlier epochs now end at the latest, if the grant shortens them.
+    /// Returns the latest time at which earlier epochs can now end, if the grant shortens them.
     pub(crate) fn on_taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
         if session_timeout >= self.granted.session_timeout {
             return None;
@@ -448,8 +449,8 @@ impl Lease {
 
     /// Ends contact. Whatever is proven from now on belongs to a new epoch.
     pub(crate) fn on_disconnected(&mut self, now: Moment) {
-        // If the client reports no pings, there may have been contact until now that nobody has noticed. If the client
-        // reports them, silence may have ended the connection, so this is not a sign of life.
+        // A client that does not report its pings may have had contact until now, unnoticed. If the client reports
+        // them, silence may have ended the connection, so the disconnect is not a sign of life.
         if self.is_always_proven {
             self.note_sign_of_life(now);
         }
@@ -476,8 +477,8 @@ impl Lease {
         self.awaiting = None;
     }
 
-    /// Ends the lease at once and for good, with every epoch. The end of a hold that has reached its limit stays as
-    /// it is.
+    /// Ends the lease at once and for good, with every epoch. The end of a hold that has already reached its limit
+    /// stays as it is.
     pub(crate) fn finish(&mut self, now: Moment) {
         self.over = true;
         self.end = Some(ENDED);

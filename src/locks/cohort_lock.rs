@@ -36,7 +36,7 @@ use crate::wait::Wait;
 ///                 if guard.is_owner() {
 ///                     book(job);
 ///                 }
-///             } // handed over, or kept for the next
+///             } // handed over, or kept for the next thread
 ///             Ok(())
 ///         });
 ///     }
@@ -53,8 +53,9 @@ use crate::wait::Wait;
 /// The lock excludes every other holder of the directory's lock, in any process, with any library and kind of lock.
 /// Processes are served in the order in which they joined the queue, and so are the threads within a process.
 ///
-/// **A process that dies while it keeps an idle lock blocks others until its session times out.** With other locks,
-/// that happens only to a process that uses the lock. [`CohortOptions::keep_for`] limits how long an idle lock is kept.
+/// **A process that dies while it keeps an idle lock blocks others until its session times out.** With other locks, a
+/// process blocks others only if it dies while it uses the lock. [`CohortOptions::keep_for`] limits how long an idle
+/// lock is kept.
 ///
 /// # Sharing between threads
 /// Share one `CohortLock` by cloning it, or look it up with [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort).

@@ -84,7 +84,7 @@ pub trait LockListener: Send + Sync {
         self.lock_released();
     }
 
-    /// Called when another client asks this one to release the lock.
+    /// Called when another client asks this client to release the lock.
     ///
     /// The other client asks through a [`Revoker`](crate::queue::Revoker), or by writing `unlock` or Curator's
     /// `__REVOKE__` to the znode. This process decides whether and when to release the lock. If that takes too long,
@@ -208,7 +208,7 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
 
 type Listener = Arc<External<Arc<dyn LockListener>>>;
 
-/// The listener of one lock, and the events that are not delivered yet.
+/// The listener of one lock, and the events that have not been delivered yet.
 pub(crate) struct ListenerSlot {
     lock: Weak<LockInner>,
     listener: Mutex<LISTENER, Option<Listener>>,
@@ -248,11 +248,11 @@ impl ListenerSlot {
         drop(before);
     }
 
-    /// The only caller of listeners.
+    /// Calls the listener. No other code does.
     fn call(&self, lock: &WriteLock, event: LockEvent) {
         let listener = self.listener.lock().clone();
         let Some(listener) = listener else { return };
-        // Reported between two requests.
+        // Report missed calls only between two requests.
         let missed = if begins(event) { self.missed.swap(0, Ordering::SeqCst) } else { 0 };
         if missed > 0 {
             if let Err(message) = listener.call(|listener| listener.missed(missed)) {
@@ -308,7 +308,7 @@ impl Observer for ListenerSlot {
     }
 
     fn deliver(&self) {
-        // A dropped lock has been closed first, and closing delivers everything.
+        // If the lock is gone, it was closed before that, and closing delivers everything.
         let Some(lock) = WriteLock::of_call(&self.lock) else { return };
         self.events.deliver(|event| self.call(&lock, event));
     }

@@ -99,7 +99,7 @@ impl MultiLock {
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, self.first()))
     }
 
-    /// Acquires all locks if they are free; returns `None` if somebody holds one or waits for one.
+    /// Acquires all locks if they are free; returns `None` otherwise.
     ///
     /// A lock is not free if somebody holds it or waits for it.
     /// Blocks only until the server has answered. During an outage, that includes all retries.
@@ -143,7 +143,7 @@ impl MultiLock {
         Ok(Some(held))
     }
 
-    /// The path that stands for all of them in an error.
+    /// The path that stands for all locks in an error.
     fn first(&self) -> &ZNodePath {
         // Proof: `check_set` refuses an empty set.
         self.locks[0].path()
@@ -214,7 +214,7 @@ mod tests {
             Fixture { server, client, session }
         }
 
-        /// A lock on the directories, which are given in an order other than that of their names.
+        /// Returns a lock on the directories, which are given in an order other than that of their names.
         fn lock(&self) -> MultiLock {
             MultiLock::new(&self.session, [DIRS[2], DIRS[0], DIRS[1]]).unwrap()
         }

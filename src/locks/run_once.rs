@@ -203,9 +203,9 @@ impl RunOnce {
             return marker.map_or(Ok(RunOutcome::InProgress), outcome);
         };
         let outcome = self.run_locked(&key, &guard, job);
-        // Waits for the release, so that others find the lock free when this call returns.
+        // Wait for the release, so that others find the lock free when this call returns.
         if let Err(error) = guard.unlock() {
-            logging::debug!("after the job of {}: {error}", key.dir);
+            logging::debug!("the lock of {} was not released cleanly: {error}", key.dir);
         }
         outcome
     }
@@ -232,7 +232,7 @@ impl RunOnce {
                 self.retry(key, || guard.commit(|changes| changes.check(key.dir.as_str())))?;
             }
         }
-        logging::debug!("runs the job of {}", key.dir);
+        logging::debug!("running the job of {}", key.dir);
         let result = match job(guard) {
             Ok(result) => result,
             Err(error) => return Ok(RunOutcome::Failed(error)),
@@ -339,8 +339,7 @@ impl RunOnce {
     /// # Errors
     /// The same as [`forget`](RunOnce::forget). Keys that were forgotten before the error stay forgotten.
     pub fn reap(&self, older_than: Duration) -> Result<usize> {
-        // The current time by the servers' clock, taken from the creation of a request. It may lie slightly in the
-        // past.
+        // The current time by the servers' clock, taken from the creation of a request. It may be slightly in the past.
         let mut now = None;
         let is_old = |stat: Stat, now: SystemTime| {
             now.duration_since(stat.created()).unwrap_or_default() >= older_than
@@ -394,7 +393,7 @@ impl RunOnce {
     /// directory again.
     fn release(&self, key: &Key, guard: LockGuard) {
         if let Err(error) = guard.unlock().and_then(|_| self.delete(&key.dir)) {
-            logging::debug!("{} stays: {error}", key.dir);
+            logging::debug!("the directory {} was not removed: {error}", key.dir);
         }
     }
 

@@ -168,7 +168,7 @@ impl Semaphore {
     /// # Errors
     /// The same as [`acquire`](Semaphore::acquire).
     pub fn try_acquire(&self) -> Result<Option<Permit>> {
-        // Without the lock on the turns, because that lock would refuse a free permit while another process is
+        // Bypasses the lock on the turns, because that lock would refuse a free permit while another process is
         // acquiring one.
         Ok(self.leases.try_lock()?.map(Permit::new))
     }
@@ -202,7 +202,7 @@ impl Semaphore {
         retry_lasting(self.support.session(), || {
             let Some(turn) = self.turns.wait(wait, &GuardSignals::of(1))? else { return Ok(None) };
             let acquired = self.leases.wait(wait, &GuardSignals::of(1));
-            // Not before the lease is acquired or its deletion has begun.
+            // The turn must not be released before the lease is acquired or its deletion has begun.
             drop(turn);
             Ok(acquired?.map(Permit::new))
         })
@@ -231,7 +231,8 @@ impl Semaphore {
 async fn acquire_in_turn(turns: &BlockingLock, leases: &BlockingLock) -> Result<Permit> {
     let turn = turns.wait_async().await?;
     let acquired = leases.wait_async().await;
-    // Not before the lease is acquired or its deletion has begun. The same order holds if the future is dropped.
+    // The turn must not be released before the lease is acquired or its deletion has begun. The same order holds if the
+    // future is dropped.
     drop(turn);
     acquired.map(Permit::new)
 }

@@ -63,7 +63,7 @@ pub struct WriteLock {
     closes_on_drop: bool,
 }
 
-/// The part that a lock shares with the handles passed to its listener.
+/// The part of a lock that is shared with the handles passed to its listener.
 pub(crate) struct LockInner {
     support: ProtocolSupport,
     dir: ZNodePath,
@@ -72,7 +72,7 @@ pub(crate) struct LockInner {
     current: lock_order::Mutex<LOCK, Option<Current>>,
 }
 
-/// The request of a lock. A request that has ended stays until the next call.
+/// The request of a lock. A request that has ended is kept until the next call.
 enum Current {
     Joined(Arc<LastingRequest>),
     /// The request was released, but its znode may still exist.
@@ -97,7 +97,7 @@ impl Current {
 }
 
 impl LockInner {
-    /// The request on the current session.
+    /// Returns the request on the current session.
     fn request(&self) -> Option<Arc<Request>> {
         self.current.lock().as_ref().and_then(Current::request)
     }
@@ -191,8 +191,8 @@ impl WriteLock {
 
     /// Joins the queue, and returns whether the lock is already owned.
     ///
-    /// Blocks until the server has told the request's place in the queue. During an outage, that includes all retries.
-    /// The call does not wait for the request's turn: the listener reports the acquisition.
+    /// Blocks until the request's place in the queue is known. During an outage, that includes all retries. The call
+    /// does not wait for the request's turn: the listener reports the acquisition.
     ///
     /// If this lock is already in the queue or owned, the call makes no second request and causes no second callback.
     /// After a loss, it makes a new request.
@@ -216,7 +216,7 @@ impl WriteLock {
             self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
         let joined = self.inner.join().ok_or_else(closed)?;
-        // `None` because closing the lock withdraws the request, too.
+        // The place is `None` if the lock was closed, because that withdraws the request.
         match joined.wait_until_placed(&[])? {
             None if self.is_closed() => Err(closed()),
             Some(Place::Owner) => Ok(joined.request().is_some_and(|request| request.is_owner())),
@@ -251,7 +251,7 @@ impl WriteLock {
             return Err(request.end_error(Operation::UNLOCK));
         }
         if request.may_leave_its_znode() {
-            // Kept so that the next call does not report the znode as deleted.
+            // Keep the request, so that the next call does not report the znode as deleted.
             let mut current = self.inner.current.lock();
             if current.is_none() {
                 *current = Some(Current::Left(Arc::clone(&request)));

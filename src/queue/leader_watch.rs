@@ -31,7 +31,7 @@ use crate::wait::Wait;
 /// let watch = LockDirectory::new(&session, "/election")?.watch_leader(Duration::from_secs(30))?;
 /// loop {
 ///     let leader = watch.leader()?;
-///     // A leader that is asked to step down still leads, but its data is replaced.
+///     // A leader that was asked to step down still leads, but its data has been replaced.
 ///     if !leader.as_ref().is_some_and(LockInfo::is_revocation_requested) {
 ///         send_requests_to(leader.as_ref().map(|leader| leader.data_lossy()).as_deref());
 ///     }

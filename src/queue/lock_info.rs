@@ -21,7 +21,7 @@ const SHOWN: usize = 64;
 /// The last second of the year 9999. RFC 3339 cannot express later times.
 const LAST_PRINTED: Duration = Duration::from_secs(253_402_300_799);
 
-/// A request in a lock directory, as it was read.
+/// A request in a lock directory, as it was when it was read.
 ///
 /// `Display` prints it as one line, whatever its data is:
 ///
@@ -64,8 +64,8 @@ impl LockInfo {
         LockInfo { data: Some(data), ..LockInfo::unreadable(path, Some(stat)) }
     }
 
-    /// Makes a request whose data may not be read, from the reply to an `exists` call. Returns `None` if the request
-    /// does not exist. Servers since 3.8.4 and 3.9.2 deny the metadata, too.
+    /// Describes a request whose data may not be read, from the reply to an `exists` call. Returns `None` if the
+    /// request does not exist. Servers since 3.8.4 and 3.9.2 deny the metadata as well.
     pub(super) fn without_data(
         path: &ZNodePath,
         found: ZkResult<Option<Stat>>,

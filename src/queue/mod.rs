@@ -253,14 +253,15 @@ impl LockDirectory {
 
     /// Removes the directory if it has no children, and returns whether it did.
     ///
-    /// This is safe for others. The server does not remove a directory that has a child, and the next request creates
-    /// the directory again. The new directory's sequence numbers start again, but fencing tokens continue to grow.
+    /// Other clients are not affected. The server does not remove a directory that has a child, and the next request
+    /// creates the directory again. The new directory's sequence numbers start again, but fencing tokens continue to
+    /// grow.
     ///
     /// A znode with data is not removed, with one exception: if such a znode replaces the directory between the two
     /// calls of this function, it may be removed, because a server deletes only by path and version.
     ///
     /// # Errors
-    /// - [`NotALock`](crate::ErrorReason::NotALock): the znode has data or belongs to a session. It was not removed.
+    /// - [`NotALock`](crate::ErrorReason::NotALock): the znode has data or is ephemeral. It was not removed.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): DELETE is not granted on the parent, or READ is
     ///   not granted on the directory.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),

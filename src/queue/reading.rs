@@ -14,7 +14,7 @@ use crate::session::Core;
 /// half is left for the rest of the session's work.
 pub(super) const AT_ONCE: usize = 8;
 
-/// Reads requests, and returns those that still exist in the same order.
+/// Reads requests, and returns those that still exist, in the same order.
 pub(super) fn read_all(core: &Arc<Core>, requests: &[ZNodePath]) -> Result<Vec<LockInfo>> {
     let mut infos = Vec::with_capacity(requests.len());
     let mut under_way = VecDeque::with_capacity(AT_ONCE);

@@ -48,9 +48,9 @@ use crate::tracking::DeletionWatch;
 /// message once it has acquired the lock.
 ///
 /// The message overwrites the data of the znode. It is the word `unlock`, or `__REVOKE__` if the request has one of
-/// Curator's names, so that holders with other libraries understand it. Curator's holders react to that after
-/// `makeRevocable`. Earlier builds of this crate do not know `__REVOKE__`: update the holders before the processes that
-/// revoke.
+/// Curator's names, so that holders with other libraries understand it. Curator's holders react to it if they have
+/// called `makeRevocable`. Earlier builds of this crate do not know `__REVOKE__`: update the holders before the
+/// processes that revoke.
 ///
 /// # Calls
 /// Each call blocks until the server has answered. After a loss of contact, the call is repeated as often as the [retry
@@ -115,8 +115,8 @@ impl Revoker {
     ///   directory. Nothing was written.
     /// - [`NoSuchRequest`](crate::ErrorReason::NoSuchRequest): the request no longer exists, so there is no
     ///   holder to ask.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the znode's ACL does not grant this client WRITE, or READ,
-    ///   which servers since 3.8.4 require.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the znode's ACL does not grant this client WRITE or, on
+    ///   servers since 3.8.4, READ.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt,
     ///   [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the holder may or
     ///   may not have been asked.
@@ -152,8 +152,8 @@ impl Revoker {
             return Ok(Revocation::Complied);
         }
         drop(deletion_watch);
-        // If the session ended during the wait, the holder still has time left, even though the next session may
-        // already be there.
+        // If the session ended during the wait, the holder still has time left, even if the next session is already
+        // connected.
         core.check_open(Operation::REVOKE, &znode)?;
         self.delete(&znode, czxid)
     }

@@ -1,4 +1,5 @@
-//! [`Attempts`]: the attempts at one call. Another attempt is made only if at most one of them can take effect.
+//! [`Attempts`]: the attempts at one call. Another attempt is made only if at most one of all the attempts can take
+//! effect.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ impl<C: Change> Attempts<C> {
         Attempts { operation, path, call, unanswered_since: None }
     }
 
-    /// Makes one more attempt, unless an earlier attempt took effect, or may still take effect in addition.
+    /// Makes one more attempt, unless an earlier attempt took effect, or might take effect in addition to the new one.
     pub(super) fn make(&mut self, core: &Arc<Core>) -> Result<C::Output> {
         let mut before = match self.unanswered_since {
             None => self.read(core)?,
@@ -64,8 +65,8 @@ impl<C: Change> Attempts<C> {
             if refusal != ZkError::BadVersion || !self.call.takes_any_version() {
                 return Err(error);
             }
-            // Another client has written since the read. The loop makes progress, because each turn means one more
-            // write.
+            // Another client has written since the read. The loop makes progress, because each turn means that another
+            // client has written once more.
             before = match now {
                 Some(now) => now,
                 None => self.read(core)?,

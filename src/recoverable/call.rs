@@ -22,8 +22,8 @@ pub(super) trait Change {
     /// Returns the call for the server if the znode is in this state.
     fn ask(&self, path: &ZNodePath, before: Seen) -> Ask<Self::Output>;
 
-    /// Returns whether each attempt requires the version that was read, so that it may be made again at a later
-    /// version.
+    /// Returns whether the caller accepts any version. Each attempt then requires the version that was read, and may be
+    /// made again at a later version.
     fn takes_any_version(&self) -> bool {
         false
     }
@@ -41,7 +41,7 @@ pub(super) enum Verdict<T> {
     TookEffect(T),
     /// None took effect, and none ever will, because the znode is already past the version that they require.
     Superseded(Seen),
-    /// No attempt has taken effect so far. One more may be made, because at most one of them all will take effect.
+    /// No attempt has taken effect so far. One more may be made, because at most one of them will take effect.
     Repeatable(Seen),
     /// An attempt may have taken effect, or may still do so.
     Unknown,
@@ -178,8 +178,8 @@ pub(super) struct Delete {
 }
 
 impl Delete {
-    /// Returns whether the server would have deleted the znode in that state. For an unreadable znode this is assumed,
-    /// unless the call requires a version.
+    /// Returns whether the server would have deleted the znode in that state. For an unreadable znode, the answer is
+    /// yes unless the call requires a version.
     fn applies_to(&self, seen: Seen) -> bool {
         match seen {
             Seen::Missing => false,
@@ -216,7 +216,7 @@ impl Change for Delete {
 /// effect.
 pub(super) struct SetData {
     pub(super) written: Payload,
-    /// The version that the caller requires. It is not -1, which the server takes for any version.
+    /// The version that the caller requires. Never -1, because to the server -1 means "any version".
     pub(super) version: Option<i32>,
 }
 

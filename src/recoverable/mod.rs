@@ -59,17 +59,18 @@ use crate::session::{Core, Session};
 /// it resumes, passes on what it has received. So sending a call again could do harm. For example, an item of a queue
 /// that a consumer has already taken would be created twice, or a znode that was created in place of a deleted one
 /// would be deleted. Therefore each modifying call first reads the current state, which costs one extra round trip.
-/// After a lost reply, the call compares the state:
+/// After a lost reply, the call reads the state again and compares:
 ///
 /// - [`create`](RecoverableZooKeeper::create) took effect if the znode has the call's mark or, for a sequential znode,
 ///   if a child's name has the call's GUID. The call is never sent again.
 /// - [`set_data`](RecoverableZooKeeper::set_data) took effect if the data has the call's mark. The call is sent again
-///   if the znode is the same, and either still has the required version or another client has replaced that version.
+///   if it is still the same znode, and either still has the required version or provably lost that version to a write
+///   by another client.
 /// - [`delete`](RecoverableZooKeeper::delete) took effect if the znode is gone, and previously had the required version
 ///   and no children. The call is never sent again.
 /// - [`exists`](RecoverableZooKeeper::exists), [`get_data`](RecoverableZooKeeper::get_data) and
 ///   [`get_children`](RecoverableZooKeeper::get_children) are always sent again, and so is the read before a modifying
-///   call. Therefore a call that starts without contact does not have an unknown outcome.
+///   call. Therefore, if contact is missing when a call starts, only a read is lost, and the outcome stays certain.
 ///
 /// A write always requires a version: the caller's, or the one that was read. At most one of the writes that require
 /// the same version takes effect. So a write may be sent again as often as the policy allows, and a late one undoes
@@ -90,13 +91,13 @@ use crate::session::{Core, Session};
 ///
 /// # What it cannot know
 /// - Which client deleted a znode. A server keeps no trace of that. So a `delete` whose request was lost succeeds if
-///   another client has since deleted the znode. Its own request may still arrive later, and delete a znode that was
-///   created since. So do not use a deletion to decide which of two consumers gets an item of a queue. Take a lock, or
-///   first claim the item with a `set_data` at its version, which succeeds for only one of them.
+///   another client has since deleted the znode. The call's own request may still arrive later, and delete a znode that
+///   was created in the meantime. So do not use a deletion to decide which of two consumers gets an item of a queue.
+///   Take a lock, or first claim the item with a `set_data` at its version, which succeeds for only one of them.
 /// - Whether a znode has been replaced. If the znode of a lost write is deleted and created again, the new znode may
 ///   have the version that the write requires. A server may hold a request back for about `syncLimit` of its ticks, 10
 ///   s by default. So do not create a znode again within that time after a lost reply.
-/// - Which of two clients wrote the same bytes, if they are [not marked](RecoverableZooKeeper::with_plain_data).
+/// - Which of two clients wrote the same bytes, if those are [not marked](RecoverableZooKeeper::with_plain_data).
 /// - Whether data that begins like a mark really has one. Data of other writers is mistaken for marked data if it
 ///   begins with the bytes 255, 0, 0, 0, 16 and the next 16 bytes have the version and the variant of a random GUID, as
 ///   one in 64 random sequences does. HBase's own marks never do, because they contain text.
@@ -147,7 +148,8 @@ impl RecoverableZooKeeper {
     ///   exists, `NoNode` if the parent is missing, `NoChildrenForEphemerals` if the parent is ephemeral. Nothing was
     ///   created.
     /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and the znode does not exist,
-    ///   belongs to another client, was changed, or may not be read. It may still be created.
+    ///   belongs to another client, was changed, or cannot be read because READ is not granted. It may still be
+    ///   created.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): CREATE is not granted on the parent.
     /// - [`InvalidAcl`](crate::ErrorReason::InvalidAcl): the server refused the ACL.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the last attempt that the policy allows has failed.
@@ -177,8 +179,8 @@ impl RecoverableZooKeeper {
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. This call deleted nothing.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost. Either a znode exists, which may
-    ///   still be deleted, or it is gone, but previously had children or another version.
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost. Either a znode exists at the path,
+    ///   and may still be deleted; or none does, but the one read before the call had children or another version.
     /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
         self.write(Operation::DELETE, ZNodePath::parse(path)?, Delete { version: conditional(version) })
@@ -270,7 +272,7 @@ impl RecoverableZooKeeper {
     }
 }
 
-/// Turns -1 into no version, because the server takes -1 for any version.
+/// Turns -1 into `None`, because to the server -1 means "any version".
 fn conditional(version: Option<i32>) -> Option<i32> {
     version.filter(|version| *version != -1)
 }

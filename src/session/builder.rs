@@ -130,7 +130,7 @@ impl SessionBuilder {
     /// The value limits how many locks, requests and other ephemeral znodes the session may have. The transaction that
     /// ends a session names all of them. If that transaction is longer than `jute.maxbuffer`, no server can read it,
     /// **and the whole ensemble goes down**. So the total length of the paths is limited to seven eighths of the value,
-    /// where each path counts with its chroot and four more bytes. That is some 8,000 znodes with paths of 110 bytes. A
+    /// counting each path with its chroot and four more bytes. That is some 8,000 znodes with paths of 110 bytes. A
     /// call beyond the limit sends nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). If you need
     /// more, use several sessions.
     pub fn jute_max_buffer(self, bytes: usize) -> SessionBuilder {
@@ -149,7 +149,7 @@ impl SessionBuilder {
     ///
     /// - The minimum is an eighth of the session timeout. The maximum is three quarters of what remains of the session
     ///   timeout after the clock margin (1/32 of it) and the report delay (1.1 ticks). Other values are clamped.
-    /// - The session leaves a silent connection after 2/5 of the session timeout. If the time set here does not cover
+    /// - The session gives up a silent connection after 2/5 of the session timeout. If the time set here does not cover
     ///   that and the move to another server, locks are lost whenever a connection falls silent.
     pub fn survived_outage(self, outage: Duration) -> SessionBuilder {
         SessionBuilder { survived_outage: Some(outage), ..self }
@@ -209,7 +209,7 @@ impl SessionBuilder {
     /// The session authenticates before anything else on every connection, and so does a session that replaces a lost
     /// one. Credentials set with [`auth`](SessionBuilder::auth) are sent after that.
     ///
-    /// The password is neither sent nor logged, but whoever can read the connection can try passwords offline. So use
+    /// The password is neither sent nor logged, but anyone who records the traffic can try passwords offline. So use
     /// [TLS](SessionBuilder::tls). A server that does not support SASL is never used.
     ///
     /// If a server refuses the user, the session tries another server. It gives up when all servers have refused. It
@@ -281,11 +281,11 @@ impl SessionBuilder {
     ///   shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, or both DIGEST-MD5 and Kerberos
     ///   are set.
     /// - [`InvalidTls`](crate::ErrorReason::InvalidTls): a file of the TLS configuration cannot be used.
-    /// - [`NoServer`](crate::ErrorReason::NoServer): no server served in time. The message contains the
+    /// - [`NoServer`](crate::ErrorReason::NoServer): no server accepted the session in time. The message contains the
     ///   outcome for each server.
     /// - [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused): a server refused a credential set with
-    ///   [`auth`](SessionBuilder::auth), or the servers refuse the SASL authentication, or they demand one that is not
-    ///   set.
+    ///   [`auth`](SessionBuilder::auth), or the servers refuse the SASL authentication, or they demand an
+    ///   authentication that is not configured.
     /// - [`NotZooKeeper`](crate::ErrorReason::NotZooKeeper): the servers are ClickHouse Keeper.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`Server`](crate::ErrorReason::Server) or
     ///   [`Refused`](crate::ErrorReason::Refused), only with [`create_chroot`](SessionBuilder::create_chroot): the

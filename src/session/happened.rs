@@ -110,11 +110,11 @@ impl fmt::Display for Happened {
                 write!(f, "requests wait for {ahead}, which is persistent: no session's end deletes it")
             }
             Event::Directory(path) => {
-                write!(f, "{path} is named as a request, but is a directory: passed over")
+                write!(f, "{path} has the name of a request, but is a directory: passed over")
             }
             Event::Peers { dir, mismatch } => write!(f, "in {dir}, {mismatch}"),
             Event::Stray(path) => {
-                write!(f, "deleting {path}, whose creation was not confirmed, as no request has it")
+                write!(f, "deleting {path}, whose creation was not confirmed: it belongs to no request")
             }
             Event::CannotRemove { path, error } => {
                 write!(f, "cannot remove {path} ({error:?}): it blocks others until a retry succeeds")

@@ -1,7 +1,7 @@
 //! [`Session`]: one ZooKeeper session, shared by many locks.
 //!
-//! The engine makes all decisions. The session drives the engine and owns the threads: one for the clock, and more
-//! while something may block.
+//! The engine makes all decisions. The session drives the engine and owns the threads: one that watches the clock, and
+//! more while an operation may block.
 
 mod alarm;
 mod builder;
@@ -59,11 +59,12 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// The server was heard from within the last 31/32 of the session timeout.
+    /// The server was heard from less than 31/32 of a session timeout ago.
     ///
-    /// While a lock is held, only an answered write on the current connection counts as a sign of life, timed from when
-    /// the write was sent. The same holds for the first contact of every session. If the client does not [report its
-    /// pings](crate::client::port::ZooKeeperClient::reports_pings), it holds at all times.
+    /// While a lock is held, answered reads and pings do not count: only an answered write on the current connection
+    /// does, timed from when the write was sent. The same rule applies to the first contact of every session. With a
+    /// client that does not [report its pings](crate::client::port::ZooKeeperClient::reports_pings), it applies at all
+    /// times.
     Connected,
     /// There is no contact, or the server has not been heard from for too long.
     ///
@@ -266,8 +267,8 @@ impl Session {
 
     /// Returns the session id.
     ///
-    /// ZooKeeper's logs and four-letter commands print it in hexadecimal. Returns `None` if the client does not report
-    /// it, like the client of the crate `zookeeper`.
+    /// ZooKeeper's logs and four-letter commands print it in hexadecimal. Returns `None` if the client, such as that of
+    /// the crate `zookeeper`, does not report it.
     ///
     /// A session that [replaces](crate::SessionBuilder::replace_lost_sessions) a lost one has another id.
     #[must_use]
@@ -277,8 +278,8 @@ impl Session {
 
     /// Returns the server of the current connection, or of the last one.
     ///
-    /// The result contains the address to which the server's name was resolved. Returns `None` if the client does not
-    /// report it, like the client of the crate `zookeeper`.
+    /// The result contains the address to which the server's name was resolved. Returns `None` if the client, such as
+    /// that of the crate `zookeeper`, does not report it.
     #[must_use]
     pub fn server(&self) -> Option<String> {
         self.core().client().server()
@@ -313,8 +314,9 @@ impl Session {
     /// All locks are released, waiting calls return an error, and listeners and guards report
     /// [`SessionClosed`](LossReason::SessionClosed). Idempotent.
     ///
-    /// Blocks until the server has confirmed the end of the session, for at most five seconds. The call does not wait
-    /// without contact, and waits for at most a second while the server is silent. The rest happens in the background.
+    /// Blocks until the server has confirmed the end of the session, for at most five seconds. Without contact, the
+    /// call does not wait at all; while the server is silent, it waits for at most a second. The rest happens in the
+    /// background.
     ///
     /// Call this, or unlock all guards, before the process exits. Dropping guards and handles does not wait for the
     /// server, and a znode that is left behind blocks others until the session times out.
@@ -351,7 +353,7 @@ impl Session {
     }
 
     /// Notifies a follower, until it is dropped, of each session that replaces a lost one, and of the close. If the
-    /// session is already closed, it notifies the follower immediately. The caller holds no mutex.
+    /// session is already closed, it notifies the follower immediately. The caller must not hold a mutex.
     pub(crate) fn follow(&self, follower: Weak<dyn OnNewSession>) {
         if let Some(replacement) = self.replacement() {
             replacement.follow(follower);
@@ -392,9 +394,9 @@ impl Handle {
 
     /// Ends the replacement, if there is one, and returns the last core.
     ///
-    /// The replacement is closed first, and the core is read under the mutex under which [`replace`](Handle::replace)
-    /// checks for that. So a core that arrives in between is either returned here or refused by `replace`, and is ended
-    /// in both cases.
+    /// The replacement is closed first. [`replace`](Handle::replace) checks whether it is closed under the same mutex
+    /// under which the core is read here. So a core that arrives in between is either returned here or refused by
+    /// `replace`, and is ended in both cases.
     fn close(&self) -> Arc<Core> {
         if let Some(replacement) = self.replacement() {
             replacement.close();

@@ -58,7 +58,7 @@ impl OwnClient {
         Ok(Arc::new(OwnClient { connection, jute_max_buffer: *jute_max_buffer }))
     }
 
-    /// The connection. No other mutex may be held when its mutex is taken.
+    /// The connection. A thread that locks its mutex must not hold another one.
     fn connection(&self) -> &Connection {
         lock_order::assert_none_held();
         &self.connection

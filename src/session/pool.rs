@@ -344,7 +344,7 @@ mod tests {
             pool.submit(Priority::Session, Box::new(move || done.send(number).unwrap()));
         }
         let retries = format!("{:?}", pool.shared.timer);
-        // None if a thread is being started at this moment.
+        // There is no entry while a thread is being started.
         assert!(retries.contains("entries: 1 ") || retries.contains("entries: 0 "), "{retries}");
         failures.store(0, SeqCst);
         // Two threads may finish in a different order than they started.

@@ -1,7 +1,7 @@
 //! The replacement of a lost session. Waiting requests are made again on the next session.
 //!
 //! Replacement is off by default, because the application must decide whether to carry on after a loss. If it is on,
-//! waiting requests and trackers carry on.
+//! trackers continue on the next session as well.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,7 +24,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest delay between two attempts. A server that comes back is found within this time.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
 
-/// The number of followers from which dropped ones are removed.
+/// From this number of followers on, dropped ones are removed.
 const MIN_SWEPT: usize = 16;
 
 /// Creates what each new session runs on: first the runtime, then the client.
@@ -53,7 +53,7 @@ impl Factory {
 pub(crate) trait OnNewSession: Send + Sync {
     fn new_session(&self);
 
-    /// Called when the session was closed, so that no other session follows. May be called twice, and may be called
+    /// Called when the session was closed, so no other session will follow. May be called twice, and may be called
     /// while the last session is still alive.
     fn closed(&self) {}
 }
@@ -135,7 +135,7 @@ impl Sharing {
     fn add_follower(&mut self, follower: Weak<dyn OnNewSession>) {
         if self.followers.len() >= self.sweep_at {
             self.followers.retain(|follower| follower.strong_count() > 0);
-            // Doubled, so that new followers do not each lead to a search through thousands.
+            // Doubled: otherwise each new follower could cause a search through thousands.
             self.sweep_at = MIN_SWEPT.max(2 * self.followers.len());
         }
         self.followers.push(follower);
@@ -169,7 +169,7 @@ fn make_on(
 ) -> Result<Arc<Core>> {
     let opened_after = Some(runtime.now());
     let client = (factory.client)().and_then(|client| {
-        // First, so that this is the last handle to the client, whatever fails.
+        // Wrapped first, so that this is the last handle to the client, whatever fails later.
         let client = &**taken.insert(External::new("a ZooKeeper client", client, runtime));
         check_timeout(client.session_timeout()).inspect_err(|_| client.close())?;
         Ok(client.clone())
@@ -229,7 +229,7 @@ fn replace_when_lost(
 }
 
 /// Returns how long to wait after this many failures. `chance` selects a time between half of the delay and all of it.
-/// So clients that lost their sessions together do not come back together.
+/// This keeps clients that lost their sessions at the same time from reconnecting at the same time.
 fn pause_after(failures: u32, chance: f64) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures - 1)).min(MAX_PAUSE);
     full.mul_f64(0.5 + chance / 2.0)
@@ -400,8 +400,8 @@ mod tests {
         for round in 0..300 {
             let (session, clients) = replacing_session(&server, LONG);
             next(&clients).expire();
-            // The close comes at any moment between just before the factory is called and just after the new session is
-            // installed.
+            // The session is closed at some moment between just before the factory is called and just after the new
+            // session is installed.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(2 * round) {
                 std::hint::spin_loop();
@@ -480,7 +480,7 @@ mod tests {
         next(&clients).expire();
         assert_eq!(next(&changes), SessionState::Lost);
         assert_eq!(next(&changes), SessionState::Connected);
-        assert_eq!(server.sessions().len(), 1, "clients of which no session was made are closed");
+        assert_eq!(server.sessions().len(), 1, "clients on which no session was made are closed");
         session.core().end(LossReason::SessionClosed);
     }
 

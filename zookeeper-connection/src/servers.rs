@@ -2,7 +2,9 @@
 //!
 //! The addresses of all names are tried in rounds, in random order apart from two exceptions: see `Servers::ordered`. A
 //! round begins with the addresses that are already known, while the names are resolved again. When the name service
-//! answers, the rest of the round is adjusted. A round waits (briefly) for names only if no name has been resolved yet.
+//! answers, the rest of the round is adjusted. A round delays its first attempt for names only if no name has been
+//! resolved yet. When a round has used up the known addresses, it waits for the names that are still being resolved:
+//! for a limited time if any address is known, and without a limit otherwise.
 //!
 //! There is no I/O and no clock here: the I/O thread resolves the names and reports the outcomes.
 
@@ -95,8 +97,7 @@ enum Resolving {
 }
 
 impl Servers {
-    /// `servers` are given as `host:port`. If other addresses are known, a round waits for names no longer than
-    /// `max_wait`.
+    /// `servers` are given as `host:port`. If any address is known, a round waits for names for at most `max_wait`.
     pub(super) fn new(servers: &[String], max_wait: Duration, seed: u64) -> Servers {
         let hosts = servers.iter().map(|server| Host::new(server)).collect();
         Servers {
@@ -278,8 +279,8 @@ impl Servers {
     }
 
     /// Returns all known addresses in random order, with two exceptions:
-    /// - The address that served the session last is the second. So if that server is gone, another server is asked
-    ///   before it; if only the connection was lost, at most one dead address comes before a healthy server.
+    /// - The address that most recently served the session comes second. So if that server is gone, another server is
+    ///   asked before it; if only the connection was lost, at most one dead address comes before a healthy server.
     /// - The servers that fell silent come last.
     fn ordered(&mut self) -> VecDeque<Destination> {
         let hosts = self.hosts.iter().enumerate();
@@ -536,7 +537,7 @@ mod tests {
         assert_eq!(round(&mut alone, 1), [target]);
     }
 
-    /// The refusing servers had served the session before. No address may be tried twice before all were tried.
+    /// The refusing servers had served the session before. No address may be tried twice before all have been tried.
     #[test]
     fn server_that_refuses_this_client_does_not_end_the_round() {
         for seed in 0..50 {

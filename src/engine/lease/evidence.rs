@@ -1,4 +1,4 @@
-//! The evidence that answers provide: pairs of answered requests, and the writes that confirm them.
+//! The evidence that answers provide: pairs of answered requests, and the writes that confirm those pairs.
 //!
 //! Pairs and writes belong to the present connection, and are forgotten with it.
 
@@ -17,8 +17,9 @@ pub(super) struct RoundTrip {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Written {
     pub(super) sent: Moment,
-    /// The newest pair that was reported to the leader before the write was answered, unless the link from the leader
-    /// was slow. In any case, the leader will know of the pair before it answers any write that is sent from now on.
+    /// The newest pair that the write confirmed. Unless the link from the leader was slow, the pair was reported to the
+    /// leader before the write was answered. In any case, the leader will know of it before it answers any write that
+    /// is sent from now on.
     pub(super) reported: Option<RoundTrip>,
 }
 
@@ -27,11 +28,11 @@ pub(super) struct Written {
 pub(crate) struct Sending {
     pub(super) at: Moment,
     connection: ConnectionNumber,
-    /// The newest pair that the leader should know of by that time, if there is one. If the request is a write, its
+    /// The newest pair that the leader should have known of by then, if there is one. If the request is a write, its
     /// answer confirms this pair (E2).
     confirms: Option<RoundTrip>,
-    /// The last write that was answered by that time. If the request is a write, its answer proves what that last write
-    /// reported (E3).
+    /// The last write that had been answered by then. If the request is a write, its answer proves what that earlier
+    /// write reported (E3).
     after: Option<Written>,
 }
 
@@ -60,8 +61,8 @@ impl Lease {
         }
     }
 
-    /// Handles the answer to a ping that was sent at `sent`. Any server may answer a ping. The ping was sent on the
-    /// present connection, by the contract of [`ClientEvent::PingAnswered`](crate::client::ClientEvent::PingAnswered).
+    /// Handles the answer to a ping that was sent at `sent`. Any server may have given it. The ping was sent on the
+    /// present connection, as required by [`ClientEvent::PingAnswered`](crate::client::ClientEvent::PingAnswered).
     pub(crate) fn on_ping_answered(&mut self, sent: Moment, now: Moment) {
         self.note_sign_of_life(now);
         if self.is_connected {
@@ -77,8 +78,8 @@ impl Lease {
 
     /// Handles an answer that the leader has given.
     ///
-    /// Returns whether the answer came too late for the owners under the present epoch. The end of that epoch is final
-    /// for them; later owners get a new epoch.
+    /// Returns whether the answer came too late for the owners under the present epoch. For them, the end of that epoch
+    /// is final; later owners get a new epoch.
     pub(crate) fn on_write_answered(&mut self, sending: Sending, now: Moment) -> bool {
         self.note_sign_of_life(now);
         if !self.counts(sending) {
@@ -105,14 +106,14 @@ impl Lease {
         self.last_write = Some(Written { sent, reported });
     }
 
-    /// Returns the moment from which the proof counts that the answer to a write on the present connection gives, or
-    /// `None` if it gives none. While a lock is held, only a proof by cause (E3) counts, which assumes nothing about
-    /// the speed of the links between the servers.
+    /// Returns the moment from which a proof counts if it is given by the answer to a write on the present connection,
+    /// or `None` if that answer proves nothing. While a lock is held, only a proof by cause (E3) counts, which assumes
+    /// nothing about the speed of the links between the servers.
     pub(super) fn proven_by(&self, sending: Sending) -> Option<Moment> {
         if !self.needs_pairs() {
             return self.taken_up_after.max(Some(sending.at));
         }
-        // Check again, because the report delay may have changed.
+        // Check again that the pairs are old enough, because the report delay may have changed.
         let by_time = sending.confirms.filter(|pair| self.is_known(pair, sending.at));
         let by_cause =
             sending.after.and_then(|before| before.reported.filter(|pair| self.is_known(pair, before.sent)));
@@ -120,14 +121,14 @@ impl Lease {
         self.taken_up_after.max(pair.map(|pair| pair.sent))
     }
 
-    /// Remembers an answered request, as a pair with the previous one. Few pairs suffice: each stands for those that
-    /// follow shortly after it.
+    /// Remembers an answered request, as a pair with the previous one. A few pairs suffice: each also stands for those
+    /// that follow shortly after it.
     fn note(&mut self, round_trip: RoundTrip) {
         let Some(before) = self.last else {
             self.last = Some(round_trip);
             return;
         };
-        // The server handles requests in the order in which they were sent, but we may handle an answer late.
+        // The server handles requests in the order in which they were sent, but this client may handle an answer late.
         if before.sent <= round_trip.sent {
             self.last = Some(round_trip);
         }
@@ -141,11 +142,11 @@ impl Lease {
             self.unconfirmed.push_back(pair);
         }
         // Every write that is sent from now on confirms all pairs that the leader knows of, and the newest of them
-        // proves the most. A write that is under way carries its pair with it.
+        // proves the most. A write in flight carries the pair that it confirms, in its `Sending`.
         while self.unconfirmed.get(1).is_some_and(|next| self.is_known(next, round_trip.answered)) {
             self.unconfirmed.pop_front();
         }
-        // Do not wait for a pair that is forgotten: no write could confirm it.
+        // Do not wait for a pair that has been forgotten: no write could confirm it.
         let unconfirmed = &self.unconfirmed;
         self.awaiting.take_if(|awaiting| !unconfirmed.iter().any(|pair| pair.answered == *awaiting));
     }

@@ -1,10 +1,10 @@
 //! The requests that keep a lease from ending, and the times at which they are due.
 //!
-//! A *keep-alive* is two writes, one after the other: the first confirms a pair by its time, the second proves it for
-//! owners by cause. A *touch* is two reads, sent together: they make such a pair, and cost no transaction. If the
-//! client reports its pings, none of these is due while no lock is held, even after a reconnect. The lease lapses
-//! then, and the first write of the next request proves it again, because that write confirms the last pings that are
-//! old enough.
+//! A *keep-alive* is two writes, one after the other: the first confirms a pair, because enough time has passed (E2);
+//! the second proves that pair for owners by cause (E3). A *touch* is two reads, sent together: they make a pair, and
+//! cost no transaction. If the client reports its pings, none of these is due while no lock is held, even after a
+//! reconnect. The lease then lapses. The first write of the next request proves it again, because that write confirms
+//! the most recent pings that are old enough.
 //!
 //! While a lock is held,
 //! - a touch is due one period D after the last touch was sent;
@@ -40,11 +40,12 @@
 //! Other reads and writes count as well. If such a write has confirmed a newer pair, it postpones a keep-alive or
 //! replaces its first write.
 //!
-//! The session sends nothing for a lock until the lock has been held for D/2. If the session owned nothing before, less
-//! than F of the lease remains until the first touch is proven, because only the client's pings make pairs until then.
-//! With a ping every T/6, the proof of a pair is up to R + T/3 old when the next pair is confirmed, so at least S − R −
-//! T/3 − D/2 remains. A lease that is left from an earlier write is older. If less than T/8 of it remains, a write
-//! extends it before the lock is taken. If it does not last for D/2, another write follows at once.
+//! The session sends nothing on behalf of a lock until the lock has been held for D/2. If the session owned nothing
+//! before, less than F of the lease remains until the first touch is proven, because only the client's pings make pairs
+//! until then. With a ping every T/6, the proof of a pair is up to R + T/3 old when the next pair is confirmed, so at
+//! least S − R − T/3 − D/2 remains. If the lease is left over from an earlier write, its proof is older still. If less
+//! than T/8 of it remains, a write extends it before the lock is taken. If it does not last for D/2, another write
+//! follows at once.
 
 use std::time::Duration;
 
@@ -52,8 +53,8 @@ use super::Lease;
 use super::evidence::{RoundTrip, newest};
 use crate::time::Moment;
 
-/// The part of the session timeout for which an owner's lease lasts after its connection is lost. It is more than half:
-/// one half for the outage, and the rest for finding a server.
+/// The part of the session timeout for which an owner's lease lasts after its connection is lost. It is more than a
+/// half: half of T is for the outage, and the rest is for finding a server.
 const OUTAGE: (u32, u32) = (9, 16);
 
 /// The largest part of S − R that is kept for outages. The rest is for the keep-alives.
@@ -66,8 +67,8 @@ const MIN_OUTAGE_DIVISOR: u32 = 8;
 /// The shortest time between two keep-alives, as a divisor of the session timeout.
 const MIN_PERIOD_DIVISOR: u32 = 64;
 
-/// On a connection that wants to be idle, a lease is renewed earlier than it must be by this part of the session
-/// timeout, as a divisor.
+/// How much earlier than necessary a lease is renewed on a connection that wants to be idle, as a divisor of the
+/// session timeout.
 const SLACK_DIVISOR: u32 = 16;
 
 impl Lease {
@@ -101,7 +102,7 @@ impl Lease {
         self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
     }
 
-    /// Returns whether the first write of a keep-alive left something for a second one to prove.
+    /// Returns whether the first write of a keep-alive has left something for a second write to prove.
     pub(crate) fn is_second_write_due(&self, quiet: Duration, now: Moment) -> bool {
         !quiet.is_zero() || self.due_for_proof() <= now.after(self.least_period())
     }
@@ -130,8 +131,8 @@ impl Lease {
         self.sparing_short_holds(due)
     }
 
-    /// Returns when the lease must be extended: when a pair is known that was made a period or more after the pair that
-    /// is proven.
+    /// Returns when the lease must be extended: as soon as a pair is known that was made at least a period after the
+    /// pair that is proven.
     fn due_for_proof(&self) -> Moment {
         let must = self.end().before(self.outage());
         if !self.needs_pairs() {
@@ -147,13 +148,13 @@ impl Lease {
         if let Some(at) = newer().find(|pair| next <= pair.sent).map(known_at).filter(in_time) {
             return at;
         }
-        // Before a newer pair is known, a write proves nothing, but it makes a pair with the write after it.
+        // Until a newer pair is known, a write proves nothing, but it makes a pair with the write after it.
         let first_known = newer().map(known_at).min();
         must.max(first_known.unwrap_or_else(|| self.last_proof().after(self.period() / 2)))
     }
 
-    /// Postpones what is due until a lock has been held for half a period, if its lease lasts for long enough. So a
-    /// short hold sends nothing.
+    /// Postpones `due` until a lock has been held for half a period, if its lease lasts for long enough. So a short
+    /// hold sends nothing.
     fn sparing_short_holds(&self, due: Moment) -> Moment {
         let spared = self.owned_since.after(self.period() / 2);
         let may_wait = spared.after(self.outage() / 2) <= self.end();
@@ -170,8 +171,8 @@ impl Lease {
         sent.unwrap_or(Moment::from_nanos(0))
     }
 
-    /// Returns D, the time between two touches, and between the keep-alives that prove them. It is so short that an
-    /// owner's lease always lasts for [`outage`](Lease::outage) more.
+    /// Returns D, the time between two touches, and between the keep-alives that prove them. It is short enough that an
+    /// owner's lease always lasts for at least another [`outage`](Lease::outage).
     pub(super) fn period(&self) -> Duration {
         self.spare().saturating_sub(self.outage()).max(self.least_period())
     }
@@ -185,8 +186,8 @@ impl Lease {
         self.span().saturating_sub(self.granted.report_delay)
     }
 
-    /// Returns F: how long an outage an owner survives, apart from the round trips of its keep-alives and of the
-    /// reconnect.
+    /// Returns F, the longest outage that an owner survives, from which the round trips of its keep-alives and of the
+    /// reconnect must be subtracted.
     pub(super) fn outage(&self) -> Duration {
         let (part, whole) = OUTAGE;
         let (part_of_spare, whole_spare) = MAX_OUTAGE_OF_SPARE;
@@ -197,8 +198,8 @@ impl Lease {
 
     // ---- on a connection that wants to be idle
 
-    /// Returns when the next keep-alive is due if keep-alives make the pairs themselves, and do not wait for a pair to
-    /// be confirmed: half a period after the last proof, or after the newest pair, whichever is older.
+    /// Returns when the next keep-alive is due if keep-alives make the pairs themselves, instead of waiting until a
+    /// pair can be confirmed: half a period after the last proof or the newest pair, whichever is older.
     fn next_without_touches(&self) -> Moment {
         let never = Moment::from_nanos(0);
         let last_write = self.last_write.map_or(never, |write| write.sent);
@@ -207,14 +208,14 @@ impl Lease {
         self.sparing_short_holds(due.max(last_write.after(self.least_period())))
     }
 
-    /// Returns when a keep-alive is due so that it can be confirmed before the lease ends at `end`.
+    /// Returns when a keep-alive must be sent so that it can be confirmed before the lease ends at `end`.
     fn next_due_before(&self, end: Moment) -> Moment {
         end.before(self.granted.report_delay.saturating_add(self.slack()))
     }
 
     /// Returns whether a lease lasts long enough for a keep-alive, its confirmation one report delay later, and then
-    /// another keep-alive and its confirmation. If not, keep-alives come at short intervals, and each confirms an older
-    /// one.
+    /// another keep-alive and its confirmation. If not, keep-alives are sent at short intervals, and each confirms an
+    /// older one.
     fn has_room_to_wait(&self) -> bool {
         self.span() >= self.granted.report_delay.saturating_mul(2).saturating_add(2 * self.slack())
     }
@@ -223,12 +224,12 @@ impl Lease {
         self.granted.session_timeout / SLACK_DIVISOR
     }
 
-    /// Decides to wait for the newest pair that can be confirmed before the lease ends. Returns `false` if a keep-alive
-    /// is needed now. If no pair can be confirmed in time, and none can be confirmed now, the lease cannot be saved,
-    /// and the newest pair serves the next lease.
+    /// Decides to wait until the newest pair that can be confirmed before the lease ends is known. Returns `false` if a
+    /// keep-alive is needed now. If no pair can be confirmed in time, and none can be confirmed now, the lease cannot
+    /// be saved, so the newest pair is kept for the next lease.
     pub(super) fn await_confirmation(&mut self, now: Moment) -> bool {
         if self.awaiting.is_some() {
-            // The time for its confirmation has come. A later request must not postpone it, perhaps beyond the end of
+            // The awaited pair can be confirmed now. A later request must not postpone that, perhaps beyond the end of
             // the lease.
             return false;
         }
@@ -240,7 +241,7 @@ impl Lease {
         };
         let in_time = |pair: &&RoundTrip| confirmed_at(pair).after(self.reserve()) < end;
         let mut newest_first = self.unconfirmed.iter().rev().filter(is_worthwhile);
-        // The next write proves what the last one has reported, even for owners.
+        // The next write proves what the last one reported, even for owners.
         let reported = self.last_write.and_then(|write| write.reported);
         let helps_now =
             || newest(self.confirmable(now), reported).is_some_and(|pair| self.end_of_proof(pair.sent) > end);

@@ -134,7 +134,7 @@ fn an_owners_lease_is_extended_only_by_a_write_that_follows_another() {
     lease.write(second(13), second(15));
     assert_eq!(lease.end(), second(31), "the report may not have arrived");
     lease.on_write_answered(beside, second(16));
-    assert_eq!(lease.end(), second(31), "it may have overtaken the report");
+    assert_eq!(lease.end(), second(31), "the second write may have overtaken the report");
     let follows = lease.sending(second(17));
     lease.on_write_answered(follows, second(18));
     assert_eq!(lease.end(), second(10 + 31));
@@ -202,14 +202,14 @@ fn a_confirmation_that_is_awaited_is_not_put_off_by_later_requests() {
     assert!(lease.await_confirmation(second(21)));
     lease.write(second(22), second(22));
     assert_eq!(lease.keep_alive_due(QUIET), second(23));
-    assert!(!lease.await_confirmation(second(23)), "it is due");
+    assert!(!lease.await_confirmation(second(23)), "the confirmation is due");
 }
 
 #[test]
 fn a_confirmation_that_would_come_after_the_end_of_the_lease_is_not_awaited() {
     let mut lease = opened();
     [25, 26, 29].into_iter().for_each(|at| lease.read(second(at), second(at)));
-    assert_eq!(lease.end(), second(31), "the last pair is confirmed at that moment at the earliest");
+    assert_eq!(lease.end(), second(31), "the last pair cannot be confirmed earlier");
     assert!(lease.is_keep_alive_due(QUIET, second(29)), "a write confirms an older pair");
 }
 
@@ -354,7 +354,7 @@ fn an_owner_is_renewed_only_by_a_look_on_the_present_connection() {
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(10)), second(11));
     lease.write(second(12), second(12));
     assert_eq!(lease.end(), second(10 + 31));
-    assert!(lease.renew(owner, looked_on, second(13)), "its earlier epoch lasts");
+    assert!(lease.renew(owner, looked_on, second(13)), "its earlier epoch has not ended");
     assert_eq!(lease.held_until(owner), second(31), "its znode may have gone since that look");
     assert!(lease.renew(owner, lease.connection(), second(13)));
     assert_eq!(lease.held_until(owner), second(10 + 31));
@@ -508,7 +508,7 @@ fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
 #[test]
 fn silence_before_a_disconnect_is_no_contact() {
     let mut lease = opened().proven_for_owners_only();
-    // The last sign of life was at 0. At 12 the client left the connection because of its silence.
+    // The last sign of life was at 0. At 12 the client gave up the connection because it was silent.
     lease.on_disconnected(second(12));
     assert_eq!(lease.given_up_at(), second(0).after(TIMEOUT));
 }
@@ -532,7 +532,7 @@ fn hold_with_a_limit_ends_there_whatever_is_proven() {
     assert!(lease.has_reached_limit(owner, second(20)));
     assert!(!lease.renew(owner, lease.connection(), second(20)));
     lease.release(owner);
-    assert_eq!(lease.next_limit(), None, "nothing is left of it");
+    assert_eq!(lease.next_limit(), None, "no limit is left");
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) struct Afterwards {
 /// A piece of work. Tasks are done kind by kind, in this order.
 pub(super) enum Task {
     Answer(OutcomeSink, ZkResult<Reply>),
-    /// Makes the callbacks of this request's observer.
+    /// Calls the callbacks of this request's observer.
     CallBack(Arc<Seat>),
     LeaveBehind(Target),
     CompleteEnd,
@@ -85,7 +85,7 @@ impl Core {
 
     // ---- threads of the session
 
-    /// Runs a job at this moment, unless the session is gone by then. The job runs on the timer's thread and must not
+    /// Runs a job at `moment`, unless the session is gone by then. The job runs on the timer's thread and must not
     /// block.
     pub(crate) fn at(self: &Arc<Self>, moment: Moment, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
         let weak = Arc::downgrade(self);

@@ -26,7 +26,7 @@ pub(super) struct Announcer {
     suspension: Repetition,
     /// Limits the log lines about suspensions of its locks.
     suspensions: Repetition,
-    /// Whether the current suspension of the session, and its end, stay out of the log.
+    /// Whether the current suspension of the session, and its end, are left out of the log.
     is_quiet: bool,
 }
 

@@ -105,7 +105,8 @@ impl Core {
         let mut afterwards = Afterwards::default();
         let result = {
             let mut driver = self.driver_now();
-            // Before the input, so that a change caused by the clock alone is announced even if the input reverts it.
+            // Announce the state before the input is handled, so that a change caused by the clock alone is announced
+            // even if the input reverts it.
             afterwards.log.announced.extend(driver.announce());
             let result = input(&mut driver);
             driver.engine.settle();
@@ -146,7 +147,8 @@ impl Core {
 impl Driver {
     /// Carries out the engine's effects as far as possible under the mutex.
     fn carry_out(&mut self, core: &Arc<Core>, afterwards: &mut Afterwards) {
-        // First, because it must happen before a call that lets others in is sent, and before a new owner is woken.
+        // Ownerships come first: they must be up to date before a call that lets others in is sent, and before a new
+        // owner is woken.
         while let Some((owner, held)) = self.engine.poll_ownership() {
             if let Some(ended) = self.seats.get(&owner).and_then(|seat| seat.hold(held)) {
                 self.engine.lose_hold(owner, ended);
@@ -158,7 +160,7 @@ impl Driver {
         if let Some(at) = self.engine.poll_deadline().filter(|next| self.alarm.set(*next)) {
             core.at(at, move |core| core.ring(at));
         }
-        // Last, because a thread that a report wakes may immediately take the mutex.
+        // Effects come last, because a thread that a report wakes may immediately take the mutex.
         while let Some(effect) = self.engine.poll_effect() {
             self.carry_out_one(core, effect, afterwards);
         }

@@ -39,7 +39,7 @@ impl Core {
         if client.reports_pings() {
             lease = lease.proven_for_owners_only();
         }
-        // Read once, because the client must not be called from its own events.
+        // The client's settings are read once, because it must not be called while it delivers its own events.
         let settings = Settings {
             is_ordered: client.is_ordered(),
             owns_session: client.owns_session(),

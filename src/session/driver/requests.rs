@@ -218,7 +218,7 @@ impl Driver {
             return Some(seat);
         }
         seat.observer.post(event);
-        // The thread that withdraws a request makes the callbacks itself.
+        // The thread that withdraws a request calls the callbacks itself.
         let is_withdrawn = matches!(event, RequestEvent::Ended { how: Ending::Withdrawn, .. });
         if !is_withdrawn && seat.observer.has_callbacks() {
             afterwards.tasks.push(Task::CallBack(Arc::clone(&seat)));

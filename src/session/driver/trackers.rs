@@ -1,4 +1,5 @@
-//! Reads of znodes on behalf of users. The engine decides when to read, and a [`Tracker`] decides what to read.
+//! Reads of znodes for the views of an application, such as a node tracker. The engine decides when to read, and a
+//! [`Tracker`] decides what to read.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use crate::client::{Reply, contain_call};
 use crate::engine::{LookStep, ParticipantId};
 use crate::error::{LossReason, ZkResult};
 
-/// Decides what to read for a user. Its methods are called outside every mutex, one at a time for each session. They
+/// Decides what to read for one view. Its methods are called outside every mutex, one at a time for each session. They
 /// must not block, because they may run on a thread of the client.
 pub(crate) trait Tracker: Send + Sync {
     /// Begins a look (a series of reads) on this session, or continues it with the outcome of its last call.
@@ -18,7 +19,7 @@ pub(crate) trait Tracker: Send + Sync {
 }
 
 impl Core {
-    /// Makes a tracker look, now and whenever its object may have changed.
+    /// Makes a tracker look now, and again whenever its znode may have changed.
     pub(crate) fn track(self: &Arc<Self>, id: ParticipantId, tracker: Arc<dyn Tracker>) {
         let ended = self.feed(|driver| match driver.engine.track(id) {
             Some(reason) => Some((tracker, reason)),
@@ -47,7 +48,7 @@ impl Core {
         tracker: &dyn Tracker,
         outcome: Option<ZkResult<Reply>>,
     ) {
-        let step = contain_call("a look for a user", || Ok(tracker.look(self, outcome)));
+        let step = contain_call("a read for a tracker", || Ok(tracker.look(self, outcome)));
         self.feed(|driver| driver.engine.handle_look(id, step.unwrap_or_else(LookStep::Failed)));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a lease with a connection that has been there for some time. It lapses while no lock is held.
+/// Returns a lease on a connection that was made some time ago. The lease lapses while no lock is held.
 fn of_pings(report: Duration) -> Lease {
     let granted = granted(TIMEOUT, report);
     let mut lease = Lease::unproven(granted, second(0)).proven_for_owners_only();
@@ -200,7 +200,7 @@ fn a_proof_is_needed_when_a_write_would_admit_owners() {
     lease.ping(10);
     assert!(!lease.needs_proof(second(11)), "the pair is too young");
     assert!(lease.needs_proof(second(12)));
-    assert!(!lease.needs_proof(second(31)), "the pair is too old to be extended");
+    assert!(!lease.needs_proof(second(31)), "the pair is too old to extend the lease");
     lease.write(second(12), second(12));
     assert!(!lease.needs_proof(second(12)) && lease.admits_owners(second(12)));
     lease.ping(40);
@@ -209,7 +209,7 @@ fn a_proof_is_needed_when_a_write_would_admit_owners() {
     lease.on_disconnected(second(44));
     assert!(!lease.needs_proof(second(44)));
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(44)), second(45));
-    assert!(lease.needs_proof(second(45)), "the session was taken up");
+    assert!(lease.needs_proof(second(45)), "the session was resumed");
     lease.finish(second(100));
     assert!(!lease.needs_proof(second(45)));
 }
@@ -222,7 +222,7 @@ fn a_shorter_timeout_counts_from_the_disconnect_even_if_its_connection_never_ser
     let end = second(10).after(Duration::from_millis(7750));
     assert_eq!(lease.on_taken_up(Duration::from_secs(8), second(10)), Some(end));
     assert_eq!(lease.held_until(old), end);
-    assert_eq!(lease.given_up_at(), second(10 + 8), "it has not served since the disconnect");
+    assert_eq!(lease.given_up_at(), second(10 + 8), "the server has not served since the disconnect");
     // The next server grants a longer timeout again.
     assert_eq!(lease.on_taken_up(TIMEOUT, second(10)), None);
     assert_eq!(lease.on_connected(granted(TIMEOUT, REPORT), Some(second(10)), second(12)), None);
@@ -249,7 +249,7 @@ struct Run {
     keep_alive_under_way: bool,
     /// The number of writes that were sent.
     writes: u32,
-    /// The requests under way, in the order of their answers.
+    /// The requests in flight, in the order of their answers.
     under_way: VecDeque<(Moment, Sending, Kind)>,
 }
 
@@ -320,7 +320,7 @@ impl Run {
         }
     }
 
-    /// Does what is due next, at its time.
+    /// Advances the clock to the next thing that is due, and does it.
     fn step(&mut self) {
         let never = Moment::from_nanos(u64::MAX);
         let keep_alive = match self.keep_alive_under_way {
@@ -353,7 +353,7 @@ impl Run {
         }
     }
 
-    /// Returns the least time that is left of the lease before any answer, during this time.
+    /// Runs for this long, and returns the shortest remaining lease before any answer.
     fn least_left(&mut self, time: Duration) -> Duration {
         let (until, mut least) = (self.now.after(time), self.timeout);
         while self.now < until {
@@ -464,7 +464,7 @@ fn a_touch_shortly_after_a_ping_makes_a_separate_pair() {
     assert_eq!(lease.unconfirmed.back().map(|pair| pair.sent), Some(at), "{lease:?}");
 }
 
-/// The lease may be about to lapse when the turn of the request comes.
+/// The lease may be about to lapse when the request's turn comes.
 #[test]
 fn a_lock_that_was_waited_for_has_a_lease_that_lasts() {
     for ticks in 3..=20 {
@@ -509,7 +509,7 @@ fn an_idle_sessions_first_write_admits_an_owner_whose_lease_lasts() {
             while run.now < second(0).after(idle) {
                 run.step();
             }
-            assert!(!run.lease.covers(run.now), "it has lapsed");
+            assert!(!run.lease.covers(run.now), "the lease has lapsed");
             assert!(run.lease.needs_proof(run.now));
             run.send(Kind::Write);
             while !run.lease.covers(run.now) {
