@@ -3,7 +3,6 @@
 use crossbeam_channel::{Receiver, unbounded};
 
 use super::*;
-use crate::client::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::locks::{CohortLock, ReadWriteLock};
 use crate::tests::{deadline, eventually, next, replacing_session};
@@ -177,49 +176,14 @@ fn hook_that_panics_costs_only_its_events() {
     }
 }
 
-/// Its answer to a hook's question about the server is a panic.
-struct PanickingClient(Arc<SimulatedClient>);
-
-impl ZooKeeperClient for PanickingClient {
-    fn run_on(&self, runtime: &SessionRuntime) {
-        self.0.run_on(runtime);
-    }
-
-    fn submit(&self, call: Call, done: Done) {
-        self.0.submit(call, done);
-    }
-
-    fn subscribe(&self, sink: EventSink) -> bool {
-        self.0.subscribe(sink)
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.0.session_timeout()
-    }
-
-    fn session_id(&self) -> Option<i64> {
-        panic!("on purpose");
-    }
-
-    fn close(&self) {
-        self.0.close();
-    }
-}
-
+/// A client of the application may panic when it is asked for the server or the session's number.
 #[test]
-fn client_that_panics_costs_only_the_event_of_the_contact() {
+fn panic_while_an_event_is_made_costs_only_that_event() {
     let server = SimulatedZooKeeper::new();
-    let client = Arc::new(PanickingClient(server.connect(LONG)));
-    let session = Session::from_client(client).unwrap();
-    let (sender, events) = unbounded();
-    assert!(session.set_event_hook(move |event: &SessionEvent| drop(sender.send(seen(event)))));
-    let core = session.core();
-    for event in [Event::Connected, Event::Suspended] {
-        core.post_event(&Happened { event, seat: None });
-    }
-    // On this thread, which a panic would end.
-    core.events().unwrap().deliver();
-    assert_eq!(next(&events), Seen::Suspended);
+    let (_client, session, events) = session(&server);
+    session.core().events().unwrap().pass_on(|| panic!("on purpose"));
+    drop(BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap());
+    assert!(matches!(next(&events), Seen::Acquired(_)));
 }
 
 #[test]
