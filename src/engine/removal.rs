@@ -4,7 +4,7 @@
 //! An unlock during an outage must not leave a znode that blocks others while the session lives. So a deletion is
 //! repeated until it is done or the session has ended: after every reconnect, and now and then during contact. The
 //! session repeats it even if the server refuses it, because an ACL can be changed back. A reconnect does not change a
-//! refusal, so after a refusal the next attempt waits for its delay.
+//! refusal, so the attempt after one is made only when its delay has passed.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ pub(super) struct Removal {
     pub(super) path: ZNodePath,
     /// Serializes the attempts, because a concurrent second one would report `NoNode`.
     activity: Activity,
-    /// The caller has not yet been told a first outcome, or that contact was lost.
+    /// The caller has been told neither a first outcome nor that contact was lost.
     is_unreported: bool,
     /// The error of the last failed attempt, which is logged when it changes.
     failure: Option<ZkError>,
-    /// The number of failed attempts on this connection; once the server has refused one, on all connections.
+    /// The number of failed attempts. A new connection resets it, unless the server has refused an attempt.
     failures: u32,
     was_refused: bool,
 }
@@ -43,12 +43,12 @@ pub(super) enum Fate {
     GoesOn,
     /// It goes on, although the server refuses it for now.
     Refused,
-    /// The znode is gone. `has_deleted` is true if this attempt found it.
+    /// The znode is gone. `has_deleted` is false if it was already gone.
     Done {
         has_deleted: bool,
     },
-    /// It has ended. The server deletes the znode with the session; if the server keeps the session, the next session
-    /// deletes the znode.
+    /// The deletion has ended. If the server has ended the session, too, the znode goes with it; otherwise, the next
+    /// session deletes the znode.
     LeftBehind,
 }
 
@@ -149,7 +149,7 @@ impl Removal {
         if is_refused { Fate::Refused } else { Fate::GoesOn }
     }
 
-    /// Counts an attempt that has failed, and returns when to make the next one.
+    /// Counts an attempt that has failed, and returns the delay before the next one.
     fn next_delay(&mut self) -> Duration {
         let delay = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_RETRY);
         self.failures = self.failures.saturating_add(1);

@@ -101,7 +101,7 @@ impl LockGuard {
     ///
     /// Returns zero if the lock is not held. Does no I/O and does not block.
     ///
-    /// The session extends the lease several times in each session timeout, each time it proves that it is alive. If
+    /// Whenever the session proves that it is alive, several times per session timeout, it extends the lease. If
     /// you need time to wind down, start while some lease remains. Once the lock is [`lost`](LockGuard::lost), it is
     /// too late. The lease ends early if another client deletes the znode.
     #[must_use]
@@ -182,7 +182,8 @@ impl LockGuard {
     /// guide](crate::guide::operations) says what to do then.
     ///
     /// # Errors
-    /// On a session that this crate has opened, none, because the servers report the number when they create the znode.
+    /// The call never fails on a session that this crate has opened, because the servers report the number when they
+    /// create the znode.
     ///
     /// With any other client, including the simulated one, the first call asks the server and blocks until it answers.
     /// Make that call as soon as the lock is acquired. It may fail with:
@@ -218,16 +219,16 @@ impl LockGuard {
     ///   the path of the operation that failed. The check of the lock's own znode needs READ on it.
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the transaction is empty, is too long for
     ///   a server, has an invalid path, or names the lock's own znode.
-    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions. The client of
-    ///   the crate `zookeeper` has none.
+    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the session's client does not support transactions. The client
+    ///   of the crate `zookeeper` does not.
     ///
     /// After these errors the changes may have been made: [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
     /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown), [`SessionLost`](crate::ErrorReason::SessionLost),
     /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read the znodes, or make the
     /// changes [conditional on versions](Transaction::if_version).
     ///
-    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) the changes may even be made later, until the
-    /// server has answered the next commit under this lock or its release. The next commit rules that out: it first
+    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) the changes may even be made later, but not once
+    /// the server has answered the next commit under this lock or the release of the lock. The next commit rules that out: it first
     /// raises the version of the lock's own znode by writing the same data again, which needs WRITE on that znode.
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());

@@ -4,7 +4,7 @@ use super::SessionLoss;
 use super::pacing::Pacing;
 use crate::time::Moment;
 
-/// The minimum number of refusals in a row that ends a session that was served before: there may be several servers
+/// A session that was served before ends only after this many refusals in a row, because there may be several servers
 /// behind one address.
 const MIN_REFUSALS: u32 = 3;
 
@@ -15,7 +15,7 @@ pub(super) struct Service {
     is_admitted: bool,
     /// Some servers have no known address.
     misses_addresses: bool,
-    /// The present attempt leads to one of the addresses, as far as is known.
+    /// As far as is known, the current attempt is to one of the current addresses.
     is_to_known_address: bool,
     unserved: Option<Unserved>,
 }
@@ -25,7 +25,8 @@ pub(super) struct Service {
 struct Unserved {
     /// Why the session is lost if no server serves it.
     loss: SessionLoss,
-    /// When the first attempt of the period ended, and when the last one ended that was refused or served nothing.
+    /// When the first attempt of the period ended, and when the latest one ended that was refused, or that renewed the
+    /// session and got no answer to a request.
     since: Moment,
     last: Moment,
     /// The number of attempts since the first, no matter how they ended.
@@ -52,7 +53,7 @@ impl Service {
     }
 
     /// Notes that the addresses have changed. `are_all` says whether each server has an address, and `is_to_known`
-    /// whether the present attempt leads to one of the addresses.
+    /// whether the current attempt is to one of the new addresses.
     pub(super) fn addresses_changed(&mut self, are_all: bool, is_to_known: bool) {
         (self.misses_addresses, self.is_to_known_address) = (!are_all, is_to_known);
         self.count_refusals_anew();
@@ -75,8 +76,8 @@ impl Service {
         (unserved.loss, unserved.is_refused) = (loss, true);
     }
 
-    /// Notes the end of an attempt or a connection. `is_renewed` says whether it renewed the session without answering
-    /// a request. Returns why the session is lost, if no server serves this client.
+    /// Notes the end of an attempt or a connection. `is_renewed` says whether the server renewed the session, but
+    /// answered no request. Returns why the session is lost, if no server serves this client.
     pub(super) fn ended(&mut self, now: Moment, is_renewed: bool, pacing: &Pacing) -> Option<SessionLoss> {
         let is_known = std::mem::replace(&mut self.is_to_known_address, true);
         if is_renewed && self.is_admitted {
@@ -92,12 +93,12 @@ impl Service {
         if !is_refused && !is_renewed {
             return None;
         }
-        // There was an outage. Nothing renewed the session, so it may have ended, or the next leader may go on with it.
+        // After an outage the session may have ended, or may live on under the next leader, so the period starts anew.
         if now.since(unserved.last) >= pacing.session_timeout {
             (unserved.since, unserved.attempts) = (now, 1);
         }
         unserved.last = now;
-        // This many attempts contain a whole round over the servers, wherever in a round the first attempt was.
+        // However far into a round the first attempt was, this many attempts include a full round of the servers.
         let all_servers = pacing.addresses().saturating_mul(2) - 1;
         let enough = if self.is_admitted { all_servers.max(MIN_REFUSALS) } else { all_servers };
         let all_refuse = unserved.refused_in_a_row >= enough && !self.misses_addresses;
