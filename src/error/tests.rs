@@ -19,42 +19,49 @@ impl LockError {
     }
 }
 
-/// One error for each reason, on a path where the reason has one.
-fn one_of_each() -> Vec<LockError> {
+/// Each reason, by its kind; as the error of an operation on a path if it has such errors.
+fn by_kind() -> [(ErrorKind, Vec<LockError>); 3] {
     let of = |reason| LockError::of(reason, Operation::LOCK, "/a");
     let client = |source| LockError::client(Operation::LOCK, "/a", source);
-    vec![
+    let retry = vec![
+        LockError::no_server("a server", Duration::ZERO),
+        client(ZkError::ConnectionLoss),
+        client(ZkError::Throttled),
+        client(ZkError::SessionFull { limit: 1 }),
+        LockError::thread(std::io::Error::from(std::io::ErrorKind::WouldBlock)),
+        of(ErrorReason::RequestDeleted),
+        of(ErrorReason::HeldTooLong),
+    ];
+    let reconnect =
+        vec![client(ZkError::SessionExpired), of(ErrorReason::SessionLost(LossReason::LeaseExpired))];
+    let permanent = vec![
         LockError::invalid_path("a".to_owned(), "a rule"),
         LockError::invalid_argument("argument", "a rule"),
         LockError::invalid_tls("a rule"),
-        LockError::no_server("a server", Duration::ZERO),
         LockError::turned_away(ErrorReason::CredentialsRefused, "zk1", "why"),
         LockError::turned_away(ErrorReason::NotZooKeeper, "zk1", "why"),
-        client(ZkError::ConnectionLoss),
         LockError::outcome_unknown(Operation::LOCK, "/a", ZkError::ConnectionLoss),
-        client(ZkError::SessionExpired),
-        of(ErrorReason::SessionLost(LossReason::LeaseExpired)),
         LockError::no_chroot(Operation::LOCK, "/a", Some("/app")),
         of(ErrorReason::SequenceExhausted),
         LockError::not_a_lock_request("/a", "a rule"),
         LockError::not_a_lock_directory("/a"),
         of(ErrorReason::NoSuchRequest),
-        of(ErrorReason::RequestDeleted),
-        of(ErrorReason::HeldTooLong),
         client(ZkError::NoAuth),
         client(ZkError::InvalidAcl),
         of(ErrorReason::Cancelled),
         LockError::leader_panicked("/a", "boom"),
         of(ErrorReason::NotOwner),
         of(ErrorReason::Closed),
-        client(ZkError::Throttled),
-        client(ZkError::SessionFull { limit: 1 }),
         client(ZkError::Unimplemented),
         client(ZkError::EndsConnection { bytes: 1 }),
         client(ZkError::NoNode),
-        LockError::thread(std::io::Error::from(std::io::ErrorKind::WouldBlock)),
         LockError::other("test"),
-    ]
+    ];
+    [(ErrorKind::Retry, retry), (ErrorKind::Reconnect, reconnect), (ErrorKind::Permanent, permanent)]
+}
+
+fn one_of_each() -> Vec<LockError> {
+    by_kind().into_iter().flat_map(|(_, errors)| errors).collect()
 }
 
 #[test]
@@ -92,25 +99,10 @@ fn message_without_a_source_names_the_remedy() {
 
 #[test]
 fn every_reason_has_its_kind() {
-    let retry = |error: &LockError| {
-        matches!(
-            error.reason(),
-            ErrorReason::NoServer
-                | ErrorReason::ConnectionLoss
-                | ErrorReason::Refused
-                | ErrorReason::SessionFull
-                | ErrorReason::Thread
-                | ErrorReason::RequestDeleted
-                | ErrorReason::HeldTooLong
-        )
-    };
-    for error in one_of_each() {
-        let kind = match &error {
-            error if retry(error) => ErrorKind::Retry,
-            error if error.is_session_lost() => ErrorKind::Reconnect,
-            _ => ErrorKind::Permanent,
-        };
-        assert_eq!(error.kind(), kind, "{error:?}");
+    for (kind, errors) in by_kind() {
+        for error in errors {
+            assert_eq!(error.kind(), kind, "{error:?}");
+        }
     }
 }
 

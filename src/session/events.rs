@@ -263,7 +263,7 @@ impl Events {
     fn deliver(&self) {
         self.mailbox.deliver(|(core, happened)| {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.pass_on(|| public(&core, &happened));
+            self.pass_on(|| hook_event(&core, &happened));
             let missed = self.missed.swap(0, Ordering::Relaxed);
             if missed > 0 {
                 self.pass_on(|| Some(SessionEvent::Missed(missed)));
@@ -302,18 +302,18 @@ fn is_for_hook(event: &Event) -> bool {
 }
 
 /// Converts an event to the form that hooks receive. Returns `None` if the session has already been dropped.
-fn public(core: &Weak<Core>, happened: &Happened) -> Option<SessionEvent> {
+fn hook_event(core: &Weak<Core>, happened: &Happened) -> Option<SessionEvent> {
     match (&happened.event, &happened.seat) {
         (Event::Connected, _) => contact_of(core).map(SessionEvent::Connected),
         (Event::SessionReplaced, _) => contact_of(core).map(SessionEvent::SessionReplaced),
         (Event::Suspended, _) => Some(SessionEvent::Suspended),
         (Event::SessionEnded(reason), _) => Some(SessionEvent::SessionLost(*reason)),
-        (Event::Request(_, event), Some(seat)) => public_of_request(seat, event),
+        (Event::Request(_, event), Some(seat)) => hook_event_of_request(seat, event),
         _ => None,
     }
 }
 
-fn public_of_request(seat: &Seat, event: &RequestEvent) -> Option<SessionEvent> {
+fn hook_event_of_request(seat: &Seat, event: &RequestEvent) -> Option<SessionEvent> {
     let lock = LockOfEvent::of(seat);
     Some(match event {
         RequestEvent::Placed { ahead, number_ahead } => {
