@@ -7,6 +7,7 @@ use super::baton::{Wait, pause as pause_thread};
 use super::holds::Hold;
 use super::link::Fate;
 use super::scheduler::{ALL_DIRS, DIRS, LEASES};
+use super::seen::saw;
 use super::world::{State, World, short};
 use super::{transactions, wire};
 use crate::client::{Acl, ClientEvent, Permissions};
@@ -163,6 +164,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
         Arc::clone(&client.simulated)
     };
     world.note(format!("client {number} is disconnected"));
+    saw("connection-reset");
     simulated.disconnect();
 }
 

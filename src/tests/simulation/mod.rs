@@ -59,6 +59,7 @@ pub(crate) mod random;
 mod run;
 mod runtime;
 mod scheduler;
+mod seen;
 mod semaphores;
 mod transactions;
 mod turns;
@@ -121,6 +122,7 @@ fn run_all(first: u64, runs: u64) -> Option<(u64, Failure)> {
         run_some();
         let _ = second.join();
     });
+    eprint!("{}", seen::report());
     eprintln!("{} runs in {:.1?}", next.load(Ordering::Relaxed).min(runs), begun.elapsed());
     found.into_inner()
 }
