@@ -25,6 +25,7 @@ use self::seen::{Numbers, Seen};
 use crate::client::{Acl, Call, CreateMode, Op, Reply};
 use crate::error::ZkError;
 use crate::fake::{ReadChecks, SimulatedZooKeeper};
+use crate::tests::counts::Counts;
 use crate::tests::deadline;
 use crate::tests::simulation::random::Random;
 use zookeeper_connection::codec::{Control, EventKind, Request};
@@ -38,6 +39,9 @@ const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
 /// The timeout of sessions that are to expire. The others never expire, however slow the machine is.
 const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(40);
+
+/// What real servers have done.
+static DONE: Counts = Counts::new("differential");
 
 /// How many of the last steps are shown with a difference.
 const SHOWN: usize = 40;
@@ -185,6 +189,7 @@ impl Comparison {
             self.make(client, &[Request::Control(Control::Ping)]);
         }
         self.compare_all_that_is_left();
+        print!("{}", DONE.report());
         println!(
             "differential: {} calls of {} clients on {} servers in {:.1?}, seed {}",
             self.calls,
@@ -252,6 +257,7 @@ impl Comparison {
     }
 
     fn compare(&mut self, real: &[Seen], model: &[Seen]) {
+        real.iter().filter_map(Seen::name).for_each(|name| DONE.add(name));
         if let Err(what) = self.numbers.compare(real, model) {
             self.fail(&format!("{what}\nreal:  {real:?}\nmodel: {model:?}"));
         }
@@ -319,6 +325,7 @@ impl Comparison {
         let model = ModelConnection::open(&self.zookeeper, client.model_session);
         let (Some(real), Some(model)) = (real, model) else { self.fail("a session is gone") };
         client.connection = Some((real, model));
+        DONE.add("session-resumed");
         if std::mem::take(&mut client.is_authenticated) {
             self.authenticate(number);
         }
@@ -355,6 +362,7 @@ impl Comparison {
         let (server, client) = (self.server(), &self.clients[number]);
         let mut session = client.session.with_a_wrong_password();
         assert!(RealConnection::open(&server, &mut session, client.timeout).is_none());
+        DONE.add("password-refused");
         self.reconnect(number);
     }
 
@@ -368,6 +376,7 @@ impl Comparison {
             self.make_now(number, &[nothing()]);
         }
         self.make_in_any_order(number, &Request::Control(Control::Close));
+        DONE.add("session-closed");
         self.handle_session_end(number);
     }
 
@@ -386,6 +395,7 @@ impl Comparison {
         self.await_the_end_of(&marker);
         self.zookeeper.expire_session(self.clients[number].model_session);
         self.note(format!("client {number}: its session has expired"));
+        DONE.add("session-expired");
         self.handle_session_end(number);
         self.open_again(number, LONG);
     }
@@ -436,6 +446,7 @@ impl Comparison {
             self.await_the_end_of(CONTAINER);
             self.zookeeper.delete(CONTAINER);
             self.note("the container has gone".to_owned());
+            DONE.add("container-deleted");
         }
     }
 
