@@ -1,5 +1,6 @@
 //! The faults. Each one is an event at one client or an action of another client.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -228,13 +229,16 @@ pub(super) fn reconnect(world: &World, number: usize) {
         state.clients[number].link.searches_until = now.after(search);
         let arrival = state.send_off(Fate::Arrived);
         let event = ClientEvent::TakenUp { session_timeout };
+        saw("resumed-but-not-served");
         return state.clients[number].events.push_back((arrival, event));
     }
     let to = if deposed { " to a deposed leader" } else { "" };
     world.note(format!("client {number} reconnects{to}; {:?} granted", granted.session_timeout));
     simulated.grant(granted);
     simulated.reconnect();
+    saw(if lives { "reconnect" } else { "reconnect-to-an-ended-session" });
     if deposed {
+        saw("resumed-by-deposed-server");
         fire_watches(world, number);
     }
     if shortly {
@@ -248,6 +252,7 @@ fn fire_watches(world: &World, number: usize) {
     let session = world.state().clients[number].simulated.session_id();
     for path in requests(world) {
         if world.zookeeper.stat(&path).is_some_and(|stat| stat.ephemeral_owner == session) {
+            saw("watch-fires-on-known-change");
             let mut state = world.state();
             let arrival = state.send_off(Fate::Arrived);
             state.clients[number]
@@ -268,6 +273,11 @@ pub(super) fn draw_grant(state: &mut State, number: usize, asked: Duration, rais
     };
     // Servers grant whole milliseconds.
     let granted = Duration::from_millis(granted.max(shortest).as_millis() as u64);
+    saw(match granted.cmp(&state.clients[number].session_timeout) {
+        Ordering::Less => "timeout-lowered",
+        Ordering::Equal => "timeout-kept",
+        Ordering::Greater => "timeout-raised",
+    });
     state.clients[number].session_timeout = granted;
 }
 
@@ -301,6 +311,7 @@ pub(super) fn perhaps_change_leader_of_owner(world: &Arc<World>, client: usize, 
     };
     if strikes {
         change_leader(world, vec![client]);
+        saw("owner-cut-off-while-leader-changes");
         stay_cut_off(world, client);
         hold_while_owning(world, owner);
     }
@@ -356,6 +367,7 @@ fn stall(world: &World, number: usize) {
         state.begin_stall(number, now.after(length), now);
         length
     };
+    saw("server-link-stalls");
     world.note(format!("the leader's link to the server of client {number} stalls for {length:?}"));
 }
 
@@ -376,11 +388,13 @@ pub(super) fn end_stall(world: &World, number: usize) {
     };
     if crashes && owns(world, number) {
         world.state().die_after_stall(number);
+        saw("server-link-stalls-then-server-dies");
         world.note(format!("the stall ends, and the server of client {number} crashes"));
         world.state().clients[number].link.partitioned = true;
         return stay_cut_off(world, number);
     }
     world.state().end_stall(number);
+    saw("server-link-stalls-then-resumes");
     world.note(format!("the stall of the link to the server of client {number} ends"));
 }
 
@@ -408,6 +422,7 @@ fn change_leader(world: &World, cut_off: Vec<usize>) {
         }
     }
     world.note("the leader changes");
+    saw("leader-changes");
     let clients = world.state().clients.len();
     match world.profile.on_wire {
         true => wire::faults::end_all_connections(world),
@@ -446,6 +461,7 @@ fn cut_off(world: &World, number: usize, server_dies: bool) {
         state.silence(number, server_dies, world.now());
         state.clients[number].link.partitioned = true;
     }
+    saw("partition");
     world.note(format!("client {number} is cut off"));
 }
 
@@ -463,6 +479,7 @@ fn depose(world: &World, number: usize) {
         let server_dies = state.random.one_in(2);
         state.silence(number, server_dies, world.now());
         state.clients[number].link.deposed = true;
+        saw("server-loses-its-leader");
     }
     world.note(format!("client {number}'s server loses its leader"));
 }
@@ -482,6 +499,7 @@ pub(super) fn end_partition(world: &World, number: usize) {
         }
         if client.link.server_died && lives {
             drop(state);
+            saw("partition-hides-a-crash");
             return disconnect(world, number);
         }
         client.link.partitioned = false;
@@ -495,7 +513,9 @@ pub(super) fn end_partition(world: &World, number: usize) {
         Arc::clone(&state.clients[number].simulated)
     };
     world.note(format!("client {number} is no longer cut off"));
+    saw("partition-ends");
     if !lives {
+        saw("session-expires-behind-a-partition");
         simulated.report_expiry();
     }
 }
@@ -512,6 +532,7 @@ fn pause(world: &World, number: usize) {
     let until = client.paused_until;
     wire::faults::suspend(&mut state, number, until);
     drop(state);
+    saw("process-suspended");
     world.note(format!("client {number} is suspended for {length:?}"));
 }
 
@@ -527,6 +548,7 @@ fn jump_clock(world: &World) {
     (0..clients).for_each(|client| wire::faults::suspend(&mut world.state(), client, now));
     // Nobody could notice anything during the jump.
     world.state().turns.values_mut().for_each(|turn| turn.since = now);
+    saw("clock-jumps");
     world.note(format!("the clock jumps by {length:?}"));
 }
 
@@ -539,6 +561,7 @@ fn some_time(state: &mut State, client: usize) -> Duration {
 /// Deletes the znode of one of our requests, as another client.
 fn delete_request(world: &World) {
     let Some(path) = some_request(world) else { return };
+    saw("request-deleted-by-another");
     delete_znode(world, &path);
 }
 
@@ -550,6 +573,7 @@ pub(super) fn delete_owners_znode(world: &Arc<World>, dir: &'static str, owner: 
         return;
     };
     delete_znode(world, znode.as_str());
+    saw("owner-deleted-before-it-acts");
     let (world, owner) = (Arc::clone(world), Arc::clone(owner));
     pause_thread(Wait::Until(Box::new(move || {
         !owner.is_owner() || world.owning_requests(dir).len() > 1 || world.zookeeper.children(dir).is_empty()
@@ -570,6 +594,7 @@ fn request_release(world: &World) {
     world.note(format!("another client requests the release of {}", short(&path)));
     world.state().asked.insert(owner);
     world.zookeeper.set_data(&path, b"unlock");
+    saw("release-requested-by-another");
 }
 
 /// Returns all requests in the queues.
@@ -609,6 +634,7 @@ fn change_other_request(world: &World) {
         Some(path) => {
             world.note(format!("another client's request leaves: {}", short(&path)));
             world.zookeeper.delete(&path);
+            saw("foreign-request-leaves");
         }
         None => {
             let (dir, prefix) = {
@@ -627,6 +653,7 @@ fn change_other_request(world: &World) {
             let path = world.zookeeper.create_sequential(dir, &prefix, None);
             world.note(format!("another client's request joins: {}", short(&path)));
             world.state().other_requests.push(path);
+            saw("foreign-request-joins");
         }
     }
 }
@@ -652,6 +679,7 @@ fn hide_other_request(world: &World) {
     if let Some(path) = hidden {
         world.note(format!("{} becomes unreadable", short(&path)));
         world.zookeeper.set_acl(&path, &[Acl::new(Permissions::DELETE, "world", "anyone")]);
+        saw("foreign-request-hidden");
     }
 }
 
@@ -664,6 +692,7 @@ fn delete_dir(world: &World) {
     if world.zookeeper.exists(dir) && world.zookeeper.children(dir).is_empty() {
         world.note(format!("another client deletes {dir}"));
         world.zookeeper.delete(dir);
+        saw("directory-deleted");
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::baton::Wait;
+use super::seen::saw;
 use super::world::{ClientState, State};
 use crate::client::{ClientEvent, Granted};
 use crate::time::Moment;
@@ -152,7 +153,9 @@ impl Heard {
     /// may lose both marks of a pair; docs/guarantees.md names this as a limit.
     pub(super) fn record_activity(&mut self, now: Moment, races: bool) {
         self.last_mark_lost = races && !self.last_mark_lost;
-        if !self.last_mark_lost {
+        if self.last_mark_lost {
+            saw("activity-mark-lost");
+        } else {
             self.active.push_back(now);
         }
     }
@@ -173,7 +176,11 @@ impl Heard {
         self.active.retain(|active| *active <= report);
         let reported = self.active.back().copied();
         let always = was_always_active.then_some(report);
+        let before = self.last;
         self.last = [reported, always].into_iter().flatten().fold(self.connected, Moment::max);
+        if self.last < before {
+            saw("report-lost");
+        }
     }
 }
 
@@ -249,6 +256,7 @@ impl State {
         heard.record_connection(now, client.session_timeout);
         if is_late && former < client.session_timeout {
             heard.late = Some((late, former));
+            saw("former-server-reports-late");
         }
     }
 
@@ -257,6 +265,9 @@ impl State {
     pub(super) fn change_leader(&mut self, now: Moment) {
         for number in 0..self.clients.len() {
             let client = &mut self.clients[number];
+            if client.has_a_raised_timeout() {
+                saw("leader-forgets-a-raised-timeout");
+            }
             client.link.heard.record_connection(now, client.created_timeout);
             client.link.heard.late = None;
             self.draw_grace(number);
@@ -296,6 +307,7 @@ impl State {
         if server_dies && client.link.connected && !client.link.partitioned && !client.link.deposed {
             heard.lose_a_report(made_before, now, is_always_active);
             client.link.server_died = true;
+            saw("server-crashes");
         }
     }
 
@@ -336,6 +348,7 @@ impl State {
     pub(super) fn perhaps_hold_back(&mut self, client: usize, reply: Arrival) {
         if let Some(stall) = &mut self.clients[client].link.stall {
             stall.waiting_from.get_or_insert(reply.stamp);
+            saw("commit-held-up-by-a-stall");
         }
     }
 
@@ -408,6 +421,7 @@ impl ClientState {
         for reply in self.replies.values_mut() {
             if reply.fate == Fate::OnItsWay {
                 reply.fate = Fate::Lost;
+                saw("reply-lost");
             }
         }
     }

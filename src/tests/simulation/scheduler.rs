@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::baton::{Baton, Body, Pool, Report, Role, Wait};
 use super::jobs::KEYS;
 use super::profile::Weights;
+use super::seen::saw;
 use super::wire;
 use super::world::{ClientState, World};
 use crate::time::Moment;
@@ -430,6 +431,7 @@ impl<'a> Scheduler<'a> {
 
     fn expire(&mut self, number: usize) {
         self.world.note(format!("the server ends the session of client {number}"));
+        saw("session-expires");
         if self.world.profile.on_wire {
             return self.world.expire_on_wire(number);
         }
@@ -487,6 +489,7 @@ impl<'a> Scheduler<'a> {
             let client = self.client_of(step).and_then(|client| state.clients.get_mut(client));
             if let Some(client) = client.filter(|client| is_long(client)) {
                 client.long_delays += 1;
+                saw("client-held-up-for-long");
             }
         }
     }

@@ -39,6 +39,28 @@ pub(super) enum Mode {
     Mute,
 }
 
+impl Mode {
+    /// Returns the name under which the fault is counted.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Mode::Serving => "server-serves",
+            Mode::Down => "server-down",
+            Mode::Silent => "server-silent",
+            Mode::Electing => "server-electing",
+            Mode::Unreachable => "server-unreachable",
+            Mode::ReadOnly => "server-read-only",
+            Mode::Garbled => "server-garbled",
+            Mode::Lagging => "server-lags",
+            Mode::Deposed => "server-deposed",
+            Mode::PingsOnly => "server-answers-pings-only",
+            Mode::Demanding => "server-demands-authentication",
+            Mode::Refusing => "server-refuses-sasl",
+            Mode::WithoutSasl => "server-without-sasl",
+            Mode::Mute => "server-stops-in-sasl",
+        }
+    }
+}
+
 pub(super) struct Server {
     pub(super) mode: Mode,
     /// The state that it has applied; `None` if it has applied everything.

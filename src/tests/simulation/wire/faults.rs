@@ -9,6 +9,7 @@ use super::sasl::Tickets;
 use super::server::Front;
 use super::stream::Transport;
 use crate::tests::simulation::profile::Faults;
+use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{ClientState, State, World};
 use crate::time::Moment;
 
@@ -42,7 +43,7 @@ pub(in crate::tests::simulation) fn inject(world: &World) {
         (state.random.of(&possible), state.random.index(clients), state.random.index(servers))
     };
     match fault {
-        Fault::Cut => change_transport(world, client, "is disconnected", Transport::cut),
+        Fault::Cut => cut(world, client),
         Fault::Swallow => swallow(world, client),
         Fault::Partition => partition(world, client),
         Fault::EndPartition => end_partition(world, client),
@@ -96,6 +97,14 @@ fn possible(faults: Faults, sasl: bool) -> Vec<Fault> {
     possible
 }
 
+/// Breaks a client's connection.
+fn cut(world: &World, client: usize) {
+    change_transport(world, client, "is disconnected", |transport, random| {
+        transport.cut(random);
+        saw("wire-connection-reset");
+    });
+}
+
 fn change_transport(
     world: &World,
     client: usize,
@@ -120,12 +129,14 @@ fn swallow(world: &World, number: usize) {
         swallowed = Some(transport.peer.number);
     });
     let Some(connection) = swallowed else { return };
+    saw("wire-connection-swallowed");
     world.state().clients[number].wired_mut().swallow(connection, world.now());
 }
 
 /// Holds back everything that both sides send.
 pub(in crate::tests::simulation) fn partition(world: &World, number: usize) {
     world.state().clients[number].link.partitioned = true;
+    saw("wire-partition");
     world.note(format!("client {number} is cut off"));
 }
 
@@ -139,6 +150,7 @@ pub(in crate::tests::simulation) fn end_partition(world: &World, number: usize) 
     }
     disturb(client, now);
     drop(state);
+    saw("wire-partition-ends");
     world.note(format!("client {number} is no longer cut off"));
 }
 
@@ -151,6 +163,7 @@ fn slow_down(world: &World, number: usize) {
     client.link.slow_until = client.link.slow_until.max(until);
     disturb(client, until);
     drop(state);
+    saw("wire-network-slow");
     world.note(format!("the network of client {number} is slow"));
 }
 
@@ -161,6 +174,11 @@ fn set_tickets(world: &World, number: usize, tickets: Tickets) {
     let Some(wired) = state.clients[number].wire.as_mut().filter(|wired| wired.tickets.is_some()) else {
         return;
     };
+    saw(match tickets {
+        Tickets::AtHand => "kdc-answers",
+        Tickets::Awaited => "kdc-silent",
+        Tickets::Missing => "no-ticket",
+    });
     wired.tickets = Some(tickets);
     wired.disturb(now);
     drop(state);
@@ -179,6 +197,7 @@ fn send_to(world: &World, client: usize, send: impl FnOnce(&mut Front<'_>)) {
 
 fn stall(world: &World) {
     if !std::mem::replace(&mut world.state().ensemble.is_stalled, true) {
+        saw("leader-stalls");
         return world.note("the leader stalls");
     }
     end_stall(world);
@@ -190,6 +209,7 @@ pub(super) fn end_stall(world: &World) {
         return;
     }
     world.note("the leader goes on");
+    saw("leader-resumes");
     let now = world.now();
     let mut state = world.state();
     let wired = state.clients.iter_mut().filter_map(|client| client.wire.as_mut());
@@ -203,6 +223,10 @@ fn break_server(world: &World, server: usize, mode: Mode) {
         return;
     }
     world.note(format!("server {server} is {mode:?}"));
+    saw(mode.name());
+    if world.state().ensemble.servers.iter().any(|other| other.mode != Mode::Serving && other.mode != mode) {
+        saw("servers-fail-in-different-ways");
+    }
     match mode {
         // An operator has restarted it with another configuration.
         Mode::Down
@@ -227,6 +251,7 @@ fn recover(world: &World, server: usize) {
         return;
     }
     world.note(format!("server {server} recovers"));
+    saw("server-recovers");
     if former == Mode::Deposed {
         // The server joins the new leader.
         end_connections(&mut world.state(), server, false, now);
@@ -257,6 +282,7 @@ pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) 
     let one_in = if is_proof { 4 } else { 16 };
     if is_possible && !is_opening && world.state().random.one_in(one_in) {
         break_server(world, server, Mode::Down);
+        saw("wire-server-crashes-after-its-reply");
     }
 }
 
@@ -307,6 +333,7 @@ pub(super) fn perhaps_hold_back(world: &World, client: usize) {
     // The client loses time at this server, perhaps after it has lost some at another one.
     disturb(&mut state.clients[client], now.after(Duration::from_nanos(1)));
     drop(state);
+    saw("request-held-back");
     world.note(format!("server {server} is paused before it reads what client {client} has sent"));
 }
 
@@ -316,7 +343,11 @@ fn lose_server(world: &World, server: usize) {
     end_connections(&mut state, server, true, now);
     let mut random = state.random.clone();
     // The leader may not have received the proposals.
+    let before = state.ensemble.proposals.len();
     state.ensemble.proposals.retain(|proposal| proposal.server != server || random.one_in(2));
+    if state.ensemble.proposals.len() < before {
+        saw("proposal-lost");
+    }
     state.random = random;
     let was_its_own = |client: &usize| {
         let wired = state.clients[*client].wire.as_ref();
@@ -384,7 +415,7 @@ pub(in crate::tests::simulation) fn stop(world: &World) {
         end_partition(world, client);
         set_tickets(world, client, Tickets::AtHand);
         if !world.profile.is_calm() && world.state().random.one_in(2) {
-            change_transport(world, client, "is disconnected", Transport::cut);
+            cut(world, client);
         }
     }
     end_stall(world);
@@ -414,6 +445,7 @@ pub(in crate::tests::simulation) fn lock_out(world: &World) -> Option<Vec<String
         (Mode::Mute, Tickets::AtHand),
     ]);
     world.note(format!("all servers are {mode:?}, and all tickets {tickets:?}"));
+    saw("all-servers-lock-sasl-clients-out");
     end_all_connections(world);
     let clients = world.state().clients.len();
     (0..clients).for_each(|client| set_tickets(world, client, tickets));

@@ -8,6 +8,7 @@ use super::server::Front;
 use crate::client::{Call, KEEP_ALIVE_PATH, Reply};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::ServedConnection;
+use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{World, short};
 use zookeeper_connection::codec::OpCode;
 
@@ -55,7 +56,10 @@ impl World {
         });
         let is_denied = self.now() < self.state().clients[*client].denied_until;
         let result = match call {
-            Call::Delete { path, .. } if is_denied && self.zookeeper.exists(path) => Err(ZkError::NoAuth),
+            Call::Delete { path, .. } if is_denied && self.zookeeper.exists(path) => {
+                saw("wire-permission-denied");
+                Err(ZkError::NoAuth)
+            }
             Call::Delete { path, .. } => {
                 let owner = self.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
                 let result = connection.write(call);
@@ -68,6 +72,7 @@ impl World {
                 let result = connection.write(call);
                 if let Ok(Reply::Created { path, .. }) = &result {
                     if is_late == Some(true) {
+                        saw("create-takes-effect-late");
                         self.state().late.insert(path.clone());
                     }
                     self.record_creation(path, data, *mode);

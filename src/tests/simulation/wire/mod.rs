@@ -46,6 +46,7 @@ use self::ensemble::Mode;
 use self::sasl::Tickets;
 use self::server::Front;
 pub(super) use self::session::Wired;
+use super::seen::saw;
 use super::world::{ClientState, State, World};
 use crate::client::ClientEvent;
 use crate::time::Moment;
@@ -250,6 +251,7 @@ impl World {
         let outcome = if has_failed { "is not opened" } else { "is opened" };
         self.note_routine(format!("a connection of client {number} to server {server} {outcome}"));
         if has_failed {
+            saw(if is_down { "connect-refused" } else { "no-ticket-to-connect" });
             return endpoint.lose_transport(self.now());
         }
         if tickets.is_some() {
@@ -271,6 +273,7 @@ impl World {
         let longest = if is_narrow { NARROW_SEGMENT } else { usize::MAX };
         let segment = transport.up.take(&mut self.state().random, splits, longest);
         if is_narrow {
+            saw("narrow-link-to-the-server");
             let time = self.state().clients[number].session_timeout / SEGMENTS_PER_TIMEOUT;
             transport.transmits_until = Some(self.now().after(time));
         }

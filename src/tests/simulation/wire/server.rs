@@ -21,6 +21,7 @@ use super::stream::Transport;
 use crate::client::{Call, Reply};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{ServedConnection, View};
+use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{World, short};
 use zookeeper_connection::codec::{
     AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Control, EventKind, Frames,
@@ -192,8 +193,12 @@ impl Front<'_> {
         }
         let mode = self.mode();
         match mode {
-            Mode::Electing => return self.close(),
+            Mode::Electing => {
+                saw("handshake-closed-in-an-election");
+                return self.close();
+            }
             Mode::ReadOnly => {
+                saw("handshake-answered-read-only");
                 let mut frame = Vec::new();
                 ConnectAnswer::ReadOnlyServer.encode(&mut frame);
                 return self.send(&frame, Some(Meaning::Garbage));
@@ -202,6 +207,7 @@ impl Front<'_> {
             _ => {}
         }
         if request.last_zxid > self.zxid() {
+            saw("handshake-closed-by-a-server-behind");
             return self.close();
         }
         let asked = Duration::from_millis(request.timeout_ms.unsigned_abs().into());
@@ -217,6 +223,7 @@ impl Front<'_> {
         // The client has left this connection. Nobody would use the session, and a server would end it
         // unused.
         if self.transport.is_late {
+            saw("connect-request-read-late");
             return self.close();
         }
         let session = self.world.open_session(self.client, self.transport, asked);
@@ -228,15 +235,22 @@ impl Front<'_> {
         if mode == Mode::Deposed {
             // The client may not have learned of the session's beginning or its end.
             return match view.is_some_and(|view| view.has_session(session)) && *sent == password(session) {
-                true => self.accept(session),
+                true => {
+                    saw("wire-resumed-by-deposed-server");
+                    self.accept(session)
+                }
                 false => self.close(),
             };
         }
         if !self.world.zookeeper.sessions().contains(&session) || *sent != password(session) {
             let mut frame = Vec::new();
             ConnectAnswer::Refused.encode(&mut frame);
+            saw("session-refused-as-ended");
             self.send(&frame, None);
             return self.close();
+        }
+        if self.transport.is_late {
+            saw("session-renewed-late");
         }
         self.world.take_up_session(self.client, self.transport, asked);
         self.accept(session);
@@ -276,6 +290,7 @@ impl Front<'_> {
             return false;
         }
         self.touch();
+        saw("write-denied-at-once");
         let denial = Err(ZkError::NoAuth);
         note_result(self.world, self.client, &call, &denial);
         let mut frame = Vec::new();
@@ -373,11 +388,15 @@ impl Front<'_> {
             ),
             Request::Call(_) => (true, false),
         };
-        self.transport.peer.is_stuck |= self.mode() == Mode::PingsOnly && ends;
+        if self.mode() == Mode::PingsOnly && ends {
+            self.transport.peer.is_stuck = true;
+            saw("request-not-answered");
+        }
         if self.transport.peer.is_stuck && is_ping {
             let mut frame = Vec::new();
             Reply::Done.encode(XID_PING, self.zxid(), &mut frame);
             self.send(&frame, Some(Meaning::Garbage));
+            saw("reply-out-of-turn");
         }
         self.transport.peer.is_stuck
     }
@@ -385,6 +404,7 @@ impl Front<'_> {
     /// Demands an authentication, ahead of the replies that the server owes.
     fn demand_authentication(&mut self, xid: i32) {
         self.world.note(format!("server {} refuses client {}", self.transport.server, self.client));
+        saw("authentication-demanded");
         let mut frame = Vec::new();
         ReplyHeader { xid, zxid: 0, error: AUTHENTICATION_REQUIRED }.encode(&mut frame);
         self.send(&frame, Some(Meaning::Refusal));
@@ -426,14 +446,24 @@ impl Front<'_> {
             self.send_event(fired, -1);
         }
         // Servers may reply with another number.
-        let xid = if xid == XID_SET_WATCHES && self.world.state().random.one_in(4) { 7 } else { xid };
+        let other = xid == XID_SET_WATCHES && self.world.state().random.one_in(4);
+        if other {
+            saw("watches-answered-with-another-number");
+        }
+        let xid = if other { 7 } else { xid };
         self.reply(xid, Ok(Reply::Done), None);
     }
 
     fn read(&mut self, connection: &ServedConnection, xid: i32, call: &Call) {
         let is_denied = self.is_denied(call.path());
+        if self.view().is_some() {
+            saw("read-from-a-server-behind");
+        }
         let result = match is_denied {
-            true => Err(ZkError::NoAuth),
+            true => {
+                saw("wire-permission-denied");
+                Err(ZkError::NoAuth)
+            }
             false => connection.read(call, self.view().as_deref()),
         };
         let watch = watch_of(call, &result, is_denied);
@@ -444,7 +474,7 @@ impl Front<'_> {
     fn propose(&mut self, connection: &Arc<ServedConnection>, xid: i32, call: Call) {
         self.transport.peer.is_waiting = true;
         if self.mode() == Mode::Deposed {
-            return;
+            return saw("wire-write-to-deposed-server");
         }
         // The leader accepts nothing more for a session that was closed.
         if !self.world.zookeeper.sessions().contains(&self.transport.peer.session) {
@@ -457,7 +487,11 @@ impl Front<'_> {
         let wired = state.clients[self.client].wired();
         if wired.owner.is_none() || wired.owned_by != self.transport.server {
             drop(state);
+            saw("write-refused-as-moved");
             return self.close();
+        }
+        if self.transport.is_late {
+            saw("write-read-late");
         }
         state.ensemble.proposals.push_back(Proposal {
             client: self.client,
@@ -544,11 +578,13 @@ impl Front<'_> {
         self.send(&frame, None);
         self.transport.peer.is_mute = true;
         self.transport.trickles_at = Some(self.world.now());
+        saw("frame-trickles");
     }
 
     /// Sends something that no server may send here.
     pub(super) fn send_garbage(&mut self) {
         let kind = self.world.state().random.below(4);
+        saw("garbage-sent");
         let mut frame = Vec::new();
         match kind {
             0 => frame.extend((-2_i32).to_be_bytes()),

@@ -11,6 +11,7 @@ use super::stream::Transport;
 use crate::client::Reply;
 use crate::error::ZkResult;
 use crate::tests::simulation::faults::draw_grant;
+use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{State, World};
 use crate::time::Moment;
 use zookeeper_connection::exchange::Continuation;
@@ -167,6 +168,8 @@ impl World {
 
     /// Takes a session up again, by a message to the leader.
     pub(super) fn take_up_session(&self, number: usize, transport: &Transport, asked: Duration) {
+        let is_moved = self.state().clients[number].wired().owned_by != transport.server;
+        saw(if is_moved { "session-moved" } else { "session-resumed" });
         let former = self.grant(&mut self.state(), number, asked);
         self.own_session(number, transport, former, self.now());
     }
@@ -200,6 +203,7 @@ impl World {
         if is_deposed {
             // The client cannot know, and the ensemble learns nothing of it.
             wired.clear_since = now;
+            saw("request-to-deposed-server");
         } else if wired.owner.is_some() {
             wired.heard_by = server;
             wired.last_touch = now;
@@ -213,6 +217,7 @@ impl World {
     pub(in crate::tests::simulation) fn expire_on_wire(&self, number: usize) {
         self.commit_all();
         self.check_expiry(number);
+        saw("wire-session-expires");
         let session = self.state().clients[number].simulated.session_id();
         self.zookeeper.expire_session(session);
         self.with_endpoint(number, |endpoint| {

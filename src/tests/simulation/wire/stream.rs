@@ -3,6 +3,7 @@
 
 use super::server::Peer;
 use crate::tests::simulation::random::Random;
+use crate::tests::simulation::seen::saw;
 use crate::time::Moment;
 
 /// The bytes in transit in one direction.
@@ -34,6 +35,9 @@ impl Stream {
     /// Loses everything after some byte.
     pub(super) fn cut(&mut self, random: &mut Random) {
         let kept = if random.one_in(2) { self.bytes.len() } else { random.index(self.bytes.len() + 1) };
+        if kept < self.bytes.len() {
+            saw("bytes-lost");
+        }
         self.bytes.truncate(kept);
     }
 
@@ -96,6 +100,7 @@ impl Transport {
         self.down.cut(random);
         self.peer.close();
         let is_noticed = random.one_in(2);
+        saw(if is_noticed { "server-loss-noticed" } else { "server-loss-not-noticed" });
         match is_noticed {
             true => self.end_down(),
             false => self.peer.is_mute = true,
