@@ -396,6 +396,7 @@ fn program_needs_neither_descriptors_nor_proc() {
     };
     assert_eq!(Program::spawn(start("exec <&- >&- 2>&-;")).end().code, 3);
     assert_eq!(Program::spawn(start("ulimit -n 16;")).end().code, 3);
+    assert_eq!(Program::spawn(start("exec 2>/dev/full;")).end().code, 3);
     let mut unshare = Command::new("unshare");
     unshare.args([
         "--user",
