@@ -239,6 +239,7 @@ impl World {
         let is_stalled = state.ensemble.is_stalled;
         let client = &mut state.clients[number];
         let (granted, known) = (client.session_timeout, client.known_timeout);
+        let lasts = client.link.heard.drift.by_the_servers(granted);
         let is_paused = client.paused_until > now;
         let is_hindered = is_stalled || is_paused || client.link.partitioned || client.link.slow_until > now;
         // The simulation has created sessions that no server has opened yet.
@@ -249,7 +250,7 @@ impl World {
         let is_over = matches!(endpoint.contact, Contact::Lost | Contact::Closed) || endpoint.has_ended;
         let is_swallowed = endpoint.transport.as_ref().is_some_and(|transport| transport.is_swallowed);
         // A client that has not learned of a shorter grant is too slow.
-        if is_over || is_hindered || clear_since > since || known > granted || now < since.after(granted) {
+        if is_over || is_hindered || clear_since > since || known > granted || now < since.after(lasts) {
             return;
         }
         let well =
