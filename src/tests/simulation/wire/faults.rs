@@ -423,21 +423,20 @@ fn resume_link(world: &World, server: usize) {
 /// lock is *taken* by a write that such a stall held up. Behind an observer master, any such stall is a limit.
 fn die_after_stall(world: &World, server: usize) {
     let clients = heard_by(&world.state(), server);
-    let is_observed = clients.iter().any(|client| world.state().clients[*client].link.heard.observer);
-    let all_own = clients.iter().all(|client| crate::tests::simulation::faults::owns(world, *client));
-    if is_observed || !all_own {
-        world.state().ensemble.servers[server].recover(world.now());
-        world.state().ensemble.servers[server].held_up.clear();
-        saw("wire-server-link-stalls-then-server-dies");
-        return break_server(world, server, Mode::Down);
+    let is_observer = |client: &usize| world.state().clients[*client].link.heard.observer;
+    let receives =
+        |client: &usize| !is_observer(client) && crate::tests::simulation::faults::owns(world, *client);
+    let owners: Vec<usize> = clients.into_iter().filter(receives).collect();
+    let held_up = std::mem::take(&mut world.state().ensemble.servers[server].held_up);
+    world.state().ensemble.servers[server].recover(world.now());
+    for commit in held_up.into_iter().filter(|commit| owners.contains(&commit.client)) {
+        saw("reply-held-up-by-a-stall-arrives-as-the-server-dies");
+        world.deliver_commit(commit);
     }
-    deliver_held_up(world, server);
-    for client in &clients {
-        receive_all(world, *client, server);
-    }
-    saw("wire-server-dies-after-its-stall");
+    owners.iter().for_each(|client| receive_all(world, *client, server));
+    saw("wire-server-link-stalls-then-server-dies");
     break_server(world, server, Mode::Down);
-    for client in clients {
+    for client in owners {
         partition(world, client);
         crate::tests::simulation::faults::stay_cut_off(world, client);
     }
