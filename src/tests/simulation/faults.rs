@@ -318,7 +318,7 @@ pub(super) fn perhaps_change_leader_of_owner(world: &Arc<World>, client: usize, 
 }
 
 /// Keeps the client cut off until its lease and its session have ended.
-fn stay_cut_off(world: &World, client: usize) {
+pub(super) fn stay_cut_off(world: &World, client: usize) {
     let mut state = world.state();
     let client = &mut state.clients[client];
     client.link.cut_off_until = world.now().after(client.session_timeout.max(client.created_timeout));
@@ -331,7 +331,7 @@ fn hold_while_owning(world: &Arc<World>, owner: &Arc<Request>) {
 
 /// Where links stall, often makes an owner hold its lock for as long as it may while a stall comes.
 pub(super) fn perhaps_hold_through_stalls(world: &Arc<World>, owner: &Arc<Request>) {
-    let is_possible = world.in_trouble() && world.profile.faults.stalls && !world.profile.on_wire;
+    let is_possible = world.in_trouble() && world.profile.faults.stalls;
     if is_possible && !world.state().random.one_in(4) {
         hold_while_owning(world, owner);
     }
@@ -377,6 +377,9 @@ fn stall(world: &World, number: usize) {
 /// This is done to owners only, because docs/guarantees.md names two limits: a lock that is *taken* by a write
 /// which such a stall held up, and any such stall behind an observer master.
 pub(super) fn end_stall(world: &World, number: usize) {
+    if world.profile.on_wire {
+        return wire::faults::end_link_stall(world, number);
+    }
     let crashes = {
         let mut state = world.state();
         let link = &state.clients[number].link;
@@ -399,7 +402,7 @@ pub(super) fn end_stall(world: &World, number: usize) {
 }
 
 /// Returns whether a client owns a lock.
-fn owns(world: &World, client: usize) -> bool {
+pub(super) fn owns(world: &World, client: usize) -> bool {
     let (holds, locks) = {
         let state = world.state();
         let core = state.clients[client].core.as_ptr();

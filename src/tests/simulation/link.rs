@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::baton::Wait;
+use super::random::Random;
 use super::seen::saw;
 use super::world::{ClientState, State};
 use crate::client::{ClientEvent, Granted};
@@ -103,10 +104,39 @@ pub(super) struct Heard {
     pub(super) tick: Duration,
     /// Whether the client's server is an observer, which reports to a follower.
     pub(super) observer: bool,
+    pub(super) drift: Drift,
+}
+
+/// How the servers' clocks run, seen from one client: all its sessions' ends, and the servers' reports, are
+/// measured by them. So each client may have a clock of another speed. The difference is the one for which
+/// docs/guarantees.md promises a margin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drift {
+    None,
+    Faster,
+    Slower,
+}
+
+/// The largest difference between two clocks, as a divisor of the time that has passed.
+const DRIFT_DIVISOR: u32 = 32;
+
+impl Drift {
+    pub(super) fn draw(random: &mut Random) -> Drift {
+        random.of(&[Drift::None, Drift::None, Drift::Faster, Drift::Slower])
+    }
+
+    /// Returns how much time passes for the client while this much passes on the servers' clocks.
+    pub(super) fn by_the_servers(self, time: Duration) -> Duration {
+        match self {
+            Drift::None => time,
+            Drift::Faster => time - time / DRIFT_DIVISOR,
+            Drift::Slower => time + time / DRIFT_DIVISOR,
+        }
+    }
 }
 
 impl Heard {
-    pub(super) fn new(now: Moment, counts: Duration, tick: Duration, observer: bool) -> Heard {
+    pub(super) fn new(now: Moment, counts: Duration, tick: Duration, observer: bool, drift: Drift) -> Heard {
         Heard {
             last: now,
             counts,
@@ -117,13 +147,14 @@ impl Heard {
             last_mark_lost: false,
             tick,
             observer,
+            drift,
         }
     }
 
     /// Returns the maximum age of the last report to the leader. Servers report every half tick, and an
     /// observer's report takes two hops.
     fn max_report_age(&self) -> Duration {
-        if self.observer { self.tick } else { self.tick / 2 }
+        self.drift.by_the_servers(if self.observer { self.tick } else { self.tick / 2 })
     }
 
     fn record_connection(&mut self, now: Moment, granted: Duration) {
@@ -140,7 +171,11 @@ impl Heard {
     /// Returns when the leader ends the session if no news follows that which is already on its way.
     fn end(&self) -> (Moment, Duration) {
         match self.late {
-            Some((at, granted)) if self.last < at && at <= self.last.after(self.counts) => (at, granted),
+            Some((at, granted))
+                if self.last < at && at <= self.last.after(self.drift.by_the_servers(self.counts)) =>
+            {
+                (at, granted)
+            }
             _ => (self.last, self.counts),
         }
     }
@@ -464,7 +499,7 @@ impl ClientState {
         let (last, counts) = self.link.heard.end();
         // A server may grant less than before. If the process is paused just before it learns of that, it
         // keeps its lease too long; docs/guarantees.md names this gap.
-        let counts = counts.max(self.known_timeout);
+        let counts = self.link.heard.drift.by_the_servers(counts.max(self.known_timeout));
         (!self.is_in_contact(now)).then(|| last.after(counts).after(self.link.heard.grace))
     }
 

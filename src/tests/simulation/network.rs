@@ -65,7 +65,9 @@ impl Wire {
         };
         pause(Wait::Send);
         if let Err(error) = self.check_contact(begun) {
-            saw("request-lost");
+            if begun.is_some() {
+                saw("request-lost");
+            }
             return self.lose(what, path, error);
         }
         self.perhaps_panic(what, path);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::baton::{Baton, Body, Pool, Report, Role, Wait};
 use super::jobs::KEYS;
+use super::link::Drift;
 use super::profile::Weights;
 use super::seen::saw;
 use super::wire;
@@ -432,6 +433,11 @@ impl<'a> Scheduler<'a> {
     fn expire(&mut self, number: usize) {
         self.world.note(format!("the server ends the session of client {number}"));
         saw("session-expires");
+        match self.world.state().clients[number].link.heard.drift {
+            Drift::None => {}
+            Drift::Faster => saw("session-expires-by-a-faster-clock"),
+            Drift::Slower => saw("session-expires-by-a-slower-clock"),
+        }
         if self.world.profile.on_wire {
             return self.world.expire_on_wire(number);
         }

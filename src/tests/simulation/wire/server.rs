@@ -42,6 +42,8 @@ pub(super) struct Peer {
     pub(super) is_mute: bool,
     /// The number of bytes sent, and the meaning of each frame by the position of its last byte.
     written: u64,
+    /// The number of the last ordinary request that it has answered.
+    last_xid: i32,
     meanings: VecDeque<(u64, Meaning)>,
     /// What the client knew when it learned that its session is served.
     pub(super) at_greeting: Option<Ledger>,
@@ -70,6 +72,7 @@ impl Peer {
             held: VecDeque::new(),
             is_mute: false,
             written: 0,
+            last_xid: 0x7fff_0000,
             meanings: VecDeque::new(),
             at_greeting: None,
             session: 0,
@@ -156,6 +159,10 @@ impl Front<'_> {
     pub(super) fn process(&mut self) {
         loop {
             let is_waiting = self.transport.peer.is_waiting;
+            let is_greeting = matches!(self.transport.peer.stage, Stage::Greeting);
+            if is_greeting && self.mode() == Mode::CutFromLeader {
+                return saw("handshake-held-up-by-a-stall");
+            }
             let held = if is_waiting { None } else { self.transport.peer.held.pop_front() };
             let frame = match held.map_or_else(|| self.transport.peer.next_frame(), |held| Ok(Some(held))) {
                 Ok(Some(frame)) => frame,
@@ -476,6 +483,11 @@ impl Front<'_> {
         if self.mode() == Mode::Deposed {
             return saw("wire-write-to-deposed-server");
         }
+        if let Some(error) = self.declines(&call) {
+            self.transport.peer.is_waiting = false;
+            note_result(self.world, self.client, &call, &Err(error));
+            return self.reply(xid, Err(error), Some(None));
+        }
         // The leader accepts nothing more for a session that was closed.
         if !self.world.zookeeper.sessions().contains(&self.transport.peer.session) {
             return self.close();
@@ -486,8 +498,12 @@ impl Front<'_> {
         // meanwhile.
         let wired = state.clients[self.client].wired();
         if wired.owner.is_none() || wired.owned_by != self.transport.server {
+            let answers = state.random.one_in(2);
             drop(state);
             saw("write-refused-as-moved");
+            if answers {
+                self.reply(xid, Err(ZkError::SessionMoved), Some(None));
+            }
             return self.close();
         }
         if self.transport.is_late {
@@ -501,6 +517,26 @@ impl Front<'_> {
             xid,
             call,
         });
+    }
+
+    /// Returns the error with which the ensemble declines a write for now, if it does so while it denies the
+    /// client other things: a quota is exceeded, or the server has too many requests.
+    fn declines(&self, call: &Call) -> Option<ZkError> {
+        let mut state = self.world.state();
+        let is_possible = self.world.now() < state.clients[self.client].denied_until;
+        if !is_possible || !state.random.one_in(4) {
+            return None;
+        }
+        match call {
+            Call::Create { .. } | Call::SetData { .. } if state.random.one_in(2) => {
+                saw("quota-exceeded");
+                Some(ZkError::QuotaExceeded)
+            }
+            _ => {
+                saw("request-throttled");
+                Some(ZkError::Throttled)
+            }
+        }
     }
 
     /// Handles the commit of this connection's proposal, with its result.
@@ -560,6 +596,9 @@ impl Front<'_> {
     fn reply(&mut self, xid: i32, result: ZkResult<Reply>, ordinary: Option<Option<(Table, String)>>) {
         self.send_events();
         let zxid = self.zxid();
+        if ordinary.is_some() {
+            self.transport.peer.last_xid = xid;
+        }
         let mut frame = Vec::new();
         match result {
             Ok(reply) => reply.encode(xid, zxid, &mut frame),
@@ -583,7 +622,7 @@ impl Front<'_> {
 
     /// Sends something that no server may send here.
     pub(super) fn send_garbage(&mut self) {
-        let kind = self.world.state().random.below(4);
+        let kind = self.world.state().random.below(6);
         saw("garbage-sent");
         let mut frame = Vec::new();
         match kind {
@@ -591,6 +630,18 @@ impl Front<'_> {
             1 => frame.extend(i32::MAX.to_be_bytes()),
             // A reply without a request.
             2 => ReplyHeader { xid: 0x7fff_0000, zxid: 1 << 40, error: -101 }.encode(&mut frame),
+            4 => {
+                saw("reply-duplicated");
+                ReplyHeader { xid: self.transport.peer.last_xid, zxid: self.zxid(), error: -101 }
+                    .encode(&mut frame);
+            }
+            // The reply to a request whose turn has not come.
+            // A denial may come out of turn.
+            5 if !self.world.profile.denies_at_once => {
+                saw("reply-for-another-request");
+                let xid = self.transport.peer.last_xid.wrapping_add(2);
+                ReplyHeader { xid, zxid: self.zxid(), error: -101 }.encode(&mut frame);
+            }
             _ => {
                 WatchEvent { kind: EventKind::Deleted, path: "/locks/a" }.encode(-1, &mut frame);
                 let end = frame.len() - 3;
