@@ -40,9 +40,6 @@ const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
 const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(40);
 
-/// What real servers have done.
-static DONE: Counts = Counts::new("differential");
-
 /// How many of the last steps are shown with a difference.
 const SHOWN: usize = 40;
 
@@ -154,6 +151,8 @@ struct Comparison {
     known: Vec<String>,
     steps: VecDeque<String>,
     calls: usize,
+    /// What the real servers have done.
+    done: Counts,
 }
 
 impl Comparison {
@@ -169,6 +168,7 @@ impl Comparison {
             known: Vec::new(),
             steps: VecDeque::new(),
             calls: 0,
+            done: Counts::new("differential"),
         };
         for _ in 0..2 + comparison.random.index(3) {
             let client = comparison.open(LONG);
@@ -189,7 +189,7 @@ impl Comparison {
             self.make(client, &[Request::Control(Control::Ping)]);
         }
         self.compare_all_that_is_left();
-        print!("{}", DONE.report());
+        print!("{}", self.done.report());
         println!(
             "differential: {} calls of {} clients on {} servers in {:.1?}, seed {}",
             self.calls,
@@ -257,7 +257,7 @@ impl Comparison {
     }
 
     fn compare(&mut self, real: &[Seen], model: &[Seen]) {
-        real.iter().filter_map(Seen::name).for_each(|name| DONE.add(name));
+        real.iter().filter_map(Seen::name).for_each(|name| self.done.add(name));
         if let Err(what) = self.numbers.compare(real, model) {
             self.fail(&format!("{what}\nreal:  {real:?}\nmodel: {model:?}"));
         }
@@ -325,7 +325,7 @@ impl Comparison {
         let model = ModelConnection::open(&self.zookeeper, client.model_session);
         let (Some(real), Some(model)) = (real, model) else { self.fail("a session is gone") };
         client.connection = Some((real, model));
-        DONE.add("session-resumed");
+        self.done.add("session-resumed");
         if std::mem::take(&mut client.is_authenticated) {
             self.authenticate(number);
         }
@@ -362,7 +362,7 @@ impl Comparison {
         let (server, client) = (self.server(), &self.clients[number]);
         let mut session = client.session.with_a_wrong_password();
         assert!(RealConnection::open(&server, &mut session, client.timeout).is_none());
-        DONE.add("password-refused");
+        self.done.add("password-refused");
         self.reconnect(number);
     }
 
@@ -376,7 +376,7 @@ impl Comparison {
             self.make_now(number, &[nothing()]);
         }
         self.make_in_any_order(number, &Request::Control(Control::Close));
-        DONE.add("session-closed");
+        self.done.add("session-closed");
         self.handle_session_end(number);
     }
 
@@ -395,7 +395,7 @@ impl Comparison {
         self.await_the_end_of(&marker);
         self.zookeeper.expire_session(self.clients[number].model_session);
         self.note(format!("client {number}: its session has expired"));
-        DONE.add("session-expired");
+        self.done.add("session-expired");
         self.handle_session_end(number);
         self.open_again(number, LONG);
     }
@@ -446,7 +446,7 @@ impl Comparison {
             self.await_the_end_of(CONTAINER);
             self.zookeeper.delete(CONTAINER);
             self.note("the container has gone".to_owned());
-            DONE.add("container-deleted");
+            self.done.add("container-deleted");
         }
     }
 
