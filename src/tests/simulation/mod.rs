@@ -57,6 +57,7 @@ mod network;
 mod profile;
 mod quiesce;
 pub(crate) mod random;
+mod records;
 mod run;
 mod runtime;
 mod scheduler;
