@@ -54,6 +54,7 @@ mod jobs;
 mod link;
 mod locks;
 mod network;
+mod outages;
 mod profile;
 mod quiesce;
 pub(crate) mod random;

@@ -139,6 +139,10 @@ pub(super) struct ClientState {
     /// Replies in transit, keyed by the number of the call.
     pub(super) replies: BTreeMap<u64, Arrival>,
     pub(super) link: Link,
+    /// Since when it has owned something, as far as the checks have noted that.
+    pub(super) owns_since: Option<Moment>,
+    /// Whether its connection wants to be idle, because the client library pings only then.
+    pub(super) wants_idle: bool,
     /// The moment until which the process is suspended.
     pub(super) paused_until: Moment,
     /// How often the process was suspended.
