@@ -222,15 +222,11 @@ pub(super) fn reconnect(world: &World, number: usize) {
         (Arc::clone(&client.simulated), client.granted(), deposed, shortly, serves)
     };
     if !serves {
-        let session_timeout = granted.session_timeout;
-        world.note(format!("client {number} is taken up but not served; {session_timeout:?} granted"));
         let mut state = world.state();
         let search = search_time(&mut state, number, true);
         state.clients[number].link.searches_until = now.after(search);
-        let arrival = state.send_off(Fate::Arrived);
-        let event = ClientEvent::TakenUp { session_timeout };
-        saw("resumed-but-not-served");
-        return state.clients[number].events.push_back((arrival, event));
+        drop(state);
+        return report_taking_up(world, number);
     }
     let to = if deposed { " to a deposed leader" } else { "" };
     world.note(format!("client {number} reconnects{to}; {:?} granted", granted.session_timeout));
@@ -244,6 +240,56 @@ pub(super) fn reconnect(world: &World, number: usize) {
     if shortly {
         cut_off(world, number, false);
     }
+}
+
+fn report_taking_up(world: &World, number: usize) {
+    let session_timeout = world.state().clients[number].session_timeout;
+    world.note(format!("client {number} is taken up but not served; {session_timeout:?} granted"));
+    let mut state = world.state();
+    let arrival = state.send_off(Fate::Arrived);
+    let event = ClientEvent::TakenUp { session_timeout };
+    state.clients[number].events.push_back((arrival, event));
+    saw("resumed-but-not-served");
+}
+
+/// In some runs, chooses a client for which every server takes its session up, but answers nothing. Returns it
+/// with the znodes of its session.
+pub(super) fn choose_unserved(world: &World) -> Option<(usize, Vec<String>)> {
+    if world.profile.on_wire || !world.profile.faults.regrants {
+        return None;
+    }
+    let number = {
+        let mut state = world.state();
+        let (chosen, clients) = (state.random.one_in(3), state.clients.len());
+        chosen.then(|| state.random.index(clients))?
+    };
+    disconnect(world, number);
+    let state = world.state();
+    let link = &state.clients[number].link;
+    let session = state.clients[number].simulated.session_id();
+    if link.connected || link.over {
+        return None;
+    }
+    drop(state);
+    let ephemerals = world.zookeeper.ephemerals().into_iter();
+    Some((number, ephemerals.filter(|(owner, _)| *owner == session).map(|(_, path)| path).collect()))
+}
+
+/// Makes a server take up the client's session, which it does not serve.
+pub(super) fn take_up_unserved(world: &World, number: usize) {
+    let (now, lives) = (world.now(), lives(world, number));
+    {
+        let mut state = world.state();
+        let client = &state.clients[number];
+        let has_reported = client.may_continue(&Wait::LossReported, now) && !client.is_taken_up();
+        if client.link.connected || client.link.over || !lives || !has_reported {
+            return;
+        }
+        let timeout = client.session_timeout;
+        state.clients[number].link.connection += 1;
+        state.report_connection(number, timeout, now);
+    }
+    report_taking_up(world, number);
 }
 
 /// Fires watches on changes that the client knows already. A client that sets its watches again may receive

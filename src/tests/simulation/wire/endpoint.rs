@@ -134,6 +134,11 @@ impl Endpoint {
         self.contact == Contact::Connected && self.transport.as_ref().is_some_and(is_sound)
     }
 
+    /// Returns the report delay that the client assumes.
+    pub(in crate::tests::simulation) fn report_delay(&self) -> Duration {
+        self.granted.report_delay
+    }
+
     /// Returns whether no server will serve the session any more.
     pub(super) fn is_over(&self) -> bool {
         self.has_ended || matches!(self.contact, Contact::Lost | Contact::Closed)

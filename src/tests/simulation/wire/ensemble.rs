@@ -74,6 +74,8 @@ pub(super) struct Server {
     pub(super) view: Option<Arc<View>>,
     /// Since when it has served without a fault; `None` if it does not serve.
     pub(super) well_since: Option<Moment>,
+    /// The moment before which it does not recover while faults occur.
+    pub(super) paused_until: Moment,
     /// The commits that a stalled link to the leader holds up.
     pub(super) held_up: VecDeque<Commit>,
     /// The moment until which its narrow link to the leader is transmitting.
@@ -124,6 +126,7 @@ impl Ensemble {
             mode: Mode::Serving,
             view: None,
             well_since: Some(now),
+            paused_until: now,
             held_up: VecDeque::new(),
             transmits_until: None,
         };

@@ -303,7 +303,8 @@ fn break_server(world: &World, server: usize, mode: Mode) {
 fn recover(world: &World, server: usize) {
     let now = world.now();
     let former = world.state().ensemble.servers[server].mode;
-    if former == Mode::Serving {
+    let stays = world.in_trouble() && world.state().ensemble.servers[server].paused_until > now;
+    if former == Mode::Serving || stays {
         return;
     }
     world.note(format!("server {server} recovers"));
@@ -480,6 +481,7 @@ pub(super) fn occupy_link(world: &World, server: usize, client: usize) {
 pub(super) fn have_a_well_server(world: &World) {
     let is_missing = world.state().ensemble.well_servers().is_empty();
     if is_missing {
+        world.state().ensemble.servers[0].paused_until = world.now();
         recover(world, 0);
     }
 }
@@ -556,6 +558,12 @@ fn hold_back(world: &World, client: usize, one_in: u64) -> bool {
         saw("several-servers-paused");
     }
     let returns = state.random.one_in(2);
+    if returns {
+        // Long enough for the client to give this server up and to find another one.
+        let timeout = state.clients[client].session_timeout;
+        let length = timeout / 4 + Duration::from_nanos(state.random.below(timeout.as_nanos() as u64));
+        state.ensemble.servers[server].paused_until = now.after(length);
+    }
     if let Some(endpoint) = state.clients[client].endpoint() {
         endpoint.lose_transport(now);
         endpoint.next_server = returns.then_some(server);
