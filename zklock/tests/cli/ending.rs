@@ -414,6 +414,17 @@ fn program_needs_neither_descriptors_nor_proc() {
     assert!(ended.code == 3 || !ended.err.contains("zklock"), "{ended:?}");
 }
 
+/// Through an inherited connection, the session would outlive the program.
+#[cfg(target_os = "linux")]
+#[test]
+fn command_inherits_no_descriptor_of_the_program() {
+    let fixture = Fixture::new();
+    let script = "ls /proc/$$/fd | tr '\n' ' '";
+    let directly = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).output().unwrap();
+    let ended = fixture.run(&[], script).end();
+    assert_eq!((ended.code, ended.out.as_bytes()), (0, directly.stdout.as_slice()), "{ended:?}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn code_is_passed_on_where_ended_children_were_ignored() {
