@@ -16,7 +16,18 @@ use crate::support::wait::{deadline, eventually};
 
 #[test]
 fn owner_and_waiter_survive_the_death_of_the_leading_server() {
-    let ensemble = Ensemble::start(3);
+    assert_owner_and_waiter_survive_the_leader_of(&Ensemble::start(3));
+}
+
+/// Such a session is known to its server alone until it creates an ephemeral znode.
+#[test]
+fn owner_and_waiter_whose_sessions_began_as_local_ones_survive_the_death_of_the_leading_server() {
+    let options = ServerOptions::default().published().config("localSessionsEnabled=true");
+    let options = options.config("localSessionsUpgradingEnabled=true");
+    assert_owner_and_waiter_survive_the_leader_of(&Ensemble::published(3, &options));
+}
+
+fn assert_owner_and_waiter_survive_the_leader_of(ensemble: &Ensemble) {
     let dir = unique_dir("leader-dies");
     let (one, two) = (connect(&ensemble.connect_string(), LONG), connect(&ensemble.connect_string(), LONG));
     let guard = BlockingWriteLock::new(&one, &dir).unwrap().lock().unwrap();

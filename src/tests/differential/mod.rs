@@ -40,14 +40,19 @@ const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
 const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(40);
 
+/// Makes a server use Netty. The others use Java's own sockets.
+const NETTY: &str = "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory";
+
 /// How many of the last steps are shown with a difference.
 const SHOWN: usize = 40;
 
 #[test]
 fn simulated_server_answers_as_a_real_one() {
     crate::tests::begin_without_a_limit();
-    let server = TestServer::start_with(&options()).unwrap();
-    Comparison::new(vec![server.connect_string()]).run();
+    for options in [options(), options().jvm_flag(NETTY)] {
+        let server = TestServer::start_with(&options).unwrap();
+        Comparison::new(vec![server.connect_string()]).run(calls() / 2);
+    }
 }
 
 #[test]
@@ -55,12 +60,16 @@ fn simulated_server_answers_as_a_real_ensemble() {
     crate::tests::begin_without_a_limit();
     let ensemble = TestEnsemble::start_with(3, &options()).unwrap();
     let servers = (0..3).map(|index| ensemble.server(index).connect_string());
-    Comparison::new(servers.collect()).run();
+    Comparison::new(servers.collect()).run(calls());
 }
 
 fn options() -> ServerOptions {
     let checks = "-Dznode.container.checkIntervalMs=200";
     ServerOptions::new().session_timeouts(SHORT, LONG).jvm_flag(checks)
+}
+
+fn calls() -> usize {
+    setting(CALLS_VARIABLE).map_or(CALLS, |calls| calls as usize)
 }
 
 /// Returns a number from the environment.
@@ -179,8 +188,7 @@ impl Comparison {
         comparison
     }
 
-    fn run(mut self) {
-        let calls = setting(CALLS_VARIABLE).map_or(CALLS, |calls| calls as usize);
+    fn run(mut self, calls: usize) {
         let begun = Instant::now();
         while self.calls < calls {
             self.step();

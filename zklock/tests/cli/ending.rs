@@ -420,9 +420,11 @@ fn program_needs_neither_descriptors_nor_proc() {
 fn command_inherits_no_descriptor_of_the_program() {
     let fixture = Fixture::new();
     let script = "ls /proc/$$/fd | tr '\n' ' '";
-    let directly = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).output().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]);
+    let directly = Program::spawn(shell).end();
     let ended = fixture.run(&[], script).end();
-    assert_eq!((ended.code, ended.out.as_bytes()), (0, directly.stdout.as_slice()), "{ended:?}");
+    assert_eq!((ended.code, ended.out), (0, directly.out), "{}", ended.err);
 }
 
 #[cfg(target_os = "linux")]
