@@ -8,6 +8,7 @@ mod blocking;
 #[cfg(feature = "tls")]
 #[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
 pub(crate) mod certificates;
+pub(crate) mod counts;
 #[cfg(unix)]
 mod differential;
 mod futures;

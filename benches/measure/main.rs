@@ -1,11 +1,11 @@
 //! Measures the cost of faults on dedicated servers: the times and loads that the documentation states.
 //!
 //! ```text
-//! scripts/measure                     everything, in twenty minutes
-//! scripts/measure --quick             fewer runs, shorter times to measure, in five minutes
-//! scripts/measure takeover memory     only these sections, of: takeover, restart, outage, memory,
-//!                                     survival, silence, transactions, packages
-//! scripts/measure endurance           an hour, with --quick two minutes; only when it is named
+//! cargo bench --bench measure                        everything, in twenty minutes
+//! cargo bench --bench measure -- --quick             fewer runs, shorter times to measure, in five minutes
+//! cargo bench --bench measure -- takeover memory     only these sections, of: takeover, restart, outage, memory,
+//!                                                    survival, silence, transactions, packages
+//! cargo bench --bench measure -- endurance           an hour, with --quick two minutes; only when it is named
 //! ```
 //!
 //! It prints tables in Markdown. The results are measured, not asserted: next to each figure is its
@@ -56,7 +56,7 @@ const SECTIONS: [&str; 9] = [
     "packages",
     "endurance",
 ];
-const USAGE: &str = "usage: scripts/measure [--quick] [SECTION]...";
+const USAGE: &str = "usage: cargo bench --bench measure -- [--quick] [SECTION]...";
 
 /// The session timeouts for which survived outages and transactions are measured.
 const SESSION_TIMEOUTS: [Duration; 4] =

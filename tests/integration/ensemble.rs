@@ -16,7 +16,18 @@ use crate::support::wait::{deadline, eventually};
 
 #[test]
 fn owner_and_waiter_survive_the_death_of_the_leading_server() {
-    let ensemble = Ensemble::start(3);
+    assert_owner_and_waiter_survive_the_leader_of(&Ensemble::start(3));
+}
+
+/// Such a session is known to its server alone until it creates an ephemeral znode.
+#[test]
+fn owner_and_waiter_whose_sessions_began_as_local_ones_survive_the_death_of_the_leading_server() {
+    let options = ServerOptions::default().published().config("localSessionsEnabled=true");
+    let options = options.config("localSessionsUpgradingEnabled=true");
+    assert_owner_and_waiter_survive_the_leader_of(&Ensemble::published(3, &options));
+}
+
+fn assert_owner_and_waiter_survive_the_leader_of(ensemble: &Ensemble) {
     let dir = unique_dir("leader-dies");
     let (one, two) = (connect(&ensemble.connect_string(), LONG), connect(&ensemble.connect_string(), LONG));
     let guard = BlockingWriteLock::new(&one, &dir).unwrap().lock().unwrap();
@@ -34,6 +45,35 @@ fn owner_and_waiter_survive_the_death_of_the_leading_server() {
     });
     assert!(guard.is_owner() && !waiter.is_owner());
     assert!(calls.try_recv().is_err());
+    guard.unlock().unwrap();
+    assert_eq!(next(&calls), Call::Acquired);
+}
+
+/// The lower half of a transaction's number is a counter. At its end, the leader steps down while it serves, and every
+/// create that is under way is lost with its epoch.
+#[test]
+fn leader_that_runs_out_of_transaction_numbers_costs_no_lock() {
+    let nearly_all = u32::MAX - 150;
+    let flag = format!("-Dzookeeper.testingonly.initialZxid={nearly_all}");
+    let ensemble = Ensemble::published(3, &ServerOptions::default().published().jvm_flag(flag));
+    let (held, busy) = (unique_dir("numbers-held"), unique_dir("numbers-busy"));
+    let (one, two) = (connect(&ensemble.connect_string(), LONG), connect(&ensemble.connect_string(), LONG));
+    let guard = BlockingWriteLock::new(&one, &held).unwrap().lock().unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&two, &held, listener).unwrap();
+    assert!(!waiter.lock().unwrap());
+    let lock = BlockingWriteLock::new(&two, &busy).unwrap();
+    let (first, until) = (guard.fencing_token().unwrap(), Instant::now() + 4 * deadline());
+    let mut last = first;
+    // The upper half counts the leaders.
+    while last >> 32 < (first >> 32) + 2 {
+        assert!(Instant::now() < until, "the leader does not step down");
+        let other = lock.try_lock_for(deadline()).unwrap().expect("the next leader serves");
+        let token = other.fencing_token().unwrap();
+        assert!(token > last, "{token:x} after {last:x}");
+        last = token;
+        assert!(guard.is_owner() && !waiter.is_owner());
+    }
     guard.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
 }

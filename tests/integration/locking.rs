@@ -1,5 +1,6 @@
 //! Blocking locks on a healthy server.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::client::{Acl, CreateMode};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, ErrorReason, LockOptions, LossReason, Session, SessionState, Wait,
-    WriteLock,
+    BlockingWriteLock, CancelToken, ErrorReason, LockGuard, LockOptions, LossReason, Session, SessionState,
+    Wait, WriteLock,
 };
 
 use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
@@ -180,6 +181,31 @@ fn panic_under_the_lock_releases_it() {
     let of_thread = Arc::clone(&lock);
     let panicked = thread::spawn(move || of_thread.with_lock(|_| panic!("on purpose")).is_ok()).join();
     assert!(panicked.is_err());
+    assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some());
+}
+
+/// Values of a thread are dropped when the library's own values of that thread may be gone.
+#[test]
+fn lock_may_be_used_when_the_values_of_a_thread_are_dropped() {
+    struct UsesLock(BlockingWriteLock, Option<LockGuard>);
+    impl Drop for UsesLock {
+        fn drop(&mut self) {
+            drop(self.1.take());
+            drop(self.0.try_lock_for(scaled(Duration::from_secs(30))).unwrap().expect("it was released"));
+        }
+    }
+    thread_local!(static KEPT: RefCell<Option<UsesLock>> = const { RefCell::new(None) });
+    let session = session(server::shared());
+    let dir = unique_dir("thread-local");
+    let lock = BlockingWriteLock::new(&session, &dir).unwrap();
+    let of_thread = BlockingWriteLock::new(&session, &dir).unwrap();
+    let thread = thread::spawn(move || {
+        // The library creates its values of this thread later, so they are dropped earlier.
+        KEPT.with_borrow_mut(|kept| assert!(kept.is_none()));
+        let guard = of_thread.lock().unwrap();
+        KEPT.set(Some(UsesLock(of_thread, Some(guard))));
+    });
+    thread.join().unwrap();
     assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some());
 }
 

@@ -163,6 +163,10 @@ fn wait_for_the_end(mut stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+fn echo(stream: TcpStream) -> io::Result<()> {
+    io::copy(&mut &stream, &mut &stream).map(drop)
+}
+
 fn send_and_wait(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes)?;
     wait_for_the_end(stream)
@@ -208,7 +212,7 @@ fn reply_to_pings_alone(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// Returns the servers, each with a name and a part of the expected error.
-fn odd_servers() -> [(&'static str, String, &'static str); 10] {
+fn odd_servers() -> [(&'static str, String, &'static str); 11] {
     let no_server = "is not a ZooKeeper server";
     [
         (
@@ -216,6 +220,8 @@ fn odd_servers() -> [(&'static str, String, &'static str); 10] {
             odd_server(|stream| send_and_wait(&stream, b"HTTP/1.1 400 Bad Request\r\n\r\n")),
             no_server,
         ),
+        // As a socket does that has connected to itself.
+        ("an echo", odd_server(echo), ""),
         ("silence", odd_server(|stream| wait_for_the_end(&stream)), "no answer"),
         ("an end", odd_server(end_after_the_request), "closed the connection"),
         ("an end at once", odd_server(end_at_once), ""),

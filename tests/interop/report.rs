@@ -56,6 +56,9 @@ pub fn print(rows: &[Row], left_out: &[&'static Pair], failure: Option<&str>) ->
          library missed, which left its waiter waiting until it looked again by hand; shared: readers, or\n\
          holders of a permit, that entered beside one of the other side; advised: our log names another scheme"
     );
+    let rounds: usize = rows.iter().map(Row::rounds).sum();
+    let killed: usize = rows.iter().map(|row| row.killed.all).sum();
+    println!("exercised interop/rounds {rounds}\nexercised interop/processes-killed {killed}");
     for pair in left_out {
         println!("skipped: {}, which is not installed", pair.theirs);
     }

@@ -25,6 +25,7 @@ use self::seen::{Numbers, Seen};
 use crate::client::{Acl, Call, CreateMode, Op, Reply};
 use crate::error::ZkError;
 use crate::fake::{ReadChecks, SimulatedZooKeeper};
+use crate::tests::counts::Counts;
 use crate::tests::deadline;
 use crate::tests::simulation::random::Random;
 use zookeeper_connection::codec::{Control, EventKind, Request};
@@ -39,14 +40,19 @@ const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
 const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(40);
 
+/// Makes a server use Netty. The others use Java's own sockets.
+const NETTY: &str = "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory";
+
 /// How many of the last steps are shown with a difference.
 const SHOWN: usize = 40;
 
 #[test]
 fn simulated_server_answers_as_a_real_one() {
     crate::tests::begin_without_a_limit();
-    let server = TestServer::start_with(&options()).unwrap();
-    Comparison::new(vec![server.connect_string()]).run();
+    for options in [options(), options().jvm_flag(NETTY)] {
+        let server = TestServer::start_with(&options).unwrap();
+        Comparison::new(vec![server.connect_string()]).run(calls() / 2);
+    }
 }
 
 #[test]
@@ -54,12 +60,16 @@ fn simulated_server_answers_as_a_real_ensemble() {
     crate::tests::begin_without_a_limit();
     let ensemble = TestEnsemble::start_with(3, &options()).unwrap();
     let servers = (0..3).map(|index| ensemble.server(index).connect_string());
-    Comparison::new(servers.collect()).run();
+    Comparison::new(servers.collect()).run(calls());
 }
 
 fn options() -> ServerOptions {
     let checks = "-Dznode.container.checkIntervalMs=200";
     ServerOptions::new().session_timeouts(SHORT, LONG).jvm_flag(checks)
+}
+
+fn calls() -> usize {
+    setting(CALLS_VARIABLE).map_or(CALLS, |calls| calls as usize)
 }
 
 /// Returns a number from the environment.
@@ -150,6 +160,8 @@ struct Comparison {
     known: Vec<String>,
     steps: VecDeque<String>,
     calls: usize,
+    /// What the real servers have done.
+    done: Counts,
 }
 
 impl Comparison {
@@ -165,6 +177,7 @@ impl Comparison {
             known: Vec::new(),
             steps: VecDeque::new(),
             calls: 0,
+            done: Counts::new("differential"),
         };
         for _ in 0..2 + comparison.random.index(3) {
             let client = comparison.open(LONG);
@@ -175,8 +188,7 @@ impl Comparison {
         comparison
     }
 
-    fn run(mut self) {
-        let calls = setting(CALLS_VARIABLE).map_or(CALLS, |calls| calls as usize);
+    fn run(mut self, calls: usize) {
         let begun = Instant::now();
         while self.calls < calls {
             self.step();
@@ -185,6 +197,7 @@ impl Comparison {
             self.make(client, &[Request::Control(Control::Ping)]);
         }
         self.compare_all_that_is_left();
+        print!("{}", self.done.report());
         println!(
             "differential: {} calls of {} clients on {} servers in {:.1?}, seed {}",
             self.calls,
@@ -252,6 +265,7 @@ impl Comparison {
     }
 
     fn compare(&mut self, real: &[Seen], model: &[Seen]) {
+        real.iter().filter_map(Seen::name).for_each(|name| self.done.add(name));
         if let Err(what) = self.numbers.compare(real, model) {
             self.fail(&format!("{what}\nreal:  {real:?}\nmodel: {model:?}"));
         }
@@ -319,6 +333,7 @@ impl Comparison {
         let model = ModelConnection::open(&self.zookeeper, client.model_session);
         let (Some(real), Some(model)) = (real, model) else { self.fail("a session is gone") };
         client.connection = Some((real, model));
+        self.done.add("session-resumed");
         if std::mem::take(&mut client.is_authenticated) {
             self.authenticate(number);
         }
@@ -355,6 +370,7 @@ impl Comparison {
         let (server, client) = (self.server(), &self.clients[number]);
         let mut session = client.session.with_a_wrong_password();
         assert!(RealConnection::open(&server, &mut session, client.timeout).is_none());
+        self.done.add("password-refused");
         self.reconnect(number);
     }
 
@@ -368,6 +384,7 @@ impl Comparison {
             self.make_now(number, &[nothing()]);
         }
         self.make_in_any_order(number, &Request::Control(Control::Close));
+        self.done.add("session-closed");
         self.handle_session_end(number);
     }
 
@@ -386,6 +403,7 @@ impl Comparison {
         self.await_the_end_of(&marker);
         self.zookeeper.expire_session(self.clients[number].model_session);
         self.note(format!("client {number}: its session has expired"));
+        self.done.add("session-expired");
         self.handle_session_end(number);
         self.open_again(number, LONG);
     }
@@ -436,6 +454,7 @@ impl Comparison {
             self.await_the_end_of(CONTAINER);
             self.zookeeper.delete(CONTAINER);
             self.note("the container has gone".to_owned());
+            self.done.add("container-deleted");
         }
     }
 

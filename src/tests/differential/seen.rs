@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::client::{OpOutcome, Reply, Stat, Transacted};
-use crate::error::ZkResult;
+use crate::error::{ZkError, ZkResult};
 use zookeeper_connection::codec::EventKind;
 
 /// One thing that a connection shows.
@@ -28,6 +28,25 @@ impl Seen {
             }
             reply => Seen::Reply(reply),
         }
+    }
+
+    /// Returns a name for what a server has done other than answer with success, as `tests/environment.md` lists it.
+    pub(super) fn name(&self) -> Option<&'static str> {
+        Some(match self {
+            Seen::Event(EventKind::Created, _) => "creation-notified",
+            Seen::Event(EventKind::Deleted, _) => "deletion-notified",
+            Seen::Event(EventKind::DataChanged, _) => "change-notified",
+            Seen::Event(EventKind::ChildrenChanged, _) => "children-notified",
+            Seen::Reply(Ok(Reply::Multi(Transacted::Committed(_)))) => "transaction-committed",
+            Seen::Reply(Ok(Reply::Multi(_))) => "transaction-failed",
+            Seen::Reply(Err(ZkError::NoAuth)) => "permission-denied",
+            Seen::Reply(Err(ZkError::BadVersion)) => "version-refused",
+            Seen::Reply(Err(ZkError::InvalidAcl)) => "acl-refused",
+            Seen::Reply(Err(ZkError::NoNode | ZkError::NodeExists | ZkError::NotEmpty)) => "state-refused",
+            Seen::Reply(Err(_)) => "other-refusal",
+            Seen::End => "connection-ended",
+            _ => return None,
+        })
     }
 
     /// Takes out the stats, which contain numbers of transactions and sessions.

@@ -25,6 +25,8 @@ impl World {
             .find_map(|dir| self.check_children(dir))
             .or_else(|| dirs.iter().find_map(|dir| self.check_owners(dir)))
             .or_else(|| if has_changed { self.check_budgets() } else { None })
+            .or_else(|| if has_changed { self.check_records() } else { None })
+            .or_else(|| self.check_outages())
             .or_else(|| self.check_limits())
             .or_else(|| self.check_cohorts())
             .or_else(|| self.check_turns())

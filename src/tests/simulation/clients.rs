@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::baton::{Wait, pause, role};
-use super::link::{Heard, Link, Pings};
+use super::link::{Drift, Heard, Link, Pings};
 use super::locks::new_lock;
 use super::network::Wire;
 use super::profile::session_timeout;
@@ -130,6 +130,8 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     let timeout = session_timeout(&mut state.random);
     let min_idle_for_ping = state.random.of(&[Duration::ZERO, timeout * 2 / 3 + Duration::from_millis(200)]);
     let reports_pings = !world.profile.on_wire && state.random.one_in(2);
+    // Drawn from a copy of the generator, so the rest of the run does not change.
+    let drift = Drift::draw(&mut Random::new(!state.random.clone().next()));
     let link = Link {
         connected: true,
         connection: 0,
@@ -151,6 +153,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
             draw_tick(world, &mut state.random, timeout),
             // These servers do not die after a stall.
             state.random.one_in(if world.profile.faults.stalls { 8 } else { 2 }),
+            drift,
         ),
     };
     let client = ClientState {
@@ -174,6 +177,8 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         events: VecDeque::new(),
         replies: BTreeMap::new(),
         link,
+        owns_since: None,
+        wants_idle: !world.profile.on_wire && !min_idle_for_ping.is_zero(),
         paused_until: Moment::from_nanos(0),
         suspensions: 0,
         long_delays: 0,

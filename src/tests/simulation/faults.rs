@@ -1,5 +1,6 @@
 //! The faults. Each one is an event at one client or an action of another client.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -221,25 +222,74 @@ pub(super) fn reconnect(world: &World, number: usize) {
         (Arc::clone(&client.simulated), client.granted(), deposed, shortly, serves)
     };
     if !serves {
-        let session_timeout = granted.session_timeout;
-        world.note(format!("client {number} is taken up but not served; {session_timeout:?} granted"));
         let mut state = world.state();
         let search = search_time(&mut state, number, true);
         state.clients[number].link.searches_until = now.after(search);
-        let arrival = state.send_off(Fate::Arrived);
-        let event = ClientEvent::TakenUp { session_timeout };
-        return state.clients[number].events.push_back((arrival, event));
+        drop(state);
+        return report_taking_up(world, number);
     }
     let to = if deposed { " to a deposed leader" } else { "" };
     world.note(format!("client {number} reconnects{to}; {:?} granted", granted.session_timeout));
     simulated.grant(granted);
     simulated.reconnect();
+    saw(if lives { "reconnect" } else { "reconnect-to-an-ended-session" });
     if deposed {
+        saw("resumed-by-deposed-server");
         fire_watches(world, number);
     }
     if shortly {
         cut_off(world, number, false);
     }
+}
+
+fn report_taking_up(world: &World, number: usize) {
+    let session_timeout = world.state().clients[number].session_timeout;
+    world.note(format!("client {number} is taken up but not served; {session_timeout:?} granted"));
+    let mut state = world.state();
+    let arrival = state.send_off(Fate::Arrived);
+    let event = ClientEvent::TakenUp { session_timeout };
+    state.clients[number].events.push_back((arrival, event));
+    saw("resumed-but-not-served");
+}
+
+/// In some runs, chooses a client for which every server takes its session up, but answers nothing. Returns it
+/// with the znodes of its session.
+pub(super) fn choose_unserved(world: &World) -> Option<(usize, Vec<String>)> {
+    if world.profile.on_wire || !world.profile.faults.regrants {
+        return None;
+    }
+    let number = {
+        let mut state = world.state();
+        let (chosen, clients) = (state.random.one_in(3), state.clients.len());
+        chosen.then(|| state.random.index(clients))?
+    };
+    disconnect(world, number);
+    let state = world.state();
+    let link = &state.clients[number].link;
+    let session = state.clients[number].simulated.session_id();
+    if link.connected || link.over {
+        return None;
+    }
+    drop(state);
+    let ephemerals = world.zookeeper.ephemerals().into_iter();
+    Some((number, ephemerals.filter(|(owner, _)| *owner == session).map(|(_, path)| path).collect()))
+}
+
+/// Makes a server take up the client's session, which it does not serve.
+pub(super) fn take_up_unserved(world: &World, number: usize) {
+    let (now, lives) = (world.now(), lives(world, number));
+    {
+        let mut state = world.state();
+        let client = &state.clients[number];
+        let has_reported = client.may_continue(&Wait::LossReported, now) && !client.is_taken_up();
+        if client.link.connected || client.link.over || !lives || !has_reported {
+            return;
+        }
+        let timeout = client.session_timeout;
+        state.clients[number].link.connection += 1;
+        state.report_connection(number, timeout, now);
+    }
+    report_taking_up(world, number);
 }
 
 /// Fires watches on changes that the client knows already. A client that sets its watches again may receive
@@ -248,6 +298,7 @@ fn fire_watches(world: &World, number: usize) {
     let session = world.state().clients[number].simulated.session_id();
     for path in requests(world) {
         if world.zookeeper.stat(&path).is_some_and(|stat| stat.ephemeral_owner == session) {
+            saw("watch-fires-on-known-change");
             let mut state = world.state();
             let arrival = state.send_off(Fate::Arrived);
             state.clients[number]
@@ -268,6 +319,11 @@ pub(super) fn draw_grant(state: &mut State, number: usize, asked: Duration, rais
     };
     // Servers grant whole milliseconds.
     let granted = Duration::from_millis(granted.max(shortest).as_millis() as u64);
+    saw(match granted.cmp(&state.clients[number].session_timeout) {
+        Ordering::Less => "timeout-lowered",
+        Ordering::Equal => "timeout-kept",
+        Ordering::Greater => "timeout-raised",
+    });
     state.clients[number].session_timeout = granted;
 }
 
@@ -301,13 +357,14 @@ pub(super) fn perhaps_change_leader_of_owner(world: &Arc<World>, client: usize, 
     };
     if strikes {
         change_leader(world, vec![client]);
+        saw("owner-cut-off-while-leader-changes");
         stay_cut_off(world, client);
         hold_while_owning(world, owner);
     }
 }
 
 /// Keeps the client cut off until its lease and its session have ended.
-fn stay_cut_off(world: &World, client: usize) {
+pub(super) fn stay_cut_off(world: &World, client: usize) {
     let mut state = world.state();
     let client = &mut state.clients[client];
     client.link.cut_off_until = world.now().after(client.session_timeout.max(client.created_timeout));
@@ -320,7 +377,7 @@ fn hold_while_owning(world: &Arc<World>, owner: &Arc<Request>) {
 
 /// Where links stall, often makes an owner hold its lock for as long as it may while a stall comes.
 pub(super) fn perhaps_hold_through_stalls(world: &Arc<World>, owner: &Arc<Request>) {
-    let is_possible = world.in_trouble() && world.profile.faults.stalls && !world.profile.on_wire;
+    let is_possible = world.in_trouble() && world.profile.faults.stalls;
     if is_possible && !world.state().random.one_in(4) {
         hold_while_owning(world, owner);
     }
@@ -356,6 +413,7 @@ fn stall(world: &World, number: usize) {
         state.begin_stall(number, now.after(length), now);
         length
     };
+    saw("server-link-stalls");
     world.note(format!("the leader's link to the server of client {number} stalls for {length:?}"));
 }
 
@@ -365,6 +423,9 @@ fn stall(world: &World, number: usize) {
 /// This is done to owners only, because docs/guarantees.md names two limits: a lock that is *taken* by a write
 /// which such a stall held up, and any such stall behind an observer master.
 pub(super) fn end_stall(world: &World, number: usize) {
+    if world.profile.on_wire {
+        return wire::faults::end_link_stall(world, number);
+    }
     let crashes = {
         let mut state = world.state();
         let link = &state.clients[number].link;
@@ -376,16 +437,18 @@ pub(super) fn end_stall(world: &World, number: usize) {
     };
     if crashes && owns(world, number) {
         world.state().die_after_stall(number);
+        saw("server-link-stalls-then-server-dies");
         world.note(format!("the stall ends, and the server of client {number} crashes"));
         world.state().clients[number].link.partitioned = true;
         return stay_cut_off(world, number);
     }
     world.state().end_stall(number);
+    saw("server-link-stalls-then-resumes");
     world.note(format!("the stall of the link to the server of client {number} ends"));
 }
 
 /// Returns whether a client owns a lock.
-fn owns(world: &World, client: usize) -> bool {
+pub(super) fn owns(world: &World, client: usize) -> bool {
     let (holds, locks) = {
         let state = world.state();
         let core = state.clients[client].core.as_ptr();
@@ -408,6 +471,7 @@ fn change_leader(world: &World, cut_off: Vec<usize>) {
         }
     }
     world.note("the leader changes");
+    saw("leader-changes");
     let clients = world.state().clients.len();
     match world.profile.on_wire {
         true => wire::faults::end_all_connections(world),
@@ -446,6 +510,7 @@ fn cut_off(world: &World, number: usize, server_dies: bool) {
         state.silence(number, server_dies, world.now());
         state.clients[number].link.partitioned = true;
     }
+    saw("partition");
     world.note(format!("client {number} is cut off"));
 }
 
@@ -463,6 +528,7 @@ fn depose(world: &World, number: usize) {
         let server_dies = state.random.one_in(2);
         state.silence(number, server_dies, world.now());
         state.clients[number].link.deposed = true;
+        saw("server-loses-its-leader");
     }
     world.note(format!("client {number}'s server loses its leader"));
 }
@@ -482,6 +548,7 @@ pub(super) fn end_partition(world: &World, number: usize) {
         }
         if client.link.server_died && lives {
             drop(state);
+            saw("partition-hides-a-crash");
             return disconnect(world, number);
         }
         client.link.partitioned = false;
@@ -495,7 +562,9 @@ pub(super) fn end_partition(world: &World, number: usize) {
         Arc::clone(&state.clients[number].simulated)
     };
     world.note(format!("client {number} is no longer cut off"));
+    saw("partition-ends");
     if !lives {
+        saw("session-expires-behind-a-partition");
         simulated.report_expiry();
     }
 }
@@ -512,6 +581,7 @@ fn pause(world: &World, number: usize) {
     let until = client.paused_until;
     wire::faults::suspend(&mut state, number, until);
     drop(state);
+    saw("process-suspended");
     world.note(format!("client {number} is suspended for {length:?}"));
 }
 
@@ -527,6 +597,7 @@ fn jump_clock(world: &World) {
     (0..clients).for_each(|client| wire::faults::suspend(&mut world.state(), client, now));
     // Nobody could notice anything during the jump.
     world.state().turns.values_mut().for_each(|turn| turn.since = now);
+    saw("clock-jumps");
     world.note(format!("the clock jumps by {length:?}"));
 }
 
@@ -539,6 +610,7 @@ fn some_time(state: &mut State, client: usize) -> Duration {
 /// Deletes the znode of one of our requests, as another client.
 fn delete_request(world: &World) {
     let Some(path) = some_request(world) else { return };
+    saw("request-deleted-by-another");
     delete_znode(world, &path);
 }
 
@@ -550,6 +622,7 @@ pub(super) fn delete_owners_znode(world: &Arc<World>, dir: &'static str, owner: 
         return;
     };
     delete_znode(world, znode.as_str());
+    saw("owner-deleted-before-it-acts");
     let (world, owner) = (Arc::clone(world), Arc::clone(owner));
     pause_thread(Wait::Until(Box::new(move || {
         !owner.is_owner() || world.owning_requests(dir).len() > 1 || world.zookeeper.children(dir).is_empty()
@@ -570,6 +643,7 @@ fn request_release(world: &World) {
     world.note(format!("another client requests the release of {}", short(&path)));
     world.state().asked.insert(owner);
     world.zookeeper.set_data(&path, b"unlock");
+    saw("release-requested-by-another");
 }
 
 /// Returns all requests in the queues.
@@ -609,6 +683,7 @@ fn change_other_request(world: &World) {
         Some(path) => {
             world.note(format!("another client's request leaves: {}", short(&path)));
             world.zookeeper.delete(&path);
+            saw("foreign-request-leaves");
         }
         None => {
             let (dir, prefix) = {
@@ -627,6 +702,7 @@ fn change_other_request(world: &World) {
             let path = world.zookeeper.create_sequential(dir, &prefix, None);
             world.note(format!("another client's request joins: {}", short(&path)));
             world.state().other_requests.push(path);
+            saw("foreign-request-joins");
         }
     }
 }
@@ -652,6 +728,7 @@ fn hide_other_request(world: &World) {
     if let Some(path) = hidden {
         world.note(format!("{} becomes unreadable", short(&path)));
         world.zookeeper.set_acl(&path, &[Acl::new(Permissions::DELETE, "world", "anyone")]);
+        saw("foreign-request-hidden");
     }
 }
 
@@ -664,6 +741,7 @@ fn delete_dir(world: &World) {
     if world.zookeeper.exists(dir) && world.zookeeper.children(dir).is_empty() {
         world.note(format!("another client deletes {dir}"));
         world.zookeeper.delete(dir);
+        saw("directory-deleted");
     }
 }
 

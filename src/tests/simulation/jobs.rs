@@ -2,6 +2,7 @@
 
 use super::guards::User;
 use super::locks::options;
+use super::seen::saw;
 use super::world::World;
 use crate::error::Result;
 use crate::locks::{Repeat, RunOnce, RunOutcome};
@@ -130,10 +131,27 @@ impl User {
     }
 
     fn reap(&self, jobs: &RunOnce) -> Result<()> {
+        if self.world.state().random.one_in(2) {
+            return self.reap_what_is_old(jobs);
+        }
         (0..KEYS.len()).for_each(|key| self.world.begin_to_forget(key));
         let outcome = jobs.reap(std::time::Duration::ZERO);
         self.world.note(format!("has reaped the jobs: {outcome:?}"));
         (0..KEYS.len()).for_each(|key| self.world.end_forgetting(key, matches!(outcome, Ok(0))));
+        outcome.map(drop)
+    }
+}
+
+impl User {
+    /// Forgets the jobs that were done more than a day ago by the servers' clock. There are none, although this
+    /// machine's clock is decades ahead of the servers'.
+    fn reap_what_is_old(&self, jobs: &RunOnce) -> Result<()> {
+        let outcome = jobs.reap(std::time::Duration::from_secs(24 * 60 * 60));
+        saw("server-clock-decades-behind");
+        self.world.note(format!("has reaped the jobs of yesterday: {outcome:?}"));
+        if matches!(outcome, Ok(1..)) {
+            self.world.fail("a job that was done just now is taken for a day old");
+        }
         outcome.map(drop)
     }
 }

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::baton::Wait;
+use super::random::Random;
+use super::seen::saw;
 use super::world::{ClientState, State};
 use crate::client::{ClientEvent, Granted};
 use crate::time::Moment;
@@ -102,10 +104,39 @@ pub(super) struct Heard {
     pub(super) tick: Duration,
     /// Whether the client's server is an observer, which reports to a follower.
     pub(super) observer: bool,
+    pub(super) drift: Drift,
+}
+
+/// How the servers' clocks run, seen from one client: all its sessions' ends, and the servers' reports, are
+/// measured by them. So each client may have a clock of another speed. The difference is the one for which
+/// docs/guarantees.md promises a margin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drift {
+    None,
+    Faster,
+    Slower,
+}
+
+/// The largest difference between two clocks, as a divisor of the time that has passed.
+const DRIFT_DIVISOR: u32 = 32;
+
+impl Drift {
+    pub(super) fn draw(random: &mut Random) -> Drift {
+        random.of(&[Drift::None, Drift::None, Drift::Faster, Drift::Slower])
+    }
+
+    /// Returns how much time passes for the client while this much passes on the servers' clocks.
+    pub(super) fn by_the_servers(self, time: Duration) -> Duration {
+        match self {
+            Drift::None => time,
+            Drift::Faster => time - time / DRIFT_DIVISOR,
+            Drift::Slower => time + time / DRIFT_DIVISOR,
+        }
+    }
 }
 
 impl Heard {
-    pub(super) fn new(now: Moment, counts: Duration, tick: Duration, observer: bool) -> Heard {
+    pub(super) fn new(now: Moment, counts: Duration, tick: Duration, observer: bool, drift: Drift) -> Heard {
         Heard {
             last: now,
             counts,
@@ -116,13 +147,14 @@ impl Heard {
             last_mark_lost: false,
             tick,
             observer,
+            drift,
         }
     }
 
     /// Returns the maximum age of the last report to the leader. Servers report every half tick, and an
     /// observer's report takes two hops.
     fn max_report_age(&self) -> Duration {
-        if self.observer { self.tick } else { self.tick / 2 }
+        self.drift.by_the_servers(if self.observer { self.tick } else { self.tick / 2 })
     }
 
     fn record_connection(&mut self, now: Moment, granted: Duration) {
@@ -139,7 +171,11 @@ impl Heard {
     /// Returns when the leader ends the session if no news follows that which is already on its way.
     fn end(&self) -> (Moment, Duration) {
         match self.late {
-            Some((at, granted)) if self.last < at && at <= self.last.after(self.counts) => (at, granted),
+            Some((at, granted))
+                if self.last < at && at <= self.last.after(self.drift.by_the_servers(self.counts)) =>
+            {
+                (at, granted)
+            }
             _ => (self.last, self.counts),
         }
     }
@@ -152,7 +188,9 @@ impl Heard {
     /// may lose both marks of a pair; docs/guarantees.md names this as a limit.
     pub(super) fn record_activity(&mut self, now: Moment, races: bool) {
         self.last_mark_lost = races && !self.last_mark_lost;
-        if !self.last_mark_lost {
+        if self.last_mark_lost {
+            saw("activity-mark-lost");
+        } else {
             self.active.push_back(now);
         }
     }
@@ -173,7 +211,11 @@ impl Heard {
         self.active.retain(|active| *active <= report);
         let reported = self.active.back().copied();
         let always = was_always_active.then_some(report);
+        let before = self.last;
         self.last = [reported, always].into_iter().flatten().fold(self.connected, Moment::max);
+        if self.last < before {
+            saw("report-lost");
+        }
     }
 }
 
@@ -249,6 +291,7 @@ impl State {
         heard.record_connection(now, client.session_timeout);
         if is_late && former < client.session_timeout {
             heard.late = Some((late, former));
+            saw("former-server-reports-late");
         }
     }
 
@@ -257,6 +300,9 @@ impl State {
     pub(super) fn change_leader(&mut self, now: Moment) {
         for number in 0..self.clients.len() {
             let client = &mut self.clients[number];
+            if client.has_a_raised_timeout() {
+                saw("leader-forgets-a-raised-timeout");
+            }
             client.link.heard.record_connection(now, client.created_timeout);
             client.link.heard.late = None;
             self.draw_grace(number);
@@ -296,6 +342,7 @@ impl State {
         if server_dies && client.link.connected && !client.link.partitioned && !client.link.deposed {
             heard.lose_a_report(made_before, now, is_always_active);
             client.link.server_died = true;
+            saw("server-crashes");
         }
     }
 
@@ -336,6 +383,7 @@ impl State {
     pub(super) fn perhaps_hold_back(&mut self, client: usize, reply: Arrival) {
         if let Some(stall) = &mut self.clients[client].link.stall {
             stall.waiting_from.get_or_insert(reply.stamp);
+            saw("commit-held-up-by-a-stall");
         }
     }
 
@@ -408,6 +456,7 @@ impl ClientState {
         for reply in self.replies.values_mut() {
             if reply.fate == Fate::OnItsWay {
                 reply.fate = Fate::Lost;
+                saw("reply-lost");
             }
         }
     }
@@ -450,7 +499,7 @@ impl ClientState {
         let (last, counts) = self.link.heard.end();
         // A server may grant less than before. If the process is paused just before it learns of that, it
         // keeps its lease too long; docs/guarantees.md names this gap.
-        let counts = counts.max(self.known_timeout);
+        let counts = self.link.heard.drift.by_the_servers(counts.max(self.known_timeout));
         (!self.is_in_contact(now)).then(|| last.after(counts).after(self.link.heard.grace))
     }
 

@@ -35,7 +35,8 @@
 //! # Limitations
 //! Threads switch only at the points named above, never between two instructions, so data races are not
 //! found. Without the network of bytes there is a single server, which never lags behind. With it, no link
-//! between servers stalls: only the leader does. Clocks do not drift. The first sessions are opened without
+//! between servers stalls: only the leader does. Clocks of
+//! different speeds differ by the margin that is promised, and no more. The first sessions are opened without
 //! faults. Locks with a listener are not used on sessions that are replaced.
 
 #![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]
@@ -53,9 +54,11 @@ mod jobs;
 mod link;
 mod locks;
 mod network;
+mod outages;
 mod profile;
 mod quiesce;
 pub(crate) mod random;
+mod records;
 mod run;
 mod runtime;
 mod scheduler;

@@ -12,6 +12,7 @@ use super::baton::{Wait, pause, role};
 use super::checks::has_number_in_doubt;
 use super::faults;
 use super::link::Fate;
+use super::seen::saw;
 use super::world::{World, short};
 use crate::client::KEEP_ALIVE_PATH;
 use crate::client::{
@@ -64,14 +65,19 @@ impl Wire {
         };
         pause(Wait::Send);
         if let Err(error) = self.check_contact(begun) {
+            if begun.is_some() {
+                saw("request-lost");
+            }
             return self.lose(what, path, error);
         }
         self.perhaps_panic(what, path);
         if self.fails_by_itself() {
             self.world.note(format!("{what} {} fails before its effect", short(path)));
+            saw("call-fails-before-its-effect");
             return Err(ZkError::ConnectionLoss);
         }
         if let Some(connection) = self.connection_without_a_quorum(what) {
+            saw("write-to-deposed-server");
             pause(Wait::Loss(connection));
             return self.lose(what, path, ZkError::ConnectionLoss);
         }
@@ -95,6 +101,7 @@ impl Wire {
         self.perhaps_take_a_while(what);
         if self.fails_by_itself() {
             self.world.note(format!("{what} {} fails after its effect", short(path)));
+            saw("call-fails-after-its-effect");
             return Err(ZkError::ConnectionLoss);
         }
         result
@@ -160,6 +167,7 @@ impl Wire {
         };
         if panics {
             self.world.note(format!("{what} {} panics", short(path)));
+            saw("client-panics-in-a-call");
             // Bypasses the panic hook, which would print the panic.
             std::panic::resume_unwind(Box::new("the client panics on purpose"));
         }
@@ -169,9 +177,13 @@ impl Wire {
     /// just that.
     fn is_denied(&self, what: &str, path: &str) -> bool {
         let needs_permission = matches!(what, "delete" | "list" | "watch" | "read" | "exists");
-        needs_permission
+        let is_denied = needs_permission
             && self.world.zookeeper.exists(path)
-            && self.world.now() < self.world.state().clients[self.client].denied_until
+            && self.world.now() < self.world.state().clients[self.client].denied_until;
+        if is_denied {
+            saw("permission-denied");
+        }
+        is_denied
     }
 
     /// Occupies the worker that receives a long listing.
@@ -179,6 +191,7 @@ impl Wire {
         if what == "list" && self.world.profile.is_busy && self.world.in_trouble() {
             let longest = self.session_timeout().as_nanos() as u64 / 4;
             let length = Duration::from_nanos(self.world.state().random.below(longest));
+            saw("listing-takes-long");
             pause(Wait::Time(self.world.now().after(length)));
         }
     }
@@ -197,6 +210,7 @@ impl Wire {
             let delay = Duration::from_nanos(state.random.below(longest));
             let link = &mut state.clients[self.client].link;
             link.slow_until = link.slow_until.max(now.after(delay));
+            saw("reply-slow");
         }
         let arrival = state.send_off(Fate::OnItsWay);
         if is_write(what) {
@@ -216,6 +230,7 @@ impl Wire {
         let one_in = if path == KEEP_ALIVE_PATH { 2 } else { 8 };
         if self.world.state().random.one_in(one_in) {
             faults::lose_server(&self.world, self.client);
+            saw("server-crashes-after-its-reply");
         }
     }
 

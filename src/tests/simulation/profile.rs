@@ -63,6 +63,14 @@ pub(super) struct Profile {
     /// Whether the clients' links transmit slowly and some users start more calls than that. Only the network
     /// of bytes has such links.
     pub(super) is_narrow: bool,
+    /// Whether those links transmit slowly to the clients, too.
+    pub(super) is_narrow_down: bool,
+    /// Whether each server's link to the leader transmits slowly.
+    pub(super) is_narrow_to_leader: bool,
+    /// Whether the clients know one address only, behind which a load balancer chooses a server.
+    pub(super) balances: bool,
+    /// Whether owners make records. Only the network of bytes holds requests back.
+    pub(super) makes_records: bool,
     /// The limit for the transaction that ends a session.
     pub(super) jute_max_buffer: usize,
     /// Whether holds of some locks have a limit.
@@ -174,6 +182,10 @@ impl Profile {
             mostly_jobs: false,
             window: 512,
             is_narrow: false,
+            is_narrow_down: false,
+            is_narrow_to_leader: false,
+            balances: false,
+            makes_records: false,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             limits_holds: false,
             raises: faults.regrants && random.one_in(2),
@@ -232,7 +244,12 @@ impl Profile {
             profile.limits_holds = random.one_in(3);
         }
         // Drawn from a copy of the generator, so the other runs do not change.
-        profile.sasl = profile.on_wire && Random::new(!random.clone().next()).one_in(2);
+        let mut others = Random::new(!random.clone().next());
+        profile.sasl = profile.on_wire && others.one_in(2);
+        profile.is_narrow_down = profile.is_narrow && others.one_in(2);
+        profile.is_narrow_to_leader = profile.is_narrow && others.one_in(2);
+        profile.makes_records = profile.on_wire && profile.blocks && others.one_in(3);
+        profile.balances = profile.servers > 1 && !profile.is_calm() && others.one_in(6);
         profile
     }
 

@@ -95,7 +95,8 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
     for number in 0..clients {
         faults::reconnect(world, number);
     }
-    settle(scheduler)
+    settle(scheduler)?;
+    leave_a_client_unserved(scheduler)
 }
 
 /// Makes all clients move to servers that grant other session timeouts, mostly longer ones.
@@ -106,6 +107,23 @@ pub(super) fn raise_the_session_timeouts(scheduler: &mut Scheduler<'_>) -> Verdi
     settle(scheduler)?;
     (0..clients).for_each(|number| faults::reconnect(world, number));
     settle(scheduler)
+}
+
+/// Checks that a client that no server serves loses its locks to others, although each connect request renews
+/// its session.
+fn leave_a_client_unserved(scheduler: &mut Scheduler<'_>) -> Verdict {
+    let world = Arc::clone(&scheduler.world);
+    let Some((client, znodes)) = faults::choose_unserved(&world) else { return Ok(()) };
+    settle(scheduler)?;
+    let timeout = longest_timeout(&world);
+    for _ in 0..LOCKED_OUT * 4 {
+        faults::take_up_unserved(&world, client);
+        pass(scheduler, timeout / 4)?;
+    }
+    match znodes.iter().find(|path| world.zookeeper.exists(path)) {
+        Some(path) => Err(format!("{path} is kept by a client that no server serves")),
+        None => Ok(()),
+    }
 }
 
 /// Checks that every client on the wire finds a server within a session timeout, unless its session is lost.

@@ -47,6 +47,7 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
     }
     world.create_registers();
+    world.create_records();
     if world.profile.unreadable {
         // Created without the ACL of the requests, with which no client could list them.
         let all = DIRS[..world.profile.dirs].iter().chain(of_semaphore);

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::baton::{Baton, Body, Pool, Report, Role, Wait};
 use super::jobs::KEYS;
+use super::link::Drift;
 use super::profile::Weights;
+use super::seen::saw;
 use super::wire;
 use super::world::{ClientState, World};
 use crate::time::Moment;
@@ -430,6 +432,12 @@ impl<'a> Scheduler<'a> {
 
     fn expire(&mut self, number: usize) {
         self.world.note(format!("the server ends the session of client {number}"));
+        saw("session-expires");
+        match self.world.state().clients[number].link.heard.drift {
+            Drift::None => {}
+            Drift::Faster => saw("session-expires-by-a-faster-clock"),
+            Drift::Slower => saw("session-expires-by-a-slower-clock"),
+        }
         if self.world.profile.on_wire {
             return self.world.expire_on_wire(number);
         }
@@ -487,6 +495,7 @@ impl<'a> Scheduler<'a> {
             let client = self.client_of(step).and_then(|client| state.clients.get_mut(client));
             if let Some(client) = client.filter(|client| is_long(client)) {
                 client.long_delays += 1;
+                saw("client-held-up-for-long");
             }
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::faults;
 use super::guards::User;
 use super::scheduler::DIRS;
+use super::seen::saw;
 use super::world::{World, short};
 use crate::client::{Op, Transacted};
 use crate::error::ZkResult;
@@ -82,6 +83,7 @@ pub(super) fn delete_the_first_two(world: &Arc<World>) {
     if let [first, second, ..] = queue.as_slice() {
         world.note(format!("another client deletes {} and {} at once", short(first), short(second)));
         delete_all(world, &[first.clone(), second.clone()], None);
+        saw("first-two-requests-deleted");
     }
 }
 
@@ -91,6 +93,7 @@ pub(super) fn delete_dir_with_requests(world: &Arc<World>) {
     if world.zookeeper.exists(dir) {
         world.note(format!("another client deletes {dir} with its requests"));
         delete_all(world, &in_order(world, dir), Some(dir));
+        saw("directory-deleted-with-requests");
     }
 }
 

@@ -94,6 +94,9 @@ pub(super) struct State {
     pub(super) commits: Commits,
     /// How many znodes were created with each request's data.
     pub(super) created: BTreeMap<Vec<u8>, usize>,
+    /// The records that were created and deleted for good, and how many there have been in total.
+    pub(super) taken_records: BTreeSet<String>,
+    pub(super) records_so_far: usize,
     /// How often the clock has jumped so far.
     pub(super) clock_jumps: u64,
     /// The servers of the clients on the wire.
@@ -136,6 +139,10 @@ pub(super) struct ClientState {
     /// Replies in transit, keyed by the number of the call.
     pub(super) replies: BTreeMap<u64, Arrival>,
     pub(super) link: Link,
+    /// Since when it has owned something, as far as the checks have noted that.
+    pub(super) owns_since: Option<Moment>,
+    /// Whether its connection wants to be idle, because the client library pings only then.
+    pub(super) wants_idle: bool,
     /// The moment until which the process is suspended.
     pub(super) paused_until: Moment,
     /// How often the process was suspended.
@@ -193,6 +200,8 @@ impl World {
             jobs: Default::default(),
             commits: Commits::default(),
             created: BTreeMap::new(),
+            taken_records: BTreeSet::new(),
+            records_so_far: 0,
             clock_jumps: 0,
             failure: None,
             trace: VecDeque::new(),

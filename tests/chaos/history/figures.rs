@@ -15,6 +15,10 @@ pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
         let count = faults.iter().filter(|record| record.fault == fault).count();
         let _ = writeln!(text, "  {:37} {count}", fault.name());
     }
+    for fault in Fault::ALL {
+        let count = faults.iter().filter(|record| record.fault == fault).count();
+        let _ = writeln!(text, "exercised chaos/{} {count}", fault.token());
+    }
     let acquired: Vec<&Hold> = history.acquisitions().collect();
     let of_client = |client| acquired.iter().filter(|hold| hold.actor.client == client).count();
     let each: Vec<_> = (0..CLIENTS).map(|client| of_client(client).to_string()).collect();

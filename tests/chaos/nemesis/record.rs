@@ -76,6 +76,18 @@ impl Fault {
         }
     }
 
+    /// Returns the name of the fault in `tests/environment.md`.
+    pub fn token(self) -> String {
+        let mut token = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_uppercase() && !token.is_empty() {
+                token.push('-');
+            }
+            token.push(letter.to_ascii_lowercase());
+        }
+        token
+    }
+
     /// Returns a label for the picture.
     pub fn label(self) -> &'static str {
         match self {

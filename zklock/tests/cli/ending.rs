@@ -396,6 +396,7 @@ fn program_needs_neither_descriptors_nor_proc() {
     };
     assert_eq!(Program::spawn(start("exec <&- >&- 2>&-;")).end().code, 3);
     assert_eq!(Program::spawn(start("ulimit -n 16;")).end().code, 3);
+    assert_eq!(Program::spawn(start("exec 2>/dev/full;")).end().code, 3);
     let mut unshare = Command::new("unshare");
     unshare.args([
         "--user",
@@ -411,6 +412,19 @@ fn program_needs_neither_descriptors_nor_proc() {
     unshare.args(without_proc.get_args());
     let ended = Program::spawn(unshare).end();
     assert!(ended.code == 3 || !ended.err.contains("zklock"), "{ended:?}");
+}
+
+/// Through an inherited connection, the session would outlive the program.
+#[cfg(target_os = "linux")]
+#[test]
+fn command_inherits_no_descriptor_of_the_program() {
+    let fixture = Fixture::new();
+    let script = "ls /proc/$$/fd | tr '\n' ' '";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]);
+    let directly = Program::spawn(shell).end();
+    let ended = fixture.run(&[], script).end();
+    assert_eq!((ended.code, ended.out), (0, directly.out), "{}", ended.err);
 }
 
 #[cfg(target_os = "linux")]

@@ -68,6 +68,7 @@ fn explore_all(cases: &[Case], limit: usize) {
     for case in cases {
         assert!(explore(case, limit), "{}", case.name);
     }
+    print!("{}", system::TAKEN.report());
 }
 
 #[test]

@@ -20,10 +20,14 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 use crate::retry::RetryPolicy;
+use crate::tests::counts::Counts;
 
 pub(super) const ALWAYS: &str = "no promise is broken";
 /// This shows that a case gets beyond its beginning.
 pub(super) const SOMETIMES: &str = "the last request owns";
+
+/// The steps that were taken.
+pub(super) static TAKEN: Counts = Counts::new("exploration");
 
 /// What is explored.
 #[derive(Clone, Debug)]
@@ -124,6 +128,31 @@ pub(super) enum Action {
     Close(usize),
     Delete(String),
     Change(String),
+}
+
+impl Action {
+    /// Returns a name for what the environment does, as `tests/environment.md` lists it.
+    fn name(&self) -> &'static str {
+        match self {
+            Action::Take(_) => "request-served",
+            Action::Receive(_) => "reply-received",
+            Action::CatchUp(_) => "server-catches-up",
+            Action::CompleteEnd(_) => "end-completed",
+            Action::Start(_) => "request-started",
+            Action::Ring(_) => "alarm",
+            Action::Reconnect { is_behind: false, .. } => "reconnect",
+            Action::Reconnect { is_behind: true, .. } => "reconnect-to-a-server-behind",
+            Action::Cut { is_listing_lost: false, .. } => "connection-lost",
+            Action::Cut { is_listing_lost: true, .. } => "connection-lost-between-two-replies",
+            Action::TakeLate(_) => "write-held-back",
+            Action::Refuse(_) => "call-refused",
+            Action::Expire(_) => "session-expired",
+            Action::Withdraw(_) => "request-withdrawn",
+            Action::Close(_) => "session-closed",
+            Action::Delete(_) => "znode-deleted",
+            Action::Change(_) => "znode-changed",
+        }
+    }
 }
 
 impl Shared {
@@ -627,6 +656,7 @@ impl Model for Exploration {
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        TAKEN.add(action.name());
         let mut state = last.clone();
         let step = catch_unwind(AssertUnwindSafe(|| {
             self.take_step(&mut state, &action);

@@ -56,7 +56,13 @@ impl SimulatedConnection {
                 Some(_) => state.ensemble.all_servers(),
                 None => state.ensemble.well_servers(),
             };
-            let endpoint = Endpoint::new(Machine::new(config, now), servers, Granted::new(requested), now);
+            let endpoint = Endpoint::new(
+                Machine::new(config, now),
+                servers,
+                world.profile.balances,
+                Granted::new(requested),
+                now,
+            );
             let mut wired = Wired::new(endpoint, requested, tickets, authenticates, now);
             // The process may be suspended already.
             wired.disturb(state.clients[number].paused_until);
@@ -117,9 +123,7 @@ impl SimulatedConnection {
             endpoint.settle();
         }
         drop(state);
-        if has_created {
-            faults::perhaps_hold_back(&self.world, self.client);
-        }
+        faults::perhaps_hold_back(&self.world, self.client, has_created);
         refused.into_iter().for_each(|refused| refused.answered(Err(ZkError::SessionExpired)));
     }
 }

@@ -10,6 +10,7 @@ use super::stream::Transport;
 use crate::client::{ClientEvent, EventSink, Granted, Reply};
 use crate::error::ZkResult;
 use crate::tests::simulation::random::Random;
+use crate::tests::simulation::seen::saw;
 use crate::time::Moment;
 use zookeeper_connection::machine::{Action, Event, Machine, SessionLoss};
 
@@ -35,7 +36,11 @@ pub(in crate::tests::simulation) struct Endpoint {
     /// The transports that the client has left. What it sent on them may still arrive.
     pub(super) late: Vec<Transport>,
     /// The servers in the order in which they are tried.
-    servers: Vec<usize>,
+    pub(super) servers: Vec<usize>,
+    /// Whether the client knows one address only, behind which a load balancer chooses one of the servers.
+    pub(super) is_balanced: bool,
+    /// Whether some names have no address.
+    misses_addresses: bool,
     /// The position of the next server, unless a new round is to begin.
     next: usize,
     /// Whether a server has served the session since the last attempt. If so, the round ends, unless that
@@ -71,6 +76,7 @@ impl Endpoint {
     pub(super) fn new(
         machine: Machine<Ticketed>,
         servers: Vec<usize>,
+        is_balanced: bool,
         granted: Granted,
         now: Moment,
     ) -> Endpoint {
@@ -93,23 +99,44 @@ impl Endpoint {
             ledger: Ledger::default(),
             last_step: now,
             servers,
+            is_balanced,
+            misses_addresses: false,
         };
-        endpoint.machine.set_addresses(endpoint.servers.len(), true);
+        endpoint.machine.set_addresses(endpoint.addresses(), true);
         endpoint.settle();
         endpoint
     }
 
     pub(super) fn set_servers(&mut self, servers: Vec<usize>) {
-        self.machine.set_addresses(servers.len(), true);
+        self.change_servers(servers, true);
+    }
+
+    /// Changes the list of servers, as the answers of the name service do. Not all names may have an address.
+    pub(super) fn change_servers(&mut self, servers: Vec<usize>, are_all: bool) {
         (self.servers, self.next) = (servers, 0);
+        self.misses_addresses = !are_all;
+        self.refusals.clear();
+        if !self.is_balanced {
+            self.machine.set_addresses(self.servers.len(), are_all);
+        }
+    }
+
+    fn addresses(&self) -> usize {
+        if self.is_balanced { 1 } else { self.servers.len() }
     }
 
     /// Returns whether a server serves the session, as far as the simulation knows.
     pub(super) fn is_served(&self) -> bool {
         let answers = |peer: &Peer| !peer.is_mute && !peer.is_stuck;
-        let is_sound =
-            |transport: &Transport| transport.is_open && !transport.is_swallowed && answers(&transport.peer);
+        let is_sound = |transport: &Transport| {
+            transport.is_open && !transport.loses_packets() && answers(&transport.peer)
+        };
         self.contact == Contact::Connected && self.transport.as_ref().is_some_and(is_sound)
+    }
+
+    /// Returns the report delay that the client assumes.
+    pub(in crate::tests::simulation) fn report_delay(&self) -> Duration {
+        self.granted.report_delay
     }
 
     /// Returns whether no server will serve the session any more.
@@ -157,7 +184,7 @@ impl Endpoint {
         self.link_number += 1;
         if let Some(mut transport) = self.transport.take() {
             transport.is_late = true;
-            if !transport.is_swallowed && !transport.up.is_empty() {
+            if !transport.is_swallowed && !transport.swallows_up && !transport.up.is_empty() {
                 self.late.push(transport);
             }
         }
@@ -194,7 +221,8 @@ impl Endpoint {
     pub(super) fn may_give_up(&self, loss: SessionLoss, now: Moment) -> bool {
         // Behind one address there may be several servers.
         let are_enough = self.refusals.len() >= if self.is_admitted { 3 } else { 1 };
-        let all_refuse = are_enough && self.servers.iter().all(|server| self.refusals.contains(server));
+        let all_refuse = self.is_balanced || self.servers.iter().all(|server| self.refusals.contains(server));
+        let all_refuse = are_enough && all_refuse && !self.misses_addresses;
         let lasts = now.since(self.answered_at) >= self.ledger.granted;
         match loss {
             SessionLoss::AuthenticationRequired | SessionLoss::SaslRefused => all_refuse || lasts,
@@ -221,7 +249,12 @@ impl Endpoint {
                 self.servers.swap(last, random.index(last + 1));
             }
         }
-        let server = match self.next_server.take().filter(|_| !is_refused) {
+        let chosen = self.next_server.take().filter(|_| !is_refused);
+        let server = match chosen {
+            _ if self.is_balanced => {
+                saw("load-balancer-chooses-a-server");
+                self.servers[random.index(self.servers.len())]
+            }
             Some(server) => server,
             None => {
                 self.next = position + 1;
@@ -246,7 +279,13 @@ impl Endpoint {
     }
 
     /// Reads a segment or the end of the stream. Returns what the client has done wrong, if anything.
-    pub(super) fn read(&mut self, now: Moment, random: &mut Random, splits: bool) -> Option<&'static str> {
+    pub(super) fn read(
+        &mut self,
+        now: Moment,
+        random: &mut Random,
+        splits: bool,
+        longest: usize,
+    ) -> Option<&'static str> {
         let transport = self.transport.as_mut()?;
         if transport.down.is_empty() {
             self.lose_transport(now);
@@ -257,7 +296,7 @@ impl Endpoint {
                 *at = now.after(TRICKLE);
                 transport.down.take_byte()
             }
-            None => transport.down.take(random, splits, usize::MAX),
+            None => transport.down.take(random, splits, longest),
         };
         transport.received += segment.len() as u64;
         let (mut must_leave, mut events) = (false, 0);

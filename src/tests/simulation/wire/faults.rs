@@ -9,13 +9,24 @@ use super::sasl::Tickets;
 use super::server::Front;
 use super::stream::Transport;
 use crate::tests::simulation::profile::Faults;
+use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{ClientState, State, World};
 use crate::time::Moment;
+
+/// The number of proposals that a narrow link passes on to the leader in a session timeout.
+const PROPOSALS_PER_TIMEOUT: u32 = 80;
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Cut,
+    /// The server ends its stream, but executes what the client has sent.
+    HalfClose,
     Swallow,
+    /// Only one direction is lost.
+    SwallowUp,
+    SwallowDown,
+    /// The name service answers with other servers.
+    ChangeServers,
     Partition,
     EndPartition,
     Slow,
@@ -42,8 +53,12 @@ pub(in crate::tests::simulation) fn inject(world: &World) {
         (state.random.of(&possible), state.random.index(clients), state.random.index(servers))
     };
     match fault {
-        Fault::Cut => change_transport(world, client, "is disconnected", Transport::cut),
-        Fault::Swallow => swallow(world, client),
+        Fault::Cut => cut(world, client),
+        Fault::HalfClose => half_close(world, client),
+        Fault::Swallow => swallow(world, client, "wire-connection-swallowed", |it| it.is_swallowed = true),
+        Fault::SwallowUp => swallow(world, client, "only-requests-swallowed", |it| it.swallows_up = true),
+        Fault::SwallowDown => swallow(world, client, "only-replies-swallowed", |it| it.swallows_down = true),
+        Fault::ChangeServers => change_servers(world, client),
         Fault::Partition => partition(world, client),
         Fault::EndPartition => end_partition(world, client),
         Fault::Slow => slow_down(world, client),
@@ -64,10 +79,12 @@ fn possible(faults: Faults, sasl: bool) -> Vec<Fault> {
     let mut possible = Vec::new();
     if faults.disconnects {
         possible.extend([Fault::Cut, Fault::Cut, Fault::Break(Mode::Down), Fault::Break(Mode::Electing)]);
+        possible.extend([Fault::HalfClose, Fault::ChangeServers]);
     }
     if faults.partitions {
         possible.extend([Fault::Partition, Fault::EndPartition, Fault::EndPartition]);
         possible.extend([Fault::Swallow, Fault::Break(Mode::Unreachable)]);
+        possible.extend([Fault::SwallowUp, Fault::SwallowDown]);
     }
     if faults.slow_replies {
         possible.extend([Fault::Slow, Fault::Break(Mode::Silent), Fault::Break(Mode::PingsOnly)]);
@@ -78,6 +95,9 @@ fn possible(faults: Faults, sasl: bool) -> Vec<Fault> {
     }
     if faults.regrants {
         possible.extend([Fault::Cut, Fault::ChangeLeader, Fault::EndPartition]);
+    }
+    if faults.stalls {
+        possible.extend([Fault::Break(Mode::CutFromLeader), Fault::EndPartition]);
     }
     if faults.deposed {
         possible.extend([Fault::Break(Mode::Deposed), Fault::Break(Mode::Deposed), Fault::Cut]);
@@ -96,6 +116,14 @@ fn possible(faults: Faults, sasl: bool) -> Vec<Fault> {
     possible
 }
 
+/// Breaks a client's connection.
+fn cut(world: &World, client: usize) {
+    change_transport(world, client, "is disconnected", |transport, random| {
+        transport.cut(random);
+        saw("wire-connection-reset");
+    });
+}
+
 fn change_transport(
     world: &World,
     client: usize,
@@ -112,20 +140,55 @@ fn change_transport(
     world.note(format!("client {client} {what}"));
 }
 
-/// Loses all packets of a client's current connection.
-fn swallow(world: &World, number: usize) {
+/// Ends the stream from the server. The server still reads what arrives, but answers nothing.
+fn half_close(world: &World, client: usize) {
+    change_transport(world, client, "has a connection that its server half-closes", |transport, _| {
+        transport.end_down();
+        saw(if transport.up.is_empty() {
+            "half-closed-by-the-server"
+        } else {
+            "half-closed-with-requests-unread"
+        });
+    });
+}
+
+/// Changes the servers that a client knows, unless it knows a load balancer only.
+fn change_servers(world: &World, number: usize) {
+    let now = world.now();
+    let mut state = world.state();
+    let mut servers = state.ensemble.all_servers();
+    let left = 1 + state.random.index(servers.len());
+    let are_all = !state.random.one_in(3);
+    while servers.len() > left {
+        let chosen = state.random.index(servers.len());
+        servers.remove(chosen);
+    }
+    let Some(endpoint) = state.clients[number].endpoint().filter(|endpoint| !endpoint.is_balanced) else {
+        return;
+    };
+    endpoint.change_servers(servers.clone(), are_all);
+    disturb(&mut state.clients[number], now);
+    drop(state);
+    saw(if are_all { "servers-change" } else { "servers-without-an-address" });
+    world.note(format!("client {number} knows the servers {servers:?}"));
+}
+
+/// Loses packets of a client's current connection, without either side knowing.
+fn swallow(world: &World, number: usize, what: &'static str, begin: impl FnOnce(&mut Transport)) {
     let mut swallowed = None;
-    change_transport(world, number, "has a connection that is swallowed", |transport, _| {
-        transport.is_swallowed = true;
+    change_transport(world, number, &format!("has a fault: {what}"), |transport, _| {
+        begin(transport);
         swallowed = Some(transport.peer.number);
     });
     let Some(connection) = swallowed else { return };
+    saw(what);
     world.state().clients[number].wired_mut().swallow(connection, world.now());
 }
 
 /// Holds back everything that both sides send.
 pub(in crate::tests::simulation) fn partition(world: &World, number: usize) {
     world.state().clients[number].link.partitioned = true;
+    saw("wire-partition");
     world.note(format!("client {number} is cut off"));
 }
 
@@ -134,11 +197,12 @@ pub(in crate::tests::simulation) fn end_partition(world: &World, number: usize) 
     let now = world.now();
     let mut state = world.state();
     let client = &mut state.clients[number];
-    if !std::mem::take(&mut client.link.partitioned) {
+    if world.in_trouble() && client.link.stays_cut_off(now) || !std::mem::take(&mut client.link.partitioned) {
         return;
     }
     disturb(client, now);
     drop(state);
+    saw("wire-partition-ends");
     world.note(format!("client {number} is no longer cut off"));
 }
 
@@ -151,6 +215,7 @@ fn slow_down(world: &World, number: usize) {
     client.link.slow_until = client.link.slow_until.max(until);
     disturb(client, until);
     drop(state);
+    saw("wire-network-slow");
     world.note(format!("the network of client {number} is slow"));
 }
 
@@ -161,6 +226,11 @@ fn set_tickets(world: &World, number: usize, tickets: Tickets) {
     let Some(wired) = state.clients[number].wire.as_mut().filter(|wired| wired.tickets.is_some()) else {
         return;
     };
+    saw(match tickets {
+        Tickets::AtHand => "kdc-answers",
+        Tickets::Awaited => "kdc-silent",
+        Tickets::Missing => "no-ticket",
+    });
     wired.tickets = Some(tickets);
     wired.disturb(now);
     drop(state);
@@ -179,6 +249,7 @@ fn send_to(world: &World, client: usize, send: impl FnOnce(&mut Front<'_>)) {
 
 fn stall(world: &World) {
     if !std::mem::replace(&mut world.state().ensemble.is_stalled, true) {
+        saw("leader-stalls");
         return world.note("the leader stalls");
     }
     end_stall(world);
@@ -190,6 +261,7 @@ pub(super) fn end_stall(world: &World) {
         return;
     }
     world.note("the leader goes on");
+    saw("leader-resumes");
     let now = world.now();
     let mut state = world.state();
     let wired = state.clients.iter_mut().filter_map(|client| client.wire.as_mut());
@@ -203,6 +275,10 @@ fn break_server(world: &World, server: usize, mode: Mode) {
         return;
     }
     world.note(format!("server {server} is {mode:?}"));
+    saw(mode.name());
+    if world.state().ensemble.servers.iter().any(|other| other.mode != Mode::Serving && other.mode != mode) {
+        saw("servers-fail-in-different-ways");
+    }
     match mode {
         // An operator has restarted it with another configuration.
         Mode::Down
@@ -211,10 +287,14 @@ fn break_server(world: &World, server: usize, mode: Mode) {
         | Mode::Demanding
         | Mode::Refusing
         | Mode::WithoutSasl => lose_server(world, server),
-        Mode::Lagging | Mode::Deposed => send_all_events(world, server),
+        Mode::Lagging | Mode::Deposed | Mode::CutFromLeader => send_all_events(world, server),
         Mode::Serving | Mode::Silent | Mode::Unreachable | Mode::Garbled | Mode::PingsOnly | Mode::Mute => {}
     }
-    let view = matches!(mode, Mode::Lagging | Mode::Deposed).then(|| Arc::new(world.zookeeper.view()));
+    if mode == Mode::CutFromLeader {
+        stall_link(world, server);
+    }
+    let view = matches!(mode, Mode::Lagging | Mode::Deposed | Mode::CutFromLeader)
+        .then(|| Arc::new(world.zookeeper.view()));
     let mut state = world.state();
     let server = &mut state.ensemble.servers[server];
     (server.mode, server.view, server.well_since) = (mode, view, None);
@@ -223,10 +303,15 @@ fn break_server(world: &World, server: usize, mode: Mode) {
 fn recover(world: &World, server: usize) {
     let now = world.now();
     let former = world.state().ensemble.servers[server].mode;
-    if former == Mode::Serving {
+    let stays = world.in_trouble() && world.state().ensemble.servers[server].paused_until > now;
+    if former == Mode::Serving || stays {
         return;
     }
     world.note(format!("server {server} recovers"));
+    saw("server-recovers");
+    if former == Mode::CutFromLeader {
+        return resume_link(world, server);
+    }
     if former == Mode::Deposed {
         // The server joins the new leader.
         end_connections(&mut world.state(), server, false, now);
@@ -241,10 +326,162 @@ fn recover(world: &World, server: usize) {
     }
 }
 
+// ---- stalls of the link between one server and the leader
+
+/// Returns the clients whose session a server reports to the leader.
+fn heard_by(state: &State, server: usize) -> Vec<usize> {
+    let is_its_own = |client: &usize| {
+        let wired = state.clients[*client].wire.as_ref();
+        wired.is_some_and(|wired| wired.owner.is_some() && wired.heard_by == server)
+    };
+    (0..state.clients.len()).filter(is_its_own).collect()
+}
+
+/// Begins a stall of one to four ticks, unless it ends earlier.
+fn stall_link(world: &World, server: usize) {
+    let now = world.now();
+    let mut state = world.state();
+    for client in heard_by(&state, server) {
+        let tick = state.clients[client].link.heard.tick;
+        let length = tick + Duration::from_nanos(state.random.below(3 * tick.as_nanos() as u64));
+        state.begin_stall(client, now.after(length), now);
+    }
+}
+
+/// Often stalls the link of a server after a keep-alive of an owner, before the server reports that.
+pub(super) fn perhaps_stall_link(world: &World, client: usize) {
+    let is_possible = world.in_trouble() && world.profile.faults.stalls;
+    let server = {
+        let mut state = world.state();
+        let is_possible = is_possible && !state.clients[client].opening && state.random.one_in(3);
+        let wired = state.clients[client].wire.as_ref();
+        wired.filter(|wired| is_possible && wired.owner.is_some()).map(|wired| wired.owned_by)
+    };
+    if let Some(server) = server.filter(|_| crate::tests::simulation::faults::owns(world, client)) {
+        break_server(world, server, Mode::CutFromLeader);
+    }
+}
+
+/// Ends the stall of the link of a client's server. Often the server crashes with its reports just after it
+/// has passed on what was held up.
+pub(in crate::tests::simulation) fn end_link_stall(world: &World, client: usize) {
+    let (server, crashes) = {
+        let mut state = world.state();
+        if state.clients[client].link.stall.is_none() {
+            return;
+        }
+        let server = state.clients[client].wired().heard_by;
+        if state.ensemble.servers[server].mode != Mode::CutFromLeader {
+            state.clients[client].link.stall = None;
+            return;
+        }
+        (server, world.in_trouble() && !state.random.one_in(4))
+    };
+    match crashes {
+        true => die_after_stall(world, server),
+        false => recover(world, server),
+    }
+}
+
+/// Makes a server handle what its stalled link has held up, and read the handshakes that have waited.
+fn deliver_held_up(world: &World, server: usize) {
+    let now = world.now();
+    let held_up = {
+        let mut state = world.state();
+        let server = &mut state.ensemble.servers[server];
+        server.recover(now);
+        std::mem::take(&mut server.held_up)
+    };
+    held_up.into_iter().for_each(|commit| world.deliver_commit(commit));
+    let clients = world.state().clients.len();
+    for number in 0..clients {
+        world.with_endpoint(number, |endpoint| {
+            let Endpoint { transport, late, ledger, .. } = endpoint;
+            let all = transport.iter_mut().chain(late.iter_mut());
+            for transport in all.filter(|transport| transport.server == server) {
+                Front { world, client: number, transport, ledger }.process();
+            }
+        });
+    }
+}
+
+fn resume_link(world: &World, server: usize) {
+    {
+        let mut state = world.state();
+        for client in heard_by(&state, server) {
+            state.end_stall(client);
+        }
+    }
+    saw("wire-server-link-stalls-then-resumes");
+    deliver_held_up(world, server);
+    let now = world.now();
+    let mut state = world.state();
+    state.clients.iter_mut().for_each(|client| disturb(client, now));
+}
+
+/// The server passes on what was held up, and crashes before it reports anything. The replies reach clients
+/// that own a lock, and these are then cut off. Others get nothing: docs/guarantees.md names as a limit that a
+/// lock is *taken* by a write that such a stall held up. Behind an observer master, any such stall is a limit.
+fn die_after_stall(world: &World, server: usize) {
+    let clients = heard_by(&world.state(), server);
+    let is_observer = |client: &usize| world.state().clients[*client].link.heard.observer;
+    let receives =
+        |client: &usize| !is_observer(client) && crate::tests::simulation::faults::owns(world, *client);
+    let owners: Vec<usize> = clients.into_iter().filter(receives).collect();
+    let held_up = std::mem::take(&mut world.state().ensemble.servers[server].held_up);
+    world.state().ensemble.servers[server].recover(world.now());
+    for commit in held_up.into_iter().filter(|commit| owners.contains(&commit.client)) {
+        saw("reply-held-up-by-a-stall-arrives-as-the-server-dies");
+        world.deliver_commit(commit);
+    }
+    owners.iter().for_each(|client| receive_all(world, *client, server));
+    saw("wire-server-link-stalls-then-server-dies");
+    break_server(world, server, Mode::Down);
+    for client in owners {
+        partition(world, client);
+        crate::tests::simulation::faults::stay_cut_off(world, client);
+    }
+}
+
+/// Makes everything arrive at the client that a server has sent.
+fn receive_all(world: &World, client: usize, server: usize) {
+    let has_more = || {
+        let mut state = world.state();
+        let is_paused =
+            state.clients[client].paused_until > world.now() || state.clients[client].link.partitioned;
+        let endpoint = state.clients[client].endpoint();
+        let transport = endpoint.and_then(|endpoint| endpoint.transport.as_ref());
+        let is_readable = |it: &&Transport| {
+            it.server == server
+                && it.is_open
+                && !it.down.is_empty()
+                && !it.loses_packets()
+                && it.trickles_at.is_none()
+        };
+        !is_paused && transport.filter(is_readable).is_some()
+    };
+    while has_more() {
+        world.take_wire_step(client, super::Step::Receive);
+    }
+}
+
+/// Occupies a server's link to the leader for a while, if such links are narrow.
+pub(super) fn occupy_link(world: &World, server: usize, client: usize) {
+    if !world.in_trouble() || !world.profile.is_narrow_to_leader {
+        return;
+    }
+    let now = world.now();
+    let mut state = world.state();
+    let time = state.clients[client].session_timeout / PROPOSALS_PER_TIMEOUT;
+    state.ensemble.servers[server].transmits_until = Some(now.after(time));
+    saw("narrow-link-to-the-leader");
+}
+
 /// Lets a server recover if none serves.
 pub(super) fn have_a_well_server(world: &World) {
     let is_missing = world.state().ensemble.well_servers().is_empty();
     if is_missing {
+        world.state().ensemble.servers[0].paused_until = world.now();
         recover(world, 0);
     }
 }
@@ -257,6 +494,7 @@ pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) 
     let one_in = if is_proof { 4 } else { 16 };
     if is_possible && !is_opening && world.state().random.one_in(one_in) {
         break_server(world, server, Mode::Down);
+        saw("wire-server-crashes-after-its-reply");
     }
 }
 
@@ -280,26 +518,52 @@ pub(in crate::tests::simulation) fn perhaps_strike_at_hand_over(world: &World, c
     }
 }
 
-/// Sometimes pauses a server before it reads the creation of a request, and resets the client's connection.
-/// The client then turns to another server, and perhaps back to this one.
-pub(super) fn perhaps_hold_back(world: &World, client: usize) {
+/// Sometimes pauses a server before it reads what a client has sent, and resets the client's connection. The
+/// client then turns to another server, and perhaps back to this one. Sometimes another server pauses as well.
+pub(super) fn perhaps_hold_back(world: &World, client: usize, creates: bool) {
+    let one_in = if creates { 3 } else { 24 };
+    let is_served = world.state().clients[client].endpoint().is_some_and(|endpoint| endpoint.is_served());
+    if is_served && hold_back(world, client, one_in) {
+        saw(if creates { "create-held-back" } else { "request-held-back" });
+    }
+}
+
+/// Sometimes pauses a server before it reads a connect request. It may open or renew the session late.
+pub(super) fn perhaps_hold_back_connect(world: &World, client: usize) {
+    if hold_back(world, client, 12) {
+        saw("connect-request-held-back");
+    }
+}
+
+fn hold_back(world: &World, client: usize, one_in: u64) -> bool {
     let now = world.now();
     let mut state = world.state();
     let is_possible =
         world.in_trouble() && world.profile.faults.slow_replies && !state.clients[client].opening;
-    if !is_possible || state.ensemble.well_servers().len() < 2 || !state.random.one_in(3) {
-        return;
+    if !is_possible || state.ensemble.well_servers().len() < 2 || !state.random.one_in(one_in) {
+        return false;
     }
-    let Some(endpoint) = state.clients[client].endpoint().filter(|endpoint| endpoint.is_served()) else {
-        return;
+    let transport = state.clients[client].endpoint().and_then(|endpoint| endpoint.transport.as_ref());
+    let Some(server) = transport.filter(|it| it.is_open).map(|transport| transport.server) else {
+        return false;
     };
-    let Some(server) = endpoint.transport.as_ref().map(|transport| transport.server) else { return };
     if state.ensemble.servers[server].mode != Mode::Serving {
-        return;
+        return false;
     }
-    let paused = &mut state.ensemble.servers[server];
-    (paused.mode, paused.well_since) = (Mode::Silent, None);
+    pause_server(&mut state, server);
+    let others = state.ensemble.well_servers();
+    if others.len() > 1 && state.random.one_in(3) {
+        let also = state.random.of(&others);
+        pause_server(&mut state, also);
+        saw("several-servers-paused");
+    }
     let returns = state.random.one_in(2);
+    if returns {
+        // Long enough for the client to give this server up and to find another one.
+        let timeout = state.clients[client].session_timeout;
+        let length = timeout / 4 + Duration::from_nanos(state.random.below(timeout.as_nanos() as u64));
+        state.ensemble.servers[server].paused_until = now.after(length);
+    }
     if let Some(endpoint) = state.clients[client].endpoint() {
         endpoint.lose_transport(now);
         endpoint.next_server = returns.then_some(server);
@@ -308,6 +572,12 @@ pub(super) fn perhaps_hold_back(world: &World, client: usize) {
     disturb(&mut state.clients[client], now.after(Duration::from_nanos(1)));
     drop(state);
     world.note(format!("server {server} is paused before it reads what client {client} has sent"));
+    true
+}
+
+fn pause_server(state: &mut State, server: usize) {
+    let paused = &mut state.ensemble.servers[server];
+    (paused.mode, paused.well_since) = (Mode::Silent, None);
 }
 
 fn lose_server(world: &World, server: usize) {
@@ -316,15 +586,17 @@ fn lose_server(world: &World, server: usize) {
     end_connections(&mut state, server, true, now);
     let mut random = state.random.clone();
     // The leader may not have received the proposals.
+    let before = state.ensemble.proposals.len();
     state.ensemble.proposals.retain(|proposal| proposal.server != server || random.one_in(2));
+    if state.ensemble.proposals.len() < before {
+        saw("proposal-lost");
+    }
     state.random = random;
-    let was_its_own = |client: &usize| {
-        let wired = state.clients[*client].wire.as_ref();
-        wired.is_some_and(|wired| wired.owner.is_some() && wired.heard_by == server)
-    };
-    let clients: Vec<usize> = (0..state.clients.len()).filter(was_its_own).collect();
-    for client in clients {
-        state.lose_report(client, now);
+    for client in heard_by(&state, server) {
+        match state.clients[client].link.stall.is_some() {
+            true => state.die_after_stall(client),
+            false => state.lose_report(client, now),
+        }
     }
 }
 
@@ -338,7 +610,13 @@ pub(in crate::tests::simulation) fn end_all_connections(world: &World) {
         end_connections(&mut state, server, false, now);
         let server = &mut state.ensemble.servers[server];
         server.well_since = server.well_since.map(|_| now);
+        if server.mode == Mode::CutFromLeader {
+            // It has another link to the next leader.
+            server.held_up.clear();
+            server.recover(now);
+        }
     }
+    state.clients.iter_mut().for_each(|client| client.link.stall = None);
 }
 
 fn end_connections(state: &mut State, server: usize, crashes: bool, now: Moment) {
@@ -384,15 +662,24 @@ pub(in crate::tests::simulation) fn stop(world: &World) {
         end_partition(world, client);
         set_tickets(world, client, Tickets::AtHand);
         if !world.profile.is_calm() && world.state().random.one_in(2) {
-            change_transport(world, client, "is disconnected", Transport::cut);
+            cut(world, client);
         }
     }
     end_stall(world);
     let mut state = world.state();
     for endpoint in state.clients.iter_mut().filter_map(|client| client.endpoint()) {
         if let Some(transport) = &mut endpoint.transport {
-            (transport.trickles_at, transport.transmits_until) = (None, None);
+            (transport.trickles_at, transport.transmits_until, transport.receives_until) = (None, None, None);
         }
+    }
+    let all = state.ensemble.all_servers();
+    for endpoint in state.clients.iter_mut().filter_map(|client| client.endpoint()) {
+        if endpoint.servers.len() < all.len() {
+            endpoint.set_servers(all.clone());
+        }
+    }
+    for server in &mut state.ensemble.servers {
+        server.transmits_until = None;
     }
     drop(state);
     for server in 0..servers {
@@ -414,6 +701,7 @@ pub(in crate::tests::simulation) fn lock_out(world: &World) -> Option<Vec<String
         (Mode::Mute, Tickets::AtHand),
     ]);
     world.note(format!("all servers are {mode:?}, and all tickets {tickets:?}"));
+    saw("all-servers-lock-sasl-clients-out");
     end_all_connections(world);
     let clients = world.state().clients.len();
     (0..clients).for_each(|client| set_tickets(world, client, tickets));

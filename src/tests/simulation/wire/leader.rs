@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::endpoint::Endpoint;
+use super::ensemble::{Commit, Mode};
 use super::faults;
 use super::server::Front;
 use crate::client::{Call, KEEP_ALIVE_PATH, Reply};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::ServedConnection;
+use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{World, short};
 use zookeeper_connection::codec::OpCode;
 
@@ -34,10 +36,37 @@ impl World {
     /// Makes the leader commit the next proposal. The proposing server replies if the connection still
     /// exists.
     pub(super) fn commit_next(&self) {
-        let Some(proposal) = self.state().ensemble.proposals.pop_front() else { return };
+        let now = self.now();
+        let proposal = {
+            let mut state = self.state();
+            // Whoever commits everything does not wait for a narrow link.
+            let next = state.ensemble.next_proposal(now).unwrap_or(0);
+            if next > 0 {
+                saw("proposals-overtake-each-other");
+            }
+            state.ensemble.proposals.remove(next)
+        };
+        let Some(proposal) = proposal else { return };
         let Proposal { client, number, server, xid, .. } = proposal;
+        faults::occupy_link(self, server, client);
         let result = self.commit(&proposal);
         let is_proof = result.is_err();
+        let keeps_alive = proposal.call.path() == Some(KEEP_ALIVE_PATH);
+        let commit = Commit { client, number, xid, result };
+        if self.state().ensemble.servers[server].mode == Mode::CutFromLeader {
+            saw("wire-commit-held-up-by-a-stall");
+            return self.state().ensemble.servers[server].held_up.push_back(commit);
+        }
+        self.deliver_commit(commit);
+        if keeps_alive {
+            faults::perhaps_stall_link(self, client);
+        }
+        faults::perhaps_lose_server(self, server, is_proof);
+    }
+
+    /// Makes the proposing server handle a commit.
+    pub(super) fn deliver_commit(&self, commit: Commit) {
+        let Commit { client, number, xid, result } = commit;
         self.with_endpoint(client, |endpoint| {
             let Endpoint { transport, late, ledger, .. } = endpoint;
             let mut all = transport.iter_mut().chain(late.iter_mut());
@@ -45,7 +74,6 @@ impl World {
                 Front { world: self, client, transport, ledger }.handle_commit(xid, result);
             }
         });
-        faults::perhaps_lose_server(self, server, is_proof);
     }
 
     fn commit(&self, proposal: &Proposal) -> ZkResult<Reply> {
@@ -55,7 +83,10 @@ impl World {
         });
         let is_denied = self.now() < self.state().clients[*client].denied_until;
         let result = match call {
-            Call::Delete { path, .. } if is_denied && self.zookeeper.exists(path) => Err(ZkError::NoAuth),
+            Call::Delete { path, .. } if is_denied && self.zookeeper.exists(path) => {
+                saw("wire-permission-denied");
+                Err(ZkError::NoAuth)
+            }
             Call::Delete { path, .. } => {
                 let owner = self.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
                 let result = connection.write(call);
@@ -68,6 +99,7 @@ impl World {
                 let result = connection.write(call);
                 if let Ok(Reply::Created { path, .. }) = &result {
                     if is_late == Some(true) {
+                        saw("create-takes-effect-late");
                         self.state().late.insert(path.clone());
                     }
                     self.record_creation(path, data, *mode);

@@ -46,6 +46,7 @@ use self::ensemble::Mode;
 use self::sasl::Tickets;
 use self::server::Front;
 pub(super) use self::session::Wired;
+use super::seen::saw;
 use super::world::{ClientState, State, World};
 use crate::client::ClientEvent;
 use crate::time::Moment;
@@ -104,11 +105,12 @@ impl State {
             }
             if let Some(transport) = &endpoint.transport {
                 let arrives = flows && !transport.is_swallowed && server_of(transport.server).is_reachable();
+                let opens = arrives && !transport.swallows_up && !transport.swallows_down;
                 // The client's own system knows that the connection has ended.
                 let is_reset = transport.down.has_ended && transport.down.is_empty();
-                let arrives = arrives && transport.trickles_at.is_none_or(|at| at <= now);
+                let arrives = arrives && transport.may_receive(now);
                 let waits_for_a_ticket = client.wired().tickets == Some(Tickets::Awaited);
-                if !transport.is_open && arrives && !waits_for_a_ticket {
+                if !transport.is_open && opens && !waits_for_a_ticket {
                     steps.push(Step::Open);
                 } else if transport.has_arrivals() && (arrives || is_reset) {
                     steps.push(Step::Receive);
@@ -130,8 +132,8 @@ impl State {
                 steps.push(Step::SendLate(index));
             }
         }
-        let next = self.ensemble.proposals.front().filter(|_| !self.ensemble.is_stalled);
-        if next.is_some_and(|proposal| proposal.client == number) {
+        let next = self.ensemble.next_proposal(now);
+        if next.is_some_and(|next| self.ensemble.proposals[next].client == number) {
             steps.push(Step::Commit);
         }
         steps
@@ -160,7 +162,12 @@ impl State {
         let trickle = transport.and_then(|transport| transport.trickles_at).filter(|at| *at > now);
         let transmits = transport.filter(|transport| !transport.up.is_empty());
         let transmits = transmits.and_then(|transport| transport.transmits_until).filter(|at| *at > now);
-        [deadline, self.step_limit(number, now), trickle, transmits].into_iter().flatten().min()
+        let receives = transport.and_then(|transport| transport.receives_until).filter(|at| *at > now);
+        let proposed = self.ensemble.proposals.iter().filter(|proposal| proposal.client == number);
+        let link = |server: usize| self.ensemble.servers[server].transmits_until.filter(|at| *at > now);
+        let proposes = proposed.filter_map(|proposal| link(proposal.server)).min();
+        let limit = self.step_limit(number, now);
+        [deadline, limit, trickle, transmits, receives, proposes].into_iter().flatten().min()
     }
 
     /// Records that time has passed up to `now`.
@@ -216,8 +223,10 @@ impl World {
             }
             Work::Nothing
         });
-        if step == Step::Commit {
-            self.commit_next();
+        match step {
+            Step::Commit => self.commit_next(),
+            Step::Open => faults::perhaps_hold_back_connect(self, number),
+            _ => {}
         }
         self.check_losses(number);
         match work.unwrap_or(Work::Nothing) {
@@ -250,6 +259,7 @@ impl World {
         let outcome = if has_failed { "is not opened" } else { "is opened" };
         self.note_routine(format!("a connection of client {number} to server {server} {outcome}"));
         if has_failed {
+            saw(if is_down { "connect-refused" } else { "no-ticket-to-connect" });
             return endpoint.lose_transport(self.now());
         }
         if tickets.is_some() {
@@ -271,6 +281,7 @@ impl World {
         let longest = if is_narrow { NARROW_SEGMENT } else { usize::MAX };
         let segment = transport.up.take(&mut self.state().random, splits, longest);
         if is_narrow {
+            saw("narrow-link-to-the-server");
             let time = self.state().clients[number].session_timeout / SEGMENTS_PER_TIMEOUT;
             transport.transmits_until = Some(self.now().after(time));
         }
@@ -286,8 +297,15 @@ impl World {
 
     fn receive_down(&self, number: usize, endpoint: &mut Endpoint) {
         let splits = self.in_trouble();
+        let is_narrow = splits && self.profile.is_narrow_down && !self.state().clients[number].opening;
+        let longest = if is_narrow { NARROW_SEGMENT } else { usize::MAX };
+        if let Some(transport) = endpoint.transport.as_mut().filter(|_| is_narrow) {
+            saw("narrow-link-to-the-client");
+            let time = self.state().clients[number].session_timeout / SEGMENTS_PER_TIMEOUT;
+            transport.receives_until = Some(self.now().after(time));
+        }
         let mut random = self.state().random.clone();
-        let wrong = endpoint.read(self.now(), &mut random, splits);
+        let wrong = endpoint.read(self.now(), &mut random, splits, longest);
         self.state().random = random;
         if let Some(wrong) = wrong {
             self.fail(format!("client {number} {wrong}"));

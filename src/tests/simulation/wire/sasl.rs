@@ -4,6 +4,7 @@ use super::ensemble::Mode;
 use super::ledger::Meaning;
 use super::server::Front;
 use crate::error::ZkError;
+use crate::tests::simulation::seen::saw;
 use zookeeper_connection::codec::{ReplyHeader, encode_sasl_token};
 use zookeeper_connection::machine::SaslStep;
 
@@ -47,12 +48,15 @@ impl Front<'_> {
             return self.fail("sends a token out of turn");
         }
         match self.mode() {
-            Mode::Mute if identity == Identity::Challenged => return,
+            Mode::Mute if identity == Identity::Challenged => return saw("sasl-exchange-stops"),
             Mode::Refusing if answer.is_none() || self.world.state().random.one_in(2) => {
                 return self.refuse(xid);
             }
             // The server ignores the token and serves the client without an identity.
-            Mode::WithoutSasl => return self.send_token(xid, None, Meaning::Garbage),
+            Mode::WithoutSasl => {
+                saw("sasl-ignored");
+                return self.send_token(xid, None, Meaning::Garbage);
+            }
             _ => {}
         }
         self.transport.peer.identity = next;
@@ -61,6 +65,7 @@ impl Front<'_> {
 
     fn refuse(&mut self, xid: i32) {
         self.world.note(format!("server {} refuses client {} by SASL", self.transport.server, self.client));
+        saw("sasl-refused");
         let mut frame = Vec::new();
         ReplyHeader { xid, zxid: 0, error: ZkError::AuthFailed.code() }.encode(&mut frame);
         self.send(&frame, Some(Meaning::Refusal));

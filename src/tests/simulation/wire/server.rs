@@ -21,6 +21,7 @@ use super::stream::Transport;
 use crate::client::{Call, Reply};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{ServedConnection, View};
+use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{World, short};
 use zookeeper_connection::codec::{
     AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Control, EventKind, Frames,
@@ -41,6 +42,8 @@ pub(super) struct Peer {
     pub(super) is_mute: bool,
     /// The number of bytes sent, and the meaning of each frame by the position of its last byte.
     written: u64,
+    /// The number of the last ordinary request that it has answered.
+    last_xid: i32,
     meanings: VecDeque<(u64, Meaning)>,
     /// What the client knew when it learned that its session is served.
     pub(super) at_greeting: Option<Ledger>,
@@ -69,6 +72,7 @@ impl Peer {
             held: VecDeque::new(),
             is_mute: false,
             written: 0,
+            last_xid: 0x7fff_0000,
             meanings: VecDeque::new(),
             at_greeting: None,
             session: 0,
@@ -155,6 +159,10 @@ impl Front<'_> {
     pub(super) fn process(&mut self) {
         loop {
             let is_waiting = self.transport.peer.is_waiting;
+            let is_greeting = matches!(self.transport.peer.stage, Stage::Greeting);
+            if is_greeting && self.mode() == Mode::CutFromLeader {
+                return saw("handshake-held-up-by-a-stall");
+            }
             let held = if is_waiting { None } else { self.transport.peer.held.pop_front() };
             let frame = match held.map_or_else(|| self.transport.peer.next_frame(), |held| Ok(Some(held))) {
                 Ok(Some(frame)) => frame,
@@ -192,8 +200,12 @@ impl Front<'_> {
         }
         let mode = self.mode();
         match mode {
-            Mode::Electing => return self.close(),
+            Mode::Electing => {
+                saw("handshake-closed-in-an-election");
+                return self.close();
+            }
             Mode::ReadOnly => {
+                saw("handshake-answered-read-only");
                 let mut frame = Vec::new();
                 ConnectAnswer::ReadOnlyServer.encode(&mut frame);
                 return self.send(&frame, Some(Meaning::Garbage));
@@ -202,6 +214,7 @@ impl Front<'_> {
             _ => {}
         }
         if request.last_zxid > self.zxid() {
+            saw("handshake-closed-by-a-server-behind");
             return self.close();
         }
         let asked = Duration::from_millis(request.timeout_ms.unsigned_abs().into());
@@ -217,6 +230,7 @@ impl Front<'_> {
         // The client has left this connection. Nobody would use the session, and a server would end it
         // unused.
         if self.transport.is_late {
+            saw("connect-request-read-late");
             return self.close();
         }
         let session = self.world.open_session(self.client, self.transport, asked);
@@ -228,15 +242,22 @@ impl Front<'_> {
         if mode == Mode::Deposed {
             // The client may not have learned of the session's beginning or its end.
             return match view.is_some_and(|view| view.has_session(session)) && *sent == password(session) {
-                true => self.accept(session),
+                true => {
+                    saw("wire-resumed-by-deposed-server");
+                    self.accept(session)
+                }
                 false => self.close(),
             };
         }
         if !self.world.zookeeper.sessions().contains(&session) || *sent != password(session) {
             let mut frame = Vec::new();
             ConnectAnswer::Refused.encode(&mut frame);
+            saw("session-refused-as-ended");
             self.send(&frame, None);
             return self.close();
+        }
+        if self.transport.is_late {
+            saw("session-renewed-late");
         }
         self.world.take_up_session(self.client, self.transport, asked);
         self.accept(session);
@@ -276,6 +297,7 @@ impl Front<'_> {
             return false;
         }
         self.touch();
+        saw("write-denied-at-once");
         let denial = Err(ZkError::NoAuth);
         note_result(self.world, self.client, &call, &denial);
         let mut frame = Vec::new();
@@ -373,11 +395,15 @@ impl Front<'_> {
             ),
             Request::Call(_) => (true, false),
         };
-        self.transport.peer.is_stuck |= self.mode() == Mode::PingsOnly && ends;
+        if self.mode() == Mode::PingsOnly && ends {
+            self.transport.peer.is_stuck = true;
+            saw("request-not-answered");
+        }
         if self.transport.peer.is_stuck && is_ping {
             let mut frame = Vec::new();
             Reply::Done.encode(XID_PING, self.zxid(), &mut frame);
             self.send(&frame, Some(Meaning::Garbage));
+            saw("reply-out-of-turn");
         }
         self.transport.peer.is_stuck
     }
@@ -385,6 +411,7 @@ impl Front<'_> {
     /// Demands an authentication, ahead of the replies that the server owes.
     fn demand_authentication(&mut self, xid: i32) {
         self.world.note(format!("server {} refuses client {}", self.transport.server, self.client));
+        saw("authentication-demanded");
         let mut frame = Vec::new();
         ReplyHeader { xid, zxid: 0, error: AUTHENTICATION_REQUIRED }.encode(&mut frame);
         self.send(&frame, Some(Meaning::Refusal));
@@ -426,14 +453,24 @@ impl Front<'_> {
             self.send_event(fired, -1);
         }
         // Servers may reply with another number.
-        let xid = if xid == XID_SET_WATCHES && self.world.state().random.one_in(4) { 7 } else { xid };
+        let other = xid == XID_SET_WATCHES && self.world.state().random.one_in(4);
+        if other {
+            saw("watches-answered-with-another-number");
+        }
+        let xid = if other { 7 } else { xid };
         self.reply(xid, Ok(Reply::Done), None);
     }
 
     fn read(&mut self, connection: &ServedConnection, xid: i32, call: &Call) {
         let is_denied = self.is_denied(call.path());
+        if self.view().is_some() {
+            saw("read-from-a-server-behind");
+        }
         let result = match is_denied {
-            true => Err(ZkError::NoAuth),
+            true => {
+                saw("wire-permission-denied");
+                Err(ZkError::NoAuth)
+            }
             false => connection.read(call, self.view().as_deref()),
         };
         let watch = watch_of(call, &result, is_denied);
@@ -444,7 +481,12 @@ impl Front<'_> {
     fn propose(&mut self, connection: &Arc<ServedConnection>, xid: i32, call: Call) {
         self.transport.peer.is_waiting = true;
         if self.mode() == Mode::Deposed {
-            return;
+            return saw("wire-write-to-deposed-server");
+        }
+        if let Some(error) = self.declines(&call) {
+            self.transport.peer.is_waiting = false;
+            note_result(self.world, self.client, &call, &Err(error));
+            return self.reply(xid, Err(error), Some(None));
         }
         // The leader accepts nothing more for a session that was closed.
         if !self.world.zookeeper.sessions().contains(&self.transport.peer.session) {
@@ -456,8 +498,16 @@ impl Front<'_> {
         // meanwhile.
         let wired = state.clients[self.client].wired();
         if wired.owner.is_none() || wired.owned_by != self.transport.server {
+            let answers = state.random.one_in(2);
             drop(state);
+            saw("write-refused-as-moved");
+            if answers {
+                self.reply(xid, Err(ZkError::SessionMoved), Some(None));
+            }
             return self.close();
+        }
+        if self.transport.is_late {
+            saw("write-read-late");
         }
         state.ensemble.proposals.push_back(Proposal {
             client: self.client,
@@ -467,6 +517,26 @@ impl Front<'_> {
             xid,
             call,
         });
+    }
+
+    /// Returns the error with which the ensemble declines a write for now, if it does so while it denies the
+    /// client other things: a quota is exceeded, or the server has too many requests.
+    fn declines(&self, call: &Call) -> Option<ZkError> {
+        let mut state = self.world.state();
+        let is_possible = self.world.now() < state.clients[self.client].denied_until;
+        if !is_possible || !state.random.one_in(4) {
+            return None;
+        }
+        match call {
+            Call::Create { .. } | Call::SetData { .. } if state.random.one_in(2) => {
+                saw("quota-exceeded");
+                Some(ZkError::QuotaExceeded)
+            }
+            _ => {
+                saw("request-throttled");
+                Some(ZkError::Throttled)
+            }
+        }
     }
 
     /// Handles the commit of this connection's proposal, with its result.
@@ -526,6 +596,9 @@ impl Front<'_> {
     fn reply(&mut self, xid: i32, result: ZkResult<Reply>, ordinary: Option<Option<(Table, String)>>) {
         self.send_events();
         let zxid = self.zxid();
+        if ordinary.is_some() {
+            self.transport.peer.last_xid = xid;
+        }
         let mut frame = Vec::new();
         match result {
             Ok(reply) => reply.encode(xid, zxid, &mut frame),
@@ -544,17 +617,31 @@ impl Front<'_> {
         self.send(&frame, None);
         self.transport.peer.is_mute = true;
         self.transport.trickles_at = Some(self.world.now());
+        saw("frame-trickles");
     }
 
     /// Sends something that no server may send here.
     pub(super) fn send_garbage(&mut self) {
-        let kind = self.world.state().random.below(4);
+        let kind = self.world.state().random.below(6);
+        saw("garbage-sent");
         let mut frame = Vec::new();
         match kind {
             0 => frame.extend((-2_i32).to_be_bytes()),
             1 => frame.extend(i32::MAX.to_be_bytes()),
             // A reply without a request.
             2 => ReplyHeader { xid: 0x7fff_0000, zxid: 1 << 40, error: -101 }.encode(&mut frame),
+            4 => {
+                saw("reply-duplicated");
+                ReplyHeader { xid: self.transport.peer.last_xid, zxid: self.zxid(), error: -101 }
+                    .encode(&mut frame);
+            }
+            // The reply to a request whose turn has not come.
+            // A denial may come out of turn.
+            5 if !self.world.profile.denies_at_once => {
+                saw("reply-for-another-request");
+                let xid = self.transport.peer.last_xid.wrapping_add(2);
+                ReplyHeader { xid, zxid: self.zxid(), error: -101 }.encode(&mut frame);
+            }
             _ => {
                 WatchEvent { kind: EventKind::Deleted, path: "/locks/a" }.encode(-1, &mut frame);
                 let end = frame.len() - 3;

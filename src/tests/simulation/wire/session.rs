@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use super::Endpoint;
 use super::endpoint::Contact;
+use super::ensemble::Mode;
 use super::sasl::Tickets;
 use super::stream::Transport;
 use crate::client::Reply;
 use crate::error::ZkResult;
 use crate::tests::simulation::faults::draw_grant;
+use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{State, World};
 use crate::time::Moment;
 use zookeeper_connection::exchange::Continuation;
@@ -167,6 +169,8 @@ impl World {
 
     /// Takes a session up again, by a message to the leader.
     pub(super) fn take_up_session(&self, number: usize, transport: &Transport, asked: Duration) {
+        let is_moved = self.state().clients[number].wired().owned_by != transport.server;
+        saw(if is_moved { "session-moved" } else { "session-resumed" });
         let former = self.grant(&mut self.state(), number, asked);
         self.own_session(number, transport, former, self.now());
     }
@@ -184,6 +188,8 @@ impl World {
 
     fn own_session(&self, number: usize, transport: &Transport, former: Duration, now: Moment) {
         let mut state = self.state();
+        // The server to which the session has moved reports from now on.
+        state.clients[number].link.stall = None;
         state.report_connection(number, former, now);
         let wired = state.clients[number].wired_mut();
         wired.owner = Some(transport.peer.number);
@@ -196,10 +202,19 @@ impl World {
     pub(super) fn touch(&self, number: usize, server: usize, is_deposed: bool) {
         let now = self.now();
         let mut state = self.state();
+        let is_cut_off = state.ensemble.servers[server].mode == Mode::CutFromLeader;
         let wired = state.clients[number].wired_mut();
         if is_deposed {
             // The client cannot know, and the ensemble learns nothing of it.
             wired.clear_since = now;
+            saw("request-to-deposed-server");
+        } else if is_cut_off {
+            // The client cannot know, and the leader learns of it only if the server reports again.
+            wired.clear_since = now;
+            saw("request-to-a-server-without-its-leader");
+            if wired.owned_by == server {
+                state.clients[number].record_activity(now, false);
+            }
         } else if wired.owner.is_some() {
             wired.heard_by = server;
             wired.last_touch = now;
@@ -213,6 +228,7 @@ impl World {
     pub(in crate::tests::simulation) fn expire_on_wire(&self, number: usize) {
         self.commit_all();
         self.check_expiry(number);
+        saw("wire-session-expires");
         let session = self.state().clients[number].simulated.session_id();
         self.zookeeper.expire_session(session);
         self.with_endpoint(number, |endpoint| {
@@ -231,9 +247,10 @@ impl World {
     fn check_expiry(&self, number: usize) {
         let now = self.now();
         let mut state = self.state();
-        let is_stalled = state.ensemble.is_stalled;
+        let is_stalled = state.ensemble.is_stalled || state.clients[number].link.stall.is_some();
         let client = &mut state.clients[number];
         let (granted, known) = (client.session_timeout, client.known_timeout);
+        let lasts = client.link.heard.drift.by_the_servers(granted);
         let is_paused = client.paused_until > now;
         let is_hindered = is_stalled || is_paused || client.link.partitioned || client.link.slow_until > now;
         // The simulation has created sessions that no server has opened yet.
@@ -242,13 +259,23 @@ impl World {
         let (since, clear_since) = (wired.last_touch, wired.clear_since);
         let Some(endpoint) = client.endpoint() else { return };
         let is_over = matches!(endpoint.contact, Contact::Lost | Contact::Closed) || endpoint.has_ended;
-        let is_swallowed = endpoint.transport.as_ref().is_some_and(|transport| transport.is_swallowed);
+        let is_swallowed = endpoint.transport.as_ref().is_some_and(Transport::loses_packets);
+        let is_balanced = endpoint.is_balanced;
+        let known_servers = endpoint.servers.clone();
         // A client that has not learned of a shorter grant is too slow.
-        if is_over || is_hindered || clear_since > since || known > granted || now < since.after(granted) {
+        // A load balancer may always choose a server that does not serve.
+        if is_over
+            || is_hindered
+            || is_balanced
+            || clear_since > since
+            || known > granted
+            || now < since.after(lasts)
+        {
             return;
         }
-        let well =
-            state.ensemble.servers.iter().position(|server| server.well_since.is_some_and(|at| at <= since));
+        let is_well =
+            |server: &usize| state.ensemble.servers[*server].well_since.is_some_and(|at| at <= since);
+        let well = known_servers.into_iter().find(is_well);
         drop(state);
         if let Some(well) = well {
             let note = if is_swallowed { " (its present connection is swallowed)" } else { "" };

@@ -3,6 +3,7 @@
 
 use super::server::Peer;
 use crate::tests::simulation::random::Random;
+use crate::tests::simulation::seen::saw;
 use crate::time::Moment;
 
 /// The bytes in transit in one direction.
@@ -34,6 +35,9 @@ impl Stream {
     /// Loses everything after some byte.
     pub(super) fn cut(&mut self, random: &mut Random) {
         let kept = if random.one_in(2) { self.bytes.len() } else { random.index(self.bytes.len() + 1) };
+        if kept < self.bytes.len() {
+            saw("bytes-lost");
+        }
         self.bytes.truncate(kept);
     }
 
@@ -56,12 +60,16 @@ pub(super) struct Transport {
     pub(super) received: u64,
     /// Whether the network swallows both streams without either side knowing.
     pub(super) is_swallowed: bool,
+    /// Whether it swallows only the stream to the server, or only the stream to the client.
+    pub(super) swallows_up: bool,
+    pub(super) swallows_down: bool,
     /// Whether the client has left it.
     pub(super) is_late: bool,
     /// When the next byte from the server may arrive, if its bytes arrive slowly.
     pub(super) trickles_at: Option<Moment>,
-    /// The moment until which a narrow link is transmitting to the server.
+    /// The moment until which a narrow link is transmitting to the server, and to the client.
     pub(super) transmits_until: Option<Moment>,
+    pub(super) receives_until: Option<Moment>,
     pub(super) peer: Peer,
 }
 
@@ -74,9 +82,12 @@ impl Transport {
             down: Stream::default(),
             received: 0,
             is_swallowed: false,
+            swallows_up: false,
+            swallows_down: false,
             is_late: false,
             trickles_at: None,
             transmits_until: None,
+            receives_until: None,
             peer,
         }
     }
@@ -96,6 +107,7 @@ impl Transport {
         self.down.cut(random);
         self.peer.close();
         let is_noticed = random.one_in(2);
+        saw(if is_noticed { "server-loss-noticed" } else { "server-loss-not-noticed" });
         match is_noticed {
             true => self.end_down(),
             false => self.peer.is_mute = true,
@@ -111,7 +123,18 @@ impl Transport {
 
     /// Returns whether the next segment to the server may be sent.
     pub(super) fn may_send(&self, now: Moment) -> bool {
-        !self.up.is_empty() && self.transmits_until.is_none_or(|until| until <= now)
+        !self.up.is_empty() && !self.swallows_up && self.transmits_until.is_none_or(|until| until <= now)
+    }
+
+    /// Returns whether the next segment to the client may arrive.
+    pub(super) fn may_receive(&self, now: Moment) -> bool {
+        let waits_until = [self.trickles_at, self.receives_until];
+        !self.swallows_down && waits_until.into_iter().flatten().all(|until| until <= now)
+    }
+
+    /// Returns whether any packets are lost on the way, without either side knowing.
+    pub(super) fn loses_packets(&self) -> bool {
+        self.is_swallowed || self.swallows_up || self.swallows_down
     }
 
     /// Returns whether the client has something to read.
