@@ -210,8 +210,8 @@ pub(crate) enum Failure {
 }
 
 impl RequestEvent {
-    /// Returns whether the request's lock must learn of the event. It must unless it caused the event itself,
-    /// and always if the event ends its ownership.
+    /// Returns whether the request's lock must learn of the event. The lock need not learn that a waiter was
+    /// withdrawn, because it did that itself.
     pub(crate) fn is_for_lock(&self) -> bool {
         match self {
             RequestEvent::Acquired { .. } | RequestEvent::RevocationRequested => true,

@@ -1,4 +1,4 @@
-//! [`Watchers`]: the participants that the next event on a path wakes.
+//! [`Watchers`]: for each path, the participants that the next event on it wakes.
 
 use std::collections::BTreeMap;
 
