@@ -59,7 +59,7 @@ pub(crate) struct RequestSpec {
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) retry: RetryPolicy,
     pub(crate) access: Access,
-    /// The kind of znode that the directory becomes if it is missing and must be created.
+    /// The kind of znode to create for the directory if it is missing.
     pub(crate) directory_mode: CreateMode,
     /// The longest time for which the request may hold the lock.
     pub(crate) max_hold: Option<Duration>,
@@ -171,13 +171,13 @@ pub(crate) enum Event {
 pub(crate) enum RequestEvent {
     /// An attempt to join has failed.
     AttemptFailed { attempts: u32, failure: Failure },
-    /// A search has found its znode, after the reply to the create was lost.
+    /// A search has found the request's znode, after the reply to the create was lost.
     FoundAgain { znode: ZNodePath },
-    /// Its znode exists. `token` is the fencing token, if the server has returned it.
+    /// The request's znode exists. `token` is the fencing token, if the server has returned it.
     Joined { znode: ZNodePath, token: Option<i64> },
-    /// Another request is ahead of it.
+    /// Another request is ahead of this one.
     Placed { ahead: ZNodePath, number_ahead: Option<usize> },
-    /// It owns the lock.
+    /// The request owns the lock.
     Acquired { waited: Duration },
     /// A thread has handed the lock over to another thread of its process. The engine never reports this,
     /// because it sees both threads as the same owner.
@@ -195,9 +195,9 @@ pub(crate) enum RequestEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ending {
     Withdrawn,
-    /// It lost the lock.
+    /// The request has lost the lock.
     Lost(LossReason),
-    /// It lost its place in the queue. The failure, if there is one, is the cause.
+    /// The request has lost its place in the queue. The failure, if there is one, is the cause.
     Dropped(LossReason, Option<Failure>),
 }
 
@@ -211,7 +211,7 @@ pub(crate) enum Failure {
 
 impl RequestEvent {
     /// Returns whether the request's lock must learn of the event. The lock need not learn that a waiter was
-    /// withdrawn, because it did that itself.
+    /// withdrawn, because the lock itself has withdrawn it.
     pub(crate) fn is_for_lock(&self) -> bool {
         match self {
             RequestEvent::Acquired { .. } | RequestEvent::RevocationRequested => true,

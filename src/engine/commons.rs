@@ -134,8 +134,8 @@ impl Commons {
         self.life.end_reason()
     }
 
-    /// Returns whether the server may keep the session, with the znodes that it still has, after it has ended
-    /// in this process.
+    /// Returns whether the server may keep the session and its znodes after the session has ended in this
+    /// process.
     pub(super) fn server_may_keep_session(&self) -> bool {
         self.end_reason() != Some(LossReason::SessionExpired) && !self.settings.owns_session
     }

@@ -51,7 +51,7 @@ impl Engine {
         let has_ended = commons.life.has_ended();
         let must_look = has_ended || (matches!(former, Contact::Lost { .. }) && next == Contact::Present);
         commons.contact = next;
-        // The new server may not show the phantoms of the last one, so believe what it lists.
+        // Phantoms of the last server may be missing on the new one, so believe what the new one lists.
         self.strays.clear();
         self.lease_checks.extend(commons.lease.on_connected(granted, taken_up_after, at));
         // A new connection is a reason to repeat a failed proof at once.

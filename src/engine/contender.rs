@@ -13,8 +13,8 @@
 //! removes whatever those calls have left on the server.
 //!
 //! A request takes one step after another, and waits for one outcome at a time. If something wakes it
-//! meanwhile, that may be newer than the outcome, so the request takes another step before it rests. (Reads
-//! that only shorten the wait run beside the steps: see [`super::ahead`].)
+//! meanwhile, the cause may be newer than the outcome, so the request takes another step before it rests.
+//! (Reads that only shorten the wait run beside the steps: see [`super::ahead`].)
 //!
 //! A contender depends on no other participant. A method named `on_…` handles an input. A method whose name
 //! is an imperative performs a step. Both return what comes [next](Next), which may be the end of the
@@ -154,7 +154,7 @@ pub(super) enum Asked {
     CheckOwn(ZNodePath),
 }
 
-/// A *look* of a request: a read of a znode that leaves a watch, sent on this connection.
+/// A *look* of a request: a read, sent on this connection, that leaves a watch on the znode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WatchedRead {
     pub(super) path: ZNodePath,

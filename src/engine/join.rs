@@ -23,7 +23,7 @@ const MIN_JOIN_RETRY: Duration = Duration::from_millis(1);
 
 impl Contender {
     /// Creates the znode, and lists the queue. An exclusive request behind another one of its session needs
-    /// no listing.
+    /// no listing, so it only creates its znode.
     pub(super) fn join(&mut self, commons: &mut Commons) -> Next {
         // A reconnect may have woken the request before its alarm did. The next delay counts from this
         // attempt.

@@ -1,5 +1,4 @@
-//! The lease: until when the server provably keeps the session, and with it every lock that this
-//! process owns.
+//! The lease: how long the server provably keeps the session, and with it every lock that this process owns.
 //!
 //! Three things together prove that a session lives. `docs/design.md` explains why, under "The lease".
 //! - E1: a *pair* of requests was answered.
@@ -496,8 +495,8 @@ impl Lease {
         self.change_owners(|held| if held.has_reached_limit(now) { held.until } else { ENDED });
     }
 
-    /// Extends the present epoch by a proof that counts from `proven`. If the epoch has ended, begins another one.
-    /// Returns whether the epoch had ended while there were owners. They may have lost their locks.
+    /// Extends the present epoch by a proof that counts from `proven`. If the epoch has ended, begins another
+    /// epoch. Returns whether the epoch had ended while there were owners. They may have lost their locks.
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {
         let proven_until = self.end_of_proof(proven);
         if self.over {

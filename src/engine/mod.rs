@@ -27,9 +27,9 @@
 //!    settings from `locks/locking.rs`. If the session is lost and replaced, `lasting.rs` makes another
 //!    request. The driver (`session/driver/requests.rs`) starts the request, and the caller waits.
 //!    (`locks/write_lock.rs` does not wait.)
-//! 2. [`Engine::start`] inserts a [`contender`]. From here on, its method `step` ([`steps`]) chooses each step. The
-//!    first step is to [`join`]: the contender submits the creation of its znode together with a listing of the
-//!    directory. An exclusive contender behind another one of its session needs no listing.
+//! 2. [`Engine::start`] inserts a [`contender`]. From here on, the contender's method `step` ([`steps`])
+//!    chooses each step. The first step is to [`join`]: the contender submits a call that creates its znode
+//!    and lists the directory. An exclusive contender behind another one of its session needs no listing.
 //! 3. [`calls`]: if the [`budget`] has room for another znode, the call is sent as soon as the [`window`] has
 //!    room for another call. `Core::feed` (`session/driver/mod.rs`) carries out the resulting effect: it
 //!    passes the call through an outbox (`session/driver/calls.rs`) to the client. The client is
@@ -50,10 +50,10 @@
 //! 1. [`contact`]: the client reports `NodeChanged`. [`watchers`] knows which participants wait for an event
 //!    on this path, and [`participants`] notifies each of them.
 //! 2. [`ahead`]: before its turn, a waiter also watches its own znode, and the request ahead of its
-//!    predecessor. So the event alone makes the next waiter in line the owner ([`turn`]). If the watch on its
-//!    own znode or the proof of the lease is missing, the waiter reads its own znode first. If other requests
-//!    may be ahead, the waiter lists the queue again, and shares that listing with the other waiters of its
-//!    session ([`listings`]).
+//!    predecessor. So when the predecessor's znode is deleted, the event alone makes the next waiter in line
+//!    the owner ([`turn`]). If the watch on its own znode or the proof of the lease is missing, the waiter
+//!    reads its own znode first. If other requests may be ahead, the waiter lists the queue again, and shares
+//!    that listing with the other waiters of its session ([`listings`]).
 //! 3. Behind an exclusive request of the same session, an exclusive waiter sets no watch. When the
 //!    predecessor leaves, a [`removal`] deletes its znode, and wakes the waiter once the znode is gone. If
 //!    the predecessor owned the lock, and a listing has shown it as the nearest request ahead, the waiter
@@ -75,7 +75,7 @@
 //! # From the limit of a hold to the loss of the lock
 //! 1. When a request with a limit (`LockOptions::max_hold`) acquires the lock, it tells the [`lease`] when its hold
 //!    ends ([`turn`]). The driver passes that moment on together with the ownership (`session/seat.rs`), and
-//!    `is_owner()` returns `false` once it is reached.
+//!    `is_owner()` returns `false` from that moment on.
 //! 2. The limit is one of the deadlines of the [`clock`]. When the earliest limit is reached, the engine
 //!    checks all owners, and ends the request that has reached its limit ([`ended`]). The request's last
 //!    event names `HeldTooLong`, and a [`removal`] deletes its znode.
@@ -107,10 +107,11 @@
 //!
 //! # Why this is safe
 //! Only sequence numbers decide who owns a lock, and a listing that contains a request's own znode contains
-//! every older request that still exists. `is_owner()` asks the lease, which ends before the servers can end
-//! the session. `docs/design.md` has the proofs, and `docs/guarantees.md` has the limits. Here are two of the
-//! limits. If another client deletes an owner's znode, the owner learns of the deletion only a moment later.
-//! And the proof that lets a request take a lock relies on an assumption about the links between servers.
+//! every older request that still exists. `is_owner()` depends on the lease, which ends before the servers
+//! can end the session. `docs/design.md` has the proofs, and `docs/guarantees.md` has the limits. Here are
+//! two of the limits. If another client deletes an owner's znode, the owner learns of the deletion only a
+//! moment later. And the proof that lets a request take a lock relies on an assumption about the links
+//! between servers.
 
 mod ahead;
 mod alarms;

@@ -30,7 +30,7 @@ impl QueueKey {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct OwnZNode {
-    /// Its request has owned the lock.
+    /// The znode's request has owned the lock.
     has_owned: bool,
     state: Stay,
 }

@@ -12,8 +12,8 @@ pub(crate) enum Sight {
     Watched { data: Vec<u8>, version: i32, is_persistent: bool, is_directory: bool },
     /// The znode exists, but READ is denied. Servers since 3.8.4 set the watch, but never report its event.
     Unreadable,
-    /// The znode does not exist. A read of its data has left no watch; an existence check has left one for
-    /// its creation.
+    /// The znode does not exist. If a read of its data has shown this, no watch is left. If an existence
+    /// check has, a watch for the znode's creation is left.
     Gone,
 }
 

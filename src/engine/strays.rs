@@ -119,8 +119,8 @@ impl Engine {
         *children = children.iter().filter(|name| !is_phantom(&dir.child(name))).collect();
     }
 
-    /// Deletes the strays among these children: znodes that this session, or one that it has replaced,
-    /// created, but that belong to no request.
+    /// Deletes the strays among these children: znodes that were created by this session, or by one that it
+    /// has replaced, and that belong to no request.
     pub(super) fn remove_strays(&mut self, dir: &ZNodePath, children: &Names) {
         let strays = children.iter().filter(|name| self.is_stray(dir, name));
         let strays: Vec<ZNodePath> = strays.map(|name| dir.child(name)).collect();

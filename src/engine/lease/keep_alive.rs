@@ -1,11 +1,11 @@
 //! The requests that keep a lease from ending, and the times at which they are due.
 //!
 //! A *keep-alive* is two writes, one after the other. The first confirms a pair, because enough time has
-//! passed since then (E2). The second proves that pair for owners, because it follows the first (E3). A
-//! *touch* is two reads, sent together: they make a pair, and cost no transaction. If the client reports its
-//! pings, neither a keep-alive nor a touch is due while no lock is held, even after a reconnect. The lease
-//! then lapses. When a lock is wanted again, the first write proves the lease, because it confirms the most
-//! recent pings that are old enough.
+//! passed since the pair was answered (E2). The second proves that pair for owners, because it follows the
+//! first (E3). A *touch* is two reads, sent together: they make a pair, and cost no transaction. If the
+//! client reports its pings, neither a keep-alive nor a touch is due while no lock is held, even after a
+//! reconnect. The lease then lapses. When a lock is wanted again, the first write proves the lease, because
+//! it confirms the most recent pings that are old enough.
 //!
 //! While a lock is held,
 //! - a touch is due one period D after the last touch was sent;
@@ -13,24 +13,24 @@
 //!   provided that its first request was sent at least D after the first request of the pair that is already
 //!   proven.
 //!
-//! So each keep-alive proves the touch that follows the one proven before. Apart from round trips, a proof is
-//! R old when it is made, and R + D old when the next keep-alive replaces it. A proof holds for the span S,
-//! which is the session timeout T less the margin. So it always has at least F left:
+//! So each keep-alive proves the touch after the one that the previous keep-alive proved. Apart from round
+//! trips, a proof is R old when it is made, and R + D old when the next keep-alive replaces it. A proof holds
+//! for the span S, which is the session timeout T less the margin. So it always has at least F left:
 //!
 //! > F = S − R − D, so D = S − R − F.
 //!
 //! With fewer writes, less than F would remain. To see this, take three writes in a row. The first confirms a
-//! pair that is at least R old, and the second proves that pair. When the third is made, that proof is as old
-//! as R plus the time since the first. This age must not exceed R + D, so each D needs two writes, however
-//! they are spaced. If one follows right behind the other, one touch is enough for both.
+//! pair that is at least R old, and the second proves that pair. When the third is made, the proof is as old
+//! as R plus the time since the first write. This age must not exceed R + D, so each D needs two writes,
+//! however they are spaced. If one follows right behind the other, one touch is enough for both.
 //!
 //! F is the longest outage that an owner survives, including the time it takes to reach a server again. In
 //! practice, up to three round trips (of the touch and of the two writes) and the delays of two timers must
-//! be subtracted. If the answer to a touch takes longer than T/64, the keep-alive does not wait for it, and
-//! proves an older pair instead. The larger F is, the more writes it needs. By default, F is more than half
-//! of T if the report delay is short enough for that. Otherwise it is three quarters of S − R, which leaves a
-//! quarter for the keep-alives. [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage)
-//! sets another F.
+//! be subtracted from F. If the answer to a touch takes longer than T/64, the keep-alive does not wait for
+//! it, and proves an older pair instead. The larger F is, the more writes it needs. By default, F is more
+//! than half of T if the report delay is short enough for that. Otherwise it is three quarters of S − R,
+//! which leaves a quarter for the keep-alives.
+//! [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage) sets another F.
 //!
 //! | T in ticks (R is 1.1 ticks) | F | D |
 //! |---|---|---|
@@ -48,7 +48,8 @@
 //! only the client's pings make pairs. With a ping every T/6, the proof of a pair is up to R + T/3 old when
 //! the next pair is confirmed, so at least S − R − T/3 − D/2 remains. If the lease stems from an earlier
 //! write, its proof is even older. If the lease has less than T/8 left, a write extends it before the lock is
-//! taken. If it does not last for D/2 + F/2, touches and keep-alives do not wait for the D/2.
+//! taken. If it still does not last for D/2 + F/2, the session sends touches and keep-alives without waiting
+//! for D/2.
 
 use std::time::Duration;
 
@@ -231,8 +232,8 @@ impl Lease {
 
     /// Picks the newest pair that can be confirmed before the lease ends, and decides to wait until it is
     /// known. Returns `false` if a keep-alive is needed now. If no pair can be confirmed in time, and a write
-    /// would not help now either, the lease cannot be saved. The wait is then for the newest pair, which
-    /// serves the next lease.
+    /// would not help now either, the lease cannot be saved. The session then waits for the newest pair,
+    /// which serves the next lease.
     pub(super) fn await_confirmation(&mut self, now: Moment) -> bool {
         if self.awaiting.is_some() {
             // The awaited pair can be confirmed now. A later request must not postpone its confirmation,

@@ -1,8 +1,8 @@
 //! [`Server`]: a small model of a ZooKeeper ensemble, as plain data.
 //!
-//! It has one directory, with ephemeral sequential znodes. A session's calls take effect in order, and an
-//! event comes between the same replies as its change came between calls. The tests of `conformance/` and
-//! `tests/` check that real servers do the same.
+//! It has one directory, with ephemeral sequential znodes. A session's calls take effect in order, and each
+//! event comes at the same place among the replies as its change among the calls. The tests of `conformance/`
+//! and `tests/` check that real servers do the same.
 //!
 //! A session's server may lag behind the leader by one write of other sessions. It shows what it has applied, and
 //! fires a watch when it applies the change. A write of the session goes through the leader, and is answered when the
