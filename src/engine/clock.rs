@@ -1,4 +1,5 @@
-//! What becomes due as time passes: keep-alives, the ends of leases and the limits of holds, routine looks, alarms.
+//! What becomes due as time passes: keep-alives, the ends of leases, the limits of holds, routine looks and
+//! alarms.
 
 use std::time::Duration;
 

@@ -79,7 +79,7 @@ impl Contender {
 
     /// Counts the requests ahead, using a listing that leaves a watch on the children of the directory. Only
     /// a request for a permit does so, and only the first one in line: a lock in front of the directory holds
-    /// the others back, so that no herd of them is woken.
+    /// the others back, which prevents a thundering herd.
     pub(super) fn count(&mut self, commons: &mut Commons) -> Next {
         let dir = self.spec.dir.clone();
         self.watched = Some(dir.clone());

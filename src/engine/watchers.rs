@@ -1,4 +1,4 @@
-//! [`Watchers`]: for each path, the participants that the next event on it wakes.
+//! [`Watchers`]: for each path, the participants that wait for its next event.
 
 use std::collections::BTreeMap;
 
