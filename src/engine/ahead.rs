@@ -1,4 +1,5 @@
-//! [`Ahead`]: what a waiter knows of the requests ahead of it, and what it does about them before its turn.
+//! [`Ahead`]: what a waiter knows about the requests ahead of it, and what it does about them before its
+//! turn.
 //!
 //! The requests ahead of a waiter can only become fewer, because each new request gets a larger number. If a listing
 //! has shown only one request ahead, the deletion of that request therefore ends the wait, however old the listing is.

@@ -109,7 +109,7 @@ impl Calls {
         self.under_way.values().any(|call| call.pending.creates_for().is_some())
     }
 
-    /// Takes back the create of a request that has ended, if it was not sent yet.
+    /// Takes back the create of a request that has ended, if the create was not sent yet.
     pub(super) fn withdraw_create(&mut self, request: ParticipantId) {
         if let Some(create) = self.window.withdraw_create(request) {
             self.budget.give_back(&create);

@@ -97,7 +97,7 @@ impl Commons {
         self.effects.push_back(Effect::Happened(event));
     }
 
-    /// Marks this znode as mentioned in the log. Returns whether it was not mentioned before.
+    /// Marks this znode as mentioned in the log. Returns `true` if it was not mentioned before.
     pub(super) fn mentions_first(&mut self, path: &ZNodePath) -> bool {
         if self.mentioned.len() == MAX_MENTIONED {
             self.mentioned.clear();

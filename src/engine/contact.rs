@@ -83,7 +83,7 @@ impl Engine {
         if !commons.life.has_ended() {
             commons.report(Event::Suspended);
             for contender in contenders.values() {
-                // If a request has lost its lease, its loss is about to be reported.
+                // If a request's lease has ended, the loss is about to be reported.
                 let has_lost = commons.lease.ended_at(contender.id, commons.now).is_some();
                 if contender.znode().is_some() && !has_lost {
                     let is_owner = contender.is_owner();

@@ -96,7 +96,7 @@ pub(super) enum Phase {
     },
 }
 
-/// The state of steps that are taken one after another.
+/// Whether a step is under way. Steps are taken one after another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Activity {
     #[default]

@@ -38,7 +38,7 @@ impl Engine {
         self.with_request(id, |request, commons| request.lose_hold(commons, ended));
     }
 
-    /// Ends the requests of owners whose hold has ended.
+    /// Ends the requests whose hold has ended.
     pub(super) fn check_owners(&mut self) {
         for (owner, ended) in self.commons.lease.ended_owners(self.commons.now) {
             self.lose_hold(owner, ended);

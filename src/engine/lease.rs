@@ -93,11 +93,11 @@ pub(crate) struct Lease {
     survived_outage: Option<Duration>,
 }
 
-/// The number of an epoch of a session.
+/// Numbers the epochs of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct EpochNumber(u64);
 
-/// The hold of an owner on its lock.
+/// An owner's hold on its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holding {
     epoch: EpochNumber,

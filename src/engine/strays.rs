@@ -1,5 +1,5 @@
-//! What a listing shows of this session's znodes: those that requests search for, and strays, which belong to no
-//! request.
+//! The znodes of this session that a listing shows: those that requests search for, and strays, which belong
+//! to no request.
 //!
 //! See [`sweep`](super::sweep) for why both are needed.
 

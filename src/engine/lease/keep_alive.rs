@@ -166,8 +166,8 @@ impl Lease {
         if may_wait { due.max(spared) } else { due }
     }
 
-    /// Returns when the last write that has given a proof was sent, or the beginning of the clock if there is none.
-    /// While a lock is held, a write gives its proof only when it is followed by another one.
+    /// Returns when the last write that gave a proof was sent, or the beginning of the clock if there is
+    /// none. While a lock is held, a write gives a proof only once another write has followed it.
     fn last_proof(&self) -> Moment {
         let sent = match self.has_owners() {
             true => self.followed_write,

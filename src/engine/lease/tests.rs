@@ -123,8 +123,8 @@ fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
     assert_eq!(lease.end(), second(10 + 31));
 }
 
-/// The link from the leader stalls. So the follower sends the report of the pair only together with the answer to the
-/// write, and the report is lost with the follower.
+/// The link from the leader stalls. So the follower sends the report of the pair only together with the
+/// answer to the write. If the follower then dies, the report is lost.
 #[test]
 fn an_owners_lease_is_extended_only_by_a_write_that_follows_another() {
     let mut lease = opened();

@@ -30,7 +30,7 @@ enum Step {
     Expire,
 }
 
-/// What a session sees. Transactions carry their numbers from the small model.
+/// What a session sees. Transactions are numbered as in the small model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     Event(Watch, bool),

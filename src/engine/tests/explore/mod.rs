@@ -14,8 +14,8 @@
 //!   after other servers have answered the session.
 //! - A lost connection loses what is under way, in both directions. Calls that a session makes without
 //!   contact wait for the next connection.
-//! - The clock stands still while something is under way, except for as many alarms as the case permits. It stops
-//!   before the first keep-alive and the first routine look.
+//! - The clock stands still while something is under way, except that as many alarms may ring as the case
+//!   permits. It stops for good before the first keep-alive and the first routine look.
 //! - A refused call has no effect. A borrowed session lives on at the ensemble when it is closed.
 //! - There are no persistent znodes, no numbers near the end of the counter, no downgrades and no observers.
 
