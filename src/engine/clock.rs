@@ -9,7 +9,7 @@ use super::life::{Contact, Life};
 use super::proof::Proof;
 use crate::time::Moment;
 
-/// The schedule of routine looks: every participant looks again now and then, without an event.
+/// The schedule of routine looks: every request and every tracker looks again now and then, without an event.
 ///
 /// The health check of a client may work only while its connection is idle. In that case, a routine look
 /// waits for the next keep-alive, for at most a session timeout.

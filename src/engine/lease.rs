@@ -350,8 +350,8 @@ impl Lease {
         !self.is_stale(now) && self.admits_owners_until(self.end(), now)
     }
 
-    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. A lease that is
-    /// always kept proven has its keep-alives, so it is never stale.
+    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. A lease
+    /// that is always kept proven is never stale, because keep-alives extend it.
     fn is_stale(&self, now: Moment) -> bool {
         let fresh = now.after(self.granted.session_timeout / FRESH_DIVISOR);
         let may_be_stale = !self.is_always_proven && self.end() < fresh;

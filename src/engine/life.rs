@@ -10,13 +10,13 @@
 //! Besides its life, the session has a [`Contact`]. It has one even while it lingers, because a lingering
 //! session deletes its znodes after a reconnect.
 //!
-//! - `NotYet` becomes `Present` with the first connection.
-//! - `Present` becomes `Lost` with a disconnect.
-//! - `Lost` becomes `Regained` with a reconnect if the lease is kept proven: a proof is due at once. If the
+//! - `NotYet` becomes `Present` on the first connection.
+//! - `Present` becomes `Lost` on a disconnect.
+//! - `Lost` becomes `Regained` on a reconnect if the lease is kept proven: a proof is due at once. If the
 //!   lease is not kept proven, `Lost` becomes `Present`: every participant looks again, and deletions are
 //!   repeated.
 //! - `Regained` becomes `Present` when a write is answered: every participant looks again. `Regained` becomes
-//!   `Lost` with a disconnect.
+//!   `Lost` on a disconnect.
 //!
 //! Subscribers see a `SessionState`, which follows from life, contact, and the age of the last answered
 //! request:

@@ -102,7 +102,7 @@ impl Engine {
         self.tracked.values_mut().for_each(|tracked| tracked.wake(&mut self.commons));
     }
 
-    /// Makes every participant look, if a routine look is waiting for a keep-alive.
+    /// Makes every request and every tracker look, if a routine look is waiting for a keep-alive.
     pub(super) fn look_with_keep_alive(&mut self) {
         if self.routine.due_by.is_some() {
             self.look_routinely();

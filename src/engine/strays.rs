@@ -64,7 +64,7 @@ impl Engine {
         if searching.is_empty() {
             return;
         }
-        // Sorted, because many requests may be searching.
+        // The names are sorted, because many requests may be searching.
         let mut sorted: Vec<&str> = children.iter().collect();
         sorted.sort_unstable();
         let find = |id| {
