@@ -1,18 +1,20 @@
-//! [`Ahead`]: what a waiter knows of the requests ahead of it, and what it does about them before its turn.
+//! [`Ahead`]: what a waiter knows about the requests ahead of it, and what it does about them before its
+//! turn.
 //!
 //! The requests ahead of a waiter can only become fewer, because each new request gets a larger number. If a listing
 //! has shown only one request ahead, the deletion of that request therefore ends the wait, however old the listing is.
-//! The waiter then has two things left to find out: that its session lives, which the lease shows, and that its own
-//! znode exists. Suppose that it has already set a watch on its own znode, on the same connection. If that znode had
-//! been deleted, its watch would have fired first. So the next in line owns the lock as soon as it receives the event
-//! of the deletion, after one round trip; a listing would take another one.
+//! The waiter then has two things left to find out: whether its session lives, which the lease shows, and
+//! whether its own znode exists. Suppose that it has already set a watch on its own znode, on the same
+//! connection. If its own znode had been deleted before, that watch would have fired first. So the next
+//! waiter in line owns the lock as soon as it receives the event of its predecessor's deletion. The hand-over
+//! takes one round trip; a listing would add another.
 //!
-//! To learn that it is the next in line, a waiter also watches the request ahead of its predecessor. When that request
-//! is deleted, the waiter lists the queue, while its predecessor holds the lock.
+//! To learn that it is the next in line, a waiter also watches the request ahead of its predecessor. When
+//! that request is deleted, the waiter lists the queue, while its predecessor still holds the lock.
 //!
 //! Two kinds of waiters do none of this: a waiter that shares the lock, and a waiter behind a request of the same
-//! session, which needs no watch. If the client is not ordered, a waiter sets no early watches, and reads its own znode
-//! after the event.
+//! session, which needs no watch. If the client may report replies and events out of order, a waiter sets no
+//! early watches, and reads its own znode after the event.
 
 use super::border::{CallId, Event};
 use super::calls::Pending;
@@ -50,15 +52,15 @@ pub(super) struct Ahead {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Second {
     path: ZNodePath,
-    /// On this connection, we have sent the read that watches it.
+    /// The read that sets the watch was sent on this connection.
     is_looked_at: bool,
 }
 
 /// The message by which a request learned that another has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LearnedBy {
-    /// An event. Events come in the order of the changes: if our own znode had been deleted before, the event of that
-    /// deletion would have come first.
+    /// An event. Events come in the order of the changes. If our own znode had been deleted before, the event
+    /// of that deletion would have come first.
     Event,
     /// A reply, which a client may deliver before the events of earlier changes.
     Reply,
@@ -67,8 +69,8 @@ pub(super) enum LearnedBy {
 /// A watch on the request's own znode. An event ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum OwnWatch {
-    /// This call, which sets the watch, is under way. We compare its number because the reply to an earlier
-    /// call may come after the event that ended its watch.
+    /// This call, which sets the watch, is under way. Its number is needed because the reply to an earlier
+    /// call may still come, after an event has ended the watch that the earlier call had set.
     Setting(CallId),
     /// The znode was seen on this connection, and has been watched since.
     Set(ConnectionNumber),
@@ -77,13 +79,13 @@ enum OwnWatch {
 /// What we know about a change of a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ZNodeChange {
-    /// Something may have happened to it, perhaps its deletion; or the server refuses to delete it.
+    /// Something may have happened to the znode, perhaps its deletion, or the server refuses to delete it.
     Unknown,
     /// An event has reported its deletion.
     Deleted,
-    /// A reply has shown that this session has deleted it.
+    /// A reply has shown that this session has deleted the znode.
     Removed {
-        /// Its request was an exclusive owner.
+        /// The znode's request was an exclusive owner.
         has_owned: bool,
     },
 }
@@ -136,9 +138,10 @@ impl Ahead {
         self.departed = Some((path.clone(), by));
     }
 
-    /// Forgets what was seen on the last connection. If the request's own znode was watched there, the request reads
-    /// each znode again that it had watched, which shows what a listing would. A request behind another one of its
-    /// session watches no znode, so it lists the queue; the requests of the session share that listing.
+    /// Forgets what was seen on the last connection. If the request's own znode was watched there, the
+    /// request reads again each znode that it had watched. These reads show what a listing would. A request
+    /// behind another one of its session watches no znode, so it lists the queue. The requests of the session
+    /// share that listing.
     pub(super) fn on_reconnect(&mut self, is_behind_own: bool) {
         self.is_outdated |= is_behind_own || self.own_watched_on().is_none() || !self.watches_own();
         self.watched_on = None;
@@ -186,8 +189,9 @@ impl Contender {
     }
 
     /// Waits for the deletion of the request ahead. An exclusive request needs no watch if the request ahead belongs to
-    /// this session. A request that shares the lock does need one: if another client deletes the znode ahead, the
-    /// request of that znode may go on waiting for requests that do not exclude this one.
+    /// this session. A request that shares the lock does need one: if another client deletes the znode ahead,
+    /// the request of that znode may go on waiting, and wake nobody, although this request need not wait any
+    /// longer.
     pub(super) fn watch_predecessor(&mut self, commons: &mut Commons, ahead: ZNodePath) -> Next {
         if self.spec.access.is_exclusive() && commons.own_queues.is_in_queue(&ahead) {
             commons.watchers.add(&ahead, self.id);
@@ -199,8 +203,8 @@ impl Contender {
         self.look(commons, ahead, Purpose::WaitFor)
     }
 
-    /// Handles the read that sets the watch on the request ahead. The waiter waits for the release of no other request,
-    /// so a release wakes one waiter, or the readers behind a writer.
+    /// Handles the read that sets the watch on the request ahead. The waiter waits for no other request, so a
+    /// release wakes one waiter, or the readers behind a writer.
     pub(super) fn on_predecessor_seen(
         &mut self,
         commons: &mut Commons,
@@ -317,14 +321,15 @@ impl Contender {
 
     /// Handles a change of a znode that the request waits for.
     ///
-    /// A request that was the only one ahead in a listing, or that has owned the lock exclusively, had nobody ahead of
-    /// it. If a listing has also shown it as the nearest one, nobody is between the two, so this request is now first
-    /// in the queue.
+    /// Suppose that the znode of another request was deleted. If a listing had shown that request as the only
+    /// one ahead, or if it had owned the lock exclusively, nobody was ahead of it. If a listing had also
+    /// shown it as the nearest request ahead, nobody is between it and this request. So this request is now
+    /// the first in the queue.
     pub(super) fn on_change(&mut self, commons: &mut Commons, path: &ZNodePath, change: ZNodeChange) -> Next {
         let is_own = self.znode() == Some(path);
         let is_deleted = change != ZNodeChange::Unknown;
         if is_own && is_deleted {
-            // No other znode will ever have its name, so this is final.
+            // No other znode will ever have its name, so the loss is final.
             return self.lose_znode(commons);
         }
         if !self.is_queued() {

@@ -1,5 +1,5 @@
-//! The plain data that cross the border of the engine: what the driver passes in, and the [`Effect`]s that come
-//! out.
+//! The plain data that crosses the border of the engine: what the driver passes in, and the [`Effect`]s that
+//! come out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,14 +52,14 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestSpec {
     pub(crate) dir: ZNodePath,
-    /// The name of the znode without its sequence number. `Request::new` puts a GUID into it, so no other request has
-    /// the same one.
+    /// The name of the znode without its sequence number. `Request::new` puts a GUID into the name, so no two
+    /// requests have the same one.
     pub(crate) prefix: String,
     pub(crate) data: Arc<[u8]>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) retry: RetryPolicy,
     pub(crate) access: Access,
-    /// The kind of znode that is created if the directory is missing.
+    /// The kind of znode to create for the directory if it is missing.
     pub(crate) directory_mode: CreateMode,
     /// The longest time for which the request may hold the lock.
     pub(crate) max_hold: Option<Duration>,
@@ -68,19 +68,19 @@ pub(crate) struct RequestSpec {
 /// What a tracker's look asks for next, or how the look has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookStep {
-    /// Make this call. The look goes on with its outcome.
+    /// Make this call. The look continues with the call's outcome.
     Call(Call),
-    /// The look has ended, and has left a watch on everything whose change may outdate it.
+    /// The look has ended, and has left a watch on everything whose change may outdate what it saw.
     Seen,
-    /// The look has ended, but something has changed meanwhile, so it has left no watch.
+    /// The look has ended, but something changed meanwhile, so the look has left no watch.
     Changed,
     Failed(ZkError),
 }
 
 // ---- out
 
-/// An instruction for the driver, which carries out its instructions in order. It calls other code only after it has
-/// released its mutex.
+/// An instruction for the driver, which carries out its instructions in order. The driver releases its mutex
+/// before it calls other code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Effect {
     /// Make this call, and pass its outcome to [`Engine::handle_reply`](super::Engine::handle_reply).
@@ -97,7 +97,8 @@ pub(crate) enum Effect {
     BeginLook(ParticipantId),
     /// Continue this tracker's look with the outcome of its call.
     ReadFor(ParticipantId, ZkResult<Reply>),
-    /// Pass on the outcome of a call that code outside the engine has [asked](super::Engine::ask) for.
+    /// Pass on the outcome of this call to the code outside the engine that has [asked](super::Engine::ask)
+    /// for it.
     Answered(ParticipantId, ZkResult<Reply>),
     /// End this tracker, because the session has ended.
     Untracked(ParticipantId, LossReason),
@@ -112,14 +113,15 @@ pub(crate) enum Effect {
 pub(crate) enum Target {
     /// The znode at this path.
     ZNode(ZNodePath),
-    /// Every znode of the sessions with these tags in this directory, because the reply to a create was lost.
+    /// Every znode in this directory that a session with one of these tags has created. There may be some,
+    /// because the reply to a create was lost.
     Strays { dir: ZNodePath, tags: BTreeSet<SessionTag> },
 }
 
 /// The place of a request in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
-    /// Its znode does not exist yet, or nothing has shown yet where it is in the queue.
+    /// The request's znode does not exist yet, or its position in the queue is not known yet.
     Unknown,
     /// Another request is known to be ahead.
     Queued,
@@ -131,14 +133,14 @@ pub(crate) enum Place {
 pub(crate) enum Event {
     /// A server serves the session.
     Connected,
-    /// Contact is lost; the session may live.
+    /// Contact is lost, but the session may still live.
     Suspended,
     /// The session has ended, and with it everything that lives on it.
     SessionEnded(LossReason),
     /// Another session replaces one that was lost. The engine never reports this, because it has only one session.
     SessionReplaced,
     Request(ParticipantId, RequestEvent),
-    /// Requests wait for this persistent znode, which stays when its session ends.
+    /// Requests wait for this znode, which is persistent: the end of its session does not delete it.
     Persistent(ZNodePath),
     /// This znode has the name of a request, but is a directory.
     Directory(ZNodePath),
@@ -169,23 +171,23 @@ pub(crate) enum Event {
 pub(crate) enum RequestEvent {
     /// An attempt to join has failed.
     AttemptFailed { attempts: u32, failure: Failure },
-    /// A search has found its znode, after the reply to the create was lost.
+    /// A search has found the request's znode, after the reply to the create was lost.
     FoundAgain { znode: ZNodePath },
-    /// Its znode exists. `token` is the fencing token, if the server has returned it.
+    /// The request's znode exists. `token` is the fencing token, if the server has returned it.
     Joined { znode: ZNodePath, token: Option<i64> },
-    /// Another request is ahead of it.
+    /// Another request is ahead of this one.
     Placed { ahead: ZNodePath, number_ahead: Option<usize> },
-    /// It owns the lock.
+    /// The request owns the lock.
     Acquired { waited: Duration },
-    /// A thread has handed the lock over to another thread of its process. The engine never reports this, because to it
-    /// both threads are the same owner.
+    /// A thread has handed the lock over to another thread of its process. The engine never reports this,
+    /// because it sees both threads as the same owner.
     HandedOver,
     /// Contact is lost. The request lives on; if it is the owner, it owns the lock until its lease ends.
     Suspended { is_owner: bool },
-    /// Another client asks for the lock.
+    /// Another client asks the owner to release the lock.
     RevocationRequested,
-    /// The request has ended, at this place. `time` is how long it waited or, for an owner, how long it held the
-    /// lock.
+    /// The request has ended. `place` is where it was until then. `time` is how long it waited or, for an
+    /// owner, how long it held the lock.
     Ended { place: Place, how: Ending, time: Duration },
 }
 
@@ -193,9 +195,9 @@ pub(crate) enum RequestEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ending {
     Withdrawn,
-    /// It lost the lock.
+    /// The request has lost the lock.
     Lost(LossReason),
-    /// It lost its place in the queue. The failure, if there is one, is the cause.
+    /// The request has lost its place in the queue. The failure, if there is one, is the cause.
     Dropped(LossReason, Option<Failure>),
 }
 
@@ -208,8 +210,8 @@ pub(crate) enum Failure {
 }
 
 impl RequestEvent {
-    /// Returns whether the request's lock must learn of the event. It must if it did not cause the event itself, or if
-    /// the event ends its ownership.
+    /// Returns whether the request's lock must learn of the event. The lock need not learn that a waiter was
+    /// withdrawn, because the lock itself has withdrawn it.
     pub(crate) fn is_for_lock(&self) -> bool {
         match self {
             RequestEvent::Acquired { .. } | RequestEvent::RevocationRequested => true,

@@ -15,8 +15,8 @@ use crate::client::port::Names;
 use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
 
-/// The part of `jute.maxbuffer` that is left free, as a divisor: for the rest of the transaction, for the packet around
-/// it, and for znodes of the session that the budget does not know about.
+/// The fraction of `jute.maxbuffer` that is left free, as a divisor. It is for the rest of the transaction,
+/// for the packet around it, and for znodes of the session that the budget does not know about.
 const RESERVE_DIVISOR: usize = 8;
 
 /// The number of bytes that encode a path's length in the transaction.
@@ -29,7 +29,7 @@ const NUMBER: usize = 10;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Budget {
     limit: usize,
-    /// The bytes of the chroot, which the servers put before each path.
+    /// The bytes of the chroot, with which each path in the transaction begins.
     chroot: usize,
     /// The bytes of all znodes, including those whose create is under way.
     used: usize,
@@ -135,9 +135,9 @@ impl Budget {
     }
 
     /// Ends a search that has found these children, and stops counting the lost znodes that are not among them. A lost
-    /// znode among them still counts until its request finds it or its deletion is answered. If the reply to a create
-    /// was lost after the search began, that znode still counts, too, because the server may have created it after the
-    /// search.
+    /// znode among them still counts until its request finds it or its deletion is answered. If the reply to
+    /// a create was lost after the search began, the znode of that create also still counts, because the
+    /// server may have created it after the search.
     pub(super) fn settle(&mut self, dir: &str, children: &Names) {
         let searched = self.lost.iter().filter(|(path, lost)| lost.is_searched && is_in(dir, path));
         let searched: Vec<Arc<str>> = searched.map(|(path, _)| Arc::clone(path)).collect();

@@ -35,7 +35,7 @@ pub(super) struct UnderWay {
     pub(super) pending: Pending,
 }
 
-/// For whom a call was made. That participant may have ended meanwhile.
+/// For whom a call was made. A participant may have ended meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pending {
     /// Only the lease uses the answer.
@@ -50,7 +50,7 @@ pub(super) enum Pending {
         connection: ConnectionNumber,
         readers: Vec<ParticipantId>,
     },
-    /// A tracker's look, with the path on which the call leaves a watch, if it leaves one.
+    /// A tracker, with the path on which the call leaves a watch, if it leaves one.
     Tracked(ParticipantId, Option<ZNodePath>),
     /// Code outside the engine.
     Other(ParticipantId),
@@ -87,9 +87,9 @@ pub(super) fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
     result.as_ref().err().is_none_or(|error| error.is_leaders_answer())
 }
 
-/// Returns whether a create that has failed with this error may have taken effect. An unreadable reply counts as a lost
-/// one. So does the end of the session, because the session may have ended in this process alone, and so does any error
-/// that may be temporary: a search costs less than a leftover znode.
+/// Returns whether a create that has failed with this error may have taken effect. An unreadable reply counts
+/// as a lost one. So does the end of the session, because the session may have ended in this process alone.
+/// Any error that may be temporary counts, too, because a search costs less than a leftover znode.
 pub(super) fn may_have_created(error: ZkError) -> bool {
     error.is_transient() || matches!(error, ZkError::SessionExpired | ZkError::MarshallingError)
 }
@@ -109,7 +109,7 @@ impl Calls {
         self.under_way.values().any(|call| call.pending.creates_for().is_some())
     }
 
-    /// Takes back the create of a request that has ended, if it was not sent yet.
+    /// Takes back the create of a request that has ended, if the create was not sent yet.
     pub(super) fn withdraw_create(&mut self, request: ParticipantId) {
         if let Some(create) = self.window.withdraw_create(request) {
             self.budget.give_back(&create);
@@ -139,8 +139,8 @@ impl Calls {
 }
 
 impl Commons {
-    /// Makes a call as soon as the [window](super::window) has room. After the session has ended, makes calls only if
-    /// the server may keep the session; they delete what is left there.
+    /// Makes a call as soon as the [window](super::window) has room. After the session has ended, makes calls
+    /// only if the server may keep the session. Those calls delete what is left on it.
     pub(super) fn submit<T>(&mut self, ask: Ask<T>, priority: Priority, pending: Pending) -> CallId {
         let id = CallId(self.next_number());
         if self.life.has_ended() && !self.server_may_keep_session() {
@@ -160,8 +160,9 @@ impl Commons {
         self.submit(keep_alive(KEEP_ALIVE_PATH), priority, pending);
     }
 
-    /// Handles the outcome of a keep-alive, and returns what to pass on. If the write was denied, a server other than
-    /// the leader may have done that, so the write is made again on the other path and nothing is passed on yet.
+    /// Handles the outcome of a keep-alive, and returns what to pass on. If the write was denied, a server
+    /// other than the leader may have denied it, so the write is made again, on the other path, and nothing
+    /// is passed on yet.
     pub(super) fn on_keep_alive_reply(
         &mut self,
         answered: UnderWay,

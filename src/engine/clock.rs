@@ -1,4 +1,5 @@
-//! What becomes due as time passes: keep-alives, the ends of leases and the limits of holds, routine looks, alarms.
+//! What becomes due as time passes: keep-alives, the ends of leases, the limits of holds, routine looks and
+//! alarms.
 
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use super::life::{Contact, Life};
 use super::proof::Proof;
 use crate::time::Moment;
 
-/// The schedule of routine looks: every participant looks again now and then, without an event.
+/// The schedule of routine looks: every request and every tracker looks again now and then, without an event.
 ///
-/// A client may want its connection to be idle for a while, to check its own health. Then a routine look waits for
-/// the next keep-alive, for at most a session timeout.
+/// The health check of a client may work only while its connection is idle. In that case, a routine look
+/// waits for the next keep-alive, for at most a session timeout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Routine {
     next: Moment,
-    /// The moment until which a routine look waits for the next keep-alive, if one waits.
+    /// The moment until which a routine look waits for the next keep-alive, if a look is waiting.
     pub(super) due_by: Option<Moment>,
 }
 
@@ -24,8 +25,8 @@ impl Routine {
         Routine { next: Routine::draw(commons), due_by: None }
     }
 
-    /// Draws the time of the next look, after at least half of the longest pause and at most all of it, because
-    /// sessions that began together should not look together.
+    /// Draws the time of the next look, after at least half of the longest pause and at most all of it. The
+    /// time is random because sessions that began together should not look together.
     fn draw(commons: &mut Commons) -> Moment {
         let pause = commons.settings.routine_pause.mul_f64(0.5 + commons.draw() / 2.0);
         commons.now.after(pause)
@@ -33,12 +34,13 @@ impl Routine {
 }
 
 impl Engine {
-    /// Begins an input at this moment. Call any other methods after this one, and [`Engine::settle`] last.
+    /// Begins the handling of an input at this moment. Call this before all other methods, and
+    /// [`Engine::settle`] last.
     pub(crate) fn begin(&mut self, now: Moment) {
         self.commons.now = now;
     }
 
-    /// Ends the handling of an input: does whatever is due by now, until nothing is.
+    /// Ends the handling of an input: does whatever is due, until nothing is due any more.
     pub(crate) fn settle(&mut self) {
         loop {
             self.tick();
@@ -68,7 +70,7 @@ impl Engine {
     pub(crate) fn poll_deadline(&self) -> Option<Moment> {
         let of_life = match self.commons.life {
             Life::Open => self.next_of_session(),
-            // Nobody owns anything any more, so nothing is due for leases.
+            // Nobody owns a lock any more, so nothing is due for leases.
             Life::Lingering(..) => self.commons.lingers_until(),
             Life::Ending(..) => None,
             Life::Finished(..) => return None,
@@ -89,7 +91,7 @@ impl Engine {
         ];
         let later = of_lease.into_iter().chain(retry).chain(self.routine.due_by).chain(lease.next_limit());
         let later = later.filter(|time| *time > commons.now);
-        // This moment counts even if it has passed, because only the clock gives the session up.
+        // This moment counts even if it has passed, because most inputs do not give the session up.
         let has_had_contact = !matches!(commons.contact, Contact::NotYet { .. });
         let given_up_at = has_had_contact.then(|| lease.given_up_at());
         later.chain(given_up_at).chain(self.lease_checks.first().copied()).min()
@@ -153,7 +155,8 @@ impl Engine {
         self.routine.next = Routine::draw(&mut self.commons);
         match self.commons.settings.min_idle_for_ping.is_zero() {
             true => self.look_routinely(),
-            // Look together with the next keep-alive, which may be far off if other calls keep the session alive.
+            // The look waits for the next keep-alive, which may be far off if other calls keep the session
+            // alive.
             false => self.routine.due_by = Some(now.after(self.commons.lease.session_timeout())),
         }
     }

@@ -1,7 +1,7 @@
 //! [`Commons`]: the state that everything on a session shares.
 //!
-//! It cannot reach a participant. If an input concerns participants, the methods here return what it means for them,
-//! and the engine passes that on.
+//! The commons cannot reach a participant. If an input concerns participants, the methods here return what it
+//! means for them, and the engine tells the participants.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -28,7 +28,7 @@ pub(super) struct Commons {
     pub(super) settings: Settings,
     /// The moment of the present input.
     pub(super) now: Moment,
-    /// Requests count how many others are ahead, because an observer wants to know.
+    /// Requests count how many others are ahead of them, because an observer wants to know the number.
     pub(super) counts_ahead: bool,
     /// The last number that was given to a participant or to a call.
     last: u64,
@@ -83,7 +83,7 @@ impl Commons {
         self.last
     }
 
-    /// Draws a number between 0 and 1.
+    /// Draws a random number between 0 and 1.
     pub(super) fn draw(&mut self) -> f64 {
         let mut random = fastrand::Rng::with_seed(self.random);
         let drawn = random.f64();
@@ -97,7 +97,7 @@ impl Commons {
         self.effects.push_back(Effect::Happened(event));
     }
 
-    /// Marks this znode as mentioned in the log. Returns whether it was not mentioned before.
+    /// Marks this znode as mentioned in the log. Returns `true` if it was not mentioned before.
     pub(super) fn mentions_first(&mut self, path: &ZNodePath) -> bool {
         if self.mentioned.len() == MAX_MENTIONED {
             self.mentioned.clear();
@@ -107,8 +107,8 @@ impl Commons {
 
     // ---- watches
 
-    /// Ends a participant's wait for the next event on a path, if it waits for one. Removes the watch from the
-    /// server if nobody else waits there.
+    /// Ends a participant's wait for the next event on a path, if it waits for one. Removes the watch from
+    /// the server if nobody else waits for that event.
     pub(super) fn unwatch(&mut self, path: &ZNodePath, id: ParticipantId) {
         if self.watchers.remove(path, id) {
             self.effects.push_back(Effect::RemoveWatch(path.clone()));
@@ -134,8 +134,8 @@ impl Commons {
         self.life.end_reason()
     }
 
-    /// Returns whether the server may keep the session after it has ended in this process, with the znodes that we
-    /// leave.
+    /// Returns whether the server may keep the session and its znodes after the session has ended in this
+    /// process.
     pub(super) fn server_may_keep_session(&self) -> bool {
         self.end_reason() != Some(LossReason::SessionExpired) && !self.settings.owns_session
     }
@@ -146,7 +146,7 @@ impl Commons {
         self.life.has_ended() && (is_finished || !self.server_may_keep_session())
     }
 
-    /// Returns when the server will have ended a lingering session, if there is no contact.
+    /// Returns when the server will have ended a lingering session. Returns `None` during contact.
     pub(super) fn lingers_until(&self) -> Option<Moment> {
         match self.contact {
             Contact::NotYet { .. } => Some(self.lease.given_up_at()),
@@ -155,9 +155,9 @@ impl Commons {
         }
     }
 
-    /// Gives the session up if it has been silent for too long. Call this when the clock has reached the deadline of
-    /// the engine, and when a znode is gone. Do not call it with every input: after the process was paused, answers may
-    /// have arrived that nobody has handled yet.
+    /// Gives the session up if it has been silent for too long. Call this when the clock has reached the
+    /// deadline of the engine, and when a request's znode is gone. Do not call it on every input: after a
+    /// pause of the process, answers may have arrived that nobody has handled yet.
     pub(super) fn give_up_if_silent(&mut self) {
         match self.life {
             Life::Open if matches!(self.contact, Contact::NotYet { .. }) => {}

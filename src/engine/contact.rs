@@ -13,8 +13,8 @@ use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
 impl Engine {
-    /// Handles an event of the client that happened at `at`. That moment counts, not the present one, because a server
-    /// may resume the session right after a disconnect.
+    /// Handles an event of the client that happened at `at`. This moment counts, not the present one, because
+    /// a server may resume the session right after a disconnect.
     pub(crate) fn handle_event(&mut self, at: Moment, event: ClientEvent) {
         let commons = &mut self.commons;
         match event {
@@ -51,10 +51,10 @@ impl Engine {
         let has_ended = commons.life.has_ended();
         let must_look = has_ended || (matches!(former, Contact::Lost { .. }) && next == Contact::Present);
         commons.contact = next;
-        // The new server may not show the phantoms of the last one, so believe what it lists.
+        // Phantoms of the last server may be missing on the new one, so believe what the new one lists.
         self.strays.clear();
         self.lease_checks.extend(commons.lease.on_connected(granted, taken_up_after, at));
-        // A new connection is a reason to try again.
+        // A new connection is a reason to repeat a failed proof at once.
         if matches!(commons.proof, Proof::Failed { .. }) {
             commons.proof = Proof::Idle;
         }
@@ -66,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// Notes that a server has resumed the session, but does not serve it yet.
+    /// Notes that a server has resumed the session, which it does not serve yet.
     fn handle_taken_up(&mut self, at: Moment, session_timeout: Duration) {
         let after = if let Contact::Lost { since } = self.commons.contact { since } else { at };
         self.lease_checks.extend(self.commons.lease.on_taken_up(session_timeout, after));
@@ -83,7 +83,7 @@ impl Engine {
         if !commons.life.has_ended() {
             commons.report(Event::Suspended);
             for contender in contenders.values() {
-                // If a request has lost its lease, its loss is about to be reported.
+                // If a request's lease has ended, the loss is about to be reported.
                 let has_lost = commons.lease.ended_at(contender.id, commons.now).is_some();
                 if contender.znode().is_some() && !has_lost {
                     let is_owner = contender.is_owner();
@@ -108,11 +108,13 @@ impl Engine {
         if self.commons.server_may_keep_session() {
             self.commons.life = Life::Lingering(reason);
         }
-        // Collected first, so without the deletions that begin when the requests end.
+        // These ids are collected first, so they do not include the deletions that begin when the requests
+        // end.
         let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
         let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
         for id in requests {
-            // If an owner's hold had ended before the session did, that is the reason for its loss.
+            // If an owner's hold had ended before the session did, the end of the hold is the reason for its
+            // loss.
             let ended = self.commons.lease.ended_at(id, self.commons.now).unwrap_or(self.commons.now);
             self.lose_hold(id, ended);
         }

@@ -3,24 +3,25 @@
 //! A contender is in one of three phases:
 //! - `Joining`: its znode is being created, or the reply to the create was lost. The phase ends when the znode
 //!   exists, or when the retries are used up.
-//! - `Queued`: its znode exists, and its turn has not come or is unknown. The phase ends when its turn has come
-//!   and the session's lease allows it to become the owner, when its znode is gone, or when the sequence numbers are
-//!   exhausted.
+//! - `Queued`: its znode exists, but its turn has not come or is not known to have come. The phase ends when
+//!   its turn has come and the session's lease allows it to become the owner, when its znode is gone, or when
+//!   the sequence numbers are exhausted.
 //! - `Owner`: it holds the lock while its lease lasts. The phase ends when the lease ends, or when its znode is gone.
 //!
 //! Each phase also ends when the request is withdrawn, when the server refuses a call that the request needs, and when
-//! the session ends. The engine then forgets the request. Replies to its calls may still arrive; the engine then
-//! removes whatever the calls have left on the server.
+//! the session ends. The engine then forgets the request. If replies to its calls still arrive, the engine
+//! removes whatever those calls have left on the server.
 //!
-//! A request takes one step after another, and waits for one outcome at a time. Whatever wakes it meanwhile may be
-//! newer than the outcome, so the request takes another step before it rests. (Reads that only shorten the wait run
-//! beside the steps: see [`super::ahead`].)
+//! A request takes one step after another, and waits for one outcome at a time. If something wakes it
+//! meanwhile, the cause may be newer than the outcome, so the request takes another step before it rests.
+//! (Reads that only shorten the wait run beside the steps: see [`super::ahead`].)
 //!
-//! A contender depends on no other participant. A method named `on_…` handles an input; one named with an imperative
-//! performs a step. Both return what is [next](Next), including the end of the request. Its files form layers, and no
-//! file calls one above it. From top to bottom: [`steps`](super::steps), [`join`](super::join),
-//! [`queue`](super::queue), [`ahead`](super::ahead) and [`turn`](super::turn), [`watch`](super::watch), this one.
-//! [`ended`](super::ended) describes how a request ends, and what it leaves.
+//! A contender depends on no other participant. A method named `on_…` handles an input. A method whose name
+//! is an imperative performs a step. Both return what comes [next](Next), which may be the end of the
+//! request. The files of the contender form layers, and no file calls one above it. From top to bottom:
+//! [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue), [`ahead`](super::ahead) and
+//! [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) describes how a request
+//! ends, and what it leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,12 +91,12 @@ pub(super) enum Phase {
     },
     Owner {
         znode: ZNodePath,
-        /// Another client's request for the lock was reported.
+        /// It was reported that another client asks the owner to release the lock.
         revocation_reported: bool,
     },
 }
 
-/// The state of steps that are taken one after another.
+/// Whether a step is under way. Steps are taken one after another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Activity {
     #[default]
@@ -109,7 +110,7 @@ pub(super) enum Activity {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Next {
-    /// Nothing new: the request waits for the outcome of a call or of a proof, or rests as before.
+    /// Nothing changes: the request waits for the outcome of a call or of a proof, or rests as before.
     Stay,
     /// The request takes a step now, or after the call that is under way.
     Wake,
@@ -121,7 +122,7 @@ pub(super) enum Next {
     End(Loss),
 }
 
-/// Why a request ends although nobody has withdrawn it, and the failure that is the cause, if there is one.
+/// Why a request ends although nobody has withdrawn it, and the failure that caused the end, if there is one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Loss {
     pub(super) reason: LossReason,
@@ -153,7 +154,7 @@ pub(super) enum Asked {
     CheckOwn(ZNodePath),
 }
 
-/// A *look* of a request: a read of a znode that leaves a watch, sent on this connection.
+/// A *look* of a request: a read, sent on this connection, that leaves a watch on the znode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WatchedRead {
     pub(super) path: ZNodePath,
@@ -161,7 +162,7 @@ pub(super) struct WatchedRead {
     pub(super) purpose: Purpose,
 }
 
-/// The purpose of a look at a znode.
+/// The purpose of a watched read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     /// To wait for the deletion of the znode ahead.
@@ -266,8 +267,8 @@ impl Contender {
         })
     }
 
-    /// Handles a failed read. The request ends if the error is final. Otherwise it looks again after a delay or, if
-    /// contact was lost, after the reconnect.
+    /// Handles a failed read. The request ends if the error is final. Otherwise it reads again after a delay
+    /// or, if contact was lost, after the reconnect.
     pub(super) fn look_failed(
         &mut self,
         commons: &mut Commons,

@@ -33,12 +33,12 @@ impl Engine {
         self.with_request(id, |request, commons| request.lose_znode(commons));
     }
 
-    /// Ends a request because its hold ended at this moment.
+    /// Ends a request because its hold ended at `ended`.
     pub(crate) fn lose_hold(&mut self, id: ParticipantId, ended: Moment) {
         self.with_request(id, |request, commons| request.lose_hold(commons, ended));
     }
 
-    /// Ends the requests of owners whose hold has ended.
+    /// Ends the requests whose hold has ended.
     pub(super) fn check_owners(&mut self) {
         for (owner, ended) in self.commons.lease.ended_owners(self.commons.now) {
             self.lose_hold(owner, ended);
@@ -57,12 +57,12 @@ impl Engine {
 
     /// Ends a request and forgets it. Returns the id of the deletion of its znode, if it has one.
     fn end_request(&mut self, id: ParticipantId, how: Ending) -> Option<ParticipantId> {
-        // This comes first, because nobody else may get the lock before it is done.
+        // The release comes first, because nobody else may get the lock while this request still holds it.
         self.commons.lease.release(id);
         let contender = self.contenders.remove(&id)?;
         contender.end(&mut self.commons, how);
-        // If a create is under way, its outcome will find no request, and its znode will be deleted. After a lost
-        // create the directory is swept anyway.
+        // If a create is under way, its outcome will find no request, so its znode will be deleted. After a
+        // lost create, the directory is swept anyway.
         let removal = contender.znode().cloned().map(|znode| self.remove(znode));
         contender.forget_all_watches(&mut self.commons);
         removal
@@ -90,8 +90,8 @@ impl Contender {
 }
 
 impl Asked {
-    /// Takes back what a call has left on the server, or may have left, after its request has ended. Returns the znode
-    /// to delete, if there is one.
+    /// Cleans up after a call whose request has ended: undoes what the call has left, or may have left, on
+    /// the server. Returns the znode to delete, if there is one.
     pub(super) fn nobody_waits(
         self,
         id: ParticipantId,

@@ -1,4 +1,4 @@
-//! The first steps of a request, with which it joins the queue.
+//! The first steps of a request, by which it joins the queue.
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is [`Contender::join`]
 //! here and [`Contender::evaluate`] in [`super::queue`].
@@ -22,9 +22,11 @@ use crate::time::Priority;
 const MIN_JOIN_RETRY: Duration = Duration::from_millis(1);
 
 impl Contender {
-    /// Creates the znode, and lists the queue unless a request of this session is ahead.
+    /// Creates the znode, and lists the queue. An exclusive request behind another one of its session needs
+    /// no listing, so it only creates its znode.
     pub(super) fn join(&mut self, commons: &mut Commons) -> Next {
-        // A reconnect may have woken the request before its alarm. The next delay counts from this attempt.
+        // A reconnect may have woken the request before its alarm did. The next delay counts from this
+        // attempt.
         commons.alarms.clear(self.id);
         let spec = Arc::clone(&self.spec);
         let RequestSpec { dir, prefix, data, acl, access, .. } = &*self.spec;
@@ -90,7 +92,7 @@ impl Contender {
         }
     }
 
-    /// Creates the directory and its missing parents.
+    /// Creates the next missing parent of the directory or, last of all, the directory.
     fn make_next_parent(&self, commons: &mut Commons, missing: MissingParents) -> Next {
         let create = missing.call();
         commons.submit(create, Priority::Other, Pending::Request(self.id, Asked::Parent(missing)));
@@ -154,7 +156,7 @@ impl Contender {
     ) -> Next {
         self.note_znode(commons, znode, found.unwrap_or_default());
         if found == Ok(None) {
-            // It was deleted after it was listed.
+            // The znode was deleted after it was listed.
             return self.lose_znode(commons);
         }
         self.decide(commons, listing)
@@ -170,7 +172,8 @@ impl Contender {
         self.report(commons, RequestEvent::Joined { znode: znode.clone(), token });
     }
 
-    /// Handles a failed attempt to join. The request makes another one after a delay, or ends if the error is final.
+    /// Handles a failed attempt to join. The request makes another one after a delay, or ends if the error is
+    /// final or the retries are used up.
     pub(super) fn join_failed(
         &mut self,
         commons: &mut Commons,

@@ -1,18 +1,22 @@
-//! The lease: until when the server provably keeps the session, and with it every lock that this
-//! process owns.
+//! The lease: how long the server provably keeps the session, and with it every lock that this process owns.
 //!
-//! `docs/design.md` explains under "The lease" what proves that a session lives, and why: a *pair* of answered requests
-//! (E1), a *write* that was sent at least a report delay after the pair was answered, and was then itself answered
-//! (E2), and, while a lock is held, *another write* that was sent after that answer (E3). There, and in the files of
-//! this module, a *request* is whatever the client sends to a server, even a ping. [`evidence`] records what the
-//! answers prove. [`keep_alive`] says when requests are due to keep a lease from ending.
+//! Three things together prove that a session lives. `docs/design.md` explains why, under "The lease".
+//! - E1: a *pair* of requests was answered.
+//! - E2: a *write* was sent at least a report delay after the pair was answered, and was answered as well.
+//! - E3, only while a lock is held: *another write* was sent after the answer to that write, and was answered
+//!   as well.
 //!
-//! A write may confirm only those pairs that were answered at least a report delay before it was sent. So a pair can be
-//! forgotten once a newer one has reached that age, and a session that never writes keeps only a handful of pairs.
+//! There, and in the files of this module, a *request* is whatever the client sends to a server, even a ping.
+//! [`evidence`] records what the answers prove. [`keep_alive`] says when requests are due to keep a lease
+//! from ending.
+//!
+//! A write may confirm only those pairs that were answered at least a report delay before it was sent. So a
+//! pair can be forgotten once a newer pair has reached that age. A session that never writes therefore keeps
+//! only a handful of pairs.
 //!
 //! The lease consists of *epochs*. A disconnect closes the present epoch. An owner keeps the epoch under which it
-//! acquired the lock until its znode has been seen on the next connection. A hold with a *limit* never outlasts that
-//! limit, whatever is proven.
+//! acquired the lock until its znode has been seen on the next connection. A hold with a *limit* never
+//! outlasts that limit, however long the session provably lives.
 
 mod evidence;
 mod keep_alive;
@@ -28,16 +32,16 @@ use super::border::ParticipantId;
 use crate::client::Granted;
 use crate::time::Moment;
 
-/// The part of the session timeout by which a lease is shortened for clock drift, as a divisor.
+/// The fraction of the session timeout by which a lease is shortened to allow for clock drift, as a divisor.
 const MARGIN_DIVISOR: u32 = 32;
 
-/// The part of the session timeout that is reserved for the write that extends a lease, as a divisor. A lock is taken
-/// only if the lease can be extended at least this long before it ends.
+/// The fraction of the session timeout that is reserved for the write that extends a lease, as a divisor. A
+/// lock is taken only if the lease can be extended at least this long before it ends.
 const RESERVE_DIVISOR: u32 = 32;
 
-/// The part of the session timeout for which a lease should last when a lock is taken, as a divisor. If it would end
-/// sooner, and a write can extend it, that write is made before the lock is taken: it would be due soon anyway, and it
-/// may take a long time.
+/// The fraction of the session timeout that should be left of a lease when a lock is taken, as a divisor. If
+/// less is left, and a write can extend the lease, the session makes that write before it takes the lock. The
+/// write would be due soon anyway, and may take a long time.
 const FRESH_DIVISOR: u32 = 8;
 
 /// The session's lease: its present epoch, the owners, and the evidence for the next epoch.
@@ -56,22 +60,22 @@ pub(crate) struct Lease {
     changes: VecDeque<ParticipantId>,
     connection: ConnectionNumber,
     /// Whether the client has reported what the server of the present connection grants. Until then, answers prove
-    /// nothing, because that server may grant less than the last one.
+    /// nothing, because that server may grant a shorter session timeout than the last one.
     is_connected: bool,
     /// A moment after which the session was opened, or resumed, on this connection. It proves nothing until a write on
     /// the connection is answered.
     taken_up_after: Option<Moment>,
-    /// The last request that was answered on this connection; the next one makes a pair with it.
+    /// The last request that was answered on this connection. The next answered request makes a pair with it.
     last: Option<RoundTrip>,
     /// Pairs of answered requests that no write has confirmed yet, oldest first.
     unconfirmed: VecDeque<RoundTrip>,
-    /// The time at which the pair that awaits confirmation was answered; set only on a connection that wants to be
-    /// idle.
+    /// The time at which the pair that awaits confirmation was answered. It is set only on a connection that
+    /// wants to be idle.
     awaiting: Option<Moment>,
     /// The last write that was answered on this connection.
     last_write: Option<Written>,
-    /// The time at which the last *followed* write was sent. A write is followed if, after its answer, another write
-    /// was sent, and was answered as well.
+    /// The time at which the last *followed* write was sent. A write is followed if another write was sent
+    /// after its answer, and was answered as well.
     followed_write: Option<Moment>,
     /// The time at which the last touch on this connection was sent.
     touched: Option<Moment>,
@@ -85,20 +89,20 @@ pub(crate) struct Lease {
     is_always_proven: bool,
     /// Whether a write has been answered, on this connection or an earlier one.
     was_proven: bool,
-    /// The longest outage that an owner survives, if not the default.
+    /// The longest outage that an owner is to survive, or `None` for the default.
     survived_outage: Option<Duration>,
 }
 
-/// The number of an epoch of a session.
+/// Numbers the epochs of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct EpochNumber(u64);
 
-/// The hold of an owner on its lock.
+/// An owner's hold on its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holding {
     epoch: EpochNumber,
     pub(crate) until: Moment,
-    /// The latest moment at which the hold can end, whatever is proven.
+    /// The latest moment at which the hold can end, however long the session provably lives.
     pub(crate) limit: Option<Moment>,
 }
 
@@ -118,28 +122,28 @@ impl Holding {
     }
 }
 
-/// The permission to take a lock, or the reason for refusing it.
+/// The permission to take a lock, or the reason why it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Admitted,
-    /// The session is not proven alive for long enough.
+    /// The session is not proven to live for long enough.
     Unproven,
     /// The lock was seen to be free on an earlier connection.
     Outdated,
 }
 
-/// Numbers the periods of contact, and of no contact, in a session. Answers from different periods prove nothing
+/// Numbers a session's periods with and without contact. Answers from different periods prove nothing
 /// together, because a server that lags behind may have given the later answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionNumber(u64);
 
-/// The end of a lease that was cut short. The clock never shows an earlier time. It is not zero, because zero means no
-/// lease (see `session/ownership.rs`).
+/// The end of a lease that was cut short. The clock never shows an earlier time. The value is not zero,
+/// because zero means that there is no lease (see `session/ownership.rs`).
 pub(crate) const ENDED: Moment = Moment::from_nanos(1);
 
 impl Lease {
-    /// Returns a lease that has no proof and no connection yet, and whose `is_always_proven` is set. The time without
-    /// contact counts from `now`.
+    /// Returns a lease without a proof or a connection. It must be kept proven even while no lock is held.
+    /// The time without contact counts from `now`.
     pub(crate) fn unproven(granted: Granted, now: Moment) -> Lease {
         Lease {
             granted,
@@ -166,7 +170,7 @@ impl Lease {
         }
     }
 
-    /// Lets the lease lapse while no lock is held.
+    /// Returns the lease, changed so that it may lapse while no lock is held.
     pub(crate) fn proven_for_owners_only(self) -> Lease {
         Lease { is_always_proven: false, ..self }
     }
@@ -176,12 +180,14 @@ impl Lease {
         self.survived_outage = Some(outage);
     }
 
-    /// Returns when the present epoch ends or ended, or the beginning of the clock while nothing is proven.
+    /// Returns when the present epoch ends or ended. While nothing is proven under it, returns the beginning
+    /// of the clock.
     pub(crate) fn end(&self) -> Moment {
         self.end.unwrap_or(Moment::from_nanos(0))
     }
 
-    /// Returns whether the present epoch has ended. While nothing is proven under it, it has not even begun.
+    /// Returns whether the present epoch has ended. Returns `false` while nothing is proven under it, because
+    /// it has not begun.
     pub(super) fn has_ended(&self, now: Moment) -> bool {
         self.end.is_some_and(|end| end <= now)
     }
@@ -195,7 +201,7 @@ impl Lease {
         self.granted.session_timeout
     }
 
-    /// Returns whether a write proves something only after a pair of requests.
+    /// Returns whether a write proves nothing without an earlier pair of requests.
     pub(crate) fn needs_pairs(&self) -> bool {
         !self.granted.report_delay.is_zero()
     }
@@ -205,9 +211,9 @@ impl Lease {
         self.last_contact.after(self.granted.session_timeout)
     }
 
-    /// Returns the time until which the last sign of life counts as contact. If the lease is kept proven, only a write
-    /// on the present connection counts as a sign, because a server that has lost its leader still answers reads. A
-    /// lease needs more evidence than contact does.
+    /// Returns the time until which the last sign of life counts as contact. If the lease is kept proven,
+    /// only an answered write on the present connection counts as a sign of life, because a server that has
+    /// lost its leader still answers reads. A lease needs more evidence than contact does.
     pub(crate) fn contact_holds_until(&self) -> Moment {
         let last_write = self.last_write.map(|write| write.sent);
         let sign = if self.is_kept_proven() { last_write } else { Some(self.last_contact) };
@@ -219,9 +225,9 @@ impl Lease {
         !self.owners.is_empty()
     }
 
-    /// Returns whether the session makes writes to keep the lease from ending, the first one as soon as there is
-    /// contact. If not, the lease lapses until the session writes for another reason. Every session makes at least one
-    /// such write, to learn that a server really serves it.
+    /// Returns whether the session makes writes to keep the lease from ending, the first one as soon as there
+    /// is contact. If it does not, the lease lapses, until the session writes for another reason. Every
+    /// session makes at least one such write, to learn that a server really serves it.
     pub(crate) fn is_kept_proven(&self) -> bool {
         self.is_always_proven || self.has_owners() || !self.was_proven
     }
@@ -260,7 +266,7 @@ impl Lease {
         }
     }
 
-    /// Returns the next limit of a hold. It lies in the past if its owner is yet to be notified.
+    /// Returns the earliest limit of a hold. The limit lies in the past if its owner is yet to be notified.
     pub(super) fn next_limit(&self) -> Option<Moment> {
         self.limits.first().map(|(limit, _)| *limit)
     }
@@ -285,7 +291,8 @@ impl Lease {
         true
     }
 
-    /// Returns when an owner's hold has ended, with its lease or at its limit, or `None` while it lasts.
+    /// Returns when an owner's hold ended, either with its lease or at its limit. Returns `None` while the
+    /// hold lasts.
     pub(crate) fn ended_at(&self, owner: ParticipantId, now: Moment) -> Option<Moment> {
         self.owners.get(&owner).map(|held| held.until).filter(|until| *until <= now)
     }
@@ -295,7 +302,7 @@ impl Lease {
         self.owners.get(&owner).and_then(|held| held.limit).is_some_and(|limit| limit <= ended)
     }
 
-    /// Returns the owners whose hold has ended, and when it ended.
+    /// Returns the owners whose hold has ended, each with the time at which it ended.
     pub(super) fn ended_owners(&self, now: Moment) -> Vec<(ParticipantId, Moment)> {
         let ended = self.owners.iter().filter(|(_, held)| held.until <= now);
         ended.map(|(owner, held)| (*owner, held.until)).collect()
@@ -310,8 +317,8 @@ impl Lease {
         }
     }
 
-    /// Returns the next owner whose hold has changed, and its present hold, which is `None` if it has released its
-    /// lock.
+    /// Returns the next owner whose hold has changed, with its present hold. The hold is `None` if the owner
+    /// has released its lock.
     pub(crate) fn next_change(&mut self) -> Option<(ParticipantId, Option<Holding>)> {
         let owner = self.changes.pop_front()?;
         Some((owner, self.owners.get(&owner).copied()))
@@ -335,22 +342,23 @@ impl Lease {
     }
 
     /// Returns whether a lock may be taken under the present epoch. Two conditions must hold:
-    /// - Each pair that waits to be confirmed, and then the first pair that is made under the lock, can be confirmed by
-    ///   a write in time to extend the epoch. Otherwise an owner would lose the lock although contact is perfect.
+    /// - Writes can confirm the waiting pairs one after another, and then the first pair that is made under
+    ///   the lock, each in time to extend the epoch. Otherwise an owner would lose the lock even with perfect
+    ///   contact.
     /// - The epoch is not about to end, or no write could extend it now.
     pub(crate) fn admits_owners(&self, now: Moment) -> bool {
         !self.is_stale(now) && self.admits_owners_until(self.end(), now)
     }
 
-    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. A lease that is
-    /// always kept proven has its keep-alives, so it is never stale.
+    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. A lease
+    /// that is always kept proven is never stale, because keep-alives extend it.
     fn is_stale(&self, now: Moment) -> bool {
         let fresh = now.after(self.granted.session_timeout / FRESH_DIVISOR);
         let may_be_stale = !self.is_always_proven && self.end() < fresh;
         may_be_stale && self.end_after_write(now).is_some_and(|end| end >= fresh)
     }
 
-    /// Returns whether only a missing write keeps the lease from admitting owners.
+    /// Returns whether the lease lacks only a write to admit owners.
     pub(crate) fn needs_proof(&self, now: Moment) -> bool {
         let extended = self.end_after_write(now);
         !self.admits_owners(now) && extended.is_some_and(|end| self.admits_owners_until(end, now))
@@ -401,8 +409,8 @@ impl Lease {
     /// Begins contact with a server that grants `granted`. The session was opened, or resumed, after `taken_up_after`,
     /// which is `None` if no recent moment is known.
     ///
-    /// Returns the latest time at which earlier epochs can now end, if the grant shortens them: a shorter session
-    /// timeout counts from the moment at which the server granted it.
+    /// If the grant shortens earlier epochs, returns the latest time at which they can now end. A shorter
+    /// session timeout counts from the earliest moment at which the server can have granted it.
     pub(crate) fn on_connected(
         &mut self,
         granted: Granted,
@@ -418,13 +426,14 @@ impl Lease {
         epochs_end
     }
 
-    /// Notes that a server has resumed the session after this moment, and grants this session timeout. A longer timeout
-    /// than before does not count, because a new leader may use an earlier one.
+    /// Notes that a server has resumed the session after this moment, and grants this session timeout. A
+    /// timeout that is longer than an earlier one does not count, because a new leader may use the earlier
+    /// one.
     ///
-    /// This does not count as a sign of life. Each connect request renews the session at the servers. If it counted,
-    /// and no server ever served the client, the session would keep its znodes forever.
+    /// This does not count as a sign of life. Otherwise the session might keep its znodes forever without
+    /// ever being served, because each connect request renews it at the servers.
     ///
-    /// Returns the latest time at which earlier epochs can now end, if the grant shortens them.
+    /// If the grant shortens earlier epochs, returns the latest time at which they can now end.
     pub(crate) fn on_taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
         if session_timeout >= self.granted.session_timeout {
             return None;
@@ -449,8 +458,9 @@ impl Lease {
 
     /// Ends contact. Whatever is proven from now on belongs to a new epoch.
     pub(crate) fn on_disconnected(&mut self, now: Moment) {
-        // A client that does not report its pings may have had contact until now, unnoticed. If the client reports
-        // them, silence may have ended the connection, so the disconnect is not a sign of life.
+        // A client that does not report its pings may have had contact until now, unnoticed. If the client
+        // reports its pings, the connection may have ended because the server was silent, so the disconnect
+        // is not a sign of life.
         if self.is_always_proven {
             self.note_sign_of_life(now);
         }
@@ -477,16 +487,16 @@ impl Lease {
         self.awaiting = None;
     }
 
-    /// Ends the lease at once and for good, with every epoch. The end of a hold that has already reached its limit
-    /// stays as it is.
+    /// Ends the lease at once and for good, with every epoch. A hold that has already reached its limit keeps
+    /// that end.
     pub(crate) fn finish(&mut self, now: Moment) {
         self.over = true;
         self.end = Some(ENDED);
         self.change_owners(|held| if held.has_reached_limit(now) { held.until } else { ENDED });
     }
 
-    /// Extends the present epoch by a proof that counts from `proven`. If the epoch has ended, begins another one.
-    /// Returns whether the epoch had ended while there were owners, who may have lost their locks.
+    /// Extends the present epoch by a proof that counts from `proven`. If the epoch has ended, begins another
+    /// epoch. Returns whether the epoch had ended while there were owners. They may have lost their locks.
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {
         let proven_until = self.end_of_proof(proven);
         if self.over {

@@ -2,22 +2,24 @@
 //!
 //! - `Open` becomes `Ending` when the session is closed or lost, or when there has been no contact for a session
 //!   timeout.
-//! - `Ending` becomes `Lingering` when every participant was notified, if the server may keep the session. Otherwise it
-//!   becomes `Finished`.
+//! - `Ending` becomes `Lingering` when every participant has been notified, if the server may keep the
+//!   session. Otherwise it becomes `Finished`.
 //! - `Lingering` becomes `Finished` when the last deletion is done, when the session has expired, or when there has
 //!   been no contact for a session timeout.
 //!
-//! Apart from its life, the session has a [`Contact`], even while it lingers, because a lingering session deletes its
-//! znodes after a reconnect.
+//! Besides its life, the session has a [`Contact`]. It has one even while it lingers, because a lingering
+//! session deletes its znodes after a reconnect.
 //!
-//! - `NotYet` becomes `Present` with the first connection.
-//! - `Present` becomes `Lost` with a disconnect.
-//! - `Lost` becomes `Regained` with a reconnect if the lease is kept proven: a proof is due at once. Otherwise it
-//!   becomes `Present`: every participant looks again, and deletions are repeated.
-//! - `Regained` becomes `Present` when a write is answered: every participant looks again. It becomes `Lost` with a
-//!   disconnect.
+//! - `NotYet` becomes `Present` on the first connection.
+//! - `Present` becomes `Lost` on a disconnect.
+//! - `Lost` becomes `Regained` on a reconnect if the lease is kept proven: a proof is due at once. If the
+//!   lease is not kept proven, `Lost` becomes `Present`: every participant looks again, and deletions are
+//!   repeated.
+//! - `Regained` becomes `Present` when a write is answered: every participant looks again. `Regained` becomes
+//!   `Lost` on a disconnect.
 //!
-//! Subscribers see a `SessionState`, which follows from both and from the age of the last answered request:
+//! Subscribers see a `SessionState`, which follows from life, contact, and the age of the last answered
+//! request:
 //!
 //! | life | contact | last answered request | `SessionState` |
 //! |---|---|---|---|
@@ -25,9 +27,10 @@
 //! | `Open` | any | otherwise | `Suspended` |
 //! | any other | any | any | `Lost` |
 //!
-//! Which answers count depends on whether the lease is kept proven. It is while a lock is held, if the client does not
-//! report its pings, and until the first write is answered. Then only the answer to a write on the present connection
-//! counts, timed from when the write was sent. Otherwise, every answer of the server counts, and so does a reconnect.
+//! Which answers count depends on whether the lease is kept proven. The lease is kept proven while a lock is
+//! held, until the first write is answered, and always if the client does not report its pings. While it is,
+//! only the answer to a write on the present connection counts, timed from when the write was sent. While it
+//! is not, every answer of the server counts, and so does a reconnect.
 
 use crate::error::LossReason;
 use crate::time::Moment;
@@ -53,8 +56,8 @@ pub(super) enum Contact {
     Lost {
         since: Moment,
     },
-    /// Contact is back, but nothing proves yet that the session lives. When something does, the participants look
-    /// again.
+    /// Contact is back, but nothing proves yet that the session lives. When something proves that, the
+    /// participants look again.
     Regained,
 }
 

@@ -1,4 +1,4 @@
-//! [`Listing`]: the children of a directory, from which requests decide.
+//! [`Listing`]: the children of a directory, from which requests decide who owns the lock.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::recipe::queue::{Decision, Ordered, Outlook, decide, outlook};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Listing {
-    /// The connection on which the listing was sent.
+    /// The connection on which the call was sent.
     pub(super) connection: ConnectionNumber,
     pub(super) children: ZkResult<Names>,
     /// The children in queue order, once for each kind of request; empty unless many requests share the listing.
@@ -43,7 +43,7 @@ impl Listing {
         (left.len() < children.len()).then(|| Listing::new(self.connection, Ok(left)))
     }
 
-    /// Decides from the children whether a request owns the lock, or for whom it waits.
+    /// Decides from the children whether a request owns the lock, or which request it waits for.
     pub(super) fn decide<'a>(&self, access: Access, own: &str, children: &'a Names) -> Decision<'a> {
         match self.ordered_for(access) {
             Some(ordered) => ordered.decide(own, children),

@@ -15,7 +15,7 @@ use crate::client::Call;
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
-/// The directories for which a listing is under way or readers wait.
+/// The directories that are being listed, or for whose next listing readers wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Listings {
     by_dir: BTreeMap<ZNodePath, Dir>,

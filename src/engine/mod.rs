@@ -5,102 +5,112 @@
 //! [`Effect`]s. Each input is processed to completion before the next. A race between a late reply, an event and a
 //! withdrawal is therefore just one order of inputs, which a test can write down.
 //!
-//! # Its parts
-//! - [`border`]: the plain data that go in and out.
-//! - [`commons`]: the state that everything on a session shares. It cannot reach a participant.
+//! # Parts
+//! - [`border`]: the plain data that goes in and out.
+//! - [`commons`]: the state that everything on a session shares. Its code cannot reach a participant.
 //! - The participants: a [`contender`] for a lock, the [`removal`] of a znode, and a subject that is [`tracked`]
 //!   for a user. Each participant takes its own steps, never touches another participant, and returns what must happen
 //!   next.
-//! - [`participants`]: the only way to reach them, and the inputs that concern many of them: an event, a reconnect, a
-//!   routine look.
+//! - [`participants`]: the only way to reach participants, and the inputs that concern many of them: an
+//!   event, a reconnect, a routine look.
 //!
 //! Method names show what a method is for:
 //! - On the [`Engine`], `handle_…` takes an input, `poll_…` gives an output, and a plain verb is a command. The driver
 //!   calls `begin` before each input and `settle` after it ([`clock`]). `settle` does whatever is due by then, such as
 //!   the next proof of the lease.
 //! - On a participant, `on_…` takes an input and returns what must happen next. An imperative (`join`, `look`) is a
-//!   step that acts. `is_…`, `has_…` and `needs_…` ask. On the parts of the commons, `on_…` and `note_…` take in what
-//!   has happened.
+//!   step that acts. `is_…`, `has_…` and `needs_…` are questions. On the parts of the commons, `on_…` and
+//!   `note_…` record what has happened.
 //!
 //! # From `lock()` to the owner
 //! 1. `lock()` (`locks/blocking_lock.rs`) calls `request/lasting.rs`, which makes a request (`request/mod.rs`) with the
-//!    settings from `locks/locking.rs`. If the session is lost and replaced, it makes another request. The driver
-//!    (`session/driver/requests.rs`) starts the request, and the caller waits. (`locks/write_lock.rs` does not wait.)
-//! 2. [`Engine::start`] inserts a [`contender`]. From here on, its method `step` ([`steps`]) chooses each step. The
-//!    first step is to [`join`]: the contender submits the creation of its znode together with a listing of the
-//!    directory. Behind a request of the same session it needs no listing.
-//! 3. [`calls`]: the call is sent if the [`budget`] has room for another znode, and as soon as the [`window`] has room
-//!    for another call. `Core::feed` (`session/driver/mod.rs`) carries out the resulting effect: it passes the call
-//!    through an outbox (`session/driver/calls.rs`) to the client. The client is `session/own_client.rs`, on top of the
-//!    crate `zookeeper-connection`. In that crate, `src/connection.rs` continues this walk to the socket and back.
+//!    settings from `locks/locking.rs`. If the session is lost and replaced, `lasting.rs` makes another
+//!    request. The driver (`session/driver/requests.rs`) starts the request, and the caller waits.
+//!    (`locks/write_lock.rs` does not wait.)
+//! 2. [`Engine::start`] inserts a [`contender`]. From here on, the contender's method `step` ([`steps`])
+//!    chooses each step. The first step is to [`join`]: the contender submits a call that creates its znode
+//!    and lists the directory. An exclusive contender behind another one of its session needs no listing.
+//! 3. [`calls`]: if the [`budget`] has room for another znode, the call is sent as soon as the [`window`] has
+//!    room for another call. `Core::feed` (`session/driver/mod.rs`) carries out the resulting effect: it
+//!    passes the call through an outbox (`session/driver/calls.rs`) to the client. The client is
+//!    `session/own_client.rs`, on top of the crate `zookeeper-connection`. In that crate, `src/connection.rs`
+//!    continues this walk to the socket and back.
 //! 4. [`replies`]: the connection's thread passes the reply to the call's `Done` (`session/driver/calls.rs`), which
 //!    passes it to [`Engine::handle_reply`]. The call's [`Pending`](calls::Pending) says for whom the call was made. A
 //!    reply for a request goes to the contender's `on_reply` ([`steps`]).
 //! 5. [`queue`]: the contender evaluates the listing with the rules of `recipe/queue.rs`, which are pure functions
 //!    over names. If it is the request's [`turn`] and the [`lease`] admits owners, the request owns the lock
-//!    ([`RequestEvent::Acquired`]). Otherwise it waits for the requests [`ahead`], with a [`watch`].
+//!    ([`RequestEvent::Acquired`]). Otherwise it waits for the requests [`ahead`] of it, and sets a
+//!    [`watch`].
 //! 6. The driver sets the ownership (`session/ownership.rs`), and posts the event to the request's observer
-//!    (`locks/guard_signals.rs`). The observer sets the latch that the caller waits for, and `lock()` returns a
-//!    `LockGuard`.
+//!    (`locks/guard_signals.rs`). The observer sets the latch that the caller waits on, and `lock()` returns
+//!    a `LockGuard`.
 //!
 //! # From a watch event to the next owner
-//! 1. [`contact`]: the client reports `NodeChanged`. [`watchers`] knows who waits for an event on this path, and
-//!    [`participants`] notifies each of them.
-//! 2. [`ahead`]: before its turn, a waiter also watches its own znode, and the request ahead of its predecessor. So the
-//!    event itself makes the next in line the owner ([`turn`]). If the watch on its own znode or the proof of the lease
-//!    is missing, the waiter looks at its own znode first. If other requests may be ahead, the waiter lists the queue
-//!    again, and shares that listing with the other waiters of its session ([`listings`]).
-//! 3. Behind an exclusive request of the same session, a waiter sets no watch: a [`removal`] deletes the predecessor's
-//!    znode, and wakes the waiter when the znode is gone. If the predecessor owned the lock, and a listing has shown it
-//!    as the nearest request ahead, the waiter only looks at its own znode.
+//! 1. [`contact`]: the client reports `NodeChanged`. [`watchers`] knows which participants wait for an event
+//!    on this path, and [`participants`] notifies each of them.
+//! 2. [`ahead`]: before its turn, a waiter also watches its own znode, and the request ahead of its
+//!    predecessor. So when the predecessor's znode is deleted, the event alone makes the next waiter in line
+//!    the owner ([`turn`]). If the watch on its own znode or the proof of the lease is missing, the waiter
+//!    reads its own znode first. If other requests may be ahead, the waiter lists the queue again, and shares
+//!    that listing with the other waiters of its session ([`listings`]).
+//! 3. Behind an exclusive request of the same session, an exclusive waiter sets no watch. When the
+//!    predecessor leaves, a [`removal`] deletes its znode, and wakes the waiter once the znode is gone. If
+//!    the predecessor owned the lock, and a listing has shown it as the nearest request ahead, the waiter
+//!    only has to read its own znode.
 //!
-//! # From a disconnect to the renewed lease, or to the loss
-//! 1. The client reports the disconnect to the driver (`session/driver/opening.rs`). [`contact`]: the present epoch
-//!    of the lease can no longer be extended, and the next epoch needs a reconnect and a proof. The owner keeps the
-//!    epoch under which it acquired the lock or last renewed its lease. `is_owner()` compares the end of that epoch
-//!    with the clock (`session/ownership.rs`).
-//! 2. After a reconnect, everybody looks again ([`participants`]). If the lease is kept proven, as it is while a lock
-//!    is held, they look once the first write on the new connection is answered; otherwise they look at once. `settle`
-//!    begins that [`proof`], and [`replies`] counts the answer. An owner that has seen its znode renews its lease
-//!    ([`turn`]).
-//! 3. If no reconnect comes in time, the [`clock`] ends the lease, and the request has [`ended`]. `is_owner()` has
-//!    returned `false` since the lease ended, whether or not a thread has noticed.
+//! # From a disconnect to the renewal or the end of the lease
+//! 1. The client reports the disconnect to the driver (`session/driver/opening.rs`). From then on
+//!    ([`contact`]), the present epoch of the lease can no longer be extended, and the next epoch needs a
+//!    reconnect and a proof. The owner keeps the epoch under which it acquired the lock or last renewed its
+//!    lease. `is_owner()` compares the end of that epoch with the clock (`session/ownership.rs`).
+//! 2. After a reconnect, every participant looks again ([`participants`]). If the lease is kept proven, as it
+//!    is while a lock is held, `settle` first begins a [`proof`], and the participants look once the first
+//!    write on the new connection is answered ([`replies`]). Otherwise they look at once. An owner renews its
+//!    lease when it has seen its znode ([`turn`]).
+//! 3. If no reconnect comes in time, the lease runs out. The [`clock`] notices that, and the request ends
+//!    ([`ended`]). `is_owner()` returns `false` from the end of the lease on, even before any thread has
+//!    noticed.
 //!
-//! # From the limit of a hold to the loss
+//! # From the limit of a hold to the loss of the lock
 //! 1. When a request with a limit (`LockOptions::max_hold`) acquires the lock, it tells the [`lease`] when its hold
-//!    ends ([`turn`]). The driver passes that moment on with the ownership (`session/seat.rs`), so `is_owner()` returns
-//!    `false` from then on.
-//! 2. The limit is one of the deadlines of the [`clock`]. When the first limit is reached, the engine checks all
-//!    owners, and the request that has reached its limit has [`ended`]: its event names `HeldTooLong`, and a
-//!    [`removal`] deletes its znode.
+//!    ends ([`turn`]). The driver passes that moment on together with the ownership (`session/seat.rs`), and
+//!    `is_owner()` returns `false` from that moment on.
+//! 2. The limit is one of the deadlines of the [`clock`]. When the earliest limit is reached, the engine
+//!    checks all owners, and ends the request that has reached its limit ([`ended`]). The request's last
+//!    event names `HeldTooLong`, and a [`removal`] deletes its znode.
 //!
-//! # From a drop during an outage to the deletion
-//! The guard's claim (`request/claim.rs`) withdraws the request ([`ended`]), and a [`removal`] begins. The removal
-//! reports `ConnectionLoss` at once, because no outcome can come soon. It still submits the deletion, which the
-//! connection keeps for a tenth of the session timeout. If that fails, no alarm is set: the deletion is repeated after
-//! the reconnect, when everybody looks again. While another lock of the session is held, that is when the first write
-//! is answered.
+//! # From a guard dropped during an outage to the deletion
+//! The guard's claim (`request/claim.rs`) withdraws the request ([`ended`]), and a [`removal`] begins. The
+//! removal reports `ConnectionLoss` at once, because no outcome can come soon. It still submits the deletion,
+//! which waits in the connection for a reconnect, for up to a tenth of the session timeout. If no reconnect
+//! comes in that time, the deletion fails. The removal then sets no alarm: it tries again after the
+//! reconnect, when every participant looks again (while another lock of the session is held, once the first
+//! write is answered).
 //!
 //! # From the loss of a session to the next one
-//! 1. The client reports `SessionLost`, or the [`clock`] gives the session up. Its [`life`] ends, and with it every
-//!    request and all tracking. A worker of the driver reports what is left, sets the latch `ended`, and keeps a list
-//!    of the znodes that are still to be deleted (`session/driver/orphans.rs`).
-//! 2. The thread of `session/replacement.rs` waits for that latch, opens the next session, and moves everything that
-//!    outlives its session there: `request/lasting.rs` makes its request again, and `tracking/mod.rs` looks again.
+//! 1. The client reports `SessionLost`, or the [`clock`] gives the session up. The session's [`life`] ends,
+//!    and with it every request and all tracking. A worker of the driver reports these ends, sets the latch
+//!    `ended`, and keeps a list of the znodes that are still to be deleted (`session/driver/orphans.rs`).
+//! 2. The thread of `session/replacement.rs` waits for that latch, opens the next session, and moves to it
+//!    everything that outlives a session: `request/lasting.rs` makes its request again, and `tracking/mod.rs`
+//!    looks again.
 //!
-//! # From a lost create to its end
-//! The request searches for its znode, and creates another one if there is none. Requests of one directory that search
-//! at the same time share the search ([`sweep`]). A create that takes effect late leaves a znode. The session
-//! recognizes its name in any listing, and deletes the znode ([`strays`]).
+//! # After a lost create
+//! If the reply to a create is lost, the request searches for its znode, and creates another one if it finds
+//! none. Requests of one directory that search at the same time share the search ([`sweep`]). If the lost
+//! create takes effect later, it leaves a znode that belongs to no request. The session recognizes that znode
+//! by its name in any listing, and deletes it ([`strays`]).
 //!
-//! The watches of users (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) take the same paths:
+//! What users watch (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) takes the same paths:
 //! [`tracked`] says when to look, and the room `tracking` has the steps of a look.
 //!
 //! # Why this is safe
-//! Only sequence numbers decide, and a listing that contains a request's own znode contains every older request that
-//! still exists. `is_owner()` asks the lease, which ends before the servers can end the session. `docs/design.md` has
-//! the proofs, and `docs/guarantees.md` has the limits. Two of them: if another client deletes an owner's znode, the
-//! owner learns of it a moment later; and the proof that lets a request take a lock assumes something about the links
+//! Only sequence numbers decide who owns a lock, and a listing that contains a request's own znode contains
+//! every older request that still exists. `is_owner()` depends on the lease, which ends before the servers
+//! can end the session. `docs/design.md` has the proofs, and `docs/guarantees.md` has the limits. Here are
+//! two of the limits. If another client deletes an owner's znode, the owner learns of the deletion only a
+//! moment later. And the proof that lets a request take a lock relies on an assumption about the links
 //! between servers.
 
 mod ahead;
@@ -167,14 +177,15 @@ pub(crate) struct Engine {
     removals: BTreeMap<ParticipantId, Removal>,
     /// The paths of the `removals`.
     removed_paths: BTreeSet<ZNodePath>,
-    /// The [strays] whose deletion has begun or found nothing on this connection, for as long as listings show them.
+    /// The [strays] that this session began to delete on this connection. A stray leaves the set when its
+    /// deletion succeeds, or when a listing no longer shows it.
     strays: BTreeSet<ZNodePath>,
     /// The subjects that users track.
     tracked: BTreeMap<ParticipantId, Tracked>,
-    /// The participants that keep the session from being idle.
+    /// The ids that are [pinned](Engine::pin), each of which keeps the session from being idle.
     pins: BTreeSet<ParticipantId>,
     routine: Routine,
-    /// The moments at which former epochs of the lease end, when the owners must be checked.
+    /// The moments at which earlier epochs of the lease end. The owners must be checked at each of them.
     lease_checks: BTreeSet<Moment>,
 }
 
@@ -208,16 +219,16 @@ impl Engine {
 
     // ---- commands
 
-    /// Starts a request, under an id that was not used before. It runs by itself from then on; [`Engine::withdraw`]
-    /// ends it.
+    /// Starts a request, under an id that was not used before. The request then runs by itself.
+    /// [`Engine::withdraw`] ends it.
     pub(crate) fn start(&mut self, id: ParticipantId, spec: Arc<RequestSpec>, since: Moment) {
         let phase = Phase::Joining { unconfirmed: false, failed: None };
         self.contenders.insert(id, Contender::new(id, spec, phase, since));
         self.wake_or_lose(id);
     }
 
-    /// Starts a request that holds the lock together with its owner, under the owner's lease, with a znode that already
-    /// exists. Returns `false` if the owner no longer holds the lock.
+    /// Starts a request that holds the lock together with `owner`, under the same lease. The request's znode
+    /// already exists. Returns `false` if `owner` no longer holds the lock.
     pub(crate) fn start_as_owner(
         &mut self,
         id: ParticipantId,
@@ -245,7 +256,7 @@ impl Engine {
         }
     }
 
-    /// Begins to track a subject. Returns why the session has ended, if it has.
+    /// Begins to track a subject. If the session has ended, only returns the reason for its end.
     pub(crate) fn track(&mut self, id: ParticipantId) -> Option<LossReason> {
         let reason = self.end_reason();
         if reason.is_none() {
@@ -273,7 +284,7 @@ impl Engine {
         self.commons.new_id()
     }
 
-    /// Gives a request its id, and names its znode except for the sequence number.
+    /// Returns an id for a new request, and the name of its znode without the sequence number.
     pub(crate) fn name_request(&mut self, access: Access) -> (ParticipantId, String) {
         let id = self.new_id();
         (id, access.prefix(self.commons.settings.tag.guid(id.0)))
@@ -283,7 +294,7 @@ impl Engine {
         self.commons.counts_ahead = true;
     }
 
-    /// Keeps the session from being [idle](Engine::is_idle) while there may be something to undo.
+    /// Keeps the session from being [idle](Engine::is_idle), because there may be something to undo.
     pub(crate) fn pin(&mut self, id: ParticipantId) {
         self.pins.insert(id);
     }
@@ -326,7 +337,8 @@ impl Engine {
         self.contenders.get(&id).map(Contender::place)
     }
 
-    /// Returns when a request was made or, for an owner, when it acquired the lock, or `None` if it has ended.
+    /// Returns when a request was made or, if it is the owner, when it acquired the lock. Returns `None` if
+    /// the request has ended.
     pub(crate) fn since(&self, id: ParticipantId) -> Option<Moment> {
         self.contenders.get(&id).map(|contender| contender.since)
     }
@@ -340,7 +352,7 @@ impl Engine {
         self.contenders.get(&id).is_some_and(Contender::is_revocation_requested)
     }
 
-    /// Returns whether all participants were notified of the end of the session.
+    /// Returns whether all participants have been notified of the end of the session.
     pub(crate) fn has_completed_end(&self) -> bool {
         matches!(self.commons.life, Life::Lingering(..) | Life::Finished(..))
     }
@@ -373,7 +385,7 @@ impl Engine {
         self.lease().admits_owners(self.now())
     }
 
-    /// Returns the bytes of the znodes that the session counts.
+    /// Returns the bytes that the budget counts for the session's znodes.
     #[cfg(test)]
     pub(crate) fn bytes_of_znodes(&self) -> usize {
         self.commons.calls.budget.used()

@@ -12,8 +12,8 @@ pub(super) struct OwnQueues {
     by_dir: BTreeMap<ZNodePath, BTreeMap<QueueKey, OwnZNode>>,
 }
 
-/// The place of a request's znode in the queue of its directory. The path is part of it because a directory that is
-/// deleted and created again reuses numbers.
+/// The place of a request's znode in the queue of its directory. The path is part of the key because a
+/// directory that is deleted and created again reuses numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct QueueKey {
     sequence: i32,
@@ -30,7 +30,7 @@ impl QueueKey {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct OwnZNode {
-    /// Its request has owned the lock.
+    /// The znode's request has owned the lock.
     has_owned: bool,
     state: Stay,
 }
@@ -63,7 +63,7 @@ impl OwnQueues {
         }
     }
 
-    /// Notes that the server refuses to delete a znode. Returns whether that is news.
+    /// Notes that the server refuses to delete a znode. Returns whether this is the first refusal.
     pub(super) fn refuse(&mut self, path: &ZNodePath) -> bool {
         self.get_mut(path)
             .is_some_and(|own| std::mem::replace(&mut own.state, Stay::Refused) != Stay::Refused)
@@ -92,13 +92,13 @@ impl OwnQueues {
         self.get(path).is_some_and(|own| own.state == Stay::Leaving)
     }
 
-    /// Returns whether the session has a znode in a directory, and is not deleting the last of them.
+    /// Returns whether the session has a znode in a directory, and is not trying to delete the last one.
     pub(super) fn is_last_in_queue(&self, dir: &ZNodePath) -> bool {
         let last = self.by_dir.get(dir).and_then(BTreeMap::last_key_value);
         last.is_some_and(|(_, own)| own.state == Stay::InQueue)
     }
 
-    /// Returns the session's nearest znode before this one, unless it is being deleted.
+    /// Returns the session's nearest znode before this one, unless the session is trying to delete it.
     pub(super) fn before(&self, path: &ZNodePath) -> Option<ZNodePath> {
         let queue = self.by_dir.get(path.dir()?)?;
         let (before, own) = queue.range(..QueueKey::of(path)?).next_back()?;

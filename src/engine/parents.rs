@@ -6,7 +6,7 @@ use crate::client::{Acl, Ask, Call, CreateMode, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 
-/// The znodes that are still to be created. Each time somebody deletes a parent meanwhile, one more step is needed.
+/// The znodes that are still to be created. If somebody deletes a parent meanwhile, one more step is needed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MissingParents {
     /// The znode itself, which is created last.
@@ -33,8 +33,8 @@ impl MissingParents {
         Call::create(path, [], Arc::clone(&self.acl), mode)
     }
 
-    /// Handles the outcome of the call that [`call`](MissingParents::call) returned. Returns whether nothing is left to
-    /// do.
+    /// Handles the outcome of the call that [`call`](MissingParents::call) returned. Returns `true` if
+    /// nothing is left to do.
     ///
     /// # Errors
     /// `NoNode` if not even the root exists, because the chroot is missing; otherwise the error of the call.

@@ -1,8 +1,8 @@
-//! The one way to reach a participant, and the inputs that reach many of them.
+//! The only way to reach a participant, and the inputs that concern many participants.
 //!
-//! A participant never touches another one: it returns what is next, and only the engine passes that on. If an input of
-//! the engine concerns many participants, the methods here pass it to one after another, and each handles it to
-//! completion.
+//! A participant never touches another one: it returns what must happen next, and the engine passes that on.
+//! If an input concerns many participants, the methods here pass it to one after another, and each
+//! participant handles it to completion.
 
 use super::Engine;
 use super::ahead::ZNodeChange;
@@ -27,7 +27,8 @@ impl Engine {
         }
     }
 
-    /// Passes an input to a deletion, and notifies those who wait for it. Does nothing if the deletion has ended.
+    /// Passes an input to a deletion, and notifies the participants that wait for it. Does nothing if the
+    /// deletion has ended.
     pub(super) fn with_removal(
         &mut self,
         id: ParticipantId,
@@ -39,7 +40,7 @@ impl Engine {
             self.removals.remove(&id);
             self.removed_paths.remove(&path);
         }
-        // If a listing shows it again, it was created again.
+        // If a listing shows the znode again, it has been created again.
         if fate == (Fate::Done { has_deleted: true }) {
             self.strays.remove(&path);
         }
@@ -49,7 +50,8 @@ impl Engine {
                 let has_owned = self.commons.own_queues.remove(&path);
                 self.notify(&path, ZNodeChange::Removed { has_owned });
             }
-            // Those who wait for the deletion look again and set a watch, because another client may delete the znode.
+            // The participants that wait for the deletion look again and set a watch, because another client
+            // may delete the znode.
             Fate::Refused => {
                 if self.commons.own_queues.refuse(&path) {
                     self.notify(&path, ZNodeChange::Unknown);
@@ -58,7 +60,7 @@ impl Engine {
         }
     }
 
-    /// Notifies those who wait for a znode that something has happened to it.
+    /// Tells the participants that wait for a znode what has happened to it.
     pub(super) fn notify(&mut self, path: &ZNodePath, change: ZNodeChange) {
         for id in self.commons.watchers.take(path) {
             self.with_request(id, |request, commons| request.on_change(commons, path, change));
@@ -82,9 +84,9 @@ impl Engine {
         }
     }
 
-    /// Makes everybody look again after a reconnect, because every watch must be set again. Until its watch is set
-    /// again, a participant stays registered for the event: the client may have set the watch again by itself, and if
-    /// so the watch must be removed in the end.
+    /// Makes every participant look again after a reconnect, because every watch must be set again. Until
+    /// then, a participant stays registered for the event, because the client may have set the watch again by
+    /// itself. If so, that watch must be removed in the end.
     pub(super) fn everybody_looks_again(&mut self) {
         // Owners first, because a lease may end while long listings arrive.
         let mut requests: Vec<(bool, ParticipantId)> =
@@ -100,14 +102,15 @@ impl Engine {
         self.tracked.values_mut().for_each(|tracked| tracked.wake(&mut self.commons));
     }
 
-    /// Makes everybody look, if a routine look is waiting for a keep-alive.
+    /// Makes every request and every tracker look, if a routine look is waiting for a keep-alive.
     pub(super) fn look_with_keep_alive(&mut self) {
         if self.routine.due_by.is_some() {
             self.look_routinely();
         }
     }
 
-    /// Makes everybody look. Does nothing without contact, because the reconnect wakes everybody.
+    /// Makes every request and every tracker look. Does nothing without contact, because the reconnect wakes
+    /// everybody.
     pub(crate) fn look_routinely(&mut self) {
         self.routine.due_by = None;
         if !self.commons.in_contact() {
@@ -122,7 +125,7 @@ impl Engine {
 
     // ---- deletions
 
-    /// Deletes a znode of this session. Tries again until the znode is gone or the session has ended.
+    /// Deletes a znode of this session, and tries again until the znode is gone or the session has ended.
     pub(crate) fn remove(&mut self, path: ZNodePath) -> ParticipantId {
         let id = self.commons.new_id();
         self.commons.own_queues.note_leaving(&path);

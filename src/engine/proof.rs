@@ -29,8 +29,8 @@ pub(super) enum Proof {
     Failed { until: Moment },
 }
 
-/// A call of a proof. A proof is either `LastWrite` alone, or one of the first two, followed by `LastWrite` if that is
-/// still needed.
+/// A call of a proof. If one write is enough, a proof is `LastWrite` alone. Otherwise it begins with
+/// `FirstRead` or `FirstWrite`, and `LastWrite` follows if it is still needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ProofCall {
     FirstRead,
@@ -69,8 +69,8 @@ impl Commons {
 
     pub(super) fn begin_proof(&mut self, waiting: Vec<ParticipantId>) {
         self.proof = Proof::UnderWay { waiting, later: Vec::new() };
-        // One write is enough in two cases: no pair is needed, or the write confirms a pair or the reconnect, and the
-        // lease then admits owners.
+        // One write is enough in two cases: if no pair is needed, or if the lease lacks only a write to admit
+        // owners.
         if !self.lease.needs_pairs() || self.lease.needs_proof(self.now) {
             self.write_nothing(Priority::Session, Pending::Proof(ProofCall::LastWrite));
         } else if self.lease.has_owners() {
@@ -81,8 +81,8 @@ impl Commons {
         }
     }
 
-    /// Handles the outcome of a call of the proof. If that ends the proof, returns the requests that were waiting for
-    /// it, and its result.
+    /// Handles the outcome of a call of the proof. If the proof has ended, returns the requests that were
+    /// waiting for it, and its result.
     pub(super) fn on_proof_reply(
         &mut self,
         asked: ProofCall,
@@ -100,8 +100,8 @@ impl Commons {
         Some((self.end_proof(result)?, result))
     }
 
-    /// Returns whether a keep-alive needs no second write. That is so if its first write has proven what an earlier
-    /// write, made for a request, had reported.
+    /// Returns whether a keep-alive needs no second write. It needs none if its first write has already
+    /// proven a pair that an earlier write, made for a request, had confirmed.
     fn is_one_write_enough(&self) -> bool {
         let quiet = self.settings.min_idle_for_ping;
         self.lease.has_owners()
@@ -122,12 +122,12 @@ impl Commons {
         Some(waiting)
     }
 
-    /// Makes a write beside a request's read if the lease has lapsed, because the request then needs a proof to take
-    /// the lock. Together they take one round trip.
+    /// Makes a write beside a request's read if the request needs a proof to take the lock. Together, the
+    /// write and the read take one round trip.
     pub(super) fn prove_beside(&mut self) {
         if self.settings.is_ordered && self.lease.needs_proof(self.now) {
-            // The write is sent before the read. It takes up room in the window, because each of many requests may make
-            // one.
+            // The write is sent before the read. Unlike a proof, it takes up room in the window, because many
+            // requests may each make such a write.
             self.write_nothing(Priority::Owner, Pending::Nobody);
         }
     }

@@ -1,4 +1,5 @@
-//! What a request concludes from a listing of its queue: that it owns the lock, or for whom it waits.
+//! What a request concludes from a listing of its queue: that it owns the lock, or which request it waits
+//! for.
 
 use super::border::Failure;
 use super::calls::Pending;
@@ -13,7 +14,8 @@ use crate::recipe::queue::{Decision, count_ahead};
 use crate::time::Priority;
 
 impl Contender {
-    /// Decides from the listing that has arrived. If there is none, asks for one, which wakes the request.
+    /// Decides from the listing that has arrived. If none has arrived, asks for one, whose arrival wakes the
+    /// request.
     pub(super) fn evaluate(&mut self, commons: &mut Commons) -> Next {
         let expects_lock = !std::mem::take(&mut self.has_reconnected);
         if let Some(listing) = self.listing.take() {
@@ -66,7 +68,8 @@ impl Contender {
         }
     }
 
-    /// Waits for any of the requests ahead to leave. If the listing left no watch, lists again with one.
+    /// Waits for any of the requests ahead to leave. If the listing has left no watch, lists again and sets
+    /// one.
     fn wait_for_any(&mut self, commons: &mut Commons) -> Next {
         let dir = self.spec.dir.clone();
         let is_watched = self.watched.as_ref() == Some(&dir);
@@ -74,9 +77,9 @@ impl Contender {
         if is_watched { Next::Rest } else { self.count(commons) }
     }
 
-    /// Counts the requests ahead, using a listing that leaves a watch on the children of the directory. Only a request
-    /// for a permit does so, and only the first one in line: a lock in front of the directory holds the others back,
-    /// which prevents a herd.
+    /// Counts the requests ahead, using a listing that leaves a watch on the children of the directory. Only
+    /// a request for a permit does so, and only the first one in line: a lock in front of the directory holds
+    /// the others back, which prevents a thundering herd.
     pub(super) fn count(&mut self, commons: &mut Commons) -> Next {
         let dir = self.spec.dir.clone();
         self.watched = Some(dir.clone());
@@ -88,7 +91,7 @@ impl Contender {
     }
 
     pub(super) fn on_counted(&mut self, commons: &mut Commons, dir: &ZNodePath, listing: &Listing) -> Next {
-        // The request may have been woken during the call.
+        // The request may have been woken during the call, and may no longer need the watch.
         if self.watched.as_ref() != Some(dir) {
             commons.remove_stray_watch(dir, self.id);
         }

@@ -1,10 +1,11 @@
 //! [`Removal`]: the deletion of a znode, in the background if need be. It follows an unlock, a timeout, or the
 //! discovery of a znode that [belongs to no request](super::sweep).
 //!
-//! An unlock during an outage must not leave a znode that blocks others while the session lives. So a deletion is
-//! repeated until it is done or the session has ended: after every reconnect, and now and then during contact. The
-//! session repeats it even if the server refuses it, because an ACL can be changed back. A reconnect does not change a
-//! refusal, so the attempt after one is made only when its delay has passed.
+//! An unlock during an outage must not leave a znode that blocks others while the session lives. So a
+//! deletion is repeated until it is done or the session has ended: after every reconnect, and now and then
+//! during contact. The session repeats even a refused deletion, because an ACL can be changed back. But a
+//! reconnect does not lift a refusal, so after a refusal the next attempt waits for its delay even across a
+//! reconnect.
 
 use std::time::Duration;
 
@@ -36,19 +37,19 @@ pub(super) struct Removal {
     was_refused: bool,
 }
 
-/// What becomes of a deletion. The engine notifies those who wait for its znode.
+/// What becomes of a deletion. The engine notifies the participants that wait for its znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Fate {
     GoesOn,
-    /// It goes on, although the server refuses it for now.
+    /// The deletion goes on, although the server refuses it for now.
     Refused,
     /// The znode is gone. `has_deleted` is false if it was already gone.
     Done {
         has_deleted: bool,
     },
-    /// The deletion has ended. If the server has ended the session, too, the znode goes with it; otherwise, the next
-    /// session deletes the znode.
+    /// The deletion has ended without success. If the server has ended the session, the znode is gone with
+    /// it. Otherwise, the next session deletes the znode.
     LeftBehind,
 }
 
@@ -111,7 +112,8 @@ impl Removal {
         }
     }
 
-    /// Prepares for a new connection, and tries again on it at once unless the server has refused.
+    /// Prepares for a new connection, and tries again on it at once, unless the server has refused the last
+    /// attempt.
     pub(super) fn on_reconnect(&mut self, commons: &mut Commons) {
         if !self.was_refused {
             self.failures = 0;

@@ -1,4 +1,4 @@
-//! The outcomes of calls: what each shows about the session, and which participant handles it.
+//! The outcomes of calls: what each outcome shows about the session, and which participant handles it.
 
 use std::sync::Arc;
 
@@ -50,9 +50,9 @@ impl Engine {
 
     /// Makes a write that changes nothing, for code outside the engine. [`Effect::Answered`] follows.
     ///
-    /// A read that follows on the same connection shows every write that was answered before, to any client. Without
-    /// this write, a server that lags behind might answer the read. A write whose reply was lost may still [take
-    /// effect](super::sweep) after both.
+    /// A read that follows on the same connection shows every write, of any client, that was answered before
+    /// this call. Without this call, a server that lags behind might answer the read. A write whose reply was
+    /// lost may still [take effect](super::sweep) after the read.
     pub(crate) fn ask_to_write_nothing(&mut self, id: ParticipantId) {
         if !self.refuses(id) {
             self.commons.write_nothing(Priority::Other, Pending::Other(id));
@@ -67,8 +67,8 @@ impl Engine {
         has_ended
     }
 
-    /// Notes what the outcome of a call shows about the session. An answer to a read helps to extend the lease; an
-    /// answer to a write extends it.
+    /// Notes what the outcome of a call shows about the session. An answer to a read helps to extend the
+    /// lease; an answer to a write may extend it.
     fn count_answer(&mut self, call: &Call, sending: Sending, outcome: &ZkResult<Reply>) {
         let now = self.commons.now;
         // A denied write counts as a read, because any server may have denied it.

@@ -7,12 +7,13 @@ use crate::recipe::is_directory;
 /// The outcome of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// The znode exists and is watched. Its data were written `version` times since its creation. If it is persistent,
-    /// it stays when its creator's session ends. If it is a directory, it is not a request.
+    /// The znode exists and is watched. Its data has been written `version` times since its creation. A
+    /// persistent znode stays when its creator's session ends. A directory is not a request.
     Watched { data: Vec<u8>, version: i32, is_persistent: bool, is_directory: bool },
     /// The znode exists, but READ is denied. Servers since 3.8.4 set the watch, but never report its event.
     Unreadable,
-    /// The znode does not exist. If READ is granted, the attempt has left no watch.
+    /// The znode does not exist. If a read of its data has shown this, no watch is left. If an existence
+    /// check has, a watch for the znode's creation is left.
     Gone,
 }
 

@@ -13,14 +13,14 @@ use crate::client::{Call, Reply, Stat};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::time::Priority;
 
-/// How long a request whose turn has come waits before it looks again, if a proof was not enough to admit it.
+/// How long a request whose turn has come waits before it tries again, if a proof was not enough to admit it.
 const LEASE_LOOK: Duration = Duration::from_millis(100);
 
 /// The interval at which an unreadable znode is read again, because the server may withhold its events.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
 
 impl Contender {
-    /// Continues after an input: makes steps until the request rests, waits for an outcome, or must end.
+    /// Continues after an input: takes steps until the request rests, waits for an outcome, or must end.
     pub(super) fn run(&mut self, commons: &mut Commons, mut next: Next) -> Option<Loss> {
         loop {
             match (next, self.activity) {
@@ -137,8 +137,9 @@ impl Contender {
         Next::Wake
     }
 
-    /// Makes a routine look. A watch may have ended silently: a server withholds the event from a client that may no
-    /// longer read the znode (CVE-2024-23944), and a change of an ACL fires no watch.
+    /// Makes a routine look. Routine looks are needed because a watch may have ended silently: a server
+    /// withholds the event from a client that may no longer read the znode (CVE-2024-23944), and a change of
+    /// an ACL fires no watch.
     pub(super) fn on_routine(&mut self, commons: &mut Commons) -> Next {
         match &self.phase {
             // The retry policy repeats whatever fails in this phase.
@@ -194,8 +195,8 @@ impl Contender {
         match purpose {
             Purpose::WaitFor => self.on_predecessor_seen(commons, path, *connection, &sight),
             _ if sight == Sight::Gone => self.lose_znode(commons),
-            // The predecessor was deleted. A listing had shown no request between it and this one, and none can get
-            // there. All that was left to find out is that this request's znode exists.
+            // The predecessor was deleted. A listing had shown no request between it and this one, and none
+            // can get there later. All that was left to find out was whether this request's znode exists.
             Purpose::TakeOver => self.acquire(commons, *connection),
             Purpose::Verify => self.keep_owning(commons, *connection, &sight),
         }

@@ -1,5 +1,5 @@
-//! What a listing shows of this session's znodes: those that requests search for, and strays, which belong to no
-//! request.
+//! The znodes of this session that a listing shows: those that requests search for, and strays, which belong
+//! to no request.
 //!
 //! See [`sweep`](super::sweep) for why both are needed.
 
@@ -18,7 +18,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 
 impl Engine {
-    /// Deletes what a former session has left.
+    /// Deletes what an earlier session has left.
     pub(crate) fn delete_left_behind(&mut self, left: Target) {
         match left {
             Target::ZNode(path) => drop(self.remove(path)),
@@ -30,7 +30,7 @@ impl Engine {
         }
     }
 
-    /// Notes that a create has failed whose request is yet to be [started](Engine::start_as_owner).
+    /// Notes that a create has failed, for a request that is yet to be [started](Engine::start_as_owner).
     pub(crate) fn note_failed_create(&mut self, dir: &ZNodePath, error: ZkError) {
         self.commons.note_failed_create(dir, error);
     }
@@ -59,12 +59,12 @@ impl Engine {
         self.commons.end_round(id);
     }
 
-    /// Hands a listing to requests that search for their znodes.
+    /// Searches a listing for the znodes of these requests, and tells each request what was found.
     fn search_in(&mut self, connection: ConnectionNumber, children: Names, searching: Vec<ParticipantId>) {
         if searching.is_empty() {
             return;
         }
-        // Sorted, because many requests may be searching.
+        // The names are sorted, because many requests may be searching.
         let mut sorted: Vec<&str> = children.iter().collect();
         sorted.sort_unstable();
         let find = |id| {
@@ -98,8 +98,8 @@ impl Engine {
 
     // ---- strays
 
-    /// Takes strays out of a listing whose deletion the leader answered with `NoNode`. A server that has diverged from the
-    /// others may show them forever, and nothing that is sent to it changes that.
+    /// Takes phantoms out of a listing: strays whose deletion the leader has answered with `NoNode`. A server
+    /// that has diverged from the others may show phantoms forever, and no call makes them go away.
     pub(super) fn pass_over_phantoms(&mut self, dir: &ZNodePath, outcome: &mut ZkResult<Reply>) {
         let Engine { strays, removed_paths, .. } = self;
         let is_here = |stray: &ZNodePath| stray.dir() == Some(dir.as_str());
@@ -119,7 +119,8 @@ impl Engine {
         *children = children.iter().filter(|name| !is_phantom(&dir.child(name))).collect();
     }
 
-    /// Deletes the znodes among these children that this session has created, but that belong to no request.
+    /// Deletes the strays among these children: znodes that were created by this session, or by one that it
+    /// has replaced, and that belong to no request.
     pub(super) fn remove_strays(&mut self, dir: &ZNodePath, children: &Names) {
         let strays = children.iter().filter(|name| self.is_stray(dir, name));
         let strays: Vec<ZNodePath> = strays.map(|name| dir.child(name)).collect();

@@ -26,9 +26,10 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 use crate::time::{Moment, Priority};
 
-/// The time after which a lost create can no longer take effect. The leader gives up a server that it has not heard
-/// from for `syncLimit` ticks (10 s by default), and whatever that server holds is lost with it. For up to about 100 s,
-/// the client's operating system may still send data that a closed connection has left unsent.
+/// The time after which a lost create can no longer take effect. The leader gives up on a server that it has
+/// not heard from for `syncLimit` ticks (10 s by default), and whatever that server holds is then lost. For
+/// up to about 100 s, the client's operating system may still send data that a closed connection has left
+/// unsent.
 const SETTLES_IN: Duration = Duration::from_secs(120);
 
 /// The pause after the first round. It doubles with each round, up to [`MAX_PAUSE`].
@@ -68,7 +69,7 @@ impl Sweeps {
         self.by_id.is_empty()
     }
 
-    /// Returns the number of sweeps that have yet to list what a request may have left.
+    /// Returns the number of sweeps that have yet to look for what an ended request may have left.
     pub(super) fn owed(&self) -> usize {
         self.by_id.values().filter(|sweep| sweep.is_owed).count()
     }
@@ -232,7 +233,7 @@ impl Commons {
         self.sweeps.by_dir.clear();
     }
 
-    /// Leaves a directory to the next session.
+    /// Leaves the sweep of a directory to the next session.
     fn leave_sweep_behind(&mut self, dir: ZNodePath) {
         let tags = self.sweeps.former.iter().copied().chain([self.settings.tag]).collect();
         let id = self.new_id();

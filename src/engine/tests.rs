@@ -55,12 +55,12 @@ fn the_nearest_request_of_a_session_is_known_until_it_leaves() {
     assert!(own.is_last_in_queue(&path("/lock")));
     assert_eq!(own.before(&third), Some(second.clone()));
     own.note_leaving(&second);
-    assert_eq!(own.before(&third), None, "its deletion may fail");
+    assert_eq!(own.before(&third), None, "the deletion of the second znode may fail");
     assert!(own.is_leaving(&second) && !own.is_in_queue(&second));
     own.note_owner(&first);
     assert!(!own.remove(&second));
     assert!(own.is_in_queue(&first) && own.has_owned(&first));
-    assert!(own.remove(&first), "it has owned");
+    assert!(own.remove(&first), "its request has owned the lock");
     own.note_leaving(&third);
     assert!(!own.is_last_in_queue(&path("/lock")));
 }
@@ -101,12 +101,12 @@ fn one_listing_at_a_time_serves_all_who_had_asked_when_it_was_sent() {
     let dir = path("/lock");
     listings.share_next(&dir, A);
     assert_eq!(listings.ask(&dir, B), [A, B]);
-    assert_eq!(listings.ask(&dir, C), [], "it may be outdated for this one");
+    assert_eq!(listings.ask(&dir, C), [], "the listing under way may be outdated for C");
     listings.share_next(&dir, D);
     assert_eq!(listings.on_ended(&dir), [C, D]);
     assert_eq!(listings.ask(&dir, A), []);
     listings.forget(&dir, A);
-    assert_eq!(listings.on_ended(&dir), [], "nobody needs another one");
+    assert_eq!(listings.on_ended(&dir), [], "nobody needs another listing");
     assert_eq!(listings.ask(&dir, A), [A]);
     assert_eq!(listings.on_ended(&dir), []);
     listings.share_next(&dir, B);
@@ -251,7 +251,7 @@ fn unproven_engine(owns_session: bool, granted: Granted) -> Engine {
     engine
 }
 
-/// Returns an engine in contact with its only request, which owns the lock.
+/// Returns an engine in contact, and its only request, which owns the lock.
 fn owner(owns_session: bool) -> (Engine, ParticipantId) {
     const ALONE: &str = "x-a-lock-0000000000";
     let mut engine = engine_that_owns_its_session(owns_session);
@@ -336,7 +336,7 @@ fn the_next_in_line_looks_at_its_znode_if_the_connection_has_changed_since_its_w
     all_submitted(&mut engine);
     let gone = ClientEvent::NodeChanged { path: format!("/lock/{}", QUEUE[0]), is_deleted: true };
     engine.input(NOW, |engine| engine.handle_event(NOW, gone));
-    assert_eq!(engine.place(waiter), Some(Place::Queued), "its znode may be gone with the last connection");
+    assert_eq!(engine.place(waiter), Some(Place::Queued), "its znode may have gone between the connections");
     let (look, call) = submitted(&mut engine);
     assert!(call.path().is_some_and(|path| path.ends_with(QUEUE[1])), "{call:?}");
     engine.input(NOW, |engine| engine.handle_reply(look, data()));
@@ -379,8 +379,15 @@ fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_conta
     assert!(now > NOW.after(Duration::from_secs(3600)));
     engine.input(now, |engine| engine.handle_event(now, ClientEvent::Disconnected));
     let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
-    assert!(!effects.contains(&Effect::Happened(Event::Suspended)), "it has ended before: {effects:?}");
-    assert_eq!(engine.poll_deadline(), Some(now.after(Duration::from_secs(3600))), "the server ends it then");
+    assert!(
+        !effects.contains(&Effect::Happened(Event::Suspended)),
+        "the session had already ended: {effects:?}"
+    );
+    assert_eq!(
+        engine.poll_deadline(),
+        Some(now.after(Duration::from_secs(3600))),
+        "the server ends the session then"
+    );
     engine.input(now.after(Duration::from_secs(3600)), Engine::handle_deadline);
     assert!(engine.has_completed_end() && engine.poll_deadline().is_none());
 }
@@ -431,7 +438,7 @@ fn data() -> ZkResult<Reply> {
     Ok(Reply::Data(Vec::new(), Stat { ephemeral_owner: 1, ..Stat::default() }))
 }
 
-/// Answers all calls, and those that follow, as a server with these children does.
+/// Answers all calls, and those that follow, as a server with these children would.
 fn serve(engine: &mut Engine, children: &[&str]) {
     loop {
         let calls = all_submitted(engine);
@@ -627,8 +634,8 @@ fn a_listing_shows_the_strays_of_the_session_and_of_nobody_else() {
     assert_eq!(deleted(&all_submitted(&mut engine)), [""; 0]);
 }
 
-/// Answers all calls, and those that follow, as a server that lists these children no matter what is deleted. Returns
-/// the names of the znodes that were deleted.
+/// Answers all calls, and those that follow, as a server that lists these children no matter what is deleted.
+/// Returns the names of the znodes that the engine tried to delete.
 fn deleted_in_vain(engine: &mut Engine, children: &[&str]) -> Vec<String> {
     let mut names = Vec::new();
     for _ in 0..20 {
@@ -660,24 +667,24 @@ fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_wit
     engine.pass_over_phantoms(&path("/lock"), &mut listing);
     assert_eq!(listing, Ok(Reply::Children(Names::from_iter(with_both))), "their deletion may be refused");
     assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second]);
-    assert_eq!(engine.place(ParticipantId(own)), Some(Place::Owner), "nobody owns by a stray");
+    assert_eq!(engine.place(ParticipantId(own)), Some(Place::Owner), "phantoms ahead do not count");
     let mut look = |children: &[&str]| {
         engine.input(NOW, Engine::look_routinely);
         deleted_in_vain(&mut engine, children)
     };
     assert_eq!(look(&with_both), [""; 0]);
     assert_eq!(look(&[&first, &name]), [""; 0]);
-    assert_eq!(look(&with_both), [&*second], "it was gone");
+    assert_eq!(look(&with_both), [&*second], "the last listing was without it");
     let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
     for event in [ClientEvent::Disconnected, ClientEvent::Connected(granted)] {
         engine.input(NOW, |engine| engine.handle_event(NOW, event));
     }
-    assert_eq!(deleted_in_vain(&mut engine, &with_both), [""; 0], "an owner looks at its znode");
+    assert_eq!(deleted_in_vain(&mut engine, &with_both), [""; 0], "an owner only reads its znode");
     engine.input(NOW, Engine::look_routinely);
-    assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second], "this server may be right");
+    assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second], "the new server may be right");
 }
 
-/// Two late creates may have one name, for example those of a downgrade.
+/// Two late creates may have the same name, for example those of a downgrade.
 #[test]
 fn stray_that_is_created_again_after_its_deletion_is_deleted_again() {
     let mut engine = connected_engine();

@@ -1,9 +1,9 @@
 //! [`Tracked`]: a subject on the server that a user tracks. Its tracker looks again whenever the subject may have
 //! changed.
 //!
-//! The tracker (`tracking/`) decides on the steps of a look, and makes one call after another. The engine says when to
-//! look, and knows which watches are set. The watches of a look serve until the next look, which ends those that it
-//! does not need.
+//! The tracker (`tracking/`) decides what a look reads, one call after another. The engine says when to look,
+//! and knows which watches are set. The watches of a look stay until the end of the next look, which removes
+//! the ones that it does not need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +27,9 @@ const REFUSED_LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Tracked {
     id: ParticipantId,
     activity: Activity,
-    /// The paths that the present look watches, or the last one if none is under way.
+    /// The paths that the present look watches. If no look is under way, the paths that the last one watches.
     paths: Vec<ZNodePath>,
-    /// The paths that the previous look watches, while a look is under way.
+    /// While a look is under way, the paths that the previous look watches.
     former: Vec<ZNodePath>,
 }
 
@@ -71,8 +71,8 @@ impl Tracked {
         }
     }
 
-    /// Makes the next call of a look. If the call leaves a watch, registers for the event first, so that none is
-    /// missed.
+    /// Makes the next call of a look. If the call leaves a watch, registers for its event first, so that no
+    /// event is missed.
     fn read(&mut self, commons: &mut Commons, call: Call) {
         let watched = call.watched_path().map(|path| ZNodePath::from_server(Arc::clone(path)));
         if let Some(path) = &watched {
@@ -84,7 +84,7 @@ impl Tracked {
         commons.submit(Ask { call, read: Ok }, Priority::Other, Pending::Tracked(self.id, watched));
     }
 
-    /// Ends the watches of the previous look that this one did not need.
+    /// Ends the watches of the previous look that the present look did not need.
     fn end_former_watches(&mut self, commons: &mut Commons) {
         for path in std::mem::take(&mut self.former) {
             if !self.paths.contains(&path) {
@@ -93,7 +93,7 @@ impl Tracked {
         }
     }
 
-    /// Ends the tracking, with its watches.
+    /// Ends the tracking and its watches.
     pub(super) fn end(self, commons: &mut Commons) {
         commons.alarms.clear(self.id);
         for path in self.paths.iter().chain(&self.former) {

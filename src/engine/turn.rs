@@ -9,23 +9,23 @@ use super::lease::{Admission, ConnectionNumber};
 use super::sight::Sight;
 use crate::recipe::revocation;
 
-/// A new owner reads its znode this long after it has acquired the lock, or up to [`SHARED_STEP`] earlier. A hold that
-/// ends before that saves the round trip. If another client deletes the znode, a new owner learns of it only after this
-/// delay and a round trip.
+/// A new owner reads its znode this long after it has acquired the lock, or up to [`SHARED_STEP`] earlier. A
+/// hold that ends before that saves the round trip. The price: if another client deletes the znode at the
+/// beginning of a hold, the owner learns of it only after this delay and a round trip.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
-/// The times at which new owners first read their znodes are multiples of this step. So even thousands of short holds a
-/// second wake the timer only rarely.
+/// New owners first read their znodes at multiples of this step. So even thousands of short holds a second
+/// wake the timer only rarely.
 const SHARED_STEP: Duration = Duration::from_millis(10);
 
 impl Contender {
-    /// Takes the lock, because nobody is ahead any more. If events alone have shown that, and the lease admits owners,
-    /// the request takes the lock at once. Otherwise it reads its own znode first.
+    /// Takes the lock, because nobody is ahead any more. If events alone have shown this, and the lease
+    /// admits owners, the request takes the lock at once. Otherwise it reads its own znode first.
     pub(super) fn take_over(&mut self, commons: &mut Commons) -> Next {
         match self.ahead.owns_by_event_on(commons.lease.connection()) {
             Some(watched_on) if commons.lease.admits_owners(commons.now) => self.acquire(commons, watched_on),
             _ => {
-                // If the client is ordered, the write of the proof is answered before the read.
+                // If the client is ordered, the write that serves as the proof is answered before the read.
                 commons.prove_beside();
                 self.look_at_own(commons, Purpose::TakeOver)
             }
@@ -81,7 +81,7 @@ impl Contender {
         Next::Rest
     }
 
-    /// Notifies the owner, at most once per hold, that another client asks for the lock.
+    /// Notifies the owner, at most once per hold, that another client asks it to release the lock.
     fn report_revocation(&mut self, commons: &mut Commons) {
         let Phase::Owner { revocation_reported, .. } = &mut self.phase else { return };
         if !std::mem::replace(revocation_reported, true) {

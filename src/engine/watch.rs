@@ -1,4 +1,4 @@
-//! The watches of a request, and the looks that set them.
+//! The watches of a request, and the reads that set them.
 
 use super::border::{Event, RequestEvent};
 use super::calls::Pending;
@@ -29,7 +29,8 @@ impl Contender {
         Next::Stay
     }
 
-    /// Notes that from now on a change of this znode wakes the request, and no longer a change of the previous znode.
+    /// Notes that from now on a change of this znode wakes the request, and a change of the previous one no
+    /// longer does.
     pub(super) fn set_watched(&mut self, commons: &mut Commons, path: &ZNodePath) {
         self.ahead.watched_on = None;
         let before = self.watched.replace(path.clone());
@@ -48,7 +49,7 @@ impl Contender {
         }
     }
 
-    /// Returns whether the request waits for an event on a path, for any purpose.
+    /// Returns whether the request waits for an event on a path, for whatever purpose.
     pub(super) fn needs_watch(&self, path: &ZNodePath) -> bool {
         let needs_own = self.is_queued() && self.ahead.has_own_watch();
         self.watched.as_ref() == Some(path)
@@ -97,7 +98,7 @@ impl Contender {
         }
     }
 
-    /// Notes that a znode ahead is a directory, so the request no longer waits for it.
+    /// Notes that a znode ahead is a directory, for which the request no longer waits.
     pub(super) fn pass_over(&mut self, commons: &mut Commons, directory: &ZNodePath) {
         self.directories.insert(directory.name().to_owned());
         if commons.mentions_first(directory) {

@@ -1,4 +1,4 @@
-//! [`Watchers`]: the participants that the next event on a path wakes.
+//! [`Watchers`]: for each path, the participants that wait for its next event.
 
 use std::collections::BTreeMap;
 

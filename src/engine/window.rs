@@ -6,13 +6,13 @@
 //! | calls | sent while |
 //! |---|---|
 //! | what proves the session ([`Priority::Session`]) | always |
-//! | what keeps or releases a lock ([`Priority::Owner`]) | less than two windows are under way |
-//! | all others, and what the application asks for ([`Priority::Other`]) | less than one window is under way |
+//! | what keeps or releases a lock ([`Priority::Owner`]) | the calls under way fill less than two windows |
+//! | all others, and what the application asks for ([`Priority::Other`]) | they fill less than one window |
 //!
 //! A call that may not be sent yet waits here. Calls that keep or release a lock go first; calls of equal priority go
 //! in the order in which they were made. The second window is reserved for calls that keep or release a lock, so a
-//! release never waits for requests that are yet to join. If a request ends before its create was sent, it takes the
-//! create back: nothing is sent, and nothing is left to delete.
+//! release never waits for requests that are yet to join. If a request ends before its create was sent, the
+//! create is withdrawn: nothing is sent, and nothing is left to delete.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,14 @@ use crate::client::Call;
 use crate::time::Priority;
 
 /// The bytes in one window. 512 calls with long paths need less, and a link of 10 Mbit/s transmits this much in a fifth
-/// of a second. A single call may be longer than a window: it is sent whenever less than a window is under way.
+/// of a second. A single call may be longer than a window: it is sent as soon as the calls under way leave
+/// any room.
 const BYTES: usize = 256 * 1024;
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Window {
-    /// The calls in one window.
+    /// The number of calls in one window.
     size: usize,
     /// The number of calls under way, except those that prove the session.
     calls: usize,
@@ -37,7 +38,7 @@ pub(super) struct Window {
     bytes: usize,
     /// The waiting calls, in the order in which they must be sent.
     waiting: BTreeMap<(Priority, CallId), (Call, Pending)>,
-    /// The waiting creates, by the request that each creates a znode for.
+    /// The waiting creates, each by the request whose znode it creates.
     creates: BTreeMap<ParticipantId, (Priority, CallId)>,
 }
 

@@ -5,8 +5,9 @@
 use super::{ConnectionNumber, Lease};
 use crate::time::Moment;
 
-/// An answered request, or a pair of them: when the first was sent, and when the last was answered. The ensemble
-/// handled them in between, so a proof counts from `sent`, and the report delay from `answered`.
+/// An answered request, or a pair of them: when the first was sent, and when the last was answered. The
+/// ensemble handled them in between, so a proof counts from `sent`, and the report delay counts from
+/// `answered`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RoundTrip {
     pub(super) sent: Moment,
@@ -28,16 +29,16 @@ pub(super) struct Written {
 pub(crate) struct Sending {
     pub(super) at: Moment,
     connection: ConnectionNumber,
-    /// The newest pair that the leader should have known of by then, if there is one. If the request is a write, its
-    /// answer confirms this pair (E2).
+    /// The newest pair that the leader should know of when the request is sent, if there is one. If the
+    /// request is a write, its answer confirms this pair (E2).
     confirms: Option<RoundTrip>,
-    /// The last write that had been answered by then. If the request is a write, its answer proves what that earlier
-    /// write reported (E3).
+    /// The last write that was answered before the request was sent. If the request is a write, its answer
+    /// proves what that earlier write reported (E3).
     after: Option<Written>,
 }
 
 impl Lease {
-    /// Returns how a request is sent now. Call this before you send it.
+    /// Describes a request that is sent now. Call this before you send the request.
     pub(crate) fn sending(&self, now: Moment) -> Sending {
         let confirms = self.confirmable(now);
         Sending { at: now, connection: self.connection, confirms, after: self.last_write }
@@ -70,13 +71,13 @@ impl Lease {
         }
     }
 
-    /// Returns whether the answer to a request proves something: the request was sent on the present connection, and
-    /// the client has reported what the server of that connection grants.
+    /// Returns whether the answer to a request may prove something: the request was sent on the present
+    /// connection, and the client has reported what the server of that connection grants.
     pub(in crate::engine) fn counts(&self, sending: Sending) -> bool {
         self.is_connected && sending.connection == self.connection
     }
 
-    /// Handles an answer that the leader has given.
+    /// Handles the answer to a write, which the leader has given.
     ///
     /// Returns whether the answer came too late for the owners under the present epoch. For them, the end of that epoch
     /// is final; later owners get a new epoch.
@@ -106,9 +107,9 @@ impl Lease {
         self.last_write = Some(Written { sent, reported });
     }
 
-    /// Returns the moment from which a proof counts if it is given by the answer to a write on the present connection,
-    /// or `None` if that answer proves nothing. While a lock is held, only a proof by cause (E3) counts, which assumes
-    /// nothing about the speed of the links between the servers.
+    /// Returns what the answer to a write on the present connection proves: the moment from which the proof
+    /// counts, or `None` if the answer proves nothing. While a lock is held, only a proof by cause (E3)
+    /// counts, because it assumes nothing about the speed of the links between the servers.
     pub(super) fn proven_by(&self, sending: Sending) -> Option<Moment> {
         if !self.needs_pairs() {
             return self.taken_up_after.max(Some(sending.at));
@@ -121,8 +122,8 @@ impl Lease {
         self.taken_up_after.max(pair.map(|pair| pair.sent))
     }
 
-    /// Remembers an answered request, as a pair with the previous one. A few pairs suffice: each also stands for those
-    /// that follow shortly after it.
+    /// Remembers an answered request, as a pair with the previous one. A few pairs suffice, because each pair
+    /// also stands for the pairs that follow shortly after it.
     fn note(&mut self, round_trip: RoundTrip) {
         let Some(before) = self.last else {
             self.last = Some(round_trip);

@@ -1,35 +1,38 @@
 //! The requests that keep a lease from ending, and the times at which they are due.
 //!
-//! A *keep-alive* is two writes, one after the other: the first confirms a pair, because enough time has passed (E2);
-//! the second proves that pair for owners by cause (E3). A *touch* is two reads, sent together: they make a pair, and
-//! cost no transaction. If the client reports its pings, none of these is due while no lock is held, even after a
-//! reconnect. The lease then lapses. The first write of the next request proves it again, because that write confirms
-//! the most recent pings that are old enough.
+//! A *keep-alive* is two writes, one after the other. The first confirms a pair, because enough time has
+//! passed since the pair was answered (E2). The second proves that pair for owners, because it follows the
+//! first (E3). A *touch* is two reads, sent together: they make a pair, and cost no transaction. If the
+//! client reports its pings, neither a keep-alive nor a touch is due while no lock is held, even after a
+//! reconnect. The lease then lapses. When a lock is wanted again, the first write proves the lease, because
+//! it confirms the most recent pings that are old enough.
 //!
 //! While a lock is held,
 //! - a touch is due one period D after the last touch was sent;
-//! - a keep-alive is due when a new pair is *known* (a report delay R has passed since it was answered), provided that
-//!   its first request was sent D or more after the first request of the pair that is proven.
+//! - a keep-alive is due when a new pair is *known* (a report delay R has passed since it was answered),
+//!   provided that its first request was sent at least D after the first request of the pair that is already
+//!   proven.
 //!
-//! So each keep-alive proves the touch that was sent D after the previous touch. Apart from round trips, the proof is R
-//! old when it is made, and R + D old when the next keep-alive is made. A proof holds for the span S, which is the
-//! session timeout T less the margin. So at least F of it always remains:
+//! So each keep-alive proves the touch after the one that the previous keep-alive proved. Apart from round
+//! trips, a proof is R old when it is made, and R + D old when the next keep-alive replaces it. A proof holds
+//! for the span S, which is the session timeout T less the margin. So it always has at least F left:
 //!
 //! > F = S − R − D, so D = S − R − F.
 //!
-//! With fewer writes, less than F would remain. A write confirms a pair that is at least R old, and the next write
-//! proves that pair. When the third write is made, the age of that proof is R plus the time since the first write. This
-//! must not exceed R + D, so there are two writes in each D, however they are spaced. If one follows right behind the
-//! other, they need only one touch.
+//! With fewer writes, less than F would remain. To see this, take three writes in a row. The first confirms a
+//! pair that is at least R old, and the second proves that pair. When the third is made, the proof is as old
+//! as R plus the time since the first write. This age must not exceed R + D, so each D needs two writes,
+//! however they are spaced. If one follows right behind the other, one touch is enough for both.
 //!
-//! F is the longest outage that an owner survives, including the time that it takes to reach a server. Subtract up to
-//! three round trips (of the touch and of the two writes), and the delays of two timers. If the answer to a touch takes
-//! longer than T/64, a keep-alive does not wait for it, and proves an older pair. A large F needs frequent writes. The
-//! default F leaves more than half of T for an outage if the report delay is short enough for that. Otherwise it leaves
-//! a quarter of S − R for the keep-alives. [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage)
-//! sets another F.
+//! F is the longest outage that an owner survives, including the time it takes to reach a server again. In
+//! practice, up to three round trips (of the touch and of the two writes) and the delays of two timers must
+//! be subtracted from F. If the answer to a touch takes longer than T/64, the keep-alive does not wait for
+//! it, and proves an older pair instead. The larger F is, the more writes it needs. By default, F is more
+//! than half of T if the report delay is short enough for that. Otherwise it is three quarters of S − R,
+//! which leaves a quarter for the keep-alives.
+//! [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage) sets another F.
 //!
-//! | T in ticks (R is 1.1 of them) | F | D |
+//! | T in ticks (R is 1.1 ticks) | F | D |
 //! |---|---|---|
 //! | 2 | 0.31 T | T / 10 |
 //! | 3 | 0.45 T | T / 7 |
@@ -37,15 +40,16 @@
 //! | 10 | 0.56 T | T / 3 |
 //! | 20 | 0.56 T | T / 3 |
 //!
-//! Other reads and writes count as well. If such a write has confirmed a newer pair, it postpones a keep-alive or
-//! replaces its first write.
+//! The session's other reads and writes count as well. A write that has confirmed a newer pair postpones a
+//! keep-alive or replaces its first write.
 //!
-//! The session sends nothing on behalf of a lock until the lock has been held for D/2. If the session owned nothing
-//! before, less than F of the lease remains until the first touch is proven, because only the client's pings make pairs
-//! until then. With a ping every T/6, the proof of a pair is up to R + T/3 old when the next pair is confirmed, so at
-//! least S − R − T/3 − D/2 remains. If the lease is left over from an earlier write, its proof is older still. If less
-//! than T/8 of it remains, a write extends it before the lock is taken. If it does not last for D/2, another write
-//! follows at once.
+//! The session sends nothing on behalf of a lock until the lock has been held for D/2. If the session owned
+//! nothing before, the lease may have less than F left until the first touch is proven, because until then
+//! only the client's pings make pairs. With a ping every T/6, the proof of a pair is up to R + T/3 old when
+//! the next pair is confirmed, so at least S − R − T/3 − D/2 remains. If the lease stems from an earlier
+//! write, its proof is even older. If the lease has less than T/8 left, a write extends it before the lock is
+//! taken. If it still does not last for D/2 + F/2, the session sends touches and keep-alives without waiting
+//! for D/2.
 
 use std::time::Duration;
 
@@ -53,22 +57,22 @@ use super::Lease;
 use super::evidence::{RoundTrip, newest};
 use crate::time::Moment;
 
-/// The part of the session timeout for which an owner's lease lasts after its connection is lost. It is more than a
+/// The fraction of the session timeout that an owner's lease always has left, by default. It is more than a
 /// half: half of T is for the outage, and the rest is for finding a server.
 const OUTAGE: (u32, u32) = (9, 16);
 
-/// The largest part of S − R that is kept for outages. The rest is for the keep-alives.
+/// The largest fraction of S − R that is kept for outages. The rest is for the keep-alives.
 const MAX_OUTAGE_OF_SPARE: (u32, u32) = (3, 4);
 
-/// The smallest part of the session timeout that is kept for outages, as a divisor. A smaller part would save hardly
-/// any writes, and the loss of any connection would cost the lock.
+/// The smallest fraction of the session timeout that is kept for outages, as a divisor. A smaller fraction
+/// would save hardly any writes, and every lost connection would cost the lock.
 const MIN_OUTAGE_DIVISOR: u32 = 8;
 
 /// The shortest time between two keep-alives, as a divisor of the session timeout.
 const MIN_PERIOD_DIVISOR: u32 = 64;
 
-/// How much earlier than necessary a lease is renewed on a connection that wants to be idle, as a divisor of the
-/// session timeout.
+/// How much earlier than necessary a keep-alive is sent on a connection that wants to be idle, as a divisor
+/// of the session timeout.
 const SLACK_DIVISOR: u32 = 16;
 
 impl Lease {
@@ -97,7 +101,8 @@ impl Lease {
 
     /// Returns whether a keep-alive is due.
     pub(crate) fn is_keep_alive_due(&mut self, quiet: Duration, now: Moment) -> bool {
-        // If the connection wants to be idle, a request that was just made is not repeated, but confirmed later.
+        // If the connection wants to be idle, a request that was just made is confirmed later instead of
+        // being repeated.
         let repeats = quiet.is_zero() || self.last_write.is_none();
         self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
     }
@@ -153,16 +158,16 @@ impl Lease {
         must.max(first_known.unwrap_or_else(|| self.last_proof().after(self.period() / 2)))
     }
 
-    /// Postpones `due` until a lock has been held for half a period, if its lease lasts for long enough. So a short
-    /// hold sends nothing.
+    /// Postpones `due` until a lock has been held for half a period, if its lease lasts long enough. So
+    /// nothing is sent for a short hold.
     fn sparing_short_holds(&self, due: Moment) -> Moment {
         let spared = self.owned_since.after(self.period() / 2);
         let may_wait = spared.after(self.outage() / 2) <= self.end();
         if may_wait { due.max(spared) } else { due }
     }
 
-    /// Returns when the last write that has given a proof was sent, or the beginning of the clock if there is none.
-    /// While a lock is held, a write gives its proof only when it is followed by another one.
+    /// Returns when the last write that gave a proof was sent, or the beginning of the clock if there is
+    /// none. While a lock is held, a write gives a proof only once another write has followed it.
     fn last_proof(&self) -> Moment {
         let sent = match self.has_owners() {
             true => self.followed_write,
@@ -181,13 +186,13 @@ impl Lease {
         self.granted.session_timeout / MIN_PERIOD_DIVISOR
     }
 
-    /// Returns S − R, which a proof leaves after the report delay.
+    /// Returns S − R, which is what a proof has left after the report delay.
     fn spare(&self) -> Duration {
         self.span().saturating_sub(self.granted.report_delay)
     }
 
-    /// Returns F, the longest outage that an owner survives, from which the round trips of its keep-alives and of the
-    /// reconnect must be subtracted.
+    /// Returns F, the longest outage that an owner survives. The round trips of its keep-alives and of the
+    /// reconnect must be subtracted from it.
     pub(super) fn outage(&self) -> Duration {
         let (part, whole) = OUTAGE;
         let (part_of_spare, whole_spare) = MAX_OUTAGE_OF_SPARE;
@@ -198,8 +203,9 @@ impl Lease {
 
     // ---- on a connection that wants to be idle
 
-    /// Returns when the next keep-alive is due if keep-alives make the pairs themselves, instead of waiting until a
-    /// pair can be confirmed: half a period after the last proof or the newest pair, whichever is older.
+    /// Returns when the next keep-alive is due if keep-alives make the pairs themselves, instead of waiting
+    /// until a pair can be confirmed. This is half a period after the last proof or the newest pair,
+    /// whichever is older.
     fn next_without_touches(&self) -> Moment {
         let never = Moment::from_nanos(0);
         let last_write = self.last_write.map_or(never, |write| write.sent);
@@ -224,13 +230,14 @@ impl Lease {
         self.granted.session_timeout / SLACK_DIVISOR
     }
 
-    /// Decides to wait until the newest pair that can be confirmed before the lease ends is known. Returns `false` if a
-    /// keep-alive is needed now. If no pair can be confirmed in time, and none can be confirmed now, the lease cannot
-    /// be saved, so the newest pair is kept for the next lease.
+    /// Picks the newest pair that can be confirmed before the lease ends, and decides to wait until it is
+    /// known. Returns `false` if a keep-alive is needed now. If no pair can be confirmed in time, and a write
+    /// would not help now either, the lease cannot be saved. The session then waits for the newest pair,
+    /// which serves the next lease.
     pub(super) fn await_confirmation(&mut self, now: Moment) -> bool {
         if self.awaiting.is_some() {
-            // The awaited pair can be confirmed now. A later request must not postpone that, perhaps beyond the end of
-            // the lease.
+            // The awaited pair can be confirmed now. A later request must not postpone its confirmation,
+            // perhaps beyond the end of the lease.
             return false;
         }
         let end = self.end();

@@ -23,7 +23,7 @@ fn of_the_leader() -> Lease {
     lease
 }
 
-/// Returns the lease of a session that was opened at second 0, where a write was answered.
+/// Returns the lease of a session that was opened at second 0, when a write was also answered.
 fn opened() -> Lease {
     let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(0)), second(0));
@@ -49,7 +49,7 @@ impl Lease {
         (self.admit(owner, self.connection(), now) == Admission::Admitted).then_some(owner)
     }
 
-    /// Returns whether the present epoch lasts.
+    /// Returns whether the present epoch still lasts.
     fn covers(&self, now: Moment) -> bool {
         now < self.end()
     }
@@ -58,7 +58,7 @@ impl Lease {
         self.owners[&owner].until
     }
 
-    /// Makes a whole proof, as a session does. Returns the result of `write`.
+    /// Makes a whole proof, as a session does. Returns what `write` returns.
     fn read_and_write(&mut self, sent: Moment, answered: Moment) -> bool {
         self.read(sent, answered);
         self.write(answered, answered)
@@ -85,7 +85,7 @@ fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
     let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(0)), second(1));
     lease.read(second(2), second(2));
-    assert!(!lease.covers(second(2)), "a leader that was deposed answers reads");
+    assert!(!lease.covers(second(2)), "a deposed leader still answers reads");
     let sent_before = lease.sending(second(2));
     lease.on_disconnected(second(3));
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(3)), second(4));
@@ -99,10 +99,10 @@ fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
 fn answers_before_the_grant_of_a_reconnect_is_known_prove_nothing() {
     let mut lease = opened();
     lease.on_disconnected(second(10));
-    // The client already has a connection, but does not report it yet.
+    // The client already has a connection, but has not reported it yet.
     lease.read_and_write(second(11), second(11));
     lease.read_and_write(second(20), second(20));
-    assert!(!lease.covers(second(20)), "the server may grant much less than the last one");
+    assert!(!lease.covers(second(20)), "the server may grant a much shorter timeout");
     lease.on_connected(granted(TIMEOUT / 8, REPORT), Some(second(10)), second(21));
     assert!(lease.end() <= second(10).after(TIMEOUT / 8));
     lease.write(second(22), second(22));
@@ -115,7 +115,7 @@ fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
     lease.read_and_write(second(10), second(11));
     assert_eq!(lease.end(), second(31), "a follower may die before it reports this");
     lease.write(second(12), second(12));
-    assert_eq!(lease.end(), second(31), "too soon to know of the report");
+    assert_eq!(lease.end(), second(31), "too soon for the leader to know of the pair");
     let sending = lease.sending(second(13));
     lease.read(second(15), second(15));
     assert_eq!(lease.end(), second(31), "a read confirms nothing");
@@ -123,8 +123,8 @@ fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
     assert_eq!(lease.end(), second(10 + 31));
 }
 
-/// The link from the leader stalls. So the follower sends the report of the pair only together with the answer to the
-/// write, and the report is lost with the follower.
+/// The link from the leader stalls. So the follower sends the report of the pair only together with the
+/// answer to the write. If the follower then dies, the report is lost.
 #[test]
 fn an_owners_lease_is_extended_only_by_a_write_that_follows_another() {
     let mut lease = opened();
@@ -163,9 +163,9 @@ fn a_single_request_before_the_report_extends_no_lease() {
     lease.on_connected(granted(TIMEOUT, REPORT), None, second(0));
     lease.write(second(1), second(1));
     lease.write(second(9), second(9));
-    assert!(!lease.covers(second(9)), "the mark that the first one left may be lost");
+    assert!(!lease.covers(second(9)), "the mark of the first request may be lost");
     lease.write(second(12), second(12));
-    assert_eq!(lease.end(), second(1 + 31), "one of two requests is reported");
+    assert_eq!(lease.end(), second(1 + 31), "of two marks, at least one is reported");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_keep_alive_is_due_after_the_quiet_time_and_its_confirmation_after_the_repor
     assert_eq!(lease.keep_alive_due(QUIET), second(23));
     lease.read_and_write(second(23), second(24));
     assert_eq!(lease.end(), second(20 + 31));
-    assert_eq!(lease.keep_alive_due(QUIET), second(24 + 20), "quiet counts from the answer");
+    assert_eq!(lease.keep_alive_due(QUIET), second(24 + 20), "the quiet time counts from the answer");
 }
 
 #[test]
@@ -209,8 +209,8 @@ fn a_confirmation_that_is_awaited_is_not_put_off_by_later_requests() {
 fn a_confirmation_that_would_come_after_the_end_of_the_lease_is_not_awaited() {
     let mut lease = opened();
     [25, 26, 29].into_iter().for_each(|at| lease.read(second(at), second(at)));
-    assert_eq!(lease.end(), second(31), "the last pair cannot be confirmed earlier");
-    assert!(lease.is_keep_alive_due(QUIET, second(29)), "a write confirms an older pair");
+    assert_eq!(lease.end(), second(31), "the last pair cannot be confirmed before that");
+    assert!(lease.is_keep_alive_due(QUIET, second(29)), "a write now confirms an older pair");
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn writes_need_no_keep_alive() {
         lease.write(second(now), second(now));
         assert!(lease.keep_alive_due(QUIET) > second(now));
     }
-    assert_eq!(lease.end(), second(96 + 31), "a pair, and a report delay before the last write");
+    assert_eq!(lease.end(), second(96 + 31), "the pair that was a report delay old at the last write");
     assert!(lease.unconfirmed.len() <= 5, "{:?}", lease.unconfirmed);
 }
 
@@ -274,7 +274,7 @@ fn writes_need_no_keep_alive() {
 fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
     let mut lease = opened();
     lease.write(second(26), second(26));
-    // The write makes a pair with the request that opened the session. The confirmation of that pair would not extend
+    // The write makes a pair with the request that opened the session. Confirming that pair would not extend
     // the lease.
     assert!(lease.keep_alive_due(QUIET) > second(26));
     assert!(!lease.await_confirmation(second(27)), "{lease:?}");
@@ -355,7 +355,7 @@ fn an_owner_is_renewed_only_by_a_look_on_the_present_connection() {
     lease.write(second(12), second(12));
     assert_eq!(lease.end(), second(10 + 31));
     assert!(lease.renew(owner, looked_on, second(13)), "its earlier epoch has not ended");
-    assert_eq!(lease.held_until(owner), second(31), "its znode may have gone since that look");
+    assert_eq!(lease.held_until(owner), second(31), "its znode may have gone since it was seen");
     assert!(lease.renew(owner, lease.connection(), second(13)));
     assert_eq!(lease.held_until(owner), second(10 + 31));
 }
@@ -386,7 +386,8 @@ fn a_longer_timeout_that_a_reconnect_brings_never_counts() {
     for at in 13..30 {
         lease.read_and_write(second(at), second(at));
     }
-    // The leader dies at 30. A new leader serves from 31 on, and keeps the session for the timeout of its creation.
+    // The leader dies at 30. A new leader serves from 31 on, and keeps the session for the timeout that was
+    // granted when it was created.
     let new_leader_ends_it = second(31).after(TIMEOUT);
     assert!(lease.end() <= new_leader_ends_it, "{:?}", lease.end().since(second(0)));
     assert_eq!(lease.given_up_at(), second(29).after(TIMEOUT));
@@ -430,8 +431,8 @@ fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
     assert!(lease.covers(second(31)) && !lease.admits_owners(second(31)));
 }
 
-/// Keeps the lease of an idle session alive, as its driver does, on a network with these round trips. Returns the least
-/// time that was left of the lease.
+/// Keeps the lease of an idle session alive, as its driver does, on a network with these round trips. Returns
+/// the shortest time that was ever left of the lease.
 fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_trip: Duration) -> Duration {
     let mut lease = Lease::unproven(granted(timeout, report), second(0));
     lease.on_connected(granted(timeout, report), Some(second(0)), second(0));
@@ -508,7 +509,7 @@ fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
 #[test]
 fn silence_before_a_disconnect_is_no_contact() {
     let mut lease = opened().proven_for_owners_only();
-    // The last sign of life was at 0. At 12 the client gave up the connection because it was silent.
+    // The last sign of life was at 0. At 12, the client gave up the connection because the server was silent.
     lease.on_disconnected(second(12));
     assert_eq!(lease.given_up_at(), second(0).after(TIMEOUT));
 }

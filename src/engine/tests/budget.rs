@@ -5,7 +5,7 @@ use crate::client::{Acl, Op, OpOutcome, Transacted};
 use crate::engine::border::Failure;
 use crate::engine::budget::Budget;
 
-/// The bytes of `/lock/x-a-lock-0000000000` and of its length.
+/// The bytes of `/lock/x-a-lock-0000000000`, and those that encode its length.
 const REQUEST: usize = 25 + 4;
 
 /// Returns an engine in contact, with room for this many requests.
@@ -150,7 +150,7 @@ fn create_that_is_lost_while_a_search_is_under_way_counts_until_the_next_one_is_
     assert_eq!(
         engine.commons.calls.budget.used(),
         2 * REQUEST,
-        "the first one counts, and the second one is made again"
+        "the first create counts, and the second one is made again"
     );
 }
 
@@ -168,7 +168,7 @@ fn znode_that_another_client_deletes_does_not_count() {
 #[test]
 fn what_the_application_creates_counts_with_its_chroot() {
     let mut engine = connected_engine();
-    // Each znode takes 35 bytes.
+    // The limit is 35 bytes, and each znode below takes 16.
     engine.commons.calls.budget = Budget::new(40, 10);
     let answer = |engine: &mut Engine, effects: Vec<Effect>, outcome| {
         let Some(Effect::Submit(call, ..)) = effects.into_iter().next() else { panic!("nothing was sent") };
@@ -182,7 +182,7 @@ fn what_the_application_creates_counts_with_its_chroot() {
     let (_, effects) = ask(&mut engine, create("/a"));
     answer(&mut engine, effects, Err(ZkError::NodeExists));
     assert_eq!(engine.commons.calls.budget.used(), 10 + 2 + 4);
-    // The reply to another create is lost, and a search finds the znode.
+    // The reply to another create is lost. Its znode counts until a read shows that it does not exist.
     let (_, effects) = ask(&mut engine, create("/b"));
     answer(&mut engine, effects, Err(ZkError::ConnectionLoss));
     assert_eq!(engine.commons.calls.budget.used(), 2 * (10 + 2 + 4));

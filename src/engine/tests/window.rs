@@ -6,7 +6,7 @@ use super::*;
 use crate::client::{Ask, KEEP_ALIVE_PATH};
 use crate::time::Priority;
 
-/// Returns an engine in contact that is proven to live, with a window of this many calls.
+/// Returns an engine in contact, whose session is proven to live, with a window of this many calls.
 fn engine_with_window(window: usize) -> Engine {
     let mut engine = connected_engine();
     engine.commons.calls.window = Window::new(window);
@@ -72,7 +72,7 @@ fn deletions_pass_a_window_full_of_other_calls_and_are_bounded_by_a_second_one()
     let deletions = all_submitted(&mut engine);
     assert_eq!(paths(&deletions), ["/lock/x-a-lock-0000000000", "/lock/x-a-lock-0000000001"]);
     answer(&mut engine, others[0].0);
-    assert_eq!(paths(&all_submitted(&mut engine)), ["/lock/x-a-lock-0000000002"], "before the third look");
+    assert_eq!(paths(&all_submitted(&mut engine)), ["/lock/x-a-lock-0000000002"], "before the read of /c");
     answer(&mut engine, others[1].0);
     engine.input(NOW, |engine| engine.handle_reply(deletions[0].0, Ok(Reply::Done)));
     engine.input(NOW, |engine| engine.handle_reply(deletions[1].0, Ok(Reply::Done)));
@@ -163,7 +163,7 @@ fn long_calls_fill_a_window_by_their_bytes() {
         ask(&mut engine, long());
     }
     let sent = all_submitted(&mut engine);
-    assert_eq!(sent.len(), 2, "the second one may begin while there is room");
+    assert_eq!(sent.len(), 2, "a call may be sent while any room is left");
     engine.input(NOW, |engine| engine.handle_reply(sent[0].0, Ok(Reply::Stat(Stat::default()))));
     assert_eq!(all_submitted(&mut engine).len(), 1);
 }
@@ -208,8 +208,8 @@ impl Link {
     }
 }
 
-/// The application begins more requests than the server answers, and gives each up at once. Another lock of the
-/// session does not suffer, and nothing piles up.
+/// The application begins more requests than the server answers, and gives up each one at once. Another lock
+/// of the session does not suffer, and nothing piles up.
 #[test]
 fn an_owner_in_contact_keeps_its_lock_whatever_else_its_session_starts() {
     const STEP: Duration = Duration::from_millis(2);

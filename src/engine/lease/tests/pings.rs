@@ -49,7 +49,7 @@ fn pings_alone_prove_nothing() {
     lease.on_connected(granted, Some(second(0)), second(0));
     for at in 1..30 {
         lease.ping(at);
-        assert!(!lease.covers(second(at)), "a leader that was deposed answers pings");
+        assert!(!lease.covers(second(at)), "a deposed leader still answers pings");
         assert!(lease.contact_holds_until() < second(at));
     }
     lease.write(second(30), second(30));
@@ -125,7 +125,7 @@ fn a_report_delay_that_proves_longer_counts_for_a_write_that_is_under_way() {
 fn no_keep_alive_is_due_while_no_lock_is_held() {
     for quiet in [Duration::ZERO, QUIET] {
         let mut lease = of_pings(REPORT);
-        assert!(lease.is_keep_alive_due(quiet, second(0)), "the first proof on the connection");
+        assert!(lease.is_keep_alive_due(quiet, second(0)), "nothing is proven on the connection");
         lease.read_and_write(second(0), second(0));
         for at in 1..100 {
             lease.ping(at);
@@ -147,7 +147,7 @@ fn no_keep_alive_is_due_while_no_lock_is_held() {
         let _owner = lease.take(second(203)).unwrap();
         lease.on_disconnected(second(204));
         lease.on_connected(granted(TIMEOUT, REPORT), Some(second(204)), second(205));
-        assert!(lease.is_keep_alive_due(quiet, second(205)), "the first proof on the connection");
+        assert!(lease.is_keep_alive_due(quiet, second(205)), "nothing is proven on the connection");
         assert!(lease.contact_holds_until() < second(205));
     }
 }
@@ -209,7 +209,7 @@ fn a_proof_is_needed_when_a_write_would_admit_owners() {
     lease.on_disconnected(second(44));
     assert!(!lease.needs_proof(second(44)));
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(44)), second(45));
-    assert!(lease.needs_proof(second(45)), "the session was resumed");
+    assert!(lease.needs_proof(second(45)), "a write proves that the session was resumed");
     lease.finish(second(100));
     assert!(!lease.needs_proof(second(45)));
 }
@@ -222,20 +222,20 @@ fn a_shorter_timeout_counts_from_the_disconnect_even_if_its_connection_never_ser
     let end = second(10).after(Duration::from_millis(7750));
     assert_eq!(lease.on_taken_up(Duration::from_secs(8), second(10)), Some(end));
     assert_eq!(lease.held_until(old), end);
-    assert_eq!(lease.given_up_at(), second(10 + 8), "the server has not served since the disconnect");
+    assert_eq!(lease.given_up_at(), second(10 + 8), "no server has served the session since the disconnect");
     // The next server grants a longer timeout again.
     assert_eq!(lease.on_taken_up(TIMEOUT, second(10)), None);
     assert_eq!(lease.on_connected(granted(TIMEOUT, REPORT), Some(second(10)), second(12)), None);
     assert_eq!(lease.held_until(old), end);
     lease.write(second(13), second(13));
-    assert_eq!(lease.end(), end, "the shorter one counts for the rest of the session");
+    assert_eq!(lease.end(), end, "the shorter timeout counts for the rest of the session");
 }
 
 // ---- an owner's lease over time
 
 const TICK: Duration = Duration::from_secs(2);
 
-/// Round trips take at most this part of the session timeout, as a divisor.
+/// Round trips take at most this fraction of the session timeout, as a divisor.
 const MAX_ROUND_TRIP: u32 = 100;
 
 /// A session with its lease, its pings and its keep-alives, on a slow network.
@@ -353,7 +353,7 @@ impl Run {
         }
     }
 
-    /// Runs for this long, and returns the shortest remaining lease before any answer.
+    /// Runs for this long, and returns the shortest time that was left of the lease at any step.
     fn least_left(&mut self, time: Duration) -> Duration {
         let (until, mut least) = (self.now.after(time), self.timeout);
         while self.now < until {
@@ -375,7 +375,7 @@ fn an_owners_lease_always_lasts_for_the_outage_that_it_is_to_survive() {
             run.least_left(timeout);
             let least = run.least_left(50 * timeout);
             let round_trips = 3 * timeout / MAX_ROUND_TRIP;
-            // The pairs that other requests make do not begin at exactly the best moment.
+            // The pairs that other requests make do not begin exactly when that would be best.
             let wait = if is_busy { run.lease.least_period() } else { Duration::ZERO };
             assert!(
                 least + round_trips + wait >= outage,
@@ -445,7 +445,7 @@ fn an_owner_touches_a_server_from_half_a_period_on() {
     lease.on_connected(granted(TIMEOUT, REPORT), Some(first), first);
     assert!(!lease.begin_touch(Duration::ZERO, first), "a write comes first");
     lease.write(first, first);
-    assert!(lease.begin_touch(Duration::ZERO, first), "it has no pair on this connection");
+    assert!(lease.begin_touch(Duration::ZERO, first), "the last touch was on another connection");
     lease.release(owner);
     assert!(!lease.begin_touch(Duration::ZERO, second(1000)));
 }
@@ -517,7 +517,7 @@ fn an_idle_sessions_first_write_admits_an_owner_whose_lease_lasts() {
             }
             let ownership = run.lease.take(run.now);
             if ticks == 2 {
-                // With these ticks the reserve is hardly longer than the round trips.
+                // With so short a timeout, the reserve is hardly longer than the round trips.
                 continue;
             }
             assert!(ownership.is_some(), "{ticks} ticks: {:?}", run.lease);
@@ -550,7 +550,10 @@ fn an_owner_keeps_its_lock_when_a_reconnect_brings_a_much_longer_timeout() {
         assert!(run.lease.renew(owner, run.lease.connection(), run.now));
         run.least_left(longer);
         assert!(run.now < run.lease.held_until(owner));
-        assert!(run.lease.end() < run.now.after(run.timeout), "a new leader would not know the longer one");
+        assert!(
+            run.lease.end() < run.now.after(run.timeout),
+            "a new leader would not know the longer timeout"
+        );
     }
 }
 
@@ -563,10 +566,7 @@ fn a_lock_taken_shortly_before_the_end_of_its_lease_has_a_keep_alive_due_at_once
     assert_eq!(lease.end(), second(1 + 31));
     let now = second(30).after(Duration::from_millis(500));
     let ownership = lease.take(now);
-    assert!(
-        ownership.is_some(),
-        "a write sent now extends the lease before it ends, but by little: {lease:?}"
-    );
+    assert!(ownership.is_some(), "a write sent now extends the lease in time, but not by much: {lease:?}");
     assert!(lease.keep_alive_due(Duration::ZERO) <= now);
 }
 
@@ -577,7 +577,7 @@ fn no_lock_is_taken_under_a_lease_that_can_be_extended_only_once_in_time() {
     lease.ping(2);
     lease.write(second(4), second(28));
     assert_eq!(lease.end(), second(1 + 31));
-    assert!(lease.admits_owners(second(28)), "it can be extended to 2 + 31");
+    assert!(lease.admits_owners(second(28)), "the lease can be extended to 2 + 31");
     // This pair is confirmed at 32 at the earliest, and a write takes time.
     lease.ping(30);
     assert!(!lease.admits_owners(second(30)));

@@ -1,5 +1,5 @@
-//! Tests of the small [model](super::server) against the simulated server, which is tested against real ones. Both get
-//! the same random history, and both must show the same results.
+//! Tests of the small [model](super::server) against the simulated server, which is tested against real
+//! servers. Both get the same random history, and must show the same results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,12 +24,13 @@ enum Step {
     /// A step of a client that belongs to none of the sessions.
     Delete(String),
     Touch(String),
-    /// The connection is lost, this happens, and the session sets its watches again on the next connection.
+    /// The connection is lost, this step happens, and the session sets its watches again on the next
+    /// connection.
     Reconnect(Box<Step>),
     Expire,
 }
 
-/// What a session sees. Transactions carry their numbers from the small model.
+/// What a session sees. Transactions are numbered as in the small model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     Event(Watch, bool),
@@ -71,7 +72,10 @@ fn small_model_shows_what_the_simulated_server_shows() {
             let small = beside.small(session, &step);
             let simulated = beside.simulated(session, &step, &again);
             beside.note_transaction();
-            assert_eq!(small, simulated, "small model, then simulated server; seed {seed}: {steps:#?}");
+            assert_eq!(
+                small, simulated,
+                "left: small model, right: simulated server; seed {seed}: {steps:#?}"
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ const EXCLUSIVE: Access = Access::Exclusive(NamingScheme::Recipe);
 const READ: Access = Access::Read(NamingScheme::Recipe);
 const WRITE: Access = Access::Write(NamingScheme::Recipe);
 
-/// A limit of a hold. It is longer than the first steps of an owner take.
+/// A limit for holds. It is longer than an owner's first steps take.
 const LIMIT: Option<Duration> = Some(Duration::from_secs(2));
 
 const NONE: Faults = Faults {

@@ -20,8 +20,8 @@ use crate::time::Moment;
 /// The session timeout, so long that no lease ends unless a session expires on purpose.
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The time at which the clock stops, because everything after it would go on forever. It is later than the end of any
-/// wait of requests and deletions, and earlier than the next keep-alive.
+/// How far the clock goes. It stops there, because what is due later is due again and again, forever. Every
+/// wait of a request or a deletion ends before that, and the next keep-alive comes after it.
 const HORIZON: Duration = Duration::from_secs(300);
 
 /// The longest time for which a server holds a write back.
@@ -34,7 +34,7 @@ pub(super) struct Member {
     pub(super) engine: Engine,
     /// The session's own clock. Nothing that a session does depends on the clock of another session.
     pub(super) now: Moment,
-    /// When the ensemble last had news of the session.
+    /// When the ensemble last heard from the session.
     pub(super) heard: Moment,
     alarm: Option<Moment>,
     pub(super) contact: Contact,
@@ -46,12 +46,13 @@ pub(super) struct Member {
     pub(super) inbox: VecDeque<Item>,
     /// What was sent on a previous connection and may still be handled by a server.
     pub(super) late: VecDeque<Wire>,
-    /// The time from which on servers no longer hold back anything in `late`.
+    /// The latest time at which a server may still handle something in `late`.
     pub(super) held_back_until: Moment,
     /// The watches that the client sets again after a reconnect.
     pub(super) watches: BTreeSet<Watch>,
-    /// The last transaction that the client has seen, and the last one in a reply.
+    /// The last transaction that the client has seen.
     pub(super) seen: i64,
+    /// The last transaction that the client has seen in a reply.
     pub(super) replied: i64,
     pub(super) seats: Vec<Seat>,
 }
@@ -79,7 +80,7 @@ pub(super) struct Seat {
     owns_until: Option<Moment>,
     /// When the request became the owner.
     pub(super) owns_since: Option<Moment>,
-    /// The request has searched for its znode, which was gone.
+    /// The request has searched for its znode, and the znode was gone.
     pub(super) is_gone: bool,
 }
 
@@ -182,8 +183,8 @@ impl Member {
         }
     }
 
-    /// Loses the connection. Calls that may have been sent are answered with an error. `is_listing_lost` says that the
-    /// reply to a znode's creation has come, but the reply to the listing behind it is lost.
+    /// Loses the connection. Calls that may have been sent are answered with an error. `is_listing_lost` says
+    /// that the reply to a znode's creation has come, but the reply to the listing that follows it is lost.
     pub(super) fn disconnect(&mut self, is_listing_lost: bool, may_be_late: bool) {
         self.contact = Contact::CutOff;
         self.held_back_until = self.now.after(HELD_BACK);
@@ -218,7 +219,7 @@ impl Member {
         self.client_reports(ClientEvent::Connected(granted()));
     }
 
-    /// Handles the refusal of the session by a server, because it has ended.
+    /// Handles a server's refusal to resume the session, which has ended.
     pub(super) fn lose(&mut self) {
         self.contact = Contact::Lost;
         let calls: Vec<Wire> = self.calls.drain(..).collect();
@@ -379,7 +380,7 @@ impl Item {
     }
 }
 
-/// What each server grants: one write proves the session.
+/// What each server grants. With this grant, one write proves the session.
 fn granted() -> Granted {
     Granted::new(SESSION_TIMEOUT).with_report_delay(Duration::ZERO)
 }

@@ -1,19 +1,21 @@
 //! An exhaustive exploration of the engine: a model checker takes small systems through every order of steps.
 //!
-//! A system is one to three sessions, each with an [`Engine`](crate::engine::Engine), up to three requests, and a
-//! [model](server) of the server. After each step the promises must hold (see [`system::Exploration::violation`]). If a
-//! promise is broken, the test prints the shortest way to that state.
+//! A system has up to three sessions, each with an [`Engine`](crate::engine::Engine), up to three requests in
+//! all, and a [model](server) of the server. After each step, the promises must hold (see
+//! [`system::Exploration::violation`]). If a promise is broken, the test prints the shortest sequence of
+//! steps that leads there.
 //!
-//! What is modelled, and what is not:
-//! - One write proves a session, because its server reports to the leader without delay. The tests of the lease cover
-//!   the rest. A session expires when the ensemble has not heard of it for a session timeout. By then, the session's
-//!   own clock has advanced by the same time, so an owner's lease must have ended.
-//! - A server that holds back a write of a previous connection handles it within 100 s, even after other servers have
-//!   answered the session.
-//! - A lost connection loses what is under way, in both directions. What a session asks for without contact waits for
-//!   the next connection.
-//! - The clock stands still while something is under way, except for as many alarms as the case permits. It stops
-//!   before the first keep-alive and the first routine look.
+//! What is modeled, and what is not:
+//! - One write proves a session, because its server reports to the leader without delay. The tests of the
+//!   lease cover longer delays. A session expires when the ensemble has not heard from it for a session
+//!   timeout. By then, the session's own clock has advanced by the same time, so an owner's lease must have
+//!   ended.
+//! - A server may hold back a write of a previous connection. It then handles the write within 100 s, perhaps
+//!   after other servers have answered the session.
+//! - A lost connection loses what is under way, in both directions. Calls that a session makes without
+//!   contact wait for the next connection.
+//! - The clock stands still while something is under way, except that as many alarms may ring as the case
+//!   permits. It stops for good before the first keep-alive and the first routine look.
 //! - A refused call has no effect. A borrowed session lives on at the ensemble when it is closed.
 //! - There are no persistent znodes, no numbers near the end of the counter, no downgrades and no observers.
 
@@ -34,7 +36,8 @@ use stateright::{Checker, HasDiscoveries, Model};
 use self::cases::{large_cases, small_cases};
 use self::system::{Case, Exploration};
 
-/// Explores a case until about `limit` states were seen. Returns whether no promise was broken.
+/// Explores a case until about `limit` states have been seen. Returns `true` if no promise was broken, and
+/// the last request owned the lock in some state.
 fn explore(case: &Case, limit: usize) -> bool {
     let begun = Instant::now();
     let exploration = Exploration::new(case.clone()).checker().finish_when(HasDiscoveries::AnyFailures);
@@ -77,7 +80,7 @@ fn default_cases() {
     explore_all(&small_cases(), usize::MAX);
 }
 
-/// `EXPLORE_CASES` selects cases by a part of their names, `EXPLORE_STATES` limits each.
+/// `EXPLORE_CASES` selects cases by a part of their names; `EXPLORE_STATES` limits the states of each case.
 #[test]
 #[ignore = "takes minutes: scripts/explore runs it"]
 fn all_cases() {

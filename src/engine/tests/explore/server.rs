@@ -1,8 +1,8 @@
 //! [`Server`]: a small model of a ZooKeeper ensemble, as plain data.
 //!
-//! It has one directory, with ephemeral sequential znodes. A session's calls take effect in order, and events are
-//! placed among the replies as the changes were placed among the calls. The tests of `conformance/` and `tests/` check
-//! that real servers do the same.
+//! It has one directory, with ephemeral sequential znodes. A session's calls take effect in order, and each
+//! event comes at the same place among the replies as its change among the calls. The tests of `conformance/`
+//! and `tests/` check that real servers do the same.
 //!
 //! A session's server may lag behind the leader by one write of other sessions. It shows what it has applied, and
 //! fires a watch when it applies the change. A write of the session goes through the leader, and is answered when the
@@ -71,15 +71,15 @@ pub(super) enum Wire {
     RemoveWatch(String),
 }
 
-/// What a session's server sends, with the last transaction that it shows by then.
+/// What a session's server sends, with the last transaction that the server shows at that moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Item {
     Reply {
         call: CallId,
-        /// What the call was about.
+        /// The name of the znode that the call was about.
         name: String,
         answer: ZkResult<Answer>,
-        /// The watch that was left.
+        /// The watch that the call has left.
         watch: Option<Watch>,
         zxid: i64,
     },
@@ -101,7 +101,7 @@ pub(super) enum Answer {
     Children(Names),
 }
 
-/// Items, each for a session.
+/// Items, each with the session that receives it.
 pub(super) type Sent = Vec<(usize, Item)>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -263,7 +263,7 @@ impl Server {
 
     // ---- calls
 
-    /// Handles what a session's client has sent. Also returns what is left of it.
+    /// Handles what a session's client has sent. Also returns the part of it that is still to be handled.
     pub(super) fn take(&mut self, session: usize, wire: Wire) -> (Sent, Option<Wire>) {
         match wire {
             Wire::Call(call, Call::CreateAndList { prefix, .. }) if self.tree.has_dir => {
@@ -290,7 +290,7 @@ impl Server {
         }
     }
 
-    /// Refuses what a session's client has sent with an error.
+    /// Refuses, with this error, what a session's client has sent.
     pub(super) fn refuse(&mut self, session: usize, wire: Wire, error: ZkError) -> Sent {
         let zxid = self.shown(session).zxid;
         let (call, name, answer) = match wire {

@@ -23,8 +23,8 @@ use crate::retry::RetryPolicy;
 use crate::tests::counts::Counts;
 
 pub(super) const ALWAYS: &str = "no promise is broken";
-/// This shows that a case gets beyond its beginning.
-pub(super) const SOMETIMES: &str = "the last request owns";
+/// This state shows that a case gets beyond its beginning.
+pub(super) const SOMETIMES: &str = "the last request owns the lock";
 
 /// The steps that were taken.
 pub(super) static TAKEN: Counts = Counts::new("exploration");
@@ -45,15 +45,16 @@ pub(super) struct Case {
     /// Whether a server may handle a write after the connection was lost, at any time within
     /// [`HELD_BACK`](super::member::HELD_BACK).
     pub(super) may_be_late: bool,
-    /// Whether sessions write for their proof even while they own nothing, as they do if the client reports no pings.
+    /// Whether sessions keep their lease proven even while they own nothing, as they do if the client reports
+    /// no pings.
     pub(super) is_kept_proven: bool,
     /// Whether sessions live on at the ensemble when they are closed, because their clients are borrowed.
     pub(super) is_borrowed: bool,
     /// The number of calls in the window of a session.
     pub(super) window: usize,
-    /// How servers refuse calls.
+    /// The error with which servers refuse calls.
     pub(super) refusal: ZkError,
-    /// The longest time for which each request holds its lock.
+    /// The longest time for which a request may hold its lock.
     pub(super) max_hold: Option<Duration>,
 }
 
@@ -88,13 +89,14 @@ pub(super) struct State {
     pub(super) server: Server,
     pub(super) members: Vec<Shared>,
     left: Faults,
-    /// The znodes that another client has deleted, and whether it was their request's turn by then.
+    /// The znodes that another client has deleted, each with whether it was its request's turn at that
+    /// moment.
     deleted: BTreeMap<String, bool>,
     /// The promise that the last step has broken.
     broken: Option<&'static str>,
 }
 
-/// A session, shared by the states between which it has not changed.
+/// A session, behind an `Arc` that states share while the session does not change.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     member: Arc<Member>,
@@ -205,7 +207,7 @@ impl Exploration {
     pub(super) fn new(case: Case) -> Exploration {
         let mut made: BTreeMap<usize, u64> = BTreeMap::new();
         let spec = |(session, access): &(usize, Access)| {
-            // The members number them in the same way.
+            // The members number their requests in the same way.
             let number = made.entry(*session).or_default();
             *number += 1;
             let guid = tag_of(*session).guid(*number);
@@ -444,7 +446,7 @@ impl Exploration {
                 return Some("a request owns the lock although a request ahead excludes it");
             }
             if self.access(owner).permits().is_some_and(|permits| owners.len() > permits.get() as usize) {
-                return Some("more requests own than there are permits");
+                return Some("more requests own the lock than there are permits");
             }
         }
         None
@@ -455,8 +457,8 @@ impl Exploration {
         member.seats.iter().any(|seat| member.owns(seat) && is_over(seat))
     }
 
-    /// Checks that a create is repeated only after a search has not found the znode. If servers may hold the create
-    /// back, a search says little.
+    /// Checks that a create is repeated only after a search has failed to find the znode. If servers may hold
+    /// creates back, a search proves nothing, so nothing is checked.
     fn unlawful_znode(&self, state: &State) -> Option<&'static str> {
         if self.case.may_be_late {
             return None;
@@ -469,8 +471,9 @@ impl Exploration {
         has_two.then_some("a request has two znodes")
     }
 
-    /// Checks that no request has ended without a cause: it was withdrawn, its session has ended, another client has
-    /// deleted its znode, a server has refused it, or it has held its lock for too long.
+    /// Checks that no request has ended without a cause. The causes are: it was withdrawn, its session has
+    /// ended, another client has deleted its znode, a server has refused a call, or it has held its lock for
+    /// too long.
     fn unlawful_end(&self, state: &State) -> Option<&'static str> {
         let was_refused = state.left.refusals < self.case.faults.refusals;
         for (member, link) in state.members.iter().zip(&state.server.links) {
@@ -566,8 +569,8 @@ impl State {
         self.deliver(sent);
     }
 
-    /// Lets the ensemble end a session of which it has had no news for a session timeout. The session's clock shows
-    /// at least that time.
+    /// Lets the ensemble end a session that it has not heard from for a session timeout. At least as much
+    /// time has then passed on the session's own clock.
     fn expire(&mut self, session: usize) {
         if self.members[session].contact == Contact::CutOff {
             self.left.expiries -= 1;

@@ -1,4 +1,4 @@
-//! The way to a broken promise, printed as readable steps.
+//! The steps that lead to a broken promise, printed in readable form.
 
 use stateright::Model;
 
@@ -34,7 +34,7 @@ fn describe(state: &State, action: &Action) -> String {
     match action {
         Action::Take(session) => {
             format!(
-                "session {}: the server takes up {}",
+                "session {}: the server handles {}",
                 session + 1,
                 wire(state.members[*session].calls.front())
             )
@@ -56,7 +56,7 @@ fn describe(state: &State, action: &Action) -> String {
         }
         Action::TakeLate(session) => {
             let late = wire(state.members[*session].late.front());
-            format!("session {}: the server takes up {late} of a former connection", session + 1)
+            format!("session {}: the server handles {late} of a former connection", session + 1)
         }
         Action::Refuse(session) => {
             let call = wire(state.members[*session].calls.front());
@@ -92,8 +92,10 @@ fn item(item: Option<&Item>) -> String {
             Ok(Answer::Children(names)) => format!("the listing {names:?}"),
             Err(error) => format!("{error:?} for {name}"),
         },
-        Some(Item::Event { watch, is_deleted: true, .. }) => format!("the event of {} deleted", watch.path()),
-        Some(Item::Event { watch, .. }) => format!("the event of {} changed", watch.path()),
+        Some(Item::Event { watch, is_deleted: true, .. }) => {
+            format!("the event that {} was deleted", watch.path())
+        }
+        Some(Item::Event { watch, .. }) => format!("the event that {} has changed", watch.path()),
         None => String::new(),
     }
 }
@@ -115,8 +117,8 @@ fn change((old, was): (&Member, &Seat), (new, is): (&Member, &Seat)) -> Vec<Stri
         changes.push(format!("request {request} is {znode}"));
     }
     match (old.owns(was), new.owns(is)) {
-        (false, true) => changes.push(format!("request {request} owns")),
-        (true, false) => changes.push(format!("request {request} owns no longer")),
+        (false, true) => changes.push(format!("request {request} owns the lock")),
+        (true, false) => changes.push(format!("request {request} no longer owns the lock")),
         _ => {}
     }
     if let (Stage::Live, Stage::Ended(reason)) = (was.stage, is.stage) {
