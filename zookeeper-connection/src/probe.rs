@@ -15,7 +15,7 @@ use crate::codec::{ConnectAnswer, ConnectRequest, Control, Frames, Password, dec
 use crate::time::Moment;
 use crate::transport::Transport;
 
-/// A server sends fewer bytes than this in total, including the reply to the close request.
+/// A server sends fewer bytes than this in total, with the reply to the close request.
 const MAX_ANSWER: usize = 1024;
 
 pub(super) struct Probe {
@@ -80,7 +80,7 @@ impl Probe {
         self.deadline
     }
 
-    /// Continues after the transport has become ready. Call it again after `Answered`.
+    /// Continues after the transport has become ready. Must be called again after `Answered`.
     pub(super) fn advance(&mut self) -> Progress {
         self.try_advance().unwrap_or(Progress::Over)
     }

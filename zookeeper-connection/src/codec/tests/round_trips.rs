@@ -1,4 +1,4 @@
-//! Every frame decodes to what was encoded, and no part of a frame can be decoded.
+//! Every frame decodes to what was encoded, and no proper prefix of a frame can be decoded.
 
 use std::sync::Arc;
 
