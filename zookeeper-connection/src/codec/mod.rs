@@ -36,8 +36,8 @@ pub use request::Control;
 #[cfg(any(test, feature = "test-util"))]
 pub use server::{Request, encode_sasl_token};
 
-/// The default limit for frames from a server, enough for a listing of about a million locks. Servers have no limit for
-/// their own frames. If the client's limit is too low for a listing, the client cannot read the listing from any server.
+/// The default limit for frames from a server, enough for a listing of about a million locks. Servers do not limit the
+/// frames that they send, so a listing over the client's limit could not be read from any server.
 pub const DEFAULT_MAX_FRAME: usize = 64 << 20;
 
 /// The limit for a request: the default of a server's `jute.maxbuffer`. If a frame is longer, the server closes the

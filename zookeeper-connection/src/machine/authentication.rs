@@ -11,7 +11,7 @@ use crate::codec::{AUTHENTICATION_REQUIRED, Control, ReplyHeader, XID_AUTH, deco
 use crate::error::ZkError;
 use crate::time::Moment;
 
-/// The maximum number of tokens that a client sends on one connection. DIGEST-MD5 needs two, Kerberos three.
+/// The maximum number of tokens that the client sends on one connection. DIGEST-MD5 needs two, Kerberos three.
 const MAX_TOKENS: u32 = 8;
 
 /// The maximum length of a token in either direction. A ticket of Active Directory has up to 64 KiB.
@@ -67,7 +67,7 @@ impl fmt::Debug for SaslStep {
 impl<C> Machine<C> {
     /// Sets the first token of the SASL exchange on the next open transport.
     ///
-    /// With SASL, call this before each call of [`opened`](Machine::opened).
+    /// With SASL, this must precede each call of [`opened`](Machine::opened).
     pub fn set_first_token(&mut self, token: Vec<u8>) {
         self.first_token = Some(token);
     }

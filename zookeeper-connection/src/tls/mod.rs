@@ -111,8 +111,8 @@ impl TlsConfig {
 
     /// Sets the name for which the certificate of every server must be valid.
     ///
-    /// The name may be an IP address. It is used instead of the server's name in the connect string, and is also sent to
-    /// the server (SNI).
+    /// The name may be an IP address. It replaces the server's name from the connect string, and is also sent to the
+    /// server (SNI).
     pub fn server_name(mut self, name: impl Into<String>) -> TlsConfig {
         self.name = NameCheck::Fixed(name.into());
         self

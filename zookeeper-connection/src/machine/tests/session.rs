@@ -60,7 +60,7 @@ fn grant_at_the_creation_counts_although_its_connection_never_serves() {
     scripted.run_to_deadline();
     scripted.actions();
     assert_eq!(scripted.open().timeout_ms, 6_000);
-    // The minimum of this server is higher.
+    // This server has a higher minimum session timeout.
     scripted.answer(&granted(ID, TIMEOUT));
     scripted.authenticated();
     let granted = Granted::new(TIMEOUT).at_most(TIMEOUT / 2);
@@ -512,7 +512,8 @@ fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_time
     }
 }
 
-/// Such servers may be cut off from the others. Each connect request renews the session.
+/// Servers that resume the session but answer nothing may be cut off from the others. Each connect request renews the
+/// session.
 #[test]
 fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_asked() {
     for (addresses, attempts) in [(1, 3), (3, 5)] {
@@ -535,7 +536,7 @@ fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_ask
     }
 }
 
-/// None of its requests is answered.
+/// None of the session's requests is answered.
 #[test]
 fn session_whose_watches_cannot_be_set_again_on_any_server_is_lost() {
     let mut scripted = Scripted::serving();
