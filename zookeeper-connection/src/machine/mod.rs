@@ -26,7 +26,7 @@
 //!   A part of a frame counts as an answer only if it is at least 16 KiB long.
 //! - A server before version 3.5 closes the connection when it receives a `create2`, which it does not know. From the
 //!   next connection on, the session uses `create` instead.
-//! - If a server refuses a credential, the session is reported as lost at once; the machine closes the session on the
+//! - If a server refuses a credential, the session is reported as lost at once. The machine closes the session on the
 //!   next connection.
 //! - With SASL, only tokens are sent before the exchange is complete. If a server ends the exchange without
 //!   authenticating itself, the machine abandons the connection: it never uses a session that lacks the client's

@@ -97,7 +97,7 @@ impl Pacing {
         (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
     }
 
-    /// Notes that an attempt has run out of time. Either this attempt [has failed](Self::attempt_failed), or another one
+    /// Notes that an attempt has run out of time. Either the attempt [has failed](Self::attempt_failed), or another one
     /// begins in parallel.
     pub(super) fn time_was_short(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);
