@@ -1,4 +1,4 @@
-//! [`Connection`]: one session, on one server of the list at a time.
+//! [`Connection`]: one session, connected to one server at a time.
 //!
 //! # From a call to its reply
 //! 1. [`Connection`] is the handle. It splits a call that takes two requests ([`exchange`](exchange())), and locks the
@@ -158,10 +158,11 @@ impl fmt::Debug for ConnectionOptions {
 /// Dropping it closes the session in the background; [`close`](Connection::close) waits until the session is closed.
 ///
 /// # Threads
-/// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread, or
-/// on the calling thread if their outcome is known at once. They must not block: a method of [`Verbs`] called in one
-/// of them would wait forever. In a forked child, every call fails with [`SessionExpired`](ZkError::SessionExpired),
-/// and the session still belongs to the parent.
+/// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread. A
+/// continuation runs on the calling thread if its outcome is known at once, and so does a sink that is set after the
+/// session was lost. Continuations and sinks must not block: a method of [`Verbs`] called in one of them would wait
+/// forever. In a forked child, every call fails with [`SessionExpired`](ZkError::SessionExpired), and the session still
+/// belongs to the parent.
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     chroot: Chroot,
@@ -408,8 +409,8 @@ impl Connection {
 
     /// Closes the session, and waits until the server has confirmed this.
     ///
-    /// Waits hardly longer than the session can live without contact. No event is reported afterwards. Closing the
-    /// session again does nothing.
+    /// Waits for about as long as the session can live without contact, at most. No event is reported afterwards.
+    /// Closing the session again does nothing.
     pub fn close(&self) {
         lock_order::assert_none_held();
         self.shared.close();

@@ -114,8 +114,8 @@ pub(super) struct ServerNotes {
 }
 
 impl ServerNotes {
-    /// Returns whether the tick of the server with this grant is known. It is not if the server's grant differs from
-    /// the grant at the time of the probe, because then the server's configuration has changed.
+    /// Returns whether the tick of the server with this grant is known. If the server's grant was different at the time
+    /// of the probe, the server's configuration has changed, and its tick is unknown.
     fn knows(&self, target: Destination, fresh: Granted) -> bool {
         self.probed.get(&target.address) == Some(&fresh)
     }
@@ -285,8 +285,8 @@ impl IoThread {
         }
     }
 
-    /// Requests the first token for a server, which the attempt with this number needs for each of the server's
-    /// addresses.
+    /// Requests the first token for a server, for the attempt with this number. Each of the server's addresses needs
+    /// its own token.
     fn prepare(&mut self, server: usize, number: u64) {
         let Some(authenticator) = &mut self.authenticator else { return };
         let host = self.shared.lock().servers.host(server).to_owned();
@@ -317,7 +317,7 @@ impl IoThread {
         }
     }
 
-    /// If it is time to, fetches tickets for all servers, so the next reconnect does not depend on a KDC. The tokens
+    /// Fetches tickets for all servers if a fetch is due, so the next reconnect does not depend on a KDC. The tokens
     /// that come with the tickets are not used.
     fn fetch_tickets(&mut self) {
         let Some(authenticator) = &self.authenticator else { return };
@@ -451,9 +451,9 @@ impl IoThread {
         }
     }
 
-    /// Returns the delay of the next probe. A new session probes at once. After a reconnect, the delay is random,
-    /// because each probe costs two transactions: if a server fails, all its clients move to the other servers at the
-    /// same time.
+    /// Returns the delay of the next probe. A new session probes at once. After a reconnect, the delay is random: if a
+    /// server fails, all its clients move to the other servers at the same time, and each probe costs those servers two
+    /// transactions.
     fn probe_delay(&mut self, session_timeout: Duration) -> Duration {
         if self.notes.probed.is_empty() {
             return Duration::ZERO;

@@ -23,8 +23,8 @@
 //!
 //! # What it does
 //! - *Calls*: A method of [`Verbs`] waits for the reply. [`Connection::submit`] does not wait; it passes the outcome to
-//!   a [`Done`]. Calls take effect and are answered in the order in which they were submitted, except that a call that
-//!   fails without being sent may fail at once. Each call is sent once and never repeated.
+//!   a [`Done`]. Calls take effect and are answered in the order in which they were submitted, except that a call may
+//!   be refused before earlier calls are answered. Each call is sent once and never repeated.
 //! - *Watches*: The client sets its watches again after a reconnect, and no change in between goes unnoticed. The sink
 //!   of [`Connection::subscribe`] receives a [`ClientEvent::NodeChanged`] for each fired watch. Fired watches and
 //!   replies are delivered in the order in which the server sent them.
@@ -59,10 +59,10 @@
 //! A connection has one event sink. The sink must not wait for a call, because replies arrive on the sink's thread.
 //!
 //! # Errors
-//! [`ZkError`] says what each error means for its call. If the chroot does not exist, every call fails with `NoNode`;
-//! [`Connection::call_at_root`] can create it. A session that is lost stays lost: open another connection.
-//! A call waits at most a tenth of the session timeout for a connection, and two fifths of the session timeout for an
-//! answer.
+//! [`ZkError`] says what each error means for its call. If the chroot does not exist, no znode below it exists, and a
+//! create fails with `NoNode`; [`Connection::call_at_root`] can create the chroot. A session that is lost stays lost:
+//! open another connection. A call waits at most a tenth of the session timeout for a connection, and two fifths of the
+//! session timeout for an answer.
 //!
 //! # What it does not do
 //! The client never repeats a call and never replaces a lost session. It has no recipes; the package
@@ -80,8 +80,8 @@
 //! Log lines have the target [`ConnectionOptions::log_target`]; a separate thread writes them.
 //!
 //! # Stability
-//! This package is released with `zookeeper-recipes-lock` and has its version. **Its interface may change in any
-//! 0.x release.**
+//! This package is released together with `zookeeper-recipes-lock`, under the same version. **Its interface may change
+//! in any 0.x release.**
 //!
 //! # Features
 //! - `tls`: encrypted connections, using rustls with the `CryptoProvider` of the process, or `ring` if there is none.

@@ -15,7 +15,7 @@ use crate::codec::{ConnectAnswer, ConnectRequest, Control, Frames, Password, dec
 use crate::time::Moment;
 use crate::transport::Transport;
 
-/// A server sends fewer bytes than this in total, with the reply to the close request.
+/// A server sends fewer bytes than this in total, including the reply to the close request.
 const MAX_ANSWER: usize = 1024;
 
 pub(super) struct Probe {
@@ -109,7 +109,7 @@ impl Probe {
             };
             self.budget = self.budget.saturating_sub(count);
             if self.stage == ProbeStage::Answered {
-                // This is the answer to the close request. After it, the server closes the connection.
+                // This is the answer to the close request. The server closes the connection next.
                 continue;
             }
             self.frames.push(&buffer[..count]);

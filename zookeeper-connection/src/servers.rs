@@ -23,8 +23,8 @@ pub(super) struct Servers {
     round: Option<Round>,
     /// The address that served the session last.
     last: Option<Destination>,
-    /// The addresses whose last connection was left because the server fell silent. Such a server may keep accepting
-    /// sessions without serving them.
+    /// The addresses whose last connection the client left because the server fell silent. Such a server may keep
+    /// accepting sessions without serving them.
     silent: Vec<SocketAddr>,
     /// The longest time for which a round waits for names.
     max_wait: Duration,

@@ -28,8 +28,7 @@ use crate::{Call, EventSink, Granted};
 /// The actions for the I/O thread, each with the link number at the time of its creation.
 pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;
 
-/// The maximum number of reads from a transport in a row. After these, the mutex is released so that callers can take
-/// it.
+/// The maximum number of reads from a transport in a row. After that many, the mutex is released for the callers.
 const MAX_READS: usize = 16;
 
 /// If an address does not answer within this fraction of the session timeout, the next one is tried in parallel. The
@@ -64,7 +63,7 @@ pub(super) struct Io {
     /// The transports that are being opened in parallel. The first one to open becomes the link. The others are closed,
     /// because only one server at a time may be asked to serve the session.
     opening: Vec<Link>,
-    /// The addresses for which the first SASL token is being made. Their transports are opened once it is ready.
+    /// The addresses for which a first SASL token is being made. Once the token is ready, the transport is opened.
     preparing: Vec<Destination>,
     /// When to try another address in parallel.
     opens_another: Option<Moment>,
@@ -106,7 +105,7 @@ pub(super) struct Status {
     pub(super) contact: ContactState,
     pub(super) granted: Granted,
     pub(super) session_id: i64,
-    /// The server that was last connected.
+    /// The server of the current or last connection.
     pub(super) server: String,
 }
 
@@ -330,8 +329,8 @@ impl Io {
         }
     }
 
-    /// Reports the number of addresses to the machine. The machine pauses after that many attempts, and starts counting
-    /// refusals afresh.
+    /// Reports the number of addresses to the machine, which pauses after that many failed attempts. The report also
+    /// makes the machine count refusals from zero again.
     fn count_addresses(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.set_addresses(self.servers.address_count(), !self.servers.misses_addresses());

@@ -1,5 +1,5 @@
-//! The clock that measures the life of a session: it is monotonic, and keeps running while the process is stopped or
-//! the machine is suspended.
+//! The clock that measures the life of a session. It is monotonic, and on Linux it keeps running while the machine is
+//! suspended.
 //!
 //! On Linux, [`std::time::Instant`] reads `CLOCK_MONOTONIC`, which stands still while the machine is suspended. By that
 //! clock, a session would seem alive long after the server has ended it. `CLOCK_BOOTTIME` counts suspended time.
@@ -80,7 +80,7 @@ impl Moment {
     }
 }
 
-/// A source of the time. Tests use a clock that they set themselves.
+/// A source of time. Tests use a clock that they set themselves.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Returns the present moment.
     fn now(&self) -> Moment;

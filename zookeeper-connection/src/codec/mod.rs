@@ -57,7 +57,7 @@ pub const XID_SET_WATCHES: i32 = -8;
 /// overtakes outstanding replies, and the server then closes the connection.
 pub const AUTHENTICATION_REQUIRED: i32 = -124;
 
-/// How some bytes violate the protocol.
+/// How bytes violate the protocol.
 #[derive(thiserror::Error, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeError {
     #[error("the frame ends within a record")]

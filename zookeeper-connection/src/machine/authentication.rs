@@ -153,7 +153,7 @@ impl<C> Machine<C> {
         let Phase::Authenticating { stage, .. } = self.phase else { return Err(Malformed) };
         match stage {
             Stage::Token { xid, is_last } => self.read_token(now, header, body, xid, is_last),
-            // A server sends nothing unasked.
+            // The server must not send anything before the client's response.
             Stage::Response => Err(Malformed),
             Stage::Credentials(unanswered) => self.read_credential(now, header, unanswered),
         }
@@ -189,7 +189,7 @@ impl<C> Machine<C> {
                 }
                 self.actions.push_back(Action::Challenge(challenge));
             }
-            // Never go on: the server would handle further requests without the client's identity.
+            // The exchange must not go on: the server would handle further requests without the client's identity.
             (false, true) => return Err(self.attempt_fails(NO_SASL)),
             (true, false) => return Err(self.attempt_fails(ENDLESS)),
         }

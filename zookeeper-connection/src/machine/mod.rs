@@ -34,7 +34,7 @@
 //!   renew the session.
 //! - A server may refuse the client, either in the SASL exchange or because the server requires authentication. The
 //!   client itself refuses ClickHouse Keeper. The session is lost once all servers have been tried in turn and every
-//!   attempt has ended in a refusal. If the session was served before, at least three attempts are needed.
+//!   attempt has ended in a refusal. A session that was served before is lost only after at least three refusals.
 //! - Each connect request renews the session, whose znodes block other clients. So the session is also lost if, for a
 //!   whole session timeout, servers only resume or refuse the session and none answers a request, provided that all
 //!   servers have been tried. The client never presents a lost session again.
@@ -279,7 +279,8 @@ pub struct Machine<C> {
     pacing: Pacing,
     phase: Phase,
     identity: Identity,
-    /// When the servers will have ended the session by themselves; `Some` while the session is being closed.
+    /// The time by which the servers will have ended the session on their own; `Some` while the session is being
+    /// closed.
     closing_until: Option<Moment>,
     /// When something was last received from a server, on any connection.
     last_heard: Moment,

@@ -90,8 +90,8 @@ impl Pacing {
     }
 
     /// Doubles the time for each round over all servers in which the time was too short, because all servers may be
-    /// slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be starting up.
-    /// It may then accept a connection and never answer, and the client should not wait long for that answer.
+    /// slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be starting up,
+    /// and may then accept a connection and never answer on it. The client should not wait long for that answer.
     fn with_more_time(&self, time: Duration) -> Duration {
         let factor = 1 << (self.timeouts / self.addresses).min(4);
         (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)

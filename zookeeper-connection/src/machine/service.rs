@@ -93,7 +93,7 @@ impl Service {
         if !is_refused && !is_renewed {
             return None;
         }
-        // After an outage the session may have ended, or may live on under the next leader, so the period starts anew.
+        // After an outage, the session may have ended, or may live on under the next leader. So the period starts anew.
         if now.since(unserved.last) >= pacing.session_timeout {
             (unserved.since, unserved.attempts) = (now, 1);
         }

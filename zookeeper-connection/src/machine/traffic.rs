@@ -38,7 +38,7 @@ pub(super) struct Traffic<C> {
     answered: Vec<(OpCode, usize)>,
     /// The request that was unanswered when each of the last connections ended, and the number of these connections.
     suspect: Option<(Suspect, u32)>,
-    /// Requests like this one end every connection.
+    /// If this is `Some`, requests like this one end every connection, so they are no longer sent.
     ends_connections: Option<Suspect>,
 }
 
@@ -440,7 +440,7 @@ impl<C> Machine<C> {
         let Sent { operation, bytes, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
         self.traffic.note_answered(operation, bytes);
         if let Phase::Serving(serving) = &mut self.phase {
-            // A denial that overtakes other replies says nothing about their progress.
+            // A denial that overtakes other replies does not show that those replies make progress.
             if position == 0 {
                 serving.progressed(now);
             }

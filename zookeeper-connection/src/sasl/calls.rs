@@ -2,7 +2,7 @@
 //!
 //! The system's library waits a minute for a silent KDC, and its calls cannot be interrupted. The connections of a
 //! process with the same configuration therefore share one thread for each host, and one thread that fetches tickets
-//! in advance. Each thread has a queue of calls. It ends when its queue is empty, perhaps long after the connections
+//! in advance. Each thread has a queue of calls, and ends when its queue is empty, perhaps long after the connections
 //! have ended.
 
 use std::collections::{HashMap, VecDeque};

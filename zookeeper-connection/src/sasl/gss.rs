@@ -108,7 +108,7 @@ fn server_name(name: &ServerName) -> Result<Name, Error> {
     }
 }
 
-/// Returns the library's message in one line, without the parts that say nothing.
+/// Returns the library's message in one line, without its uninformative parts.
 fn describe(error: &Error) -> String {
     in_one_line(&error.to_string())
 }

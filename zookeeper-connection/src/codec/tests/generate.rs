@@ -176,7 +176,7 @@ fn transacted() -> impl Strategy<Value = (Vec<Op>, Transacted)> {
     ]
 }
 
-/// Generates a reply, with an operation and the steps to which a server may reply like this.
+/// Generates a reply, together with an operation and steps that the reply fits.
 pub(crate) fn reply() -> impl Strategy<Value = (OpCode, Vec<Op>, Reply)> {
     let names = || prop::collection::vec(text(), 0..6);
     let of = |operations: &[OpCode]| prop::sample::select(operations.to_vec());
