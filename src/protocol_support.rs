@@ -188,8 +188,8 @@ impl ProtocolSupport {
     }
 
     /// Waits for this time. The wait ends early if this helper is closed or the session ends, because the next attempt
-    /// would fail. If the session has already ended, the wait takes the full time, because the application's operation
-    /// may use another session.
+    /// would fail anyway. If the session has already ended, the wait takes the full time, because the application's
+    /// operation may use another session.
     fn pause(&self, delay: Duration) {
         if delay.is_zero() {
             return;

@@ -72,8 +72,8 @@ pub trait ZooKeeperClient: Send + Sync {
     /// Makes a call, and passes the outcome to `done`.
     ///
     /// The outcome is an error, or the reply that belongs to the kind of call.
-    /// - A reply is passed on after `submit` has returned, or on another thread. If no server is needed to know the
-    ///   error, because the session has ended or the call is refused, the error may be passed on immediately.
+    /// - A reply is passed on after `submit` has returned, or on another thread. An error may be passed on immediately
+    ///   if it is known without asking a server, because the session has ended or the call is refused.
     /// - A pending call fails when contact or the session is lost, or when the client is closed or dropped. If a client
     ///   leaks a [`Done`], the lock that waits for it blocks forever.
     fn submit(&self, call: Call, done: Done);

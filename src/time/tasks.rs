@@ -98,7 +98,7 @@ mod tests {
                 assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
                 assert_eq!(seen.take(), [before, (1, 1)]);
             }
-            // Do what waking the task does.
+            // These two steps wake a task: setting the latch, and taking the wakers.
             one.set();
             assert_eq!((one.latch().take_wakers().len(), other.latch().take_wakers().len()), (1, 0));
             assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
