@@ -102,7 +102,8 @@ impl Acl {
 
     /// Returns the ACL that grants everything to the creator of the znode.
     ///
-    /// This is ZooKeeper's `CREATOR_ALL_ACL`. It includes every identity of the session that creates the znode.
+    /// This is ZooKeeper's `CREATOR_ALL_ACL`. Every identity of the session that creates the znode counts as its
+    /// creator.
     #[must_use]
     pub fn creator_all() -> Vec<Acl> {
         vec![Acl::new(Permissions::ALL, "auth", "")]

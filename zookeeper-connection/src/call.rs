@@ -8,7 +8,7 @@ use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 
 /// A call of a client.
 ///
-/// Paths are relative to the chroot.
+/// Paths are relative to the chroot of the connection, if it has one.
 ///
 /// Each variant lists the errors with which a server may refuse the call. Any call may also fail with `ConnectionLoss`,
 /// with `SessionExpired`, or with `BadArguments` if its request is too long.

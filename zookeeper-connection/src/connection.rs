@@ -409,8 +409,8 @@ impl Connection {
 
     /// Closes the session, and waits until the server has confirmed this.
     ///
-    /// Waits for about as long as the session can live without contact, at most. No event is reported afterwards.
-    /// Closing the session again does nothing.
+    /// Waits at most about as long as the session can live without contact. No event is reported afterwards. Closing
+    /// the session again does nothing.
     pub fn close(&self) {
         lock_order::assert_none_held();
         self.shared.close();

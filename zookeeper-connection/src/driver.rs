@@ -34,7 +34,7 @@ pub(super) const WAKER: Token = Token(0);
 const LINK: Token = Token(1);
 const PROBE: Token = Token(2);
 
-/// At the level `info`, at most one new connection is logged in this time.
+/// At the level `info`, at most one new connection is logged per this interval.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// After a reconnect, a probe is delayed by up to this fraction of the session timeout, but by no more than
@@ -101,7 +101,7 @@ pub(super) struct ServerNotes {
     fresh: Option<Granted>,
     /// Whether the warning about unanswered probes has been logged.
     has_warned: bool,
-    /// How many pings in a row were answered too late. Not counted any further after the warning.
+    /// How many pings in a row were answered too late. After the warning, the count no longer changes.
     slow_pings: u32,
     /// The number of probes in a row that the current server has not answered.
     unanswered: u32,
@@ -588,7 +588,7 @@ impl IoThread {
         }
     }
 
-    /// Schedules another probe after an unanswered one. The pauses grow.
+    /// Schedules another probe after an unanswered one, with a longer pause each time.
     fn probe_again(&mut self, now: Moment) {
         let doublings = self.notes.unanswered.min(MAX_PROBE_DOUBLINGS);
         if doublings == 0 {

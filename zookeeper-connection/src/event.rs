@@ -35,7 +35,7 @@ pub enum ClientEvent {
     ///
     /// A [`Connection`](crate::Connection) sends six pings in each session timeout.
     PingAnswered {
-        /// The time before the ping was sent.
+        /// The ping was sent at this moment or later.
         sent: Moment,
     },
     /// The client is not connected to any server. The session may be alive.
