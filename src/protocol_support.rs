@@ -1,4 +1,4 @@
-//! [`ProtocolSupport`]: the base of every recipe: a session, settings and retries.
+//! [`ProtocolSupport`]: the base of every recipe, with a session, settings and retries.
 //!
 //! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock contains one.
 
@@ -18,7 +18,7 @@ use crate::wait::CancelToken;
 
 /// A helper for recipes that retries operations and creates missing znodes.
 ///
-/// Use it to build your own recipes on a [`Session`]. Clones share the session, and closing one closes all.
+/// Use it to build your own recipes on a [`Session`]. Clones share the session, and closing one clone closes all.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -68,7 +68,7 @@ impl ProtocolSupport {
         &self.options
     }
 
-    /// The latch that is set by [`close`](ProtocolSupport::close).
+    /// Returns the latch that [`close`](ProtocolSupport::close) sets.
     pub(crate) fn closed(&self) -> &Latch {
         self.closed.latch()
     }
@@ -84,7 +84,7 @@ impl ProtocolSupport {
     /// From then on, no operation starts, and an operation that waits for its next attempt fails with
     /// [`Closed`](crate::ErrorReason::Closed). The session stays open.
     pub fn close(&self) {
-        // In a forked child every call fails anyway, waiting calls belong to the parent, and a mutex may stay held
+        // In a forked child, every call fails anyway, waiting calls belong to the parent, and a mutex may stay held
         // forever.
         if !self.session.process().is_current() {
             return;
@@ -114,7 +114,7 @@ impl ProtocolSupport {
         self.retry(Operation::RETRY, "an operation", operation)
     }
 
-    /// Like `retry_operation`, for an operation of this crate, which errors can name.
+    /// Like `retry_operation`, but for an operation of this crate. Errors contain the operation's name and path.
     pub(crate) fn retry<O: ZooKeeperOperation>(
         &self,
         named: Operation,
@@ -138,7 +138,7 @@ impl ProtocolSupport {
 
     /// Creates a persistent znode and its parents if they are missing.
     ///
-    /// A new znode has no data, and the ACL of the options. An existing znode is left as it is.
+    /// A new znode has no data, and has the ACL of the options. An existing znode is left as it is.
     ///
     /// # Errors
     /// The same as [`ensure_exists`](ProtocolSupport::ensure_exists).
@@ -187,9 +187,9 @@ impl ProtocolSupport {
         if self.is_closed() { Err(LockError::of(ErrorReason::Closed, operation, path)) } else { Ok(()) }
     }
 
-    /// Waits for this time, or until this helper is closed or the session ends, because then the next attempt fails. If
-    /// the session has already ended, waits for the full time, because the application's operation may use another
-    /// session.
+    /// Waits for this time. The wait ends early if this helper is closed or the session ends, because the next attempt
+    /// would fail anyway. If the session has already ended, the wait takes the full time, because the application's
+    /// operation may use another session.
     fn pause(&self, delay: Duration) {
         if delay.is_zero() {
             return;

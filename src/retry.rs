@@ -19,12 +19,12 @@ const DELAY: Duration = Duration::from_millis(500);
 ///
 /// | policy | delay before the second, third, fourth … attempt |
 /// |---|---|
-/// | [`linear`](RetryPolicy::linear), the recipe's and the default | 0, d, 2 d, 3 d … |
+/// | [`linear`](RetryPolicy::linear), the default, as in the Java recipe | 0, d, 2 d, 3 d … |
 /// | [`constant`](RetryPolicy::constant) | d, d, d … |
 /// | [`exponential`](RetryPolicy::exponential) | d, 2 d, 4 d, 8 d …, up to a maximum |
 ///
-/// Unless you change that, each policy makes ten attempts in total, and does not limit their time. From the third
-/// attempt on, a lock waits for at least a millisecond before each attempt.
+/// By default, each policy makes ten attempts in total, without a time limit. From the third attempt on, a lock waits
+/// for at least a millisecond before each attempt.
 ///
 /// ```
 /// use std::time::Duration;
@@ -71,9 +71,9 @@ impl RetryPolicy {
         RetryPolicy::new(Backoff::Constant, delay)
     }
 
-    /// Waits for `delay` before the second attempt, and doubles it before each later one.
+    /// Waits for `delay` before the second attempt, and doubles the delay before each later one.
     ///
-    /// The delay grows up to `longest`.
+    /// The delay never exceeds `longest`.
     #[must_use]
     pub fn exponential(delay: Duration, longest: Duration) -> RetryPolicy {
         RetryPolicy::new(Backoff::Exponential { longest }, delay)
@@ -91,13 +91,13 @@ impl RetryPolicy {
 
     /// Sets how long an operation is retried (without a limit by default).
     ///
-    /// The time counts from the failure of the first attempt. No attempt starts after that time.
+    /// The time counts from the failure of the first attempt. No attempt starts once the time has passed.
     #[must_use]
     pub fn with_total_time(self, total_time: Duration) -> RetryPolicy {
         RetryPolicy { total_time: Some(total_time), ..self }
     }
 
-    /// Draws each delay at random between half of it and all of it.
+    /// Draws each delay at random between half and all of the policy's delay.
     ///
     /// Clients that fail together then do not retry together.
     #[must_use]
@@ -139,7 +139,7 @@ impl RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Linear by 500 ms with ten attempts, as in the Java recipe.
+    /// Returns the policy of the Java recipe: linear, with a delay of 500 ms and ten attempts.
     fn default() -> RetryPolicy {
         RetryPolicy::linear(DELAY)
     }

@@ -74,8 +74,8 @@ impl Wait {
         self.deadline
     }
 
-    /// Returns how long a wait that began at `begun` was allowed to take or, if it has no limit, the time since then.
-    /// For messages.
+    /// Returns, for messages, how long a wait that began at `begun` was allowed to take. Returns the time since `begun`
+    /// if the wait has no limit.
     pub(crate) fn time_allowed(&self, begun: Instant) -> Duration {
         let until = || self.deadline.unwrap_or_else(Instant::now).saturating_duration_since(begun);
         self.timeout.unwrap_or_else(until)
@@ -162,7 +162,7 @@ impl From<&Wait> for Wait {
     }
 }
 
-/// How a wait has ended. If several variants apply, the first one counts.
+/// How a wait has ended. If several variants apply, the first of them is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// One of the latches is set.
@@ -173,8 +173,8 @@ pub(crate) enum Waited {
 
 /// Cancels calls that other threads make.
 ///
-/// A token cancels every call whose [`Wait`] is [`cancelled_by`](Wait::cancelled_by) it: calls that are waiting now,
-/// and later ones. A lock that is already acquired stays acquired. Clones share their state.
+/// A token cancels every call whose [`Wait`] is [`cancelled_by`](Wait::cancelled_by) the token, both the calls that are
+/// waiting now and later calls. A lock that is already acquired stays acquired. Clones share their state.
 ///
 /// Origin: `cancel()` of kazoo's lock.
 #[derive(Clone)]
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(wait.wait_for(&*threads, &[]), Waited::TimedOut);
         assert!(begun.elapsed() >= SHORT);
         threads.shut_down();
-        assert_eq!(wait.wait_for(&*threads, &[]), Waited::TimedOut, "also after the shut-down");
+        assert_eq!(wait.wait_for(&*threads, &[]), Waited::TimedOut, "even after the shutdown");
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub use zookeeper_connection::{Acl, CreateMode, Permissions, Stat};
 pub use zookeeper_connection::{KerberosConfig, KerberosTicket};
 
 /// The path of the write that proves that the session is alive. The write changes nothing, because the znode does not
-/// exist, and even if it did, it would never have the version that the write requires. A read would prove less (see the
-/// lease).
+/// exist. Even if the znode existed, it would never have the version that the write requires. A read would prove less
+/// (see the lease).
 pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 
 /// The path to use if the znode at the first path exists and its ACL denies the write, because a denied write proves

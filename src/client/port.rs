@@ -5,8 +5,8 @@
 //!
 //! **This module may change in any 0.x release.**
 
-// The crate reaches ZooKeeper only through this trait, and knows nothing of the library behind it. Only the adapter of
-// a library works around that library's faults.
+// The crate reaches ZooKeeper only through this trait, and knows nothing of the library behind it. A library's faults
+// are worked around only in the adapter of that library.
 
 use std::time::Duration;
 
@@ -21,30 +21,31 @@ pub use zookeeper_connection::{
 
 /// A client with one ZooKeeper session, on which the locks run.
 ///
-/// Implement it to run the locks on another client library, and pass the client to
+/// Implement this trait to run the locks on another client library, and pass the client to
 /// [`Session::from_client`](crate::Session::from_client). The package `zookeeper-recipes-lock-blocking` has an adapter
 /// for clients whose calls block. The package `zookeeper-recipes-lock-conformance` checks a client against the contract
 /// below.
 ///
 /// # Calls
-/// - If the reply to a call is lost, the call fails with [`ZkError::ConnectionLoss`](crate::client::ZkError). It may or
-///   may not have taken effect. The same holds for a call that panics. The session continues.
+/// - If the reply to a call is lost, the call fails with [`ZkError::ConnectionLoss`](crate::client::ZkError). The call
+///   may or may not have taken effect. The same is true of a call that panics. The session continues.
 /// - Once the session is lost for good, every call fails immediately with
-///   [`ZkError::SessionExpired`](crate::client::ZkError). A call never takes effect on another session than the one for
+///   [`ZkError::SessionExpired`](crate::client::ZkError). A call never takes effect on any session but the one for
 ///   which the client was created.
 /// - A request that is too long for a server (a mebibyte by default) fails with
-///   [`ZkError::BadArguments`](crate::client::ZkError) before it is sent. If it were sent, the server would close the
-///   connection, and would do so again at each repetition.
+///   [`ZkError::BadArguments`](crate::client::ZkError) before it is sent. If the request were sent, the server would
+///   close the connection, and would close the next one when the request is repeated.
 /// - After a reconnect, calls are answered only by a server that has applied every change that the client has seen in a
-///   reply or an event. Otherwise an owner could read data from before its predecessor's last write.
+///   reply or an event. Otherwise, an owner could read data from before its predecessor's last write.
+///
 /// # Events
 /// - `watch` sets a one-shot watch on the server. Its event is passed to the sink of
 ///   [`subscribe`](ZooKeeperClient::subscribe) as [`ClientEvent::NodeChanged`], after the reply to the call that set
 ///   the watch. A watch that is set twice on one path fires once.
 /// - Events are delivered in the order in which they happened.
-/// - [`Disconnected`](ClientEvent::Disconnected) is delivered before any call fails because of it, and before the
-///   client asks a server to resume the session. So a write that is answered on the new connection proves that the
-///   session was alive after that event.
+/// - [`Disconnected`](ClientEvent::Disconnected) is delivered before any call fails because the connection was lost,
+///   and before the client asks a server to resume the session. So a write that is answered on the new connection
+///   proves that the session was alive after that event.
 /// - [`Connected`](ClientEvent::Connected) may be delivered some time after the client has connected. Until then, calls
 ///   are answered but prove nothing.
 /// - The answer to a ping is reported as [`PingAnswered`](ClientEvent::PingAnswered). The report comes between the
@@ -56,14 +57,14 @@ pub use zookeeper_connection::{
 /// - The client may call a [`Done`] or the sink on any of its threads. At that moment it must hold no lock that
 ///   `submit` or [`remove_watches`](ZooKeeperClient::remove_watches) takes, because the session makes such calls in
 ///   response, on that thread and on others. A `Done` and the sink do not block.
-/// - The session drops the client on a callback thread, never on a thread of the client. So the drop may wait for the
-///   client's threads.
+/// - The session drops the client on a callback thread, never on a thread of the client. So the client's `drop` may
+///   wait for the client's threads.
 /// - [`is_ordered`](ZooKeeperClient::is_ordered) says whether calls take effect and are answered in order.
 pub trait ZooKeeperClient: Send + Sync {
     /// Receives the clock and the threads of the session that uses this client.
     ///
-    /// They are meant for clients that simulate time, like that of the [fake](crate::fake). A client that wraps another
-    /// client passes them on. Called once, before any other call. The default does nothing.
+    /// They are meant for clients that simulate time, like the client of the [fake](crate::fake). A client that wraps
+    /// another client passes them on. Called once, before any other call. The default does nothing.
     fn run_on(&self, runtime: &SessionRuntime) {
         let _ = runtime;
     }
@@ -71,8 +72,8 @@ pub trait ZooKeeperClient: Send + Sync {
     /// Makes a call, and passes the outcome to `done`.
     ///
     /// The outcome is an error, or the reply that belongs to the kind of call.
-    /// - A reply is passed on after `submit` has returned, or on another thread. An error that needs no server may be
-    ///   passed on immediately, because the session has ended or the call is refused.
+    /// - A reply is passed on after `submit` has returned, or on another thread. An error may be passed on immediately
+    ///   if it is known without asking a server, because the session has ended or the call is refused.
     /// - A pending call fails when contact or the session is lost, or when the client is closed or dropped. If a client
     ///   leaks a [`Done`], the lock that waits for it blocks forever.
     fn submit(&self, call: Call, done: Done);
@@ -80,8 +81,8 @@ pub trait ZooKeeperClient: Send + Sync {
     /// Returns whether calls, replies and events keep their order.
     ///
     /// In an ordered client, the calls on one connection take effect in the order in which they are submitted, and
-    /// their replies are passed on in the same order. Events come between the replies just as they happened between the
-    /// effects. An error may come earlier.
+    /// their replies are passed on in the same order. If a change takes effect between two calls, its event is passed
+    /// on between their replies. An error may come earlier.
     ///
     /// The default is `false`. **A wrong `true` breaks mutual exclusion**: on an ordered client, an event alone may
     /// make a request the owner; on any other client, the session asks the server again.
@@ -91,8 +92,8 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Removes the watches of this client on `path`, if there are any.
     ///
-    /// The method does not wait for the server. If a later call sets a watch, it does so after the removal. An event
-    /// that arrives nevertheless is ignored. The default does nothing: a watch that nobody needs then uses memory until
+    /// The method does not wait for the server. The watches of later calls are not removed. If a removed watch fires
+    /// nevertheless, its event is ignored. The default does nothing: a watch that nobody needs then uses memory until
     /// it fires or the session ends.
     fn remove_watches(&self, path: &str) {
         let _ = path;
@@ -100,7 +101,7 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Sets the sink of this client's events, and returns whether there is contact now.
     ///
-    /// The session calls it once, before any other call. The sink receives every change after the returned state.
+    /// The session calls this once, before any other call. The sink receives every event after the returned state.
     fn subscribe(&self, sink: EventSink) -> bool;
 
     /// Returns the session id.
@@ -120,8 +121,8 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Returns the path that the client prepends to all paths, if there is one.
     ///
-    /// The path is used in error messages and for the limit on the session's znodes. The default is `None`. Called
-    /// once, when the session is opened.
+    /// The path appears in error messages, and its length counts toward the limit on the session's znodes. The default
+    /// is `None`. Called once, when the session is opened.
     fn chroot(&self) -> Option<String> {
         None
     }
@@ -134,9 +135,9 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Returns how long the leader may take to learn that a session was active.
     ///
-    /// The time counts from the answer to a request. A follower reports its active sessions to the leader once every
-    /// half tick (a tick is 2 s by default). An observer may report to a follower, equally often. A full tick covers
-    /// both. Zero means that the leader already knows of the activity when the request is answered.
+    /// The time counts from the answer to a request. A follower reports its active sessions to the leader every half
+    /// tick (a tick is 2 s by default). An observer may report through a follower, which takes up to another half tick.
+    /// A full tick covers both. Zero means that the leader already knows of the activity when the request is answered.
     ///
     /// A shorter delay needs fewer keep-alives. **A delay that is too short breaks mutual exclusion when a server
     /// dies.** The default is that of [`Granted::new`], which is long enough if servers grant no session timeout below
@@ -160,16 +161,18 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Returns how long the connection must be idle once in every session timeout.
     ///
-    /// A client whose health check works only on an idle connection returns a time above zero. It gets the pause if the
-    /// session timeout leaves room for it. The default is zero. Called once, when the session is opened.
+    /// A client whose health check works only on an idle connection returns a time above zero. The session pauses for
+    /// this time, if the session timeout leaves room for a pause. The default is zero. Called once, when the session is
+    /// opened.
     fn min_idle_for_ping(&self) -> Duration {
         Duration::ZERO
     }
 
     /// Returns whether [`close`](ZooKeeperClient::close) ends the session on the server.
     ///
-    /// Return `false` for a client around a handle that its owner continues to use. Then each znode is deleted before
-    /// the client is closed, because the session does not end and would not delete it. The default is `true`.
+    /// Return `false` for a client around a handle that its owner continues to use. The locks then delete each of their
+    /// znodes before the client is closed, because the session lives on and would keep the znodes. The default is
+    /// `true`.
     fn owns_session(&self) -> bool {
         true
     }

@@ -7,7 +7,7 @@ use crate::time::Runtime;
 
 /// The clock and the threads of a session.
 ///
-/// Only the client of the fake can use them. A client that wraps another client passes them on to it.
+/// Only the client of the fake can use them. A client that wraps another client passes them on to the wrapped client.
 #[derive(Clone)]
 pub struct SessionRuntime {
     #[cfg_attr(not(any(test, feature = "test-util")), allow(dead_code, reason = "for the fake"))]

@@ -4,10 +4,9 @@
 //! cancellation, a close, the end of a session. A thread that must wait sleeps at once. It does not spin first, because
 //! it waits for the answer of a server, and its processor has other threads to run meanwhile.
 //!
-//! Every future of the library waits for latches, too, in [`until`](super::until). A latch keeps its waker with the
-//! waiting threads. A waker is the executor's code, which may block, but a latch is often set under a mutex. So
-//! setting a latch leaves the wakers where they are, and [`wake_tasks`](super::wake_tasks) wakes the tasks
-//! afterwards.
+//! Every future of the library waits for latches, too, in [`until`](super::until). A latch keeps the wakers of waiting
+//! tasks beside the waiting threads. A waker is the executor's code, which may block, but a latch is often set under a
+//! mutex. So setting a latch does not call the wakers; [`wake_tasks`](super::wake_tasks) wakes the tasks afterwards.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -37,7 +36,7 @@ pub(crate) struct Latch {
     flag: Option<Arc<Flag>>,
 }
 
-/// The side that sets a latch. Dropping it also sets the latch, so that nobody waits for what can no longer happen.
+/// The side that sets a latch. Dropping it also sets the latch, so nobody waits for what can no longer happen.
 #[derive(Debug)]
 pub(crate) struct Setter {
     latch: Latch,
@@ -74,7 +73,7 @@ impl Setter {
         if let Some(flag) = self.latch.flag.as_ref().filter(|_| !self.latch.is_set()) {
             let threads = {
                 let mut waiting = flag.waiting.lock();
-                // Set the flag under the mutex, so that a thread that registers later sees it.
+                // Set the flag under the mutex, so a thread that registers later sees that the flag is set.
                 flag.is_set.store(true, Ordering::Release);
                 mem::take(&mut waiting.threads)
             };
@@ -135,7 +134,7 @@ impl Latch {
         self.is_set() && self.flag.as_ref().is_some_and(has_wakers)
     }
 
-    /// Takes the wakers of the tasks to wake. There are none before the latch is set.
+    /// Takes the wakers of the tasks to wake. Takes none before the latch is set.
     pub(super) fn take_wakers(&self) -> Vec<Waker> {
         match self.flag.as_ref().filter(|_| self.is_set()) {
             Some(flag) => mem::take(&mut flag.waiting.lock().wakers).into_values().collect(),

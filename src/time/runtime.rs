@@ -22,7 +22,7 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 /// The purpose of a job, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Priority {
-    /// The proof that the session lives, and the end of the session. Such a job never waits for jobs with another
+    /// The proof that the session is alive, and the end of the session. Such a job never waits for jobs with another
     /// purpose.
     Session,
     /// A call of the application's code. It may block forever without delaying any other job.
@@ -73,7 +73,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// Ends all threads once the jobs that were submitted so far are done. Drops the jobs of the timer.
     fn shut_down(&self);
 
-    /// Returns the longest time for which a session relies on its watches without a routine look.
+    /// Returns the longest time for which a session relies on its watches. After that, it reads the znodes again.
     fn routine_pause(&self) -> Duration {
         Duration::from_secs(30)
     }
@@ -83,7 +83,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     ///
     /// With this number, a session still makes 5,000 calls a second if a round trip takes 100 ms. A keep-alive waits
     /// for at most about 1,000 requests, which is also the number that a server accepts before it throttles
-    /// (`globalOutstandingLimit`). The server answers that many in a small part of the shortest session timeout.
+    /// (`globalOutstandingLimit`). A server answers 1,000 requests in a small part of the shortest session timeout.
     fn window(&self) -> usize {
         512
     }
@@ -109,7 +109,7 @@ pub(crate) fn wait_by(clock: &dyn Clock, latches: &[&Latch], deadline: Option<Mo
     })
 }
 
-/// Wakes the tasks that wait for any of these latches that is set. Called on a callback thread.
+/// Wakes the tasks that wait for these latches, as far as the latches are set. Called on a callback thread.
 ///
 /// A waker may block, so each waker but the last gets its own callback thread.
 pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<Item = &'a Latch>) {
@@ -147,7 +147,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// The machine is suspended for two hours right after the first reading.
+    /// A clock of a machine that is suspended for two hours right after the first reading.
     #[derive(Debug, Default)]
     struct Suspended(AtomicBool);
 

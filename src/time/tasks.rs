@@ -1,8 +1,8 @@
 //! [`until`]: the wait of a task, which is a future that an executor polls.
 //!
-//! A task waits for latches, as a thread does: it registers its waker with them, and then looks again. Two things
-//! differ from a thread. The executor may drop the future at any moment, which removes the waker. And a forked child
-//! may have a copy of the future, with latches whose mutexes perhaps no thread will ever release.
+//! A task waits for latches, as a thread does: it registers its waker with them, and then checks once more for an
+//! answer. Two things differ from a thread. The executor may drop the future at any moment, which removes the waker.
+//! And a forked child may have a copy of the future, with latches whose mutexes may stay held forever.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,7 +98,7 @@ mod tests {
                 assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
                 assert_eq!(seen.take(), [before, (1, 1)]);
             }
-            // This is what happens when the task is woken.
+            // These two steps wake a task: setting the latch, and taking the wakers.
             one.set();
             assert_eq!((one.latch().take_wakers().len(), other.latch().take_wakers().len()), (1, 0));
             assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

@@ -45,7 +45,7 @@ impl Permissions {
         self.0
     }
 
-    /// Returns the permissions with this number, or `None` if it has other bits.
+    /// Returns the permissions with this number, or `None` if the number has bits that are not permissions.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Permissions> {
         if bits & !Permissions::ALL.0 == 0 { Some(Permissions(bits)) } else { None }
@@ -102,8 +102,8 @@ impl Acl {
 
     /// Returns the ACL that grants everything to the creator of the znode.
     ///
-    /// This is ZooKeeper's `CREATOR_ALL_ACL`. The creator is the session that creates the znode, with all of its
-    /// identities.
+    /// This is ZooKeeper's `CREATOR_ALL_ACL`. Every identity of the session that creates the znode counts as its
+    /// creator.
     #[must_use]
     pub fn creator_all() -> Vec<Acl> {
         vec![Acl::new(Permissions::ALL, "auth", "")]

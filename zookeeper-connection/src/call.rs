@@ -8,7 +8,7 @@ use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 
 /// A call of a client.
 ///
-/// Paths are spelled as the application spells them, without the chroot.
+/// Paths are relative to the chroot of the connection, if it has one.
 ///
 /// Each variant lists the errors with which a server may refuse the call. Any call may also fail with `ConnectionLoss`,
 /// with `SessionExpired`, or with `BadArguments` if its request is too long.
@@ -16,7 +16,7 @@ use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 pub enum Call {
     /// Creates a znode. The answer is [`Reply::Created`].
     ///
-    /// Fails with `NoNode` if the parent is missing; with `NodeExists`, `NoAuth` or `InvalidAcl`; or with
+    /// Fails with `NodeExists`, `NoAuth` or `InvalidAcl`, with `NoNode` if the parent is missing, or with
     /// `Unimplemented` if the server is too old to know containers.
     Create {
         /// The full path, without the sequence number if `mode` is sequential.
@@ -92,7 +92,7 @@ pub enum Call {
     /// Executes operations in order as one transaction. The answer is [`Reply::Multi`].
     ///
     /// Either all operations take effect or none. If an operation fails, the answer is [`Transacted::Failed`], not an
-    /// error. A client that does not support transactions fails with `Unimplemented`.
+    /// error. If the client does not support transactions, the call fails with `Unimplemented`.
     Multi(Arc<[Op]>),
 }
 
@@ -118,7 +118,7 @@ pub enum Reply {
     ///
     /// A `Vec<String>` converts into [`Names`].
     Children(Names),
-    /// The metadata after the change of the data.
+    /// The metadata after the data was replaced.
     Stat(Stat),
     /// The outcome of the transaction.
     Multi(Transacted),
@@ -158,7 +158,7 @@ pub struct Ask<T> {
     pub read: fn(Reply) -> ZkResult<T>,
 }
 
-/// Defines a method for each kind of reply. The method refuses other kinds.
+/// Defines a method for each kind of reply. Each method refuses replies of other kinds.
 macro_rules! readers {
     ($($name:ident: $pattern:pat => $value:expr, $type:ty;)*) => {
         impl Reply {
@@ -278,7 +278,8 @@ impl Call {
 
     /// Returns whether the call goes through the leader.
     ///
-    /// The answer of the leader proves that the session is alive. A read may be answered by any server.
+    /// The leader's answer proves that the session is alive. The answer to a read does not, because it may come from
+    /// any server.
     #[must_use]
     pub fn is_write(&self) -> bool {
         match self {
@@ -379,9 +380,10 @@ pub fn call_in_parts(call: &Call, mut make: impl FnMut(&Call) -> ZkResult<Reply>
     Ok(Reply::Enqueued(Enqueued { path, stat, children }))
 }
 
-/// The continuation of a call. It receives the outcome.
+/// The continuation of a call: a function that receives the outcome.
 ///
-/// If it is dropped unused, it receives [`ConnectionLoss`](ZkError::ConnectionLoss), because the outcome is unknown.
+/// If the continuation is dropped before an outcome is known, the function receives
+/// [`ConnectionLoss`](ZkError::ConnectionLoss).
 pub struct Done {
     continuation: Option<OnOutcome>,
     urgency: u8,
@@ -408,7 +410,7 @@ impl Done {
     ///
     /// A client with fewer threads than calls makes the most urgent calls first:
     /// - 0: a call that proves that the session is alive, which must not wait for any other call
-    /// - 1: a call that others wait for
+    /// - 1: a call that keeps or releases a lock
     /// - 2: any other call
     #[must_use]
     pub fn urgency(&self) -> u8 {

@@ -20,7 +20,7 @@ pub enum ConnectError {
         /// The rule that the path breaks.
         rule: &'static str,
     },
-    /// The TLS configuration, or one of its files, is not usable; nothing was sent.
+    /// The TLS configuration or one of its files is unusable; nothing was sent.
     #[error("invalid TLS configuration: {rule}")]
     InvalidTls {
         /// The rule that the configuration breaks.
@@ -60,7 +60,7 @@ pub enum ConnectError {
         /// The servers of the connect string.
         servers: String,
     },
-    /// The system refused a thread, or a file descriptor that a thread needs.
+    /// The system refused to start a thread, or to open a file descriptor that a thread needs.
     #[error("no thread could be started ({source}); check the limits of the process")]
     Thread {
         /// The system's error.

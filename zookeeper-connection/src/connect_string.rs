@@ -21,8 +21,8 @@ impl ConnectString {
     /// Parses `host:port,host:port/chroot`. The default port is 2181.
     ///
     /// A chroot that contains a comma, a semicolon or white space is refused, although a znode may have such a name.
-    /// More likely, the chroot was repeated after each server, and all servers but the first would silently become part
-    /// of the chroot.
+    /// More likely, somebody has repeated the chroot after each server, and all servers but the first would silently
+    /// become part of the chroot.
     ///
     /// # Errors
     /// [`InvalidConnectString`](ConnectError::InvalidConnectString) and

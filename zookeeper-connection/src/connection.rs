@@ -1,20 +1,20 @@
-//! [`Connection`]: one session, on one server of the list at a time.
+//! [`Connection`]: one session, connected to one server at a time.
 //!
 //! # From a call to its reply
 //! 1. [`Connection`] is the handle. It splits a call that takes two requests ([`exchange`](exchange())), and locks the
 //!    [shared state](shared).
 //! 2. It submits the requests to the [state machine](machine), which appends their bytes ([`codec`]) to a buffer.
-//! 3. The calling thread itself writes to the socket ([`transport`], encrypted by `tls`) as much as the socket takes.
+//! 3. The calling thread itself writes as many of the bytes as the socket takes ([`transport`], encrypted by `tls`).
 //!    Then it continues, or waits for the reply.
 //! 4. The I/O thread ([`driver`]) sleeps until the socket is ready, and passes what it reads to the machine.
 //! 5. The I/O thread carries out the machine's actions: it runs the continuation of each reply and reports events. A
 //!    watch event takes the same path to the event sink.
 //!
 //! # From a lost connection to the next
-//! The machine decides when to try the next server (`machine/attempts.rs`), and [`servers`] decides which one. Calls
-//! that are submitted in the meantime wait in `machine/traffic.rs`. In each round over the servers, their names are
-//! resolved again, on threads that may block ([`resolver`]). On the first connection to each address, a [`probe`] finds
-//! out the server's tick, and the report delay is shortened accordingly.
+//! The machine decides when to try the next server (`machine/attempts.rs`), and [`servers`] decides which one to try.
+//! Calls that are submitted in the meantime wait in `machine/traffic.rs`. In each round over the servers, their names
+//! are resolved again, on threads that may block ([`resolver`]). After the first connection to each address, a
+//! [`probe`] finds out the server's tick, and the report delay is shortened accordingly.
 //!
 //! # Fork
 //! A forked child has a copy of the socket, but no I/O thread. In the child, every call fails with `SessionExpired`,
@@ -54,11 +54,12 @@ use crate::{Call, ClientEvent, Done, EventSink, Granted, Reply, Verbs, ZkError, 
 
 type Result<T> = std::result::Result<T, ConnectError>;
 
-/// If other addresses are known, a round over the servers waits for names for this fraction of the session timeout.
+/// If some addresses are known, a round over the servers waits for the other names for at most this fraction of the
+/// session timeout.
 const NAMES_WAIT_DIVISOR: u32 = 16;
 const MAX_NAMES_WAIT: Duration = Duration::from_millis(250);
 
-/// How much longer [`Connection::close`] waits than the time that the session can live without contact.
+/// How much longer [`Connection::close`] waits than the session can live without contact.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 
 /// The options of a connection.
@@ -75,7 +76,7 @@ pub struct ConnectionOptions {
     #[cfg(feature = "sasl")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
     pub sasl_digest: Option<SaslDigest>,
-    /// How to authenticate with Kerberos, before the credentials are presented. Excludes `sasl_digest`.
+    /// How to authenticate with Kerberos, before the credentials are presented. Cannot be combined with `sasl_digest`.
     #[cfg(feature = "kerberos")]
     #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
     pub kerberos: Option<KerberosConfig>,
@@ -87,14 +88,14 @@ pub struct ConnectionOptions {
     pub max_frame: usize,
     /// The longest tick of the servers, if it is known.
     ///
-    /// The client never assumes a shorter tick, and assumes this tick where a server does not reveal its own.
+    /// The client never assumes a shorter tick, and assumes this tick for a server that does not reveal its own.
     pub max_tick: Option<Duration>,
     /// Whether to log how long the client has been waiting for its first server. `true` by default.
     pub mentions_first_outage: bool,
     /// The path of a znode that does not exist, and a path below it.
     ///
-    /// If a server does not number its events, the client writes to the first path after a reconnect, or to the second
-    /// one if an ACL denies the first. The write changes nothing.
+    /// If a server does not number its events, the client writes to the first path after a reconnect. If an ACL denies
+    /// that write, the client writes to the second path. Neither write changes anything.
     pub barrier_paths: [&'static str; 2],
     /// The target of the log lines. `zookeeper_connection` by default.
     pub log_target: &'static str,
@@ -157,14 +158,15 @@ impl fmt::Debug for ConnectionOptions {
 /// Dropping it closes the session in the background; [`close`](Connection::close) waits until the session is closed.
 ///
 /// # Threads
-/// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread. If
-/// the outcome is known at once, they run on the calling thread. They must not block: a call of [`Verbs`] in one of
-/// them would wait forever. In a forked child, every call fails with [`SessionExpired`](ZkError::SessionExpired), and
-/// the session still belongs to the parent.
+/// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread. A
+/// continuation runs on the calling thread if its outcome is known at once, and so does a sink that is set after the
+/// session was lost. Continuations and sinks must not block: a method of [`Verbs`] called in one of them would wait
+/// forever. In a forked child, every call fails with [`SessionExpired`](ZkError::SessionExpired), and the session still
+/// belongs to the parent.
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     chroot: Chroot,
-    /// The longest time that closing may take if no server has granted a session timeout yet.
+    /// How long closing may take if no server has granted a session timeout yet.
     max_close: Duration,
 }
 
@@ -224,7 +226,7 @@ impl Connection {
         let named = || servers.to_string();
         let mut outcome = await_either(&contact, deadline, cancelled);
         if outcome.is_none() && !is_disconnected(cancelled) {
-            // A refusal says more than that other servers cannot be reached.
+            // A server's refusal is a better explanation than the failure to reach the other servers.
             outcome = connection.shared.lock().refusal().map(Err);
         }
         let tried = match outcome {
@@ -318,7 +320,7 @@ impl Connection {
     /// The paths of the call are relative to the servers' root.
     ///
     /// # Errors
-    /// The errors of the call, and `ConnectionLoss` at the deadline.
+    /// The errors of the call, and `ConnectionLoss` if the deadline passes.
     pub fn call_at_root(&self, call: Call, deadline: Option<Instant>) -> ZkResult<Reply> {
         self.call_at_root_unless(call, deadline, &never())
     }
@@ -354,14 +356,14 @@ impl Connection {
 
     /// Removes the watches that this client has set on `path`, if there are any.
     ///
-    /// Does not wait for the server. A call made later sets its watch after the removal.
+    /// Does not wait for the server. The watches of later calls are not removed.
     pub fn remove_watches(&self, path: &str) {
         self.shared.remove_watches(&self.chroot.full(path));
     }
 
     /// Sets the event sink, and returns whether a server is connected.
     ///
-    /// There is only one sink: this one replaces the former one. It receives every change that follows the returned
+    /// A connection has only one sink, so `sink` replaces the former one. It receives every event after the returned
     /// state. If the session is already lost, this call passes [`SessionLost`](ClientEvent::SessionLost) to the sink.
     pub fn subscribe(&self, sink: EventSink) -> bool {
         let (contact, former) = {
@@ -407,8 +409,8 @@ impl Connection {
 
     /// Closes the session, and waits until the server has confirmed this.
     ///
-    /// Waits no longer than the session can live without contact. No event is reported afterwards. Further calls do
-    /// nothing.
+    /// Waits at most about as long as the session can live without contact. No event is reported afterwards. Closing
+    /// the session again does nothing.
     pub fn close(&self) {
         lock_order::assert_none_held();
         self.shared.close();

@@ -2,7 +2,7 @@
 //!
 //! The thread runs a loop. It sleeps until a socket is ready, a deadline has passed or a caller wakes it. Then it lets
 //! the machine react, and carries out the machine's actions in order. The event sink and the continuations of replies
-//! run on this thread, without the mutex. They must not block. The thread survives their panics.
+//! run on this thread while the mutex is not held. They must not block. The thread survives their panics.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -34,11 +34,11 @@ pub(super) const WAKER: Token = Token(0);
 const LINK: Token = Token(1);
 const PROBE: Token = Token(2);
 
-/// New connections are logged at most this often at the level `info`.
+/// At the level `info`, at most one new connection is logged per this interval.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After a reconnect, a probe is delayed by up to this fraction of the session timeout, but by no more than the
-/// maximum.
+/// After a reconnect, a probe is delayed by up to this fraction of the session timeout, but by no more than
+/// `MAX_PROBE_DELAY`.
 const PROBE_DELAY_DIVISOR: u32 = 8;
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 
@@ -48,9 +48,9 @@ const MAX_PROBE_DOUBLINGS: u32 = 8;
 /// The number of unanswered probes in a row after which a warning is logged.
 const PROBES_BEFORE_WARNING: u32 = 2;
 
-/// A round trip longer than this fraction of the session timeout is too long. A warning is logged only after this many
-/// in a row, because a single one may only be due to a pause.
+/// A round trip longer than this fraction of the session timeout is too long.
 const MAX_ROUND_TRIP_DIVISOR: u32 = 6;
+/// A warning is logged after this many slow pings in a row, because a pause of the process may delay a single one.
 const SLOW_PINGS_BEFORE_WARNING: u32 = 3;
 
 const BUFFER: usize = 64 * 1024;
@@ -80,9 +80,9 @@ pub(super) struct IoThread {
     pub(super) max_tick: Option<Duration>,
     pub(super) mentions_first_outage: bool,
     pub(super) log_target: &'static str,
-    /// Receives `Ok` when a server has answered the first ping, or the reason why none will. Being accepted is not
-    /// enough: a server that requires authentication accepts the session and then refuses its requests. Dropped if the
-    /// thread fails before either.
+    /// Receives `Ok` when a server has answered the first ping, or the reason why none will. An accepted session is
+    /// not enough: a server that requires authentication accepts the session and then refuses its requests. Dropped
+    /// without a message if the thread fails first.
     pub(super) first_contact: Option<Sender<Result<(), SessionLoss>>>,
     /// Disconnects its receivers when the thread ends.
     pub(super) ended: Sender<Infallible>,
@@ -97,15 +97,15 @@ pub(super) struct ServerNotes {
     probe: Option<Probe>,
     /// The server to probe next, and when.
     to_probe: Option<(Moment, Destination)>,
-    /// The grant of the current connection, regardless of the tick.
+    /// The grant on the current connection, not yet adjusted to the tick.
     fresh: Option<Granted>,
-    /// Whether a warning that probes are not answered was logged.
+    /// Whether the warning about unanswered probes has been logged.
     has_warned: bool,
-    /// How many pings in a row were answered too late. The count stops at the warning.
+    /// How many pings in a row were answered too late. After the warning, the count no longer changes.
     slow_pings: u32,
     /// The number of probes in a row that the current server has not answered.
     unanswered: u32,
-    /// The servers whose tick is known, with their grants at the time of the probe.
+    /// The servers whose tick is known, each with its grant at the time of the probe.
     probed: HashMap<SocketAddr, Granted>,
     /// The longest known tick of the servers.
     longest_tick: Option<Duration>,
@@ -114,8 +114,8 @@ pub(super) struct ServerNotes {
 }
 
 impl ServerNotes {
-    /// Returns whether the tick of the server with this grant is known. If the server grants a different session
-    /// timeout than at the time of the probe, its configuration has changed.
+    /// Returns whether the tick of the server with this grant is known. If the server's grant was different at the time
+    /// of the probe, the server's configuration has changed, and its tick is unknown.
     fn knows(&self, target: Destination, fresh: Granted) -> bool {
         self.probed.get(&target.address) == Some(&fresh)
     }
@@ -244,8 +244,8 @@ impl IoThread {
         }
     }
 
-    /// Opens a transport to the next server, in parallel with those that are being opened. Does nothing if the machine
-    /// has given up this attempt, or if a transport is open.
+    /// Opens a transport to the next server, in parallel with the transports that are being opened. Does nothing if the
+    /// machine has given up this attempt, or if a transport is open.
     fn open(&mut self, number: u64) {
         let mut lookups = Vec::new();
         let target = {
@@ -285,8 +285,8 @@ impl IoThread {
         }
     }
 
-    /// Requests the first token for a server. In the attempt with this number, the server's addresses wait for the
-    /// token.
+    /// Requests the first token for a server, for the attempt with this number. Each of the server's addresses needs
+    /// its own token.
     fn prepare(&mut self, server: usize, number: u64) {
         let Some(authenticator) = &mut self.authenticator else { return };
         let host = self.shared.lock().servers.host(server).to_owned();
@@ -317,8 +317,8 @@ impl IoThread {
         }
     }
 
-    /// Fetches tickets for all servers if that is due, so the next reconnect does not depend on a KDC. The tokens that
-    /// come with the tickets are not used.
+    /// Fetches tickets for all servers if a fetch is due, so the next reconnect does not depend on a KDC. The tokens
+    /// that come with the tickets are not used.
     fn fetch_tickets(&mut self) {
         let Some(authenticator) = &self.authenticator else { return };
         if !self.notes.tickets.take_due(SystemClock.now()) {
@@ -352,7 +352,7 @@ impl IoThread {
     }
 
     fn open_to(&mut self, target: Destination, sasl: Option<Prepared>, number: u64) {
-        // Do this without the mutex, because it may read files.
+        // Connect without the mutex, because this may read files.
         let opened = self.connect(target, LINK);
         let late = {
             let mut io = self.shared.lock();
@@ -452,7 +452,7 @@ impl IoThread {
     }
 
     /// Returns the delay of the next probe. A new session probes at once. After a reconnect, the delay is random: if a
-    /// server has failed, all its clients move to the other servers at the same time, and each probe causes two
+    /// server fails, all its clients move to the other servers at the same time, and each probe costs those servers two
     /// transactions.
     fn probe_delay(&mut self, session_timeout: Duration) -> Duration {
         if self.notes.probed.is_empty() {
@@ -544,8 +544,8 @@ impl IoThread {
         let mut progress = if is_ready { probe.advance() } else { Progress::Pending };
         if let Progress::Answered(shortest_timeout) = progress {
             progress = probe.advance();
-            // The minimum is two ticks unless the server is configured otherwise. It may be configured to less than two
-            // ticks, so a short minimum is not trusted.
+            // By default, the minimum session timeout is two ticks. A server may be configured with less, so a short
+            // minimum is not trusted.
             let tick = (shortest_timeout / 2).max(self.max_tick.unwrap_or(DEFAULT_TICK));
             let longest = self.notes.longest_tick.map_or(tick, |longest| longest.max(tick));
             self.notes.longest_tick = Some(longest);
@@ -560,8 +560,8 @@ impl IoThread {
         }
     }
 
-    /// Notes that the server has refused a second connection, or does not answer on it. Until it answers, the tick that
-    /// the application has stated counts.
+    /// Notes that the server has refused a second connection, or has not answered on it. Until the server answers, the
+    /// tick that the application has stated counts.
     fn note_unanswered(&mut self) {
         let stated =
             self.max_tick.map(|stated| self.notes.longest_tick.map_or(stated, |known| known.max(stated)));
@@ -588,7 +588,7 @@ impl IoThread {
         }
     }
 
-    /// Schedules another probe after an unanswered one, at growing intervals.
+    /// Schedules another probe after an unanswered one, with a longer pause each time.
     fn probe_again(&mut self, now: Moment) {
         let doublings = self.notes.unanswered.min(MAX_PROBE_DOUBLINGS);
         if doublings == 0 {

@@ -88,7 +88,7 @@ pub enum ZkError {
     /// (`localSessionsUpgradingEnabled`).
     #[error("a local session cannot have ephemeral znodes; set localSessionsUpgradingEnabled on the servers")]
     EphemeralOnLocalSession,
-    /// Requests like this one ended several connections in a row, so it was not sent.
+    /// Requests like this one ended several connections in a row, so this one was not sent.
     #[error(
         "the server closes the connection when it receives this request of {bytes} bytes: the request may be too long \
          for it (jute.maxbuffer), or the operation unknown"
@@ -102,7 +102,7 @@ pub enum ZkError {
     Other(i32),
 }
 
-/// What an error means for its call: the groups of the list at [`ZkError`], in the same order.
+/// What an error means for its call: the groups in the documentation of [`ZkError`], in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// No reply arrived.
@@ -111,8 +111,8 @@ enum Class {
     Declined,
     /// The server has handled the request, with this result.
     Answered,
-    /// Like `Answered`, but perhaps without the leader: with `enableEagerACLCheck`, the server that the client is
-    /// connected to answers such a write itself.
+    /// Like `Answered`, but perhaps not by the leader: with `enableEagerACLCheck`, the server that the client is
+    /// connected to denies a write itself.
     Denied,
     /// The call cannot succeed on this session.
     Final,

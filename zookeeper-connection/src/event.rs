@@ -7,8 +7,8 @@ use crate::time::Moment;
 
 /// Receives a client's [`ClientEvent`]s.
 ///
-/// A sink never blocks and never panics, so a client may call it on any thread, including its I/O thread. A sink may
-/// submit calls to the client.
+/// A sink must neither block nor panic, because a client may call it on any thread, including its I/O thread. A sink
+/// may submit calls to the client.
 pub type EventSink = Arc<dyn Fn(ClientEvent) + Send + Sync>;
 
 /// An event on a session.
@@ -20,35 +20,33 @@ pub enum ClientEvent {
     Connected(Granted),
     /// The [report delay](Granted::report_delay) on the current connection has become known.
     ///
-    /// Reported if it was not yet known at [`Connected`](ClientEvent::Connected).
+    /// Reported if the delay was not yet known at [`Connected`](ClientEvent::Connected).
     ReportDelay(Duration),
     /// A server has resumed the session, but does not serve it yet.
     ///
-    /// Reported if the grant is known before [`Connected`](ClientEvent::Connected), for example because credentials are
-    /// yet to be presented. It counts even if the connection ends before that: without contact, a session lives for
-    /// the shortest time that any server has granted.
+    /// Reported if the grant is known before [`Connected`](ClientEvent::Connected), for example because credentials
+    /// must be presented first. The grant counts even if the connection ends before `Connected`: without contact, a
+    /// session lives for the shortest time that any server has granted.
     TakenUp {
         /// See [`Granted::session_timeout`].
         session_timeout: Duration,
     },
     /// The server has answered a ping on the current connection.
     ///
-    /// The ping was sent at this moment or later. A [`Connection`](crate::Connection) sends six in each session
-    /// timeout.
+    /// A [`Connection`](crate::Connection) sends six pings in each session timeout.
     PingAnswered {
-        /// The time on the clock before the ping was sent.
+        /// The ping was sent at this moment or later.
         sent: Moment,
     },
     /// The client is not connected to any server. The session may be alive.
     ///
-    /// A [`Connection`](crate::Connection) goes on looking for a server, and sets the watches again on the next one. As
-    /// long as no server resumes the session, the client never gives up: only a server can say that the session has
-    /// ended.
+    /// A [`Connection`](crate::Connection) goes on looking for a server, and sets the watches again on the next one. It
+    /// never gives up while no server can be reached, because only a server can say that the session has ended.
     Disconnected,
     /// The session has ended for good.
     ///
-    /// There are three possible reasons: a server says so, the servers refuse the client, or they resume the session
-    /// but answer nothing for a session timeout. Every later call fails with
+    /// There are three possible reasons: a server says that the session has ended, the servers refuse the client, or
+    /// they resume the session but answer nothing for a session timeout. Every later call fails with
     /// [`SessionExpired`](crate::ZkError::SessionExpired). Open another connection, and set the watches there.
     ///
     /// No outage causes this event, however long it lasts. A program that must know when the session may have ended
@@ -80,11 +78,11 @@ pub struct Granted {
     /// The maximum time that the leader takes to learn that a session has made a request.
     ///
     /// A follower reports its active clients to the leader every half tick (a tick is 2 s by default). An observer may
-    /// report to a follower, also every half tick. A full tick covers both.
+    /// report through a follower, which takes up to another half tick. A full tick covers both.
     pub report_delay: Duration,
 }
 
-/// The tick that servers are assumed to have. It is the tick in ZooKeeper's sample configuration.
+/// The tick that servers are assumed to have: the tick in ZooKeeper's sample configuration.
 pub const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 impl Granted {

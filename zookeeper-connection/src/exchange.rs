@@ -1,5 +1,5 @@
-//! Pairs the two requests of a [`Call::CreateAndList`], a create and a listing, and merges their replies into
-//! one [`Reply`].
+//! Splits a [`Call::CreateAndList`] into two requests, a create and a listing, and merges their replies into one
+//! [`Reply`].
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,6 +1,6 @@
 //! A blocking client for one session of [Apache ZooKeeper](https://zookeeper.apache.org).
 //!
-//! The primary type in this crate is [`Connection`]: one session, on one server of the list at a time. It makes calls
+//! The primary type in this crate is [`Connection`]: one session, connected to one server at a time. It makes calls
 //! and sets watches that survive reconnects. It reports failures honestly: if the reply to a call was lost, the error
 //! says so. A connection has one thread. It starts other threads only to resolve names, to fetch Kerberos tickets and,
 //! with TLS, to check for changed files.
@@ -12,7 +12,7 @@
 //! let connection = Connection::open("zk1:2181,zk2:2181/app", Duration::from_secs(30))?;
 //! match connection.create("/config", b"v1", &Acl::open_unsafe(), CreateMode::Persistent) {
 //!     Ok(_) | Err(ZkError::NodeExists) => {}
-//!     // The znode may have been created: look.
+//!     // The znode may or may not have been created: check.
 //!     Err(ZkError::ConnectionLoss) => println!("{:?}", connection.exists("/config", false)?),
 //!     Err(error) => return Err(error.into()),
 //! }
@@ -23,15 +23,16 @@
 //!
 //! # What it does
 //! - *Calls*: A method of [`Verbs`] waits for the reply. [`Connection::submit`] does not wait; it passes the outcome to
-//!   a [`Done`]. Calls take effect and are answered in the order in which they were submitted; only a refusal may come
-//!   earlier. Each call is sent once and never repeated.
-//! - *Watches*: The client sets its watches again after a reconnect, and no change in between goes unnoticed.
-//!   [`Connection::subscribe`] reports fired watches as [`ClientEvent::NodeChanged`], in order among the replies.
-//! - *Reconnects*: If a connection is lost, the client goes on to the next server of the list. It accepts no server
-//!   that is behind what the session has seen in replies and events. It leaves a server that falls silent while there
-//!   is still time to reach another one.
-//! - *State machine*: [`machine`] makes all decisions. It has no I/O, no clock and no thread, so everything that it
-//!   does under faults can be replayed.
+//!   a [`Done`]. Calls take effect and are answered in the order in which they were submitted, except that a call may
+//!   be refused before earlier calls are answered. Each call is sent once and never repeated.
+//! - *Watches*: The client sets its watches again after a reconnect, and no change in between goes unnoticed. The sink
+//!   of [`Connection::subscribe`] receives a [`ClientEvent::NodeChanged`] for each fired watch. Fired watches and
+//!   replies are delivered in the order in which the server sent them.
+//! - *Reconnects*: If a connection is lost, the client tries the other servers. It accepts no server that lags behind
+//!   what the session has seen in replies and events. If a server falls silent, the client leaves it while there is
+//!   still time to reach another one.
+//! - *State machine*: [`machine`] makes all decisions. It has no I/O, no clock and no thread, so its behavior under
+//!   any fault can be replayed.
 //!
 //! # Watches
 //! ```no_run
@@ -48,7 +49,7 @@
 //! loop {
 //!     let (data, _) = connection.get_data("/config", true)?; // sets a watch
 //!     println!("{data:?}");
-//!     changes.recv()?; // the watch has fired: look again
+//!     changes.recv()?; // the watch has fired: read again
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -58,25 +59,29 @@
 //! A connection has one event sink. The sink must not wait for a call, because replies arrive on the sink's thread.
 //!
 //! # Errors
-//! [`ZkError`] says what each error means for its call. If the chroot does not exist, every call fails with `NoNode`;
-//! [`Connection::call_at_root`] can create it. A session that is lost stays lost: open another connection.
-//! A call waits at most a tenth of the session timeout for a connection, and two fifths of it for an answer.
+//! [`ZkError`] says what each error means for its call. If the chroot does not exist, no znode below it exists, and a
+//! create fails with `NoNode`; [`Connection::call_at_root`] can create the chroot. A session that is lost stays lost:
+//! open another connection. A call waits at most a tenth of the session timeout for a connection, and two fifths of the
+//! session timeout for an answer.
 //!
 //! # What it does not do
-//! It repeats no call, does not replace a lost session, and has no recipes; the package `zookeeper-recipes-lock` builds
-//! locks and elections on this client. It neither reads nor sets the ACLs of existing znodes, and does not reconfigure
-//! ensembles.
+//! The client never repeats a call and never replaces a lost session. It has no recipes; the package
+//! `zookeeper-recipes-lock` builds locks and elections on this client. It neither reads nor sets the ACLs of existing
+//! znodes, and does not reconfigure ensembles.
 //!
 //! # What servers see
-//! Besides the session, the client briefly opens a second connection to each server. On it, the client learns the
-//! server's minimum session timeout and, from that, the server's tick, on which [`Granted::report_delay`] depends. If a
-//! server does not answer on this connection, [`ConnectionOptions::max_tick`] counts. A client that uses SASL does not
-//! authenticate on that second connection, and lets its session expire. Log lines have the target
-//! [`ConnectionOptions::log_target`]; a separate thread writes them.
+//! Besides the connection for its session, the client briefly opens a second one to each server, with a session of its
+//! own, to learn the server's minimum session timeout. From this, the client derives the server's tick, on which
+//! [`Granted::report_delay`] depends. If a server does not answer on the second connection, the client uses
+//! [`ConnectionOptions::max_tick`]. A client that uses SASL does not authenticate on the second connection, and lets
+//! the session on it expire.
+//!
+//! # Log
+//! Log lines have the target [`ConnectionOptions::log_target`]; a separate thread writes them.
 //!
 //! # Stability
-//! This package is released with `zookeeper-recipes-lock` and has its version. **Its interface may change in any
-//! 0.x release.**
+//! This package is released together with `zookeeper-recipes-lock`, under the same version. **Its interface may change
+//! in any 0.x release.**
 //!
 //! # Features
 //! - `tls`: encrypted connections, using rustls with the `CryptoProvider` of the process, or `ring` if there is none.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 /// The names of a znode's children.
 ///
 /// All names share one buffer, so a listing costs three allocations however long it is, and a clone costs none. This
-/// matters for a lock directory, which may have thousands of children and is listed at each hand-over between sessions.
+/// matters for a lock directory, which may have thousands of children and is listed whenever the lock passes from one
+/// session to another.
 ///
 /// ```
 /// # use zookeeper_connection::Names;
@@ -34,7 +35,7 @@ impl Names {
     /// Returns `None` unless every name is UTF-8.
     pub fn from_utf8(text: Vec<u8>, ends: Vec<usize>) -> Option<Names> {
         let text = String::from_utf8(text).ok()?;
-        // A character may be split between two names.
+        // The bytes of one character may be split between two names.
         ends.iter().all(|end| text.is_char_boundary(*end)).then(|| Names(Arc::new(List { text, ends })))
     }
 

@@ -1,7 +1,7 @@
 //! The servers' rules for paths, checked before anything is sent.
 
-/// The maximum length of a path. Servers have no such limit, but if a packet exceeds their buffer, they close the
-/// connection. It would be hard to trace that to a long path.
+/// The maximum length of a path. Servers have no such limit, but they close the connection if a packet exceeds their
+/// buffer. Without this limit, it would be hard to trace the lost connection to a long path.
 const MAX_LENGTH: usize = 4096;
 
 /// Returns the rule of ZooKeeper's data model that a path breaks, if it breaks one.

@@ -80,7 +80,7 @@ impl Probe {
         self.deadline
     }
 
-    /// Continues after the transport has become ready. Call it again after `Answered`.
+    /// Continues after the transport has become ready. Must be called again after `Answered`.
     pub(super) fn advance(&mut self) -> Progress {
         self.try_advance().unwrap_or(Progress::Over)
     }
@@ -109,7 +109,7 @@ impl Probe {
             };
             self.budget = self.budget.saturating_sub(count);
             if self.stage == ProbeStage::Answered {
-                // This is the answer to the close request. After it, the server closes the connection.
+                // This is the answer to the close request. The server closes the connection next.
                 continue;
             }
             self.frames.push(&buffer[..count]);

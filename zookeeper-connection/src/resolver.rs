@@ -34,7 +34,7 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Creates a resolver that wakes `waker` on each answer.
+    /// Creates a resolver that calls `waker` on each answer.
     pub(super) fn new(names: NameService, waker: Arc<Waker>) -> Resolver {
         let (answer, answers) = unbounded();
         Resolver { names, answer, answers, waker }

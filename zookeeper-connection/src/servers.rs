@@ -1,10 +1,10 @@
 //! [`Servers`]: decides which address to try next, and remembers the outcomes of earlier attempts.
 //!
-//! The addresses of all names are tried in rounds, in random order apart from two exceptions: see `Servers::ordered`. A
+//! The addresses of all names are tried in rounds, in random order with two exceptions (see `Servers::ordered`). A
 //! round begins with the addresses that are already known, while the names are resolved again. When the name service
-//! answers, the rest of the round is adjusted. A round delays its first attempt for names only if no name has been
-//! resolved yet. When a round has used up the known addresses, it waits for the names that are still being resolved:
-//! for a limited time if any address is known, and without a limit otherwise.
+//! answers, the rest of the round is adjusted. Only if no name has been resolved yet does a round wait for names before
+//! its first attempt. When a round has used up the known addresses, it waits for the names that are still being
+//! resolved: for a limited time if any address is known, and without a limit otherwise.
 //!
 //! There is no I/O and no clock here: the I/O thread resolves the names and reports the outcomes.
 
@@ -23,8 +23,8 @@ pub(super) struct Servers {
     round: Option<Round>,
     /// The address that served the session last.
     last: Option<Destination>,
-    /// The addresses whose last connection was left because the server fell silent. Such a server may keep accepting
-    /// sessions without serving them.
+    /// The addresses whose last connection the client left because the server fell silent. Such a server may keep
+    /// accepting sessions without serving them.
     silent: Vec<SocketAddr>,
     /// The longest time for which a round waits for names.
     max_wait: Duration,
@@ -97,7 +97,8 @@ enum Resolving {
 }
 
 impl Servers {
-    /// `servers` are given as `host:port`. If any address is known, a round waits for names for at most `max_wait`.
+    /// Creates the list from servers in the form `host:port`. If any address is known, a round waits for names for at
+    /// most `max_wait`.
     pub(super) fn new(servers: &[String], max_wait: Duration, seed: u64) -> Servers {
         let hosts = servers.iter().map(|server| Host::new(server)).collect();
         Servers {
@@ -111,7 +112,8 @@ impl Servers {
     }
 
     /// Returns what to do next. Begins a new round if the last one is over. If no name had an address in the last
-    /// round, first returns `Nothing`, which counts as a failed attempt, so the names are not looked up in a busy loop.
+    /// round, first returns `Nothing`. This counts as a failed attempt, after which the machine may pause, so the names
+    /// are not looked up in a busy loop.
     pub(super) fn next(&mut self, now: Moment) -> NextServer {
         if let Some(round) = self.round.take() {
             let was_gathering = round.is_gathering;
@@ -211,8 +213,8 @@ impl Servers {
         }
     }
 
-    /// Records the end of a connection that served the session, and whether it was left because the server fell silent.
-    /// The round ends, too, unless the server has refused this client after all.
+    /// Records the end of a connection that served the session, and whether the client left it because the server fell
+    /// silent. Also ends the round, unless the server has refused this client after all.
     pub(super) fn record_end(&mut self, target: Destination, was_silent: bool, was_refused: bool) {
         if !was_refused {
             self.round = None;
@@ -279,8 +281,8 @@ impl Servers {
     }
 
     /// Returns all known addresses in random order, with two exceptions:
-    /// - The address that most recently served the session comes second. So if that server is gone, another server is
-    ///   asked before it; if only the connection was lost, at most one dead address comes before a healthy server.
+    /// - The address that most recently served the session comes second. If its server is gone, another server is
+    ///   therefore tried first. If only the connection was lost, at most one dead address is tried before this server.
     /// - The servers that fell silent come last.
     fn ordered(&mut self) -> VecDeque<Destination> {
         let hosts = self.hosts.iter().enumerate();

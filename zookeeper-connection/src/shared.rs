@@ -1,6 +1,6 @@
 //! [`Shared`]: the machine and its transport, shared by the callers and the I/O thread.
 //!
-//! One mutex guards all of it. The caller's own thread writes as much of the request to the socket as the socket takes.
+//! One mutex guards all of this. The calling thread writes as much of its request to the socket as the socket takes.
 //! Everything else that follows from a call (actions, socket errors, an earlier deadline) is left to the I/O thread,
 //! which is woken if it sleeps.
 
@@ -28,7 +28,7 @@ use crate::{Call, EventSink, Granted};
 /// The actions for the I/O thread, each with the link number at the time of its creation.
 pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;
 
-/// The maximum number of reads from a transport in a row. After that, the mutex is released for the callers.
+/// The maximum number of reads from a transport in a row. After that many, the mutex is released for the callers.
 const MAX_READS: usize = 16;
 
 /// If an address does not answer within this fraction of the session timeout, the next one is tried in parallel. The
@@ -36,13 +36,14 @@ const MAX_READS: usize = 16;
 const OVERLAP_DIVISOR: u32 = 40;
 const MAX_OVERLAP: Duration = Duration::from_millis(250);
 
-/// The likely reasons why a server has closed a connection, after and before a server has first served the session.
+/// The likely reasons why a server has closed a connection.
 const CLOSED: &str = "the server closed the connection; it may not be serving, or have too many connections from this \
      machine (maxClientCnxns)";
+/// The likely reasons if no server has served the session yet.
 const CLOSED_AT_FIRST: &str = "the server closed the connection; it may not be serving, expect TLS, or have too many \
      connections from this machine (maxClientCnxns)";
 
-/// The outcome of an attempt that ended before its first token was made.
+/// The outcome of an attempt that was given up before its first SASL token was made.
 pub(super) const NO_TOKEN: &str = "no ticket for the server in time; the KDC may not answer";
 
 pub(super) struct Shared {
@@ -59,28 +60,29 @@ pub(super) struct Io {
     pub(super) machine: Option<Machine<Continuation>>,
     pub(super) servers: Servers,
     link: Option<Link>,
-    /// The transports that are being opened in parallel. The first one to open becomes the link, and the others are
-    /// closed: only one server at a time is asked to serve the session.
+    /// The transports that are being opened in parallel. The first one to open becomes the link. The others are closed,
+    /// because only one server at a time may be asked to serve the session.
     opening: Vec<Link>,
-    /// The addresses for which the first SASL token is being made. Their transports are opened once it is ready.
+    /// The addresses for which a first SASL token is being made. Once the token is ready, the transport is opened.
     preparing: Vec<Destination>,
     /// When to try another address in parallel.
     opens_another: Option<Moment>,
-    /// Counts the times that the machine has asked for a transport or given one up.
+    /// Counts how often the machine has asked for a transport or given one up.
     pub(super) link_number: u64,
     actions: Actions,
-    /// `None` once the I/O thread has ended, because the remaining handles must not keep the poll's descriptors open.
+    /// `None` once the I/O thread has ended, because connection handles that are kept longer must not keep the poll's
+    /// descriptors open.
     poll: Option<PollHandle>,
     /// Whether the transport may have more to read.
     has_more: bool,
-    /// `Some` while an attempt waits for a name to be resolved, until this moment if there is one.
+    /// `Some` while an attempt waits for a name to be resolved. The moment, if there is one, ends this wait.
     pub(super) waits_for_name: Option<Option<Moment>>,
     /// The moment until which the I/O thread sleeps.
     asleep_until: Option<Moment>,
     pub(super) status: Status,
 }
 
-/// The parts of the I/O thread's poll that a connection needs. Each of them holds a file descriptor.
+/// The parts of the I/O thread's poll that a connection needs. Each part holds a file descriptor.
 pub(super) struct PollHandle {
     pub(super) registry: Registry,
     pub(super) waker: Arc<Waker>,
@@ -103,7 +105,7 @@ pub(super) struct Status {
     pub(super) contact: ContactState,
     pub(super) granted: Granted,
     pub(super) session_id: i64,
-    /// The server that was last connected.
+    /// The server of the current or last connection.
     pub(super) server: String,
 }
 
@@ -129,7 +131,7 @@ impl Shared {
     /// Submits calls. They are sent in one write if the socket takes them all, and their outcomes come in the same
     /// order. If the session has ended, their continuations run here, with `SessionExpired`.
     pub(super) fn submit<const N: usize>(&self, calls: [(Call, Continuation); N], chroot: &Chroot) {
-        // Continuations run without the mutex, because they may do anything and own anything.
+        // Continuations run and are dropped without the mutex, because they may run any code.
         let mut refused = Vec::new();
         if self.is_in_its_process() {
             self.call(|io| {
@@ -174,7 +176,7 @@ impl Shared {
             }
             io.status.sink.take()
         });
-        // The sink is dropped without the mutex, because it may own anything.
+        // The sink is dropped without the mutex, because its destructor may run any code.
         drop(sink);
     }
 
@@ -239,7 +241,7 @@ impl Io {
 
     // ---- the callers
 
-    /// Returns whether an earlier write waits for the socket. If so, the I/O thread will continue it.
+    /// Returns whether an earlier write waits for the socket. If so, the I/O thread will continue that write.
     fn is_write_blocked(&mut self) -> bool {
         self.machine.as_mut().is_some_and(|machine| !machine.outgoing().is_empty())
     }
@@ -292,7 +294,7 @@ impl Io {
         Some(until)
     }
 
-    /// Handles whatever happened during the sleep.
+    /// Handles everything that happened while the I/O thread slept.
     pub(super) fn wake_up(&mut self, link_is_ready: bool, buffer: &mut [u8]) {
         self.asleep_until = None;
         if link_is_ready || self.has_more || self.has_failed() {
@@ -327,8 +329,8 @@ impl Io {
         }
     }
 
-    /// Reports the number of addresses to the machine. The machine pauses after that many attempts, and starts counting
-    /// refusals afresh.
+    /// Reports the number of addresses to the machine, which pauses after that many failed attempts. The report also
+    /// makes the machine count refusals from zero again.
     fn count_addresses(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.set_addresses(self.servers.address_count(), !self.servers.misses_addresses());
@@ -350,7 +352,7 @@ impl Io {
         if !self.is_opening() {
             return self.servers.next(SystemClock.now());
         }
-        // Do not begin a new round: it would try the same addresses a second time.
+        // A new round would try the same addresses a second time.
         self.servers.next_beside().map_or(NextServer::Nothing, NextServer::Try)
     }
 
@@ -360,7 +362,7 @@ impl Io {
         self.preparing.push(target);
     }
 
-    /// Removes an address of this server whose first token has been made, or cannot be made.
+    /// Removes and returns an address of this server whose first token has been made, or cannot be made.
     pub(super) fn take_preparing(&mut self, server: usize) -> Option<Destination> {
         let position = self.preparing.iter().position(|target| target.server == server)?;
         Some(self.preparing.swap_remove(position))
@@ -380,7 +382,7 @@ impl Io {
         self.opening.push(Link { transport, target, sasl, is_serving: false, write_error: None });
     }
 
-    /// Notes that an attempt to reach an address begins, perhaps in parallel with others.
+    /// Notes that an attempt to reach an address begins, perhaps in parallel with other attempts.
     fn begin_attempt(&mut self) {
         let is_another = self.is_opening();
         if let Some(machine) = self.machine.as_mut().filter(|_| is_another) {
@@ -435,7 +437,7 @@ impl Io {
         }
     }
 
-    /// Closes the transports that are being opened, because of this failure or because another transport has opened.
+    /// Closes the transports that are being opened, because of `failure`, or because another transport has opened.
     fn close_opening(&mut self, failure: Option<&str>) {
         self.opens_another = None;
         for target in self.preparing.drain(..) {
@@ -458,7 +460,7 @@ impl Io {
         self.link.as_mut().filter(|_| self.link_number == number)?.sasl.take()
     }
 
-    /// Continues the SASL exchange with this step, on the link with this number.
+    /// Continues the SASL exchange with `step`, on the link with this number.
     pub(super) fn respond(&mut self, number: u64, sasl: Prepared, step: SaslStep) {
         let Some(link) = self.link.as_mut().filter(|_| self.link_number == number) else { return };
         link.sasl = Some(sasl);
@@ -475,7 +477,7 @@ impl Io {
         }
     }
 
-    /// Continues to open the transport, reads what has arrived and writes what is pending.
+    /// Continues to open a transport, reads what has arrived and writes what is pending.
     fn transfer(&mut self, buffer: &mut [u8]) {
         self.has_more = false;
         if self.link.is_none() {
@@ -505,7 +507,8 @@ impl Io {
         self.has_more = true;
     }
 
-    /// Writes what the socket takes now. An error is handled after the last reads, because they may explain it.
+    /// Writes what the socket takes now. An error is handled after the last reads, because the bytes that the server
+    /// sent last may explain it.
     fn flush(&mut self) {
         let (Some(link), Some(machine)) = (&mut self.link, &mut self.machine) else { return };
         if link.write_error.is_none() {

@@ -1,6 +1,7 @@
 //! Tests of the connection against small servers on the loopback interface.
 //!
-//! The files that are shared with other crates are symbolic links, because a published package contains only its own files.
+//! The files that are shared with other crates are symbolic links, because a published package contains only its own
+//! files.
 
 mod calls;
 #[cfg(feature = "tls")]
@@ -36,7 +37,7 @@ use crate::{ClientEvent, ConnectError, ConnectString};
 
 type Result<T> = std::result::Result<T, ConnectError>;
 
-/// So long that no timeout expires within a test.
+/// A time so long that no timeout expires within a test.
 const LONG: Duration = Duration::from_secs(300);
 
 /// Starts to watch for hangs and background panics, which end the test run. Must be called before a connection is

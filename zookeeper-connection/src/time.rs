@@ -1,8 +1,8 @@
-//! The clock that measures the life of a session: it is monotonic, and keeps running while the process is stopped or
-//! the machine is suspended.
+//! The clock that measures the life of a session. It is monotonic, and on Linux it keeps running while the machine is
+//! suspended.
 //!
 //! On Linux, [`std::time::Instant`] reads `CLOCK_MONOTONIC`, which stands still while the machine is suspended. By that
-//! clock, a session would still be alive long after the server has ended it. `CLOCK_BOOTTIME` counts suspended time.
+//! clock, a session would seem alive long after the server has ended it. `CLOCK_BOOTTIME` counts suspended time.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub const MAX_SLEEP: Duration = Duration::from_secs(1);
 ///
 /// The clock is monotonic. On Linux and Android, it counts the time during which the machine is suspended; elsewhere,
 /// it may not. Moments from different processes cannot be compared.
-// The value is in nanoseconds since an origin that the process does not choose.
+// The value is in nanoseconds since an unspecified origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -72,7 +72,7 @@ impl Moment {
         Moment(self.0 - self.0.checked_rem(step).unwrap_or(0))
     }
 
-    /// Returns how long after `earlier` this moment is; zero if it is not after it.
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     #[must_use]
     #[inline]
     pub fn since(self, earlier: Moment) -> Duration {
@@ -80,7 +80,7 @@ impl Moment {
     }
 }
 
-/// A source of the time. Tests use a clock that they set themselves.
+/// A source of time. Tests use a clock that they set themselves.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Returns the present moment.
     fn now(&self) -> Moment;

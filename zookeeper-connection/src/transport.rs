@@ -35,7 +35,7 @@ pub(super) type Security = Option<TlsTarget>;
 pub(super) struct Security;
 
 impl Transport {
-    /// Begins to connect. [`Transport::progress`] continues until the transport is open.
+    /// Begins to connect. Call [`Transport::progress`] until the transport is open.
     pub(super) fn connect(
         address: SocketAddr,
         #[cfg_attr(not(feature = "tls"), allow(unused_variables))] security: Security,
@@ -98,8 +98,8 @@ impl Transport {
         })
     }
 
-    /// Writes as many bytes as the stream takes now, and removes them from `bytes`. When the stream can take more, it
-    /// becomes ready.
+    /// Writes as many bytes as the stream takes now, and removes them from `bytes`. The stream becomes ready again when
+    /// it can take more.
     pub(super) fn write(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let mut written = 0;
         let result = loop {
@@ -140,8 +140,8 @@ fn is_connected(socket: &TcpStream) -> io::Result<bool> {
         return Err(error);
     }
     match socket.peer_addr() {
-        // If nobody listens on a port of this machine, the system may choose that port for the socket itself. The
-        // socket is then connected to itself, and would keep the server from starting.
+        // If nobody listens on a port of this machine, the system may choose that port as the socket's own. The socket
+        // is then connected to itself, and would keep the server from starting.
         Ok(peer) if socket.local_addr().is_ok_and(|local| local == peer) => {
             Err(io::ErrorKind::ConnectionRefused.into())
         }

@@ -53,7 +53,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// The owner by which the server marks a container. No session has this id.
+    /// The `ephemeral_owner` with which servers mark a container. No session has this id.
     const CONTAINER: i64 = i64::MIN;
 
     /// Returns the session of an ephemeral znode, or `None` for other znodes.
@@ -62,7 +62,7 @@ impl Stat {
         Some(self.ephemeral_owner).filter(|owner| !matches!(*owner, 0 | Stat::CONTAINER))
     }
 
-    /// Returns whether the znode is a container. Most servers do not reveal this.
+    /// Returns whether the znode is known to be a container. Most servers do not reveal this.
     #[must_use]
     pub fn is_container(&self) -> bool {
         self.ephemeral_owner == Stat::CONTAINER

@@ -14,7 +14,7 @@ use zookeeper_connection::{Chroot, Op, Reply};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// The bytes that are allocated whatever the frame, by new vectors and the test harness.
+/// The number of bytes that new vectors and the test harness allocate, whatever the frame.
 const CONSTANT: usize = 8 << 10;
 
 const FRAME: usize = 1 << 20;

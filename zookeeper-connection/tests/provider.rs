@@ -1,6 +1,6 @@
-//! Checks that TLS uses the cryptography that the application has set for its process.
+//! Checks that TLS uses the crypto provider that the application has installed for its process.
 //!
-//! This is a separate binary with one test, because a process can set it only once.
+//! This is a separate binary with one test, because a process can install a provider only once.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 

@@ -1,7 +1,7 @@
 //! Exposes the metrics of a session and its locks to Prometheus.
 //!
-//! Takes a lock again and again, and serves on a loopback port how long it waited for the lock and held it.
-//! Start two processes with the same server to see them wait.
+//! Acquires and releases a lock in a loop, and serves the metrics on a loopback port. Start two processes with
+//! the same server to see them wait for each other.
 //!
 //! ```text
 //! cargo run -p zookeeper-recipes-lock-metrics --example metrics -- 127.0.0.1:2181 9184
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         eprintln!("{USAGE}");
         std::process::exit(2);
     };
-    // Histograms with buckets: unlike summaries, they can be added up over several processes.
+    // With buckets, histograms can be added up over several processes. Summaries cannot.
     let endpoint = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.parse()?))?;
 

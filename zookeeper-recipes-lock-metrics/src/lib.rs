@@ -15,10 +15,10 @@
 //! ```
 //!
 //! # Counters and histograms
-//! - `zookeeper_lock_wait_seconds`, a histogram by `lock`: the time from a request to its acquisition.
-//! - `zookeeper_lock_hold_seconds`, a histogram by `lock`: the time from an acquisition to its release.
+//! - `zookeeper_lock_wait_seconds`, a histogram by `lock`: the time from a request to the acquisition.
+//! - `zookeeper_lock_hold_seconds`, a histogram by `lock`: the time from the acquisition to the release.
 //! - `zookeeper_locks_lost_total`, by `lock` and `reason`: locks that were lost while they were held.
-//! - `zookeeper_lock_waits_given_up_total`, by `lock`: requests that ended without the lock.
+//! - `zookeeper_lock_waits_given_up_total`, by `lock`: requests that ended without acquiring the lock.
 //! - `zookeeper_lock_hand_overs_total`, by `lock`: hand-overs of a `CohortLock` between threads of this
 //!   process.
 //! - `zookeeper_connections_total`, by `server`: connections to a server.
@@ -32,11 +32,11 @@
 //! The gauges cover all sessions of the process and have no labels.
 //! - `zookeeper_sessions_connected`: the number of sessions in the state `Connected`.
 //! - `zookeeper_session_timeout_seconds`: the shortest session timeout.
-//! - `zookeeper_locks_held` and `zookeeper_locks_waiting`: the number of requests that own a lock, and that
-//!   wait for one.
+//! - `zookeeper_locks_held`: the number of requests that own a lock.
+//! - `zookeeper_locks_waiting`: the number of requests that wait for a lock.
 //! - `zookeeper_lock_oldest_wait_seconds`: how long the oldest waiting request has waited; 0 if none waits.
 //!
-//! [`Session::requests`] has these figures for each request, with the znode that it waits for.
+//! [`Session::requests`] returns each request's state and age, and the znode that it waits for.
 
 #![forbid(unsafe_code)]
 #![warn(
@@ -71,8 +71,8 @@ const OLDEST_WAIT: &str = "zookeeper_lock_oldest_wait_seconds";
 
 /// An event hook that records the metrics of a session and its locks. See the [crate docs](crate).
 ///
-/// Pass it to [`SessionBuilder::event_hook`](zookeeper_recipes_lock::SessionBuilder::event_hook). Each session
-/// gets one.
+/// Pass one to [`SessionBuilder::event_hook`](zookeeper_recipes_lock::SessionBuilder::event_hook) for each
+/// session.
 #[derive(Clone, Debug)]
 #[must_use = "a hook records nothing until it is passed to a session"]
 pub struct LockMetrics {
@@ -80,7 +80,7 @@ pub struct LockMetrics {
 }
 
 impl LockMetrics {
-    /// Creates a hook and describes the metrics to the recorder, which should be installed first.
+    /// Creates a hook and describes the metrics to the recorder, which should already be installed.
     pub fn new() -> LockMetrics {
         describe();
         LockMetrics { labels_locks: true }
@@ -88,8 +88,8 @@ impl LockMetrics {
 
     /// Omits the label `lock`.
     ///
-    /// With the label, every lock directory adds time series. That is too many for `NamedLocks` or `RunOnce`,
-    /// which have a directory for each name or key.
+    /// With the label, every lock directory adds time series. With `NamedLocks` or `RunOnce`, these become too
+    /// many, because each name or key has a directory.
     pub fn without_lock_label(self) -> LockMetrics {
         LockMetrics { labels_locks: false }
     }
@@ -174,7 +174,7 @@ fn describe() {
     describe_histogram!(WAIT, Unit::Seconds, "The time from a request for a lock to its acquisition.");
     describe_histogram!(HOLD, Unit::Seconds, "The time from the acquisition of a lock to its release.");
     describe_counter!(LOST, "Locks that were lost while they were held.");
-    describe_counter!(GIVEN_UP, "Requests for a lock that ended without it.");
+    describe_counter!(GIVEN_UP, "Requests that ended without acquiring the lock.");
     describe_counter!(HAND_OVERS, "Hand-overs of a lock between threads of the process.");
     describe_counter!(CONNECTIONS, "Connections to a ZooKeeper server.");
     describe_counter!(SESSIONS_LOST, "ZooKeeper sessions that were lost.");

@@ -1,5 +1,5 @@
-//! What Prometheus would scrape. All tests share the process's recorder. So each test has its own directory,
-//! and only one of them sets the gauges.
+//! Checks what Prometheus would scrape. All tests share the process's recorder. So each test has its own
+//! directory, and only one of them sets the gauges.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 

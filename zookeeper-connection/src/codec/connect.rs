@@ -89,7 +89,7 @@ pub enum ConnectAnswer {
     Accepted(ConnectResponse),
     /// The session has expired, or the password is wrong. The response has a timeout of zero.
     Refused,
-    /// The server is read-only, and the client does not accept that. The answer is a reply header with an error.
+    /// The server is read-only, and the client does not accept that. This answer is a reply header with an error.
     ReadOnlyServer,
     /// ClickHouse Keeper has opened a session.
     ClickHouseKeeper,
@@ -98,11 +98,12 @@ pub enum ConnectAnswer {
 /// Decodes the first frame of a server.
 ///
 /// Servers before 3.4 do not say whether they are read-only, because they never are. ClickHouse Keeper does not say so
-/// either. It is recognized by its password of zeros; ZooKeeper derives the password from the session id.
+/// either, but is recognized by its password of zeros; ZooKeeper derives the password from the session id.
 ///
 /// # Errors
 /// - `ConnectError` if the server answers with an error, unless that error says that the server is read-only.
-/// - `UnknownValue` for another version of the protocol. ClickHouse Keeper sends one while it has no leader.
+/// - `UnknownValue` for another version of the protocol. ClickHouse Keeper sends another version while it has no
+///   leader.
 /// - Other errors if the frame is malformed.
 pub fn decode_connect_answer(frame: &[u8]) -> Result<ConnectAnswer, DecodeError> {
     let mut reader = Reader::new(frame);

@@ -34,7 +34,7 @@ impl Frames {
         Frames { max, buffer: Vec::new(), start: 0 }
     }
 
-    /// Sets the maximum for the frames that are read from now on.
+    /// Sets the maximum length of the frames that are read from now on.
     pub fn set_max(&mut self, max: usize) {
         self.max = max;
     }
@@ -58,7 +58,7 @@ impl Frames {
     /// `NegativeLength` or `TooLong`, as soon as the length has arrived. Every later call returns the same error,
     /// because the stream cannot be read any further.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, DecodeError> {
-        // In bounds: `start` only passes frames that have arrived.
+        // In bounds: `start` only moves past frames that have arrived.
         let Some((prefix, rest)) = self.buffer[self.start..].split_first_chunk::<PREFIX>() else {
             return Ok(None);
         };

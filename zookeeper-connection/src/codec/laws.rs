@@ -14,7 +14,7 @@ use crate::{CreateMode, Op, Reply};
 /// The maximum length of a frame in these checks.
 const MAX_FRAME: usize = 1 << 12;
 
-/// Longer prefixes are not checked, because the cost grows with the square of the length.
+/// The prefixes of longer input are not checked, because the cost grows with the square of the length.
 const MAX_CHECKED_PREFIX: usize = 512;
 
 /// Checks that a stream has the same frames wherever it is split, and checks each frame with [`check_frame`].

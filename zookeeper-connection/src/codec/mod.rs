@@ -4,7 +4,7 @@
 //!
 //! A connection is a stream of frames in each direction ([`Frames`]). The client's first frame is a [`ConnectRequest`];
 //! [`decode_connect_answer`] decodes the server's first frame, the answer. Each further frame of a client is a
-//! [`Call`](crate::Call) or a [`Control`]. Each further frame of a server starts with a [`ReplyHeader`], and is a
+//! [`Call`](crate::Call) or a [`Control`]. Each further frame of a server is a [`ReplyHeader`], followed by a
 //! [`Reply`](crate::Reply) or a [`WatchEvent`].
 //!
 //! This module adds the [`Chroot`](super::Chroot) to the paths of calls, and removes it from the paths of replies.
@@ -36,8 +36,8 @@ pub use request::Control;
 #[cfg(any(test, feature = "test-util"))]
 pub use server::{Request, encode_sasl_token};
 
-/// The default limit for frames from a server, enough for a listing of about a million locks. Servers have no limit. A
-/// client with a lower limit could not read a longer listing on any connection.
+/// The default limit for frames from a server, enough for a listing of about a million locks. Servers do not limit the
+/// frames that they send, so a listing over the client's limit could not be read from any server.
 pub const DEFAULT_MAX_FRAME: usize = 64 << 20;
 
 /// The limit for a request: the default of a server's `jute.maxbuffer`. If a frame is longer, the server closes the
@@ -53,11 +53,11 @@ pub const XID_AUTH: i32 = -4;
 /// The xid of a request that sets watches again. Servers may reply to it with another xid.
 pub const XID_SET_WATCHES: i32 = -8;
 
-/// The error that a server that requires authentication returns for every request of an unauthenticated client. The
-/// error overtakes outstanding replies, and the server then closes the connection.
+/// A server that requires authentication answers every request of an unauthenticated client with this error. The error
+/// overtakes outstanding replies, and the server then closes the connection.
 pub const AUTHENTICATION_REQUIRED: i32 = -124;
 
-/// How some bytes violate the protocol.
+/// How bytes violate the protocol.
 #[derive(thiserror::Error, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeError {
     #[error("the frame ends within a record")]

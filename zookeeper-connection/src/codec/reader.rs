@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the count of items that take at least `min_size` bytes each; `min_size` is greater than zero. Fails if the
-    /// remaining bytes cannot hold that many items, so the caller may reserve memory for them.
+    /// remaining bytes cannot hold that many items. The caller may therefore reserve memory for them.
     fn count(&mut self, min_size: usize) -> Result<usize, DecodeError> {
         let count = self.length()?;
         if count > self.0.len() / min_size.max(1) { Err(DecodeError::Truncated) } else { Ok(count) }

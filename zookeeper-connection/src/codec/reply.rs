@@ -167,7 +167,8 @@ fn decode_outcome(
     })
 }
 
-/// Decodes the body of a server's answer to a SASL token: the server's next token, which is empty if it sends none.
+/// Decodes the body of a server's answer to a SASL token. Returns the server's next token, or an empty token if the
+/// server sends none.
 pub fn decode_sasl_token(body: &[u8]) -> Result<&[u8], DecodeError> {
     let mut reader = Reader::new(body);
     let token = reader.buffer()?;

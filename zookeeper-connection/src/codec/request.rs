@@ -17,8 +17,8 @@ pub(super) const ANY_WATCH: i32 = 3;
 /// The version that stands for any version.
 pub(super) const ANY_VERSION: i32 = -1;
 
-/// A request that the connection itself makes, besides the calls. Its paths are relative to the servers' root, not to
-/// the chroot.
+/// A request that the connection makes for itself, besides the application's calls. Its paths are relative to the
+/// servers' root, not to the chroot.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Control<'a> {
     /// Removes the watches of all kinds from a znode.
@@ -26,8 +26,8 @@ pub enum Control<'a> {
         path: Cow<'a, str>,
     },
     Ping,
-    /// Writes to a znode that does not exist, or at a version that it does not have. This changes nothing, but passes
-    /// through the leader.
+    /// Writes to a znode that does not exist, or at a version that the znode does not have. The write changes nothing,
+    /// but passes through the leader.
     Barrier {
         path: &'a str,
     },
@@ -93,7 +93,7 @@ impl Control<'_> {
 }
 
 impl fmt::Debug for Control<'_> {
-    /// Writes the operation and the path, if there is a single one. Credentials are secret.
+    /// Writes the operation, and the path if there is exactly one. Omits credentials, because they are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.operation())?;
         match self {
@@ -104,8 +104,8 @@ impl fmt::Debug for Control<'_> {
 }
 
 impl Call {
-    /// Appends the frame of the call, whose paths are relative to the chroot. For a `CreateAndList`, this is the
-    /// create; the listing is another call. The caller must check that the frame is no longer than
+    /// Appends the frame of the call, whose paths are relative to the chroot. For a `CreateAndList`, this is the frame
+    /// of the create; the listing is a separate call. The caller must check that the frame is no longer than
     /// [`MAX_REQUEST`](super::MAX_REQUEST), not counting the four bytes of the length.
     ///
     /// `operation` is the operation [of the call](OpCode::of_call), except that `Create` may stand in for `Create2`,

@@ -152,7 +152,7 @@ fn decode_call(operation: OpCode, reader: &mut Reader<'_>) -> Result<Call, Decod
         OpCode::GetData => Call::GetData { path: reader.str()?.into(), watch: reader.bool()? },
         OpCode::GetChildren => Call::GetChildren { path: reader.str()?.into(), watch: reader.bool()? },
         OpCode::Multi => Call::Multi(decode_steps(reader)?.into()),
-        // Outside a multi, a server would close the connection.
+        // Outside a multi, this operation makes a server close the connection.
         OpCode::Check => return Err(DecodeError::UnknownOperation(operation.number())),
         _ => match decode_step(operation, reader)? {
             Op::Create { path, data, acl, mode } => {
@@ -236,8 +236,8 @@ impl ReplyHeader {
 }
 
 impl Reply {
-    /// Appends the frame. A server never sends an [`Enqueued`](Reply::Enqueued); it sends the two replies of which it
-    /// consists.
+    /// Appends the frame. A server never sends an [`Enqueued`](Reply::Enqueued): it sends a reply to the create and
+    /// another one to the listing.
     pub fn encode(&self, xid: i32, zxid: i64, frame: &mut Vec<u8>) {
         Writer::frame(frame, |writer| {
             let error = if matches!(self, Reply::Found(None)) { ZkError::NoNode.code() } else { 0 };
@@ -296,8 +296,8 @@ impl Writer<'_> {
         self.i32(header.error);
     }
 
-    /// Appends the results of a multi, as Apache's servers write them. Two things are left out: the metadata of a
-    /// container, and the code -2 for each operation after the one that failed.
+    /// Appends the results of a multi, as Apache's servers write them. Leaves out the metadata of a container, and the
+    /// code -2 for each operation after the failed one.
     fn results(&mut self, transacted: &Transacted) {
         match transacted {
             Transacted::Committed(outcomes) => outcomes.iter().for_each(|outcome| self.outcome(outcome)),

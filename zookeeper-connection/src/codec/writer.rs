@@ -9,8 +9,7 @@ pub(super) struct Writer<'a>(&'a mut Vec<u8>);
 impl Writer<'_> {
     /// Appends a frame: its length, then whatever `body` writes.
     ///
-    /// Lengths above `i32::MAX` saturate. Such a frame is useless, but the caller will see that it is longer than any
-    /// frame may be.
+    /// Lengths above `i32::MAX` saturate. Such a frame is useless, but the caller will see that the frame is too long.
     pub(super) fn frame(buffer: &mut Vec<u8>, body: impl FnOnce(&mut Writer<'_>)) {
         let start = buffer.len();
         buffer.extend([0; 4]);

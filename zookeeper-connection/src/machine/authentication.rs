@@ -11,7 +11,7 @@ use crate::codec::{AUTHENTICATION_REQUIRED, Control, ReplyHeader, XID_AUTH, deco
 use crate::error::ZkError;
 use crate::time::Moment;
 
-/// The maximum number of tokens that a client sends on one connection. DIGEST-MD5 needs two, Kerberos three.
+/// The maximum number of tokens that the client sends on one connection. DIGEST-MD5 needs two, Kerberos three.
 const MAX_TOKENS: u32 = 8;
 
 /// The maximum length of a token in either direction. A ticket of Active Directory has up to 64 KiB.
@@ -67,7 +67,7 @@ impl fmt::Debug for SaslStep {
 impl<C> Machine<C> {
     /// Sets the first token of the SASL exchange on the next open transport.
     ///
-    /// With SASL, call this before each call of [`opened`](Machine::opened).
+    /// With SASL, this must precede each call of [`opened`](Machine::opened).
     pub fn set_first_token(&mut self, token: Vec<u8>) {
         self.first_token = Some(token);
     }
@@ -153,7 +153,7 @@ impl<C> Machine<C> {
         let Phase::Authenticating { stage, .. } = self.phase else { return Err(Malformed) };
         match stage {
             Stage::Token { xid, is_last } => self.read_token(now, header, body, xid, is_last),
-            // A server sends nothing unasked.
+            // The server must not send anything before the client's response.
             Stage::Response => Err(Malformed),
             Stage::Credentials(unanswered) => self.read_credential(now, header, unanswered),
         }
@@ -189,7 +189,7 @@ impl<C> Machine<C> {
                 }
                 self.actions.push_back(Action::Challenge(challenge));
             }
-            // Never go on: the server would handle further requests without the client's identity.
+            // The exchange must not go on: the server would handle further requests without the client's identity.
             (false, true) => return Err(self.attempt_fails(NO_SASL)),
             (true, false) => return Err(self.attempt_fails(ENDLESS)),
         }

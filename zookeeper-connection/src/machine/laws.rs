@@ -23,7 +23,7 @@ const ID: i64 = 0x1234;
 const MAX_FRAME: usize = 1 << 12;
 const PATHS: [&str; 4] = ["/a", "/b", "/a/b", "/"];
 
-/// A connect request, the credentials and a close request, with their headers, together take less than this.
+/// A connect request, the credentials and a close request, with their headers, take fewer bytes than this in total.
 const OWN_FRAMES: usize = 1 << 10;
 
 /// Error codes of a server. No server sends the last one.
@@ -57,9 +57,9 @@ impl<'a> Bytes<'a> {
 /// The laws:
 /// - Every request has exactly one outcome.
 /// - The actions fit the state of the transport, the connection and the session.
-/// - No more bytes wait to be written than were requested.
+/// - The number of bytes that wait to be written is bounded by the requests.
 /// - With SASL, no connection is reported before the owner considers the exchange complete.
-/// - After a call of the timer, the deadline is in the future.
+/// - After the timer is called, the deadline is in the future.
 /// - A close ends the machine.
 pub fn check_history(history: &[u8]) {
     let mut bytes = Bytes(history);
@@ -318,7 +318,7 @@ impl Run {
         // The timer sends at most a ping.
         self.max_outgoing += 12;
         self.machine.timer(self.now);
-        // A deadline that stayed in the past would keep a thread busy.
+        // With a deadline in the past, the I/O thread would never sleep.
         let deadline = self.machine.deadline();
         assert!(deadline.is_none_or(|deadline| deadline > self.now), "{deadline:?} at {:?}", self.now);
         self.carry_out(0);

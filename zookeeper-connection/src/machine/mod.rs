@@ -1,8 +1,8 @@
 //! One session and its connections, as a state machine without I/O.
 //!
 //! The primary type in this module is [`Machine`]. Bytes, time and requests go in. Bytes, [actions](Action) and the
-//! next [deadline] come out. There is no I/O, no clock, no thread, and no randomness except a seed, so everything
-//! that the machine does under faults can be replayed in a test.
+//! next [deadline] come out. There is no I/O, no clock, no thread, and no randomness except a seed, so the machine's
+//! behavior under any fault can be replayed in a test.
 //!
 //! # States
 //! | phase | transport | waits for | ends with |
@@ -18,34 +18,34 @@
 //!
 //! # Rules
 //! - A request is sent once. If its connection ends before the reply, the request fails with `ConnectionLoss`. A
-//!   request that is made without a connection waits for the next one, for at most a tenth of the session timeout.
+//!   request that is made without a connection waits for the next connection, for at most a tenth of the session
+//!   timeout.
 //! - Replies come in the order of the requests, including pings. An unexpected reply ends the connection, unless it
 //!   denies a write: a server may send a denial ahead of earlier replies.
 //! - If nothing is answered on a connection for two fifths of the session timeout, the machine abandons the connection.
 //!   A part of a frame counts as an answer only if it is at least 16 KiB long.
-//! - A server before version 3.5 does not know `create2`, and closes the connection. From the next connection on, the
-//!   session uses `create` instead.
-//! - If a server refuses a credential, the session is reported as lost at once; the machine closes it on the next
-//!   connection.
+//! - A server before version 3.5 closes the connection when it receives a `create2`, which it does not know. From the
+//!   next connection on, the session uses `create` instead.
+//! - If a server refuses a credential, the session is reported as lost at once. The machine closes the session on the
+//!   next connection.
 //! - With SASL, only tokens are sent before the exchange is complete. If a server ends the exchange without
 //!   authenticating itself, the machine abandons the connection: it never uses a session that lacks the client's
 //!   identity. If the exchange fails while the session is being closed, the machine ends, because another attempt would
 //!   renew the session.
-//! - A server may refuse this client, either in the SASL exchange or because it requires authentication. Or the client
-//!   may refuse the server, because it is ClickHouse Keeper. The session is lost when all servers have been asked in
-//!   turn and every attempt ended in one of these ways. If the session was served before, that takes at least three
-//!   attempts.
-//! - Each connect request renews the session, whose znodes block others. So a session is also lost when, for the
-//!   length of a session timeout, servers have only resumed or refused it, all of them have been asked, and none has
-//!   answered a request. The client does not present a lost session again.
-//! - If servers close three connections in a row while a write of the same kind and length is unanswered, and no server
-//!   has ever answered a write of that kind that was at least as long, the machine stops sending such writes: they may be
-//!   too long for the servers, or unknown to them.
-//! - The first request of a session is a ping, because only its answer shows that the server admits the client. So is
-//!   the first request after a connection on which nothing was answered.
+//! - A server may refuse the client, either in the SASL exchange or because the server requires authentication. The
+//!   client itself refuses ClickHouse Keeper. The session is lost once all servers have been tried in turn and every
+//!   attempt has ended in a refusal. A session that was served before is lost only after at least three refusals.
+//! - Each connect request renews the session, whose znodes block other clients. So the session is also lost if, for a
+//!   whole session timeout, servers only resume or refuse the session and none answers a request, provided that all
+//!   servers have been tried. The client never presents a lost session again.
+//! - If servers close three connections in a row while a write of the same kind and length is unanswered, the machine
+//!   stops sending writes of that kind that are at least as long: they may be too long for the servers, or unknown to
+//!   them. This does not apply if a server has ever answered such a write.
+//! - A new session is pinged at once, because only an answer shows that the server admits the client. A session whose
+//!   last connection ended without any answer is also pinged at once.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next attempt.
 //!   [`Event::Connected`] comes before the replies of its connection.
-//! - A server that is behind what the session has seen, in replies or events, must not serve the session. If an
+//! - A server that lags behind what the session has seen, in replies or events, must not serve the session. If an
 //!   event without a transaction number has arrived since the last reply, the machine sends a write ahead of all
 //!   requests on the next connection. The server answers those requests only after it has applied everything before the
 //!   write.
@@ -87,7 +87,7 @@ use crate::{Call, Granted, Reply};
 pub struct Config {
     /// The session timeout to request.
     ///
-    /// Once a server has opened the session, the machine requests the shortest timeout that was granted.
+    /// Once a server has opened the session, the machine requests the shortest timeout that was granted so far.
     pub session_timeout: Duration,
     /// The credentials to present on every connection before any call.
     pub credentials: Vec<Credential>,
@@ -99,7 +99,7 @@ pub struct Config {
     pub max_frame: usize,
     /// The path of a znode that does not exist, and a path below it.
     ///
-    /// After a reconnect, the machine may send a write to them that changes nothing.
+    /// After a reconnect, the machine may send a write to one of these paths. The write changes nothing.
     pub barrier_paths: [&'static str; 2],
     /// The seed of the pauses between attempts.
     pub seed: u64,
@@ -247,10 +247,10 @@ struct Identity {
     id: i64,
     password: Password,
     /// The last transaction that a reply has named. Watches are set again from that transaction on. The transaction of
-    /// an event would not do, because further events of the same transaction may be missing.
+    /// an event must not be used for this, because further events of the same transaction may be missing.
     replied_zxid: i64,
-    /// The last transaction that a reply or an event has named. A server that is behind it must not serve the session,
-    /// because the application has seen the effects.
+    /// The last transaction that a reply or an event has named. A server that has not applied this transaction must not
+    /// serve the session, because the application has seen the transaction's effects.
     seen_zxid: i64,
     /// Whether an event without a transaction number has arrived since the last reply. Servers before version 3.9 do
     /// not number events.
@@ -279,7 +279,8 @@ pub struct Machine<C> {
     pacing: Pacing,
     phase: Phase,
     identity: Identity,
-    /// The time by which the server will have ended the session; `Some` while the session is being closed.
+    /// The time by which the servers will have ended the session on their own; `Some` while the session is being
+    /// closed.
     closing_until: Option<Moment>,
     /// When something was last received from a server, on any connection.
     last_heard: Moment,
@@ -372,7 +373,7 @@ impl<C> Machine<C> {
     /// `count` is the new number of addresses. `are_all` says whether every server in the list has an address.
     pub fn set_addresses(&mut self, count: usize, are_all: bool) {
         self.pacing.set_addresses(count);
-        // If an action to open is still waiting, the present attempt will use the new addresses.
+        // If the action to open has not been taken yet, the present attempt will use the new addresses.
         let is_to_known = self.actions.iter().any(|action| matches!(action, Action::Open));
         self.service.addresses_changed(are_all, is_to_known);
     }
@@ -422,7 +423,7 @@ impl<C> Machine<C> {
         self.read_frames(now);
     }
 
-    /// Handles whatever is due. Call this when the [deadline](Machine::deadline) has passed.
+    /// Does what is due. Call this when the [deadline](Machine::deadline) has passed.
     pub fn timer(&mut self, now: Moment) {
         if self.closing_until.is_some_and(|until| until <= now) {
             return self.end();
@@ -507,9 +508,9 @@ impl<C> Machine<C> {
         self.fail_unsent(ZkError::SessionExpired);
     }
 
-    /// Handles refused credentials. The session is lost, but the server keeps it, with its locks, and handles no more
-    /// requests on this connection. So the session is closed on the next connection, without presenting the
-    /// credentials.
+    /// Handles refused credentials. The session is lost to the client, but the server keeps the session and its locks,
+    /// and handles no more requests on this connection. So the session is closed on the next connection, without
+    /// presenting the credentials.
     fn credentials_refused(&mut self, now: Moment) {
         self.config.credentials.clear();
         if self.closing_until.is_none() {
@@ -522,7 +523,7 @@ impl<C> Machine<C> {
     /// differently.
     fn refused(&mut self, now: Moment, loss: SessionLoss) {
         if self.closing_until.is_some() {
-            // The server also refuses to close the session, and each further attempt would renew it.
+            // The server also refuses to close the session, and each further attempt would renew the session.
             return self.end();
         }
         self.failure = Some(loss.reason().to_owned());

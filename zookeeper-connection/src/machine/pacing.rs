@@ -4,27 +4,28 @@ use std::time::Duration;
 
 use crate::time::Moment;
 
-/// Pings are sent at intervals of this fraction of the session timeout, whatever other traffic there is. Two pings
-/// prove that the session is alive, and they are so frequent that silence means trouble.
+/// Pings are sent at intervals of this fraction of the session timeout, whatever other traffic there is. Two answered
+/// pings prove that the session is alive. Pings are so frequent that silence means trouble.
 const PING_DIVISOR: u32 = 6;
 
 /// The client abandons a server that is silent for two fifths of the session timeout. By then, a ping has been
 /// unanswered for at least half of that time, and more than half of the session timeout remains to find another server.
 const SILENCE: (u32, u32) = (2, 5);
 
-/// A request waits for a connection for this fraction of the session timeout. That is long enough to move to another
-/// server, and short enough for the caller to notice an outage.
+/// A request waits for a connection for at most this fraction of the session timeout. This is long enough to move to
+/// another server, and short enough for the caller to notice an outage.
 const WAIT_DIVISOR: u32 = 10;
 
-/// The time allowed for opening a transport. It is short, because an attempt to reach a server whose packets are lost
-/// delays the attempts that follow.
+/// The time allowed for opening a transport, as a fraction of the session timeout. It is short, because an attempt to
+/// reach a server whose packets are lost delays the attempts that follow.
 const OPENING_DIVISOR: u32 = 8;
 const MAX_OPENING: Duration = Duration::from_secs(1);
 
-/// The time allowed for a server's answer to a connect request. The server may have to ask the leader first.
+/// The time allowed for a server's answer to a connect request, as a fraction of the session timeout. The server may
+/// have to ask the leader first.
 const GREETING_DIVISOR: u32 = 6;
 
-/// Both times grow when servers are slow, up to this fraction of the session timeout.
+/// The times for opening and for the answer grow when servers are slow, up to this fraction of the session timeout.
 const MAX_ATTEMPT_DIVISOR: u32 = 2;
 
 /// The pause after the first round of attempts has failed. It doubles with each round.
@@ -89,14 +90,14 @@ impl Pacing {
     }
 
     /// Doubles the time for each round over all servers in which the time was too short, because all servers may be
-    /// slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be starting up.
-    /// It may then accept a connection and never answer, and the client should not wait long for that answer.
+    /// slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be starting up,
+    /// and may then accept a connection and never answer on it. The client should not wait long for that answer.
     fn with_more_time(&self, time: Duration) -> Duration {
         let factor = 1 << (self.timeouts / self.addresses).min(4);
         (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
     }
 
-    /// Notes that an attempt has run out of time. Either it [has failed](Self::attempt_failed), or another attempt
+    /// Notes that an attempt has run out of time. Either the attempt [has failed](Self::attempt_failed), or another one
     /// begins in parallel.
     pub(super) fn time_was_short(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);

@@ -11,11 +11,11 @@ const MIN_REFUSALS: u32 = 3;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Service {
-    /// A server has answered a request of the session. A session that has never been served has no znodes.
+    /// Whether a server has ever answered a request of the session. If none has, the session has no znodes.
     is_admitted: bool,
-    /// Some servers have no known address.
+    /// Whether some servers have no known address.
     misses_addresses: bool,
-    /// As far as is known, the current attempt is to one of the current addresses.
+    /// Whether the current attempt is to one of the current addresses, as far as is known.
     is_to_known_address: bool,
     unserved: Option<Unserved>,
 }
@@ -25,15 +25,15 @@ pub(super) struct Service {
 struct Unserved {
     /// Why the session is lost if no server serves it.
     loss: SessionLoss,
-    /// When the first attempt of the period ended, and when the latest one ended that was refused, or that renewed the
-    /// session and got no answer to a request.
+    /// When the first attempt of the period ended.
     since: Moment,
+    /// When the latest attempt ended that was refused, or that renewed the session without an answer to a request.
     last: Moment,
     /// The number of attempts since the first, no matter how they ended.
     attempts: u32,
-    /// The present attempt was refused.
+    /// Whether the present attempt was refused.
     is_refused: bool,
-    /// The number of attempts in a row before the present one that were refused.
+    /// How many attempts in a row were refused before the present one.
     refused_in_a_row: u32,
 }
 
@@ -77,7 +77,7 @@ impl Service {
     }
 
     /// Notes the end of an attempt or a connection. `is_renewed` says whether the server renewed the session, but
-    /// answered no request. Returns why the session is lost, if no server serves this client.
+    /// answered no request. If the session is now lost because no server serves it, returns why.
     pub(super) fn ended(&mut self, now: Moment, is_renewed: bool, pacing: &Pacing) -> Option<SessionLoss> {
         let is_known = std::mem::replace(&mut self.is_to_known_address, true);
         if is_renewed && self.is_admitted {
@@ -93,12 +93,12 @@ impl Service {
         if !is_refused && !is_renewed {
             return None;
         }
-        // After an outage the session may have ended, or may live on under the next leader, so the period starts anew.
+        // After an outage, the session may have ended, or may live on under the next leader. So the period starts anew.
         if now.since(unserved.last) >= pacing.session_timeout {
             (unserved.since, unserved.attempts) = (now, 1);
         }
         unserved.last = now;
-        // However far into a round the first attempt was, this many attempts include a full round of the servers.
+        // This many attempts include a full round over the servers, even if the first one was in the middle of a round.
         let all_servers = pacing.addresses().saturating_mul(2) - 1;
         let enough = if self.is_admitted { all_servers.max(MIN_REFUSALS) } else { all_servers };
         let all_refuse = unserved.refused_in_a_row >= enough && !self.misses_addresses;
@@ -139,7 +139,7 @@ mod tests {
         pacing
     }
 
-    /// The number of refusals in a row that end the session.
+    /// Returns how many refusals in a row end the session.
     fn refusals(service: &mut Service, addresses: usize) -> usize {
         let mut refuse = |_: &usize| {
             service.refused(at(0), SessionLoss::SaslRefused);

@@ -38,7 +38,7 @@ pub(super) struct Traffic<C> {
     answered: Vec<(OpCode, usize)>,
     /// The request that was unanswered when each of the last connections ended, and the number of these connections.
     suspect: Option<(Suspect, u32)>,
-    /// Requests like this one end every connection.
+    /// If this is `Some`, requests like this one end every connection, so they are no longer sent.
     ends_connections: Option<Suspect>,
 }
 
@@ -111,8 +111,7 @@ impl<C> Default for Traffic<C> {
 }
 
 impl<C> Traffic<C> {
-    /// Returns the xid of the next request. Xids run from 1 to `i32::MAX`, because the protocol itself uses the lower
-    /// ones.
+    /// Returns the xid of the next request. Xids run from 1 to `i32::MAX`, because the protocol reserves lower numbers.
     pub(super) fn next_xid(&mut self) -> i32 {
         self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
         self.last_xid
@@ -138,7 +137,8 @@ impl<C> Traffic<C> {
         self.sent.push_back(Sent { xid, operation, bytes, purpose });
     }
 
-    /// Returns whether a server does not know the operation of this call. Sending the call would end the connection.
+    /// Returns whether a server has turned out not to know the operation of this call. Sending the call would end the
+    /// connection.
     pub(super) fn is_unknown(&self, call: &Call) -> bool {
         self.lacks_containers && OpCode::of_call(call) == OpCode::CreateContainer
     }
@@ -155,7 +155,7 @@ impl<C> Traffic<C> {
     }
 
     /// Notes that the server has closed the connection. The first unanswered request that is suspicious may be the
-    /// reason. It counts as the reason once several connections in a row have ended at such a request.
+    /// reason. Such a request counts as the reason once several connections in a row have ended at it.
     pub(super) fn connection_closed(&mut self) {
         let suspect = self.sent.iter().find(|sent| self.may_end_connections(sent));
         let suspect = suspect.map(|sent| (sent.operation, sent.bytes));
@@ -173,10 +173,11 @@ impl<C> Traffic<C> {
         self.suspect = None;
     }
 
-    /// Returns whether a request may be the reason why the server closed the connection. That is so if some servers do
+    /// Returns whether a request may be the reason why the server closed the connection. This is so if some servers do
     /// not know the operation or do not accept the length, and if no request of the same operation that is at least as
-    /// long was ever answered. Other requests are never suspected, so they are always sent: deletions release locks,
-    /// and a proof that the session is alive is the first call on each connection, whatever ends the connection.
+    /// long was ever answered. Other requests are never suspected, so they are always sent. Deletions are among them,
+    /// because they release locks. So are proofs that the session is alive: a proof is the first call on each
+    /// connection, so it would be suspected whatever ended the connection.
     fn may_end_connections(&self, sent: &Sent<C>) -> bool {
         let Sent { operation, bytes, .. } = sent;
         let is_suspicious = match operation {
@@ -188,7 +189,7 @@ impl<C> Traffic<C> {
         matches!(sent.purpose, SentFor::Caller(_)) && is_suspicious && !is_known
     }
 
-    /// Notes that a server knows the operation, and accepts requests of this length.
+    /// Notes that a server knows the operation and accepts requests of this length.
     fn note_answered(&mut self, operation: OpCode, bytes: usize) {
         match self.answered.iter_mut().find(|(known, _)| *known == operation) {
             Some((_, longest)) => *longest = bytes.max(*longest),
@@ -439,13 +440,14 @@ impl<C> Machine<C> {
         let Sent { operation, bytes, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
         self.traffic.note_answered(operation, bytes);
         if let Phase::Serving(serving) = &mut self.phase {
-            // A denial that overtakes other replies says nothing about their progress.
+            // A denial that overtakes other replies does not show that those replies make progress.
             if position == 0 {
                 serving.progressed(now);
             }
         }
-        // Until all watches are set again, earlier events may be missing, so the replies to `SetWatches` and pings do
-        // not count. A barrier counts if its write has passed through the leader.
+        // Until all watches are set again, earlier events may be missing. The transactions that the replies to
+        // `SetWatches` and pings name are therefore not recorded. The transaction that a barrier's reply names is
+        // recorded if the write has passed through the leader.
         match purpose {
             SentFor::SetWatches | SentFor::Ping(_) => {}
             SentFor::Barrier if !is_leaders_answer(header) => {

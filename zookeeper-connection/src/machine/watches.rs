@@ -6,17 +6,17 @@ use std::collections::BTreeSet;
 use crate::codec::Control;
 
 /// The maximum total length of the paths in one request that sets watches again, because a server refuses long
-/// requests. The tests use a small maximum so that they get several requests.
+/// requests. The tests use a small maximum to get several requests.
 const MAX_PATHS_LENGTH: usize = if cfg!(test) { 128 } else { 128 * 1024 };
 
 /// The table in which a server keeps a watch. The order is that of [`Control::SetWatches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Table {
-    /// On the data and the deletion of a znode.
+    /// Watches on the data and the deletion of a znode.
     Data,
-    /// On the creation of a znode.
+    /// Watches on the creation of a znode.
     Existence,
-    /// On the children of a znode.
+    /// Watches on the children of a znode.
     Children,
 }
 
@@ -49,7 +49,7 @@ impl Watches {
         any
     }
 
-    /// Returns the requests that set all watches again. The server reports the events since `zxid`.
+    /// Returns the requests that set all watches again. They make the server report the events since `zxid`.
     pub(super) fn to_set_again(&self, zxid: i64) -> Vec<Control<'_>> {
         let tables = self.tables.iter().enumerate();
         let all = tables.flat_map(|(table, paths)| paths.iter().map(move |path| (table, path)));

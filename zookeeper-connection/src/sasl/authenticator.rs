@@ -13,7 +13,7 @@ use super::{Mechanism, Prepared};
 pub(crate) enum Answer {
     /// The exchange with the server at this position, or the reason why there is none.
     Prepared(usize, Result<Prepared, String>),
-    /// The reason why no ticket for the server at this position could be fetched ahead.
+    /// The reason why no ticket for the server at this position could be fetched in advance.
     NoTicket(usize, String),
 }
 
@@ -26,20 +26,20 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Creates an authenticator that wakes `waker` on each answer.
+    /// Creates an authenticator that calls `waker` on each answer.
     pub(crate) fn new(mechanism: Mechanism, waker: &Arc<Waker>) -> Authenticator {
         let (sender, answers) = unbounded();
         let caller = Caller { answers: sender, waker: Arc::downgrade(waker) };
         Authenticator { mechanism, pending: HashMap::new(), caller, answers }
     }
 
-    /// Returns whether an exchange needs a ticket, which should be fetched ahead.
+    /// Returns whether an exchange needs a ticket, which should be fetched in advance.
     pub(crate) fn needs_tickets(&self) -> bool {
         matches!(self.mechanism, Mechanism::WithTickets(_))
     }
 
-    /// Prepares an exchange with a server for the attempt with this number. Returns `false` if the answer to an earlier
-    /// attempt is still missing. That means that a KDC is silent, and this attempt would wait in vain.
+    /// Prepares an exchange with a server for the attempt with this number. Returns `false` if an earlier attempt is
+    /// still waiting for its answer: a KDC is silent, and this attempt would wait in vain.
     #[must_use]
     pub(crate) fn prepare(&mut self, server: usize, host: String, attempt: u64) -> bool {
         if let Some(earlier) = self.pending.get(&server) {
@@ -191,7 +191,8 @@ mod tests {
             assert_eq!(next(&hanging.begun), host);
         }
         drop(hanging.end);
-        // The other connection has asked for its first host only while that call was under way.
+        // The call for zk1 was already under way when the second connection made its own, so the second call is made
+        // as well.
         assert_eq!(next_answer(&mut connections[1]).0, 0);
         assert!(hanging.begun.is_empty(), "no host is asked for twice");
         let failed = [0; 3].map(|_| next_answer(&mut connections[0]));

@@ -1,9 +1,9 @@
-//! [`Calls`]: prepares exchanges on other threads, because a call may wait for a ticket, and limits their number.
+//! [`Calls`]: prepares exchanges on a limited number of other threads, because a call may wait for a ticket.
 //!
 //! The system's library waits a minute for a silent KDC, and its calls cannot be interrupted. The connections of a
 //! process with the same configuration therefore share one thread for each host, and one thread that fetches tickets
-//! ahead. Each thread has a queue of calls. It ends when its queue is empty, perhaps long after the connection has
-//! ended.
+//! in advance. Each thread has a queue of calls, and ends when its queue is empty, perhaps long after the connections
+//! have ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -27,8 +27,8 @@ pub(crate) struct Calls {
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Worker {
     OfHost(String),
-    /// Fetches tickets ahead, for one host after another. Several such threads would disturb each other: with a client
-    /// keytab, a call may renew the credential cache, and remove tickets that others have put there in the meantime.
+    /// Fetches tickets in advance, for one host after another. Several such threads would disturb each other: with a
+    /// client keytab, a call may renew the credential cache, and remove tickets that other calls have just put there.
     Ahead,
 }
 
@@ -39,7 +39,8 @@ struct Call {
     caller: Caller,
 }
 
-/// A connection that waits for an answer. It may end before the answer comes, and this does not keep it alive.
+/// A connection that waits for an answer. The connection may end before the answer comes: a `Caller` does not keep it
+/// alive.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) answers: Sender<Answer>,
@@ -108,8 +109,8 @@ impl Calls {
         let queue = queues.get_mut(worker)?;
         queue.retain(|waiting| !waiting.caller.is_gone());
         if let Some(call) = queue.pop_front() {
-            // One ticket serves all callers. They stay in the queue until here, because the first of them may end
-            // before the ticket is fetched.
+            // One ticket serves all callers. The other calls leave the queue only now, because the first caller might
+            // have ended while its call was waiting.
             queue.retain(|waiting| *worker != Worker::Ahead || waiting.host != call.host);
             return Some(call);
         }

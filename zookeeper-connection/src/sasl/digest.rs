@@ -101,7 +101,7 @@ impl Exchange for DigestMd5 {
     }
 }
 
-/// The values that both sides know and that their answers depend on.
+/// The values from which both sides compute their answers.
 struct Secret<'a> {
     key: String,
     nonce: &'a str,

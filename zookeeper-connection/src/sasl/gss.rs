@@ -13,9 +13,9 @@ use super::Exchange;
 use super::kerberos::{KerberosConfig, KerberosTicket, ServerName};
 use crate::machine::SaslStep;
 
-/// The bit for "no security layer" in a server's offer, and the token with which the client chooses it, with a maximum
-/// message size of zero.
+/// The bit for "no security layer" in a server's offer.
 const NO_LAYER: u8 = 1;
+/// The token with which the client chooses no security layer, and a maximum message size of zero.
 const CHOICE: [u8; 4] = [NO_LAYER, 0, 0, 0];
 
 /// The properties that are requested and must be granted. Delegation is not among them: it would let the server act for
@@ -82,7 +82,7 @@ fn established(granted: CtxFlags, response: Vec<u8>) -> SaslStep {
     }
 }
 
-/// Returns the client's ticket. May block like the beginning of an exchange.
+/// Returns the client's ticket. May block for a minute.
 pub(super) fn client_ticket(config: &KerberosConfig) -> Result<KerberosTicket, String> {
     let ticket = || -> Result<(Name, Duration), Error> {
         let credential = credential(config)?;
@@ -108,7 +108,7 @@ fn server_name(name: &ServerName) -> Result<Name, Error> {
     }
 }
 
-/// Returns the library's message in one line, without the parts that say nothing.
+/// Returns the library's message in one line, without its uninformative parts.
 fn describe(error: &Error) -> String {
     in_one_line(&error.to_string())
 }

@@ -11,12 +11,12 @@ const SERVICE: &str = "zookeeper";
 ///
 /// The system's Kerberos library (MIT or Heimdal) does the work, with its own settings (`krb5.conf`). There are two
 /// ways to provide the client's ticket:
-/// - `kinit`, `k5start` or sssd puts it into the default credential cache and renews it there.
-/// - The library fetches and renews it using a keytab. For that, set `KRB5_CLIENT_KTNAME=FILE:/etc/app.keytab` and
-///   `KRB5CCNAME=MEMORY:` in the environment.
+/// - `kinit`, `k5start` or sssd puts the ticket into the default credential cache and renews it there.
+/// - The library uses a keytab to fetch and renew the ticket. For that, set
+///   `KRB5_CLIENT_KTNAME=FILE:/etc/app.keytab` and `KRB5CCNAME=MEMORY:` in the environment.
 ///
-/// The tickets for all servers of the connect string are fetched ahead, so the client can move to another server even
-/// while no KDC answers.
+/// The tickets for all servers of the connect string are fetched in advance, so the client can move to another server
+/// even while no KDC answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KerberosConfig {
     principal: Option<String>,
@@ -48,7 +48,7 @@ impl KerberosConfig {
 
     /// Sets the client's principal, for example `app@EXAMPLE.COM`.
     ///
-    /// Use it if the credential cache (`KCM:`, `DIR:`) or the keytab has several principals.
+    /// This is needed if the credential cache (`KCM:`, `DIR:`) or the keytab has several principals.
     #[must_use]
     pub fn principal(self, principal: impl Into<String>) -> KerberosConfig {
         KerberosConfig { principal: Some(principal.into()), ..self }
@@ -64,10 +64,10 @@ impl KerberosConfig {
         KerberosConfig { service: Some(service.into()), ..self }
     }
 
-    /// Sets the principal of all servers, whatever their hosts.
+    /// Sets one principal for all servers, whatever their hosts.
     ///
-    /// An example is `zookeeper/zk@EXAMPLE.COM`. If it has no realm, the client's realm is assumed. Java's client calls
-    /// this setting `zookeeper.server.principal`.
+    /// An example is `zookeeper/zk@EXAMPLE.COM`. If the principal has no realm, the client's realm is assumed. Java's
+    /// client calls this setting `zookeeper.server.principal`.
     #[must_use]
     pub fn server_principal(self, principal: impl Into<String>) -> KerberosConfig {
         KerberosConfig { server_principal: Some(principal.into()), ..self }

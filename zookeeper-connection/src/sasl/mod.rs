@@ -6,7 +6,8 @@
 //! tokens.
 //!
 //! The first token of a connection is made before its transport is opened. A client that cannot authenticate must not
-//! send a connect request, because that would renew a session whose locks the client may no longer own.
+//! send a connect request, because the request would prolong the session, and thereby keep locks that the client may
+//! no longer own.
 
 mod authenticator;
 mod calls;
@@ -58,14 +59,14 @@ type Prepare = dyn Fn(&str) -> Result<Prepared, String> + Send + Sync;
 #[derive(Clone)]
 #[cfg_attr(not(feature = "kerberos"), allow(dead_code, reason = "each belongs to a feature"))]
 pub(crate) enum Mechanism {
-    /// An exchange is prepared at once.
+    /// Preparing an exchange takes no time.
     WithoutTickets(Arc<Prepare>),
     /// Preparing an exchange may take any length of time, because it may need a ticket.
     WithTickets(Arc<Calls>),
 }
 
-/// The calls for each configuration, with the process that makes them. A forked child lacks the threads of its parent's
-/// calls.
+/// The calls for each configuration, with the process that makes them. In a forked child, the threads that make the
+/// parent's calls do not exist.
 #[cfg(feature = "kerberos")]
 static CALLS: Mutex<TICKETS, Vec<(Process, KerberosConfig, Weak<Calls>)>> = Mutex::new(Vec::new());
 

@@ -1,4 +1,4 @@
-//! [`TicketSchedule`]: when tickets are fetched ahead, and when the log mentions a missing ticket.
+//! [`TicketSchedule`]: when tickets are fetched in advance, and when the log mentions a missing ticket.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::support::Repetition;
 use crate::time::Moment;
 
-/// After each connect, the tickets for all servers are fetched after a delay of up to this fraction of the session
-/// timeout, and from then on at this interval. For each server, a missing ticket is logged at most once per warning
-/// interval.
+/// After each connect, tickets are fetched with a random delay of up to this fraction of the session timeout.
 const DELAY_DIVISOR: u32 = 8;
+/// The time between one fetch and the next.
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// For each server, a missing ticket is logged at most once in this time.
 const MIN_WARNING_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// See the [module](self). During an outage, nothing is fetched ahead: the attempts to connect fetch tickets, and
+/// See the [module](self). During an outage, nothing is fetched in advance: the attempts to connect fetch tickets, and
 /// report missing ones.
 #[derive(Default)]
 pub(crate) struct TicketSchedule {
@@ -24,8 +24,8 @@ pub(crate) struct TicketSchedule {
 }
 
 impl TicketSchedule {
-    /// Notes a connect. `random` is between zero and one, and spreads out the fetches of sessions that come to a server
-    /// together.
+    /// Notes a connect. `random` is between zero and one, and spreads out the fetches of sessions that connect at the
+    /// same time.
     pub(crate) fn connected(&mut self, now: Moment, session_timeout: Duration, random: f64) {
         self.due = Some(now.after((session_timeout / DELAY_DIVISOR).mul_f64(random)));
     }
@@ -39,7 +39,7 @@ impl TicketSchedule {
         self.due
     }
 
-    /// Returns whether the tickets must be fetched now. If so, they are due again an interval later.
+    /// Returns whether tickets must be fetched now. If so, the next fetch is due an interval later.
     pub(crate) fn take_due(&mut self, now: Moment) -> bool {
         let is_due = self.due.is_some_and(|due| due <= now);
         if is_due {
@@ -64,7 +64,7 @@ mod tests {
         Moment::from_nanos(1_000_000_000).after(Duration::from_secs(seconds))
     }
 
-    /// The seconds up to this one at which tickets are fetched.
+    /// Returns the seconds in this range at which tickets are fetched.
     fn fetches(schedule: &mut TicketSchedule, seconds: std::ops::Range<u64>) -> Vec<u64> {
         let is_fetched = |second: &u64| {
             let deadline = schedule.deadline();
@@ -82,7 +82,7 @@ mod tests {
         schedule.connected(at(1000), TIMEOUT, 0.0);
         assert_eq!(fetches(&mut schedule, 1000..1601), [1000, 1300, 1600]);
         schedule.disconnected();
-        assert_eq!(fetches(&mut schedule, 1601..3000), [0; 0], "the attempts fetch them");
+        assert_eq!(fetches(&mut schedule, 1601..3000), [0; 0], "the attempts to connect fetch tickets");
         schedule.connected(at(3000), TIMEOUT, 0.999);
         assert_eq!(fetches(&mut schedule, 3000..3400), [3001, 3301]);
     }
@@ -106,6 +106,6 @@ mod tests {
         schedule.disconnected();
         assert!(!schedule.warns_of(2, at(20_000)));
         schedule.connected(at(20_000), TIMEOUT, 0.5);
-        assert!(schedule.warns_of(2, at(20_000)), "not counted before");
+        assert!(schedule.warns_of(2, at(20_000)), "the call without a connection did not count");
     }
 }

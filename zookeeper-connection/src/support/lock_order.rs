@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, WaitTimeoutResult};
 
-/// The ranks of this crate. Crates built on this one take their own mutexes first, so the mutexes of those crates have
-/// lower ranks.
+/// The ranks of this crate. A crate built on this one takes its own mutexes first, so it gives them lower ranks.
 pub mod rank {
     /// The queues of calls for Kerberos tickets.
     pub const TICKETS: u8 = 29;
@@ -124,7 +123,7 @@ impl<const RANK: u8> Drop for Held<RANK> {
     }
 }
 
-/// Removes the record of a held mutex until it is dropped.
+/// Removes the record of a held mutex, and restores it when dropped.
 struct Unheld<const RANK: u8>;
 
 impl<const RANK: u8> Unheld<RANK> {

@@ -1,5 +1,4 @@
-//! Limits how often the log mentions something: [`Outage`] for something that is missing for a long time, and
-//! [`Repetition`] for frequent events.
+//! Limits how often the log mentions something: [`Outage`] for a long outage, and [`Repetition`] for a frequent event.
 
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ impl Outage {
         *self = Outage { since: Some(now), mentions: 0 };
     }
 
-    /// Ends the outage. Returns how long it lasted, if the log has mentioned it.
+    /// Ends the outage. Returns how long the outage lasted, if the log has mentioned it.
     pub fn end(&mut self, now: Moment) -> Option<Duration> {
         let ended = std::mem::take(self);
         ended.since.filter(|_| ended.mentions > 0).map(|since| now.since(since))
@@ -34,7 +33,7 @@ impl Outage {
         Some(self.since?.after(mentioned_after(self.mentions)))
     }
 
-    /// Returns how long the outage has lasted, if the log should mention it now.
+    /// If the log should mention the outage now, returns how long the outage has lasted.
     pub fn mention(&mut self, now: Moment) -> Option<Duration> {
         self.deadline().filter(|deadline| *deadline <= now)?;
         // While the machine was suspended, several mentions may have become due.
@@ -45,7 +44,7 @@ impl Outage {
     }
 }
 
-/// Returns the time after which an outage is mentioned, if it has been mentioned this many times before.
+/// Returns how long after its beginning an outage is mentioned, if it has been mentioned this many times before.
 fn mentioned_after(mentions: u32) -> Duration {
     let [.., last] = MENTIONED_AFTER;
     if let Some(after) = MENTIONED_AFTER.get(mentions as usize) {

@@ -6,8 +6,8 @@
 /// exist there, and sockets are shared with the parent.
 ///
 /// Only the process id distinguishes the child from the parent. Reading it costs a system call, so a public call reads
-/// it once when it begins, and a connection reads it before it writes. Anything else that a process could remember, its
-/// child would remember, too. Fork handlers of the C library do not run for a child of `clone` or `_Fork`.
+/// it once when it begins, and a connection reads it before it writes. Anything else that a process could remember
+/// would be copied to its child. Fork handlers of the C library do not run for a child of `clone` or `_Fork`.
 ///
 /// One child is not detected: a child of process 1 that is itself process 1 of another PID namespace (`clone` with
 /// `CLONE_NEWPID`, without `exec`).

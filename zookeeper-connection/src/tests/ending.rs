@@ -43,7 +43,7 @@ fn expire(mut client: Client) {
     }
 }
 
-/// The server refuses the credentials on every connection but the first, and closes it.
+/// The server refuses the credentials on every connection but the first, and then closes the connection.
 #[test]
 fn session_whose_credentials_are_refused_later_is_lost_and_closed() {
     let refuses = Arc::new(AtomicBool::new(false));

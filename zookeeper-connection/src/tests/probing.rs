@@ -17,7 +17,7 @@ fn report_delay(shortest_timeout_ms: i32) -> Duration {
     Granted::new(LONG).with_tick(tick).report_delay
 }
 
-/// Connects with a session timeout so long that nothing happens, and accepts ticks of any length.
+/// Connects with a session timeout so long that nothing expires, and accepts ticks of any length.
 fn connect(servers: &str) -> Arc<Connection> {
     connect_with_max_tick(servers, Duration::ZERO)
 }

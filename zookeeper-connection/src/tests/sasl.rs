@@ -97,7 +97,7 @@ fn session_authenticates_on_every_connection() {
     }
 }
 
-/// A connect request renews the session, whose locks a client without a ticket may no longer own.
+/// A connect request would renew the session, and thereby keep locks that a client without a ticket may no longer own.
 #[test]
 fn client_without_a_ticket_connects_to_no_server() {
     let server = server();
@@ -147,7 +147,7 @@ fn ticket_that_never_comes_blocks_one_thread_and_no_other_server() {
     drop(hold);
 }
 
-/// Otherwise every round would wait for the ticket, and each longer than the last.
+/// Otherwise, every round would wait for the ticket, each longer than the last.
 #[test]
 fn only_the_first_round_waits_for_a_ticket_that_never_comes() {
     let (hold, held) = bounded::<()>(0);

@@ -25,7 +25,7 @@ pub(super) const MIN_TIMEOUT_MS: i32 = 400;
 /// The timeout that a probe requests.
 const PROBE_TIMEOUT_MS: i32 = 1;
 
-/// An event on the side of the server.
+/// Something that a server has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Connected(ConnectRequest),

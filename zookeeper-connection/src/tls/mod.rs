@@ -31,13 +31,12 @@ type Result<T> = std::result::Result<T, ConnectError>;
 ///
 /// If the application has installed a process-wide default
 /// [`CryptoProvider`](https://docs.rs/rustls/latest/rustls/crypto/struct.CryptoProvider.html) of rustls 0.23 before the
-/// session connects, that provider does the cryptography; it may be aws-lc-rs in FIPS mode, for example. Otherwise,
-/// `ring` does.
+/// session connects (for example aws-lc-rs in FIPS mode), that provider does the cryptography. Otherwise, `ring` does.
 ///
 /// All files are in PEM format. They are read when a session connects, so a slow file system delays the connect. If the
-/// files have changed by the time of a reconnect, another thread reads them again, and they take effect at the next
-/// attempt. A renewed certificate therefore needs no new session. If the new contents cannot be read or used, the
-/// former contents stay in use, and the log names the file at `warn`.
+/// files have changed by the time of a reconnect, another thread reads them again, and the new contents are used from
+/// the next attempt on. A renewed certificate therefore needs no new session. If the new contents cannot be read or
+/// used, the former contents stay in use, and a warning in the log names the file.
 ///
 /// ```
 /// # use zookeeper_connection::TlsConfig;
@@ -103,7 +102,7 @@ impl TlsConfig {
     ///
     /// The key must be in encrypted PKCS #8 format (`BEGIN ENCRYPTED PRIVATE KEY`), with AES and either SHA-2 or
     /// scrypt; `openssl pkcs8 -topk8 -v2 aes256` writes this format. If the key is not encrypted, the password is
-    /// ignored. The `CryptoProvider` takes no part in the decryption. No log line, error or `Debug` output contains the
+    /// ignored. The key is decrypted without the `CryptoProvider`. No log line, error or `Debug` output contains the
     /// password.
     pub fn key_password(mut self, password: impl Into<String>) -> TlsConfig {
         self.key_password = Some(Password::new(password.into()));
@@ -112,7 +111,7 @@ impl TlsConfig {
 
     /// Sets the name for which the certificate of every server must be valid.
     ///
-    /// The name may be an IP address. It replaces the server's name in the connect string, and is also sent to the
+    /// The name may be an IP address. It replaces the server's name from the connect string, and is also sent to the
     /// server (SNI).
     pub fn server_name(mut self, name: impl Into<String>) -> TlsConfig {
         self.name = NameCheck::Fixed(name.into());
@@ -121,8 +120,8 @@ impl TlsConfig {
 
     /// Accepts certificates that were issued for other names.
     ///
-    /// A trusted authority must still have issued the certificate. But anybody who has any certificate from such an
-    /// authority can pose as a server.
+    /// The certificate must still come from a trusted authority. But anybody with a certificate from such an authority
+    /// can pose as a server.
     pub fn danger_accept_any_server_name(mut self) -> TlsConfig {
         self.name = NameCheck::Off;
         self
@@ -247,13 +246,13 @@ pub(crate) struct TlsClient {
 struct Files {
     client: Arc<ClientConfig>,
     versions: Vec<Version>,
-    /// The versions that are not usable, and the error that was logged for them.
+    /// The versions of files that could not be used, and the error that was logged for them.
     refusal: Option<(Vec<Version>, String)>,
 }
 
 impl TlsClient {
-    /// Returns the encryption of a stream to this host. Does not read the files, but has another thread check whether
-    /// they have changed. Changes take effect at a later attempt.
+    /// Returns the encryption of a stream to this host. Does not read the files: another thread checks whether they
+    /// have changed. Changes take effect at a later attempt.
     ///
     /// # Errors
     /// [`InvalidTls`](ConnectError::InvalidTls) if a certificate cannot have this name.

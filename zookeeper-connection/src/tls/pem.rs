@@ -1,5 +1,5 @@
-//! Reads certificates and private keys from PEM files. Recognizes the formats that other clients use instead, so that
-//! the error can name them.
+//! Reads certificates and private keys from PEM files. Recognizes the formats that other clients use instead, so the
+//! error can name them.
 
 use std::fmt;
 use std::fs;
@@ -100,12 +100,13 @@ fn decrypt(
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 
-/// Returns the error for a file that lacks what is wanted. If the file is in another format, the error names it.
+/// Returns the error for a file that lacks what is wanted. If the file is in a known format, the error names the
+/// format; otherwise, it says `otherwise`.
 fn not_pem(file: &Path, bytes: &[u8], wanted: Wanted, otherwise: &'static str) -> ConnectError {
     refused_file(file, other_format(bytes, wanted).unwrap_or(otherwise))
 }
 
-/// Returns a message with the name of the format and the command that converts it, if the format is known.
+/// Returns a message that names the format and the command that converts the file, if the format is known.
 fn other_format(bytes: &[u8], wanted: Wanted) -> Option<&'static str> {
     if bytes.starts_with(&JKS) {
         return Some(match wanted {

@@ -288,7 +288,7 @@ fn multi_that_succeeded() {
     );
     assert_eq!(decode(OpCode::Multi, &steps, &bytes(&body)), Ok(Ok(reply.clone())));
     assert_encoded(&reply, &body);
-    // The metadata of a create, and the number that other servers use for a check.
+    // Some servers also send the metadata of a create, and some use another number for a check.
     for (number, check) in [("0000000f", "0000000d"), ("00000013", "00000002")] {
         let body = format!(
             "{number} 00 00000000  00000002 '/b' {STAT}

@@ -176,7 +176,7 @@ fn transacted() -> impl Strategy<Value = (Vec<Op>, Transacted)> {
     ]
 }
 
-/// Generates a reply, and an operation with its steps that has such replies.
+/// Generates a reply, together with an operation and steps that the reply fits.
 pub(crate) fn reply() -> impl Strategy<Value = (OpCode, Vec<Op>, Reply)> {
     let names = || prop::collection::vec(text(), 0..6);
     let of = |operations: &[OpCode]| prop::sample::select(operations.to_vec());
@@ -228,7 +228,7 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     frame
 }
 
-/// Generates a frame of a client, with its length.
+/// Generates a frame of a client, including its length.
 pub(crate) fn client_frame() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         1 => connect_request().prop_map(|request| encoded(|frame| request.encode(frame))),
@@ -236,7 +236,7 @@ pub(crate) fn client_frame() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Generates a frame of a server, with its length.
+/// Generates a frame of a server, including its length.
 pub(crate) fn server_frame() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         1 => connect_answer().prop_map(|answer| encoded(|frame| answer.encode(frame))),

@@ -1,4 +1,4 @@
-//! Every frame decodes to what was encoded, and no part of a frame can be decoded.
+//! Every frame decodes to what was encoded, and no proper prefix of a frame can be decoded.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::codec::{
 };
 use crate::{Call, Op, Reply};
 
-/// Returns the contents of the only frame that is encoded.
+/// Returns the contents of the only frame that `encode` appends.
 fn contents(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut stream = Vec::new();
     encode(&mut stream);

@@ -19,7 +19,7 @@ fn step() -> impl Strategy<Value = Vec<u8>> {
         2 => 16..19_u8,
     ];
     (kind, any::<u8>(), any::<u8>()).prop_map(|(kind, first, second)| match kind {
-        // Few bytes, so the following steps are not taken for arguments.
+        // Deliver only a few bytes. Otherwise, the following steps would be taken as arguments.
         4 => vec![kind, 2, first, second],
         0 | 1 | 10 => vec![kind, first, second],
         2 | 5 | 8 | 13 | 15..=19 => vec![kind, first],

@@ -361,7 +361,7 @@ fn closing_session_authenticates_and_is_closed() {
     }
 }
 
-/// The attempt may still lead to the former address.
+/// The attempt may still be to one of the former addresses.
 #[test]
 fn refusal_on_the_attempt_during_which_the_addresses_change_is_not_counted() {
     let mut scripted = begun_alone();
@@ -404,7 +404,7 @@ fn session_that_is_resumed_but_not_served_for_a_session_timeout_is_lost() {
     }
 }
 
-/// Such a session has no znodes that block others.
+/// A session that was never served has no znodes that block others.
 #[test]
 fn session_that_was_never_served_is_tried_as_long_as_its_owner_waits() {
     let mut scripted = begun_alone();
@@ -478,7 +478,7 @@ fn session_whose_credentials_are_refused_after_the_exchange_is_closed_with_anoth
     assert_eq!(operations(&mut scripted), [OpCode::Close]);
 }
 
-/// A server may also require a certificate.
+/// A server may require a certificate in addition to SASL.
 #[test]
 fn authenticated_session_whose_requests_are_refused_is_lost() {
     let mut scripted = begun_alone();

@@ -60,7 +60,7 @@ fn grant_at_the_creation_counts_although_its_connection_never_serves() {
     scripted.run_to_deadline();
     scripted.actions();
     assert_eq!(scripted.open().timeout_ms, 6_000);
-    // The minimum of this server is higher.
+    // This server has a higher minimum session timeout.
     scripted.answer(&granted(ID, TIMEOUT));
     scripted.authenticated();
     let granted = Granted::new(TIMEOUT).at_most(TIMEOUT / 2);
@@ -228,8 +228,8 @@ fn attempts_go_on_while_no_server_answers_and_are_limited_in_time() {
         attempts += scripted.actions().iter().filter(|action| matches!(action, Action::Open)).count();
         scripted.run_to_deadline();
     }
-    // In the first round, each attempt takes an eighth of the session timeout (at most 1 s), in the second twice as
-    // long.
+    // In the first round, each attempt takes an eighth of the session timeout, but at most 1 s. In the second round, an
+    // attempt takes twice as long.
     assert!((4..=12).contains(&attempts), "{attempts}");
 }
 
@@ -244,8 +244,8 @@ fn handshake_that_is_not_answered_ends_the_attempt() {
     assert!(scripted.machine.outgoing().is_empty());
 }
 
-/// A server that is starting refuses connections. Then it may accept one and never answer: it fails to close a
-/// connection whose request came before it was ready.
+/// A server that is starting refuses connections. Then it may accept a connection and never answer: the server fails to
+/// close a connection whose request came before the server was ready.
 #[test]
 fn handshake_that_is_not_answered_after_many_refusals_leaves_time_for_others() {
     let mut scripted = Scripted::serving();
@@ -512,7 +512,8 @@ fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_time
     }
 }
 
-/// Such servers may be cut off from the others. Each connect request renews the session.
+/// Servers that resume the session but answer nothing may be cut off from the others. Each connect request renews the
+/// session.
 #[test]
 fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_asked() {
     for (addresses, attempts) in [(1, 3), (3, 5)] {
@@ -535,7 +536,7 @@ fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_ask
     }
 }
 
-/// None of its requests is answered.
+/// None of the session's requests is answered.
 #[test]
 fn session_whose_watches_cannot_be_set_again_on_any_server_is_lost() {
     let mut scripted = Scripted::serving();
@@ -620,7 +621,7 @@ fn server_whose_answer_is_too_long_makes_up_for_one_that_demands_an_authenticati
     assert!(lost_for(&scripted.actions(), SessionLoss::Unserved));
 }
 
-/// The server that refused the session has resumed it since.
+/// The server that refused the session has since resumed it.
 #[test]
 fn reason_of_the_loss_is_that_of_the_last_attempts() {
     let mut scripted = Scripted::serving();

@@ -71,7 +71,7 @@ fn delete(path: &str) -> Call {
     Call::delete(path, None).call
 }
 
-/// With `enableEagerACLCheck`, the server of the connection does not ask the leader.
+/// With `enableEagerACLCheck`, the connected server denies a write without asking the leader.
 #[test]
 fn write_that_is_denied_at_once_fails_alone() {
     for error in [-102, -114] {

@@ -1,5 +1,5 @@
-//! Log lines of threads that must not block. Another thread writes the lines. That thread ends when there have been no
-//! lines for a while.
+//! Writes the log lines of threads that must not block, on a thread that ends when there have been no lines for a
+//! while.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -12,7 +12,7 @@ use crate::support::lock_order::{Mutex, rank::LOG};
 use crate::support::process::Process;
 
 /// The maximum number of waiting lines. If the logger blocks, further lines are dropped. An outage causes one line for
-/// each lock that is held, and a session may hold 17,000 locks.
+/// each held lock, and a session may hold 17,000 locks.
 const MAX_LINES: usize = 40_000;
 
 /// How long the thread waits for further lines before it ends.

@@ -1,8 +1,8 @@
 //! Logs like [`log`](mod@log), but contains panics in the logger.
 //!
 //! The logger belongs to the application. Like all external code, it is called without any mutex held. It may panic, as
-//! `println!` does when the pipe behind it is closed; such a panic does not affect the connection or the locks. It may
-//! also block, or call into this crate. On threads that must not block, lines are therefore
+//! `println!` does when its output pipe is closed; such a panic does not affect the connection or the locks. The logger
+//! may also block, or call into this crate. On threads that must not block, lines are therefore
 //! [deferred](defer_on_this_thread).
 
 mod deferred;
@@ -51,7 +51,7 @@ pub fn write(level: Level, target: &'static str, line: fmt::Arguments<'_>) {
         record.level(level).target(target);
         log::logger().log(&record.args(line).build());
     };
-    // If the logger or the formatting panics, only the panic hook can report it, and it has been called.
+    // If the logger or the formatting panics, the panic hook has already reported it. Nothing else can.
     drop(contain(log));
 }
 
