@@ -87,8 +87,8 @@ pub struct Candidate {
     shared: Arc<Standing>,
     process: Process,
     runtime: Arc<dyn Runtime>,
-    /// The latch is set when the candidate has ended. The channel, which is for the application, is disconnected just
-    /// before.
+    /// The latch is set when the candidate has ended. The channel is for the application; it is disconnected
+    /// just before the latch is set.
     ended: (Latch, Receiver<Infallible>),
 }
 
@@ -134,7 +134,7 @@ impl Candidate {
         let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
         let (of_tasks, waking) = (end.latch().clone(), Arc::clone(&runtime));
         let body = Box::new(move || {
-            // Panics are caught so that whoever waits for the end is woken in any case.
+            // Panics are caught, so that whoever waits for the end is always woken.
             let outcome = contain(|| campaign.run())
                 .unwrap_or_else(|message| Err(LockError::leader_panicked(&of_thread.dir, &message)));
             // The campaign holds values that belong to the application, so it is dropped before the end is reported.
@@ -143,7 +143,7 @@ impl Candidate {
             }
             if let Err(error) = outcome {
                 logging::warn!("{}", how_it_ends(&of_thread.dir, &error));
-                // Only this thread sets it.
+                // Cannot fail: only this thread sets the error.
                 let _ = of_thread.error.set(error);
             }
             drop((running, end));
@@ -158,8 +158,8 @@ impl Candidate {
     /// Once elected, it leads until it is stopped, loses the leadership, or is asked by another client to step down.
     /// Unless it was stopped, it then stands again.
     ///
-    /// Use it in an application that checks [`is_leader`](Candidate::is_leader) before each action. Curator calls this
-    /// a `LeaderLatch`.
+    /// Use this in an application that checks [`is_leader`](Candidate::is_leader) before each action. Curator
+    /// calls this a `LeaderLatch`.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -270,7 +270,8 @@ impl Candidate {
 
     /// Returns the error that ended the candidate.
     ///
-    /// Returns `None` while the candidate runs, and after a [`stop`](Candidate::stop). The reasons are:
+    /// Returns `None` while the candidate runs, and after a [`stop`](Candidate::stop). The possible reasons
+    /// are:
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session was lost, and is not replaced.
     /// - [`Closed`](crate::ErrorReason::Closed): the session or the lock was closed.
     /// - [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked): the closure panicked.
@@ -311,13 +312,13 @@ struct Campaign {
     lead: Box<Lead>,
 }
 
-/// Returns whether the server refused to delete a znode.
+/// Returns whether an `unlock` that failed for this reason means that the server refused to delete the znode.
 fn is_refusal(reason: ErrorReason) -> bool {
     matches!(reason, ErrorReason::AccessDenied | ErrorReason::Server(_) | ErrorReason::Refused)
 }
 
 impl Campaign {
-    /// Alternately stands and leads, until it is stopped.
+    /// Stands for election and leads, in turn, until it is stopped.
     fn run(&mut self) -> Result<()> {
         let stop = self.shared.stop.clone();
         loop {
@@ -346,7 +347,7 @@ impl Campaign {
             leadership.step_down();
         }
         *self.shared.next_leadership.lock() = Setter::new();
-        // The error is formatted inside because formatting runs code of the application, too.
+        // The error is formatted inside `contain`, because formatting runs code of the application, too.
         let outcome = contain(|| (self.lead)(&leadership).map_err(|error| error.to_string()));
         *self.shared.leading.lock() = None;
         let stepped_down = leadership.end();

@@ -86,8 +86,9 @@ impl CohortGuard {
 
     /// Returns a channel that receives a message when a release is requested.
     ///
-    /// See [`LockGuard::revocation`](crate::LockGuard::revocation). Once another client has asked, the lock is not
-    /// handed over to another thread of this process: the next release frees it for other processes.
+    /// See [`LockGuard::revocation`](crate::LockGuard::revocation). Once another client has requested the
+    /// release, the lock is not handed over to another thread of this process: the next release frees it for
+    /// other processes.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.revocation.get_or_init(|| {
@@ -128,8 +129,8 @@ impl CohortGuard {
 
     /// Releases the lock.
     ///
-    /// Returns [`Released::Kept`] immediately if another thread of this process gets the lock, or if it is kept for the
-    /// next thread. Otherwise it waits until the server has deleted the znode, like
+    /// Returns [`Released::Kept`] immediately if another thread of this process gets the lock, or if the lock
+    /// is kept for the next thread. Otherwise, the call waits until the server has deleted the znode, like
     /// [`LockGuard::unlock`](crate::LockGuard::unlock). Dropping the guard does the same in the background.
     ///
     /// # Errors

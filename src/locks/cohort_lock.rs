@@ -16,8 +16,9 @@ use crate::wait::Wait;
 /// An exclusive lock that the threads of a process hand over in memory.
 ///
 /// Use it when many threads of a process contend for a lock, or when one thread acquires it again and again. All
-/// threads that share the lock have one place in the distributed queue. For a lock that is acquired now and then, use a
-/// [`BlockingWriteLock`](crate::BlockingWriteLock), which is free for others as soon as it is released.
+/// threads that share the lock have one place in the distributed queue. For a lock that is acquired only now
+/// and then, use a [`BlockingWriteLock`](crate::BlockingWriteLock), which is free for others as soon as it is
+/// released.
 ///
 /// ```no_run
 /// use std::{thread, time::Duration};
@@ -123,14 +124,14 @@ impl CohortLock {
     /// all waiting threads get the error.
     pub fn lock(&self) -> Result<CohortGuard> {
         let acquired = self.try_lock_for(Wait::forever())?;
-        // Proof: a wait without a deadline does not time out.
+        // Cannot be `None`: a wait without a deadline does not time out.
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, self.cohort().dir()))
     }
 
     /// Acquires the lock if it is free; returns `None` if somebody holds it or waits for it.
     ///
-    /// It does not matter whether the holder or waiter is in this process or in another. The call blocks only until the
-    /// server has answered, and not at all if this process owns the lock.
+    /// It does not matter whether that holder or waiter is in this process or in another. The call blocks
+    /// only until the server has answered, and not at all if this process owns the lock.
     ///
     /// # Errors
     /// The same as [`lock`](CohortLock::lock).

@@ -26,7 +26,7 @@ pub(crate) struct GuardSignals {
 }
 
 impl GuardSignals {
-    /// Creates the signals of this many locks.
+    /// Creates the signals for this many locks.
     pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
         let (lost, revocation) = (OnceLock::new(), OnceLock::new());
         let (first_loss, reported) = (OnceLock::new(), OnceLock::new());
@@ -92,7 +92,7 @@ impl WaitObserver {
         Arc::new(WaitObserver { decided: Setter::new(), signals, runtime })
     }
 
-    /// The latches for which tasks may wait.
+    /// The latches on which tasks may wait.
     fn of_tasks(&self) -> impl Iterator<Item = &Latch> {
         [Some(&self.decided), self.signals.first_loss.get()].into_iter().flatten().map(Setter::latch)
     }

@@ -101,9 +101,9 @@ impl LockGuard {
     ///
     /// Returns zero if the lock is not held. Does no I/O and does not block.
     ///
-    /// Whenever the session proves that it is alive, several times per session timeout, it extends the lease. If
-    /// you need time to wind down, start while some lease remains. Once the lock is [`lost`](LockGuard::lost), it is
-    /// too late. The lease ends early if another client deletes the znode.
+    /// The lease is extended each time the session proves that it is alive, several times per session
+    /// timeout. If you need time to wind down, start while some lease remains. Once the lock is
+    /// [`lost`](LockGuard::lost), it is too late. The lease ends early if another client deletes the znode.
     #[must_use]
     pub fn lease_remaining(&self) -> Duration {
         self.claim.lease_remaining()
@@ -126,9 +126,9 @@ impl LockGuard {
 
     /// Waits in a task until the lock is lost, and returns the reason.
     ///
-    /// Works in any async runtime: a callback thread of the session wakes the task. The future takes no message from
-    /// the channel of [`lost`](LockGuard::lost). Any number of futures may wait, and each may be dropped at any time.
-    /// In a forked child the future completes immediately.
+    /// Works in any async runtime: a callback thread of the session wakes the task. The future leaves the
+    /// message in the channel of [`lost`](LockGuard::lost). Any number of futures may wait, and each may be
+    /// dropped at any time. In a forked child the future completes immediately.
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::LockGuard;
@@ -141,7 +141,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn lost_async(&self) -> LossReason {
-        // First, because a forked child must take no mutex.
+        // Checked first, because a forked child must take no mutex.
         if let Some(reason) = self.loss() {
             return reason;
         }
@@ -151,7 +151,8 @@ impl LockGuard {
 
     /// Returns why the lock was lost, or `None` while it is held.
     ///
-    /// It may return `None` for a moment after [`is_owner`](LockGuard::is_owner) has become `false`.
+    /// The result may still be `None` for a moment after [`is_owner`](LockGuard::is_owner) has become
+    /// `false`.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.claim.loss()
@@ -164,8 +165,8 @@ impl LockGuard {
     /// client may eventually take it [by force](crate::queue::Revoker::force_revocation_after). Use the channel in a
     /// [`select!`](crossbeam_channel::select).
     ///
-    /// At most one message arrives, and not within the first 100 ms or so after the acquisition. No message arrives if
-    /// the ACL denies this client READ.
+    /// At most one message arrives, and never within the first 100 ms or so after the acquisition. No message
+    /// arrives if the ACL denies this client READ.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.signals.revocation()
@@ -182,8 +183,8 @@ impl LockGuard {
     /// guide](crate::guide::operations) says what to do then.
     ///
     /// # Errors
-    /// The call never fails on a session that this crate has opened, because the servers report the number when they
-    /// create the znode.
+    /// The call never fails on a session that this crate has opened, because there the server reports the
+    /// number when it creates the znode.
     ///
     /// With any other client, including the simulated one, the first call asks the server and blocks until it answers.
     /// Make that call as soon as the lock is acquired. It may fail with:

@@ -96,7 +96,7 @@ impl Release<'_> {
     pub(crate) fn wait(self) -> Result<Released> {
         let Release { request, outcome } = self;
         request.core().wait(&[outcome.latch(), request.core().ended()], None);
-        // Read before the value is taken, so that a value that arrives in between is not missed.
+        // The latch is read before the value is taken, so that a value that arrives in between is not missed.
         let is_decided = outcome.latch().is_set();
         let error = match outcome.take() {
             Some(Err(error)) => error,

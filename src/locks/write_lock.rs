@@ -265,7 +265,7 @@ impl WriteLock {
 
     /// Returns whether this lock is provably held at this moment.
     ///
-    /// Check it before each action that only the owner may take. Does no I/O and does not block.
+    /// Check this before each action that only the owner may take. Does no I/O and does not block.
     ///
     /// The result becomes `false` at the end of the lease, even if the loss of contact has not been noticed yet, and
     /// stays `false` until the lock is acquired again. It is always `false` in a forked child of the holder.

@@ -18,7 +18,7 @@ pub(super) struct CohortOwnership {
     pub(super) behind: Option<Behind>,
     pub(super) watch: Option<WaiterWatch>,
     pub(super) watch_has_begun: bool,
-    /// Whether a timer is running that ends the keeping.
+    /// Whether the timer is running after which an idle lock is no longer kept.
     pub(super) has_timer: bool,
 }
 
