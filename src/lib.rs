@@ -6,8 +6,8 @@
 //! Apache's recipe, go-zookeeper or kazoo. Async programs can [await](BlockingWriteLock::lock_async) a lock on any
 //! runtime.
 //!
-//! The primary types in this crate are [`Session`], a connection to the servers that any number of locks share, and
-//! [`BlockingWriteLock`], the exclusive lock, whose [`LockGuard`] releases it when dropped.
+//! The primary types in this crate are [`Session`], a connection to the servers that any number of locks
+//! share, and [`BlockingWriteLock`], the exclusive lock. Dropping its [`LockGuard`] releases the lock.
 //!
 //! # When not to use it
 //! - You have no ZooKeeper ensemble. Another lock service is less work than an ensemble that you run only for locks:
@@ -88,7 +88,7 @@
 //!
 //! | event | the owner | a waiter's call |
 //! |---|---|---|
-//! | connection cut, back in time | remains the owner | keeps waiting |
+//! | connection lost, and restored in time | remains the owner | keeps waiting |
 //! | no contact until the lease ends | [`LeaseExpired`](LossReason::LeaseExpired) | keeps waiting |
 //! | session lost | [`SessionExpired`](LossReason::SessionExpired) | [`SessionLost`](ErrorReason::SessionLost) |
 //! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](ErrorReason::RequestDeleted) |
@@ -101,7 +101,7 @@
 //! [faults](guide::faults) says what your program sees in each fault.
 //!
 //! # The modules
-//! - [`locks`]: the locks of the table above that are not at the root.
+//! - [`locks`]: the locks in the table above that are not at the root of the crate.
 //! - [`queue`]: seeing who holds a lock and who waits for it, whichever library they use; watching a leader;
 //!   revoking a lock.
 //! - [`data`]: reading, writing and following data kept beside a lock.

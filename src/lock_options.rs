@@ -64,7 +64,7 @@ impl LockOptions {
     /// Sets the ACL of the znodes that the lock creates: its requests, and missing directories.
     ///
     /// A holder needs READ on its own znode to notice a deletion or a revocation immediately. A waiter needs READ on
-    /// the znode ahead of it. Without READ, both notice a change only when they check from time to time.
+    /// the znode ahead of it. Without READ, both can only check from time to time.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<Acl>>) -> LockOptions {
         LockOptions { acl: acl.into().into(), ..self }
@@ -72,7 +72,7 @@ impl LockOptions {
 
     /// Sets the data of the requests' znodes.
     ///
-    /// The data shows others who holds the lock and who waits. It may be up to 1 MiB less 16 KiB long.
+    /// The data shows others who holds the lock and who waits. It may be up to 1 MiB minus 16 KiB long.
     #[must_use]
     pub fn data(self, data: impl Into<Vec<u8>>) -> LockOptions {
         LockOptions { data: data.into().into(), ..self }
@@ -80,8 +80,8 @@ impl LockOptions {
 
     /// Sets how operations are retried after a lost connection.
     ///
-    /// The policy applies to joining the queue, for example. It also applies to reads of the queue: if one fails
-    /// although there is contact with the server, the request reads the queue again after the policy's delay.
+    /// The policy applies to joining the queue, for example. It also applies to reads of the queue: if such a
+    /// read fails although there is contact with the server, it is repeated after the policy's delay.
     #[must_use]
     pub fn retry(self, policy: RetryPolicy) -> LockOptions {
         LockOptions { retry_policy: policy, ..self }
@@ -212,7 +212,7 @@ impl LockOptions {
 
     pub(crate) fn check(&self) -> Result<()> {
         if self.max_hold.is_some_and(|time| time.is_zero()) {
-            let rule = "a lock cannot be held for no time at all";
+            let rule = "the time must not be zero";
             return Err(LockError::invalid_argument("max_hold", rule));
         }
         check_data(&self.data)
@@ -230,7 +230,7 @@ pub(crate) fn check_data(data: &[u8]) -> Result<()> {
     if data.len() <= MAX_DATA {
         return Ok(());
     }
-    let rule = format!("{} bytes are more than the {MAX_DATA} that fit into a request", data.len());
+    let rule = format!("{} bytes do not fit into a request; the maximum is {MAX_DATA}", data.len());
     Err(LockError::invalid_argument("znode data", rule))
 }
 

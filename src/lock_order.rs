@@ -1,8 +1,8 @@
 //! The order in which threads may take the crate's internal mutexes. Debug builds check it.
 //!
-//! A thread that holds a mutex may take only mutexes further down in [the list](rank), followed by the mutexes of the
-//! connection. If a thread breaks the order, the panic message gives each rank as its place in the list, counted from
-//! zero.
+//! A thread that holds a mutex may take only mutexes further down in [the list](rank), or those of the
+//! connection, which come after the whole list. If a thread breaks the order, the panic message gives each
+//! rank as its place in the list, counted from zero.
 //!
 //! Other mutexes have no rank. A thread takes the mutexes of a candidate, of a reentrant lock and of named locks before
 //! all mutexes in the list. The mutex of a cancel token comes last: a thread that holds it takes no other.

@@ -2,7 +2,7 @@
 //! not fail by itself.
 //!
 //! The tests in `tests/` and the benchmarks share some of these parts, through `tests/support`. Packages
-//! share files by symbolic links, because a published package contains only its own files.
+//! share files through symbolic links, because a published package contains only its own files.
 
 mod blocking;
 #[cfg(feature = "tls")]
@@ -90,7 +90,7 @@ pub(crate) fn await_replacement(session: &Session, lose: impl FnOnce()) {
     eventually("the session is replaced", || !Arc::ptr_eq(&former, &session.core()));
 }
 
-/// Makes a call that may block forever on another thread, and returns a channel for its outcome.
+/// Makes a call on another thread, where it may block forever, and returns a channel for its outcome.
 pub(crate) fn in_background<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (outcome, returned) = bounded(1);
     thread::spawn(move || drop(outcome.send(call())));

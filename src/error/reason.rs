@@ -55,12 +55,13 @@ pub enum ErrorReason {
     SessionLost(LossReason),
     /// The connect string names a chroot that does not exist.
     ///
-    /// Create it, or let [`SessionBuilder::create_chroot`](crate::SessionBuilder::create_chroot) create it.
+    /// Create the chroot, or let [`SessionBuilder::create_chroot`](crate::SessionBuilder::create_chroot) do
+    /// so.
     NoChroot,
     /// The lock directory has used up its sequence numbers, which end at 2147483647.
     ///
-    /// Beyond that, servers may repeat numbers, so the numbers no longer show which of two requests came first. The
-    /// request was withdrawn. Delete the directory when it is empty; a new one starts at 0.
+    /// Beyond that number, servers may repeat numbers, which then no longer show which of two requests came
+    /// first. The request was withdrawn. Delete the directory when it is empty; a new one starts at 0.
     SequenceExhausted,
     /// The znode is not a lock. It was left alone.
     ///
@@ -71,7 +72,7 @@ pub enum ErrorReason {
     NotALock,
     /// The request given to a [`Revoker`](crate::queue::Revoker) no longer exists.
     ///
-    /// If it held the lock, the lock has been released.
+    /// If the request held the lock, the lock has been released.
     NoSuchRequest,
     /// Another client deleted the znode of the request.
     ///
@@ -98,8 +99,8 @@ pub enum ErrorReason {
     Cancelled,
     /// The closure of a [`Candidate`](crate::Candidate) panicked while it led.
     ///
-    /// The leadership was released, and the candidate has ended. A panic elsewhere on the candidate's thread, which
-    /// would be a bug of this crate, is reported in the same way.
+    /// The leadership was released, and the candidate has ended. A panic elsewhere on the candidate's thread,
+    /// which would be a bug in this crate, is reported in the same way.
     LeaderPanicked,
     /// The lock is not held, or no longer held.
     NotOwner,
@@ -113,7 +114,7 @@ pub enum ErrorReason {
     /// was sent.
     ///
     /// Release locks, or use several sessions. If the servers have a larger `jute.maxbuffer` than the
-    /// default, tell the session with
+    /// default, pass the value to
     /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer).
     SessionFull,
     /// The server or the session's client does not implement the operation. Nothing was done.

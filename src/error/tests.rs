@@ -4,7 +4,7 @@ use std::error::Error as _;
 
 use super::*;
 
-/// For tests that check for one reason.
+/// Shorthands for tests that check for one reason.
 impl LockError {
     pub(crate) fn is_closed(&self) -> bool {
         self.reason() == ErrorReason::Closed

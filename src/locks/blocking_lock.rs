@@ -361,8 +361,8 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_millis(999);
 
-    /// Acquires the first lock, waits for the second for `time`, and returns what was logged at `warn` during that
-    /// time.
+    /// Acquires the first lock, waits for the second for `time`, and returns what was logged at `warn` during
+    /// the wait.
     fn logged_in_a_wait(
         fixture: &Fixture,
         first: BlockingLock,

@@ -30,9 +30,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// A participant in a leader election that runs a closure whenever it leads.
 ///
 /// The candidate stands for election on its own thread until it is dropped or stopped. When it is elected, it passes
-/// the [`Leadership`] to the closure, and leads until the closure returns. Nothing can stop the closure from outside:
-/// it should return soon after [`should_stop`](Leadership::should_stop) becomes `true`. The candidate then steps down
-/// and stands again, behind the current waiters.
+/// the [`Leadership`] to the closure, and leads until the closure returns. Nothing can stop the closure from
+/// outside, so it should return soon after [`should_stop`](Leadership::should_stop) becomes `true`. The
+/// candidate then steps down and stands again, behind the current waiters.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -70,15 +70,15 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 ///
 /// # When the session is lost
 /// **By default, the first loss of the session ends the candidate for good**, with
-/// [`SessionLost`](crate::ErrorReason::SessionLost) and a log line at `warn`. [`ended`](Candidate::ended) signals that.
-/// The application then connects a new session, sets up again whatever relied on the old one, and starts another
-/// candidate.
+/// [`SessionLost`](crate::ErrorReason::SessionLost) and a log line at `warn`. [`ended`](Candidate::ended)
+/// signals the end. The application then connects a new session, sets up again whatever relied on the old
+/// one, and starts another candidate.
 ///
 /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the candidate stands again after
 /// each loss. That suits daemons that use the session for nothing else.
 ///
 /// # Threads
-/// `Candidate` is `Send` and `Sync`. Dropping it stops it without blocking.
+/// `Candidate` is `Send` and `Sync`. Dropping a `Candidate` stops it without blocking.
 #[doc(alias = "LeaderLatch")]
 #[doc(alias = "LeaderSelector")]
 #[doc(alias = "election")]
@@ -207,12 +207,12 @@ impl Candidate {
     /// Use it for the fencing token, the lease, or a [`commit`](crate::LockGuard::commit). Does no I/O and does not
     /// block. Returns `None` in a forked child.
     ///
-    /// The leadership belongs to one term, and is not valid in a later one. Drop it when the term is over, because it
-    /// keeps the session open. It shares the channels for losses and revocations with the closure: each message
-    /// reaches only one of the two.
+    /// The leadership belongs to one term, and is not valid in a later one. Drop the `Leadership` when the
+    /// term is over, because it keeps the session open. The caller and the closure share the channels for
+    /// losses and revocations: each message reaches only one of the two.
     ///
-    /// To wait for the end of a term, use [`stop_requested`](Leadership::stop_requested). The channel for a loss is not
-    /// enough: if the term ends because the closure returns, no loss is reported, and
+    /// To wait for the end of a term, use [`stop_requested`](Leadership::stop_requested). The channel for
+    /// losses is not enough: if the term ends because the closure returns, no loss is reported, and
     /// [`lost_async`](crate::LockGuard::lost_async) never completes.
     #[must_use]
     pub fn leadership(&self) -> Option<Arc<Leadership>> {
@@ -325,7 +325,7 @@ impl Campaign {
             let earliest = self.election.core().now().after(MIN_REJOIN_INTERVAL);
             match self.election.try_lock_for(Wait::forever().cancelled_by(&stop)) {
                 Ok(Some(guard)) => self.lead(guard)?,
-                // Stopped, because nothing else ends a wait without a deadline.
+                // The candidate was stopped: nothing else ends a wait without a deadline.
                 Ok(None) => return Ok(()),
                 Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
                 Err(_) if stop.is_cancelled() => return Ok(()),

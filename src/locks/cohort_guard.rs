@@ -21,7 +21,8 @@ use crate::locks::transaction::{self, Transaction};
 /// A panic that unwinds also drops the guard. `CohortGuard` is `Send` and `Sync`: any thread may use or drop it.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct CohortGuard {
-    /// Declared before the cohort, which holds the session: the request must be withdrawn before the session may close.
+    /// Declared before the cohort, which holds the session, so that the request is withdrawn before the
+    /// session may close.
     grant: Grant,
     cohort: Arc<Cohort>,
     /// Created on first use, like `revocation`.
@@ -87,8 +88,8 @@ impl CohortGuard {
     /// Returns a channel that receives a message when a release is requested.
     ///
     /// See [`LockGuard::revocation`](crate::LockGuard::revocation). Once another client has requested the
-    /// release, the lock is not handed over to another thread of this process: the next release frees it for
-    /// other processes.
+    /// release, the lock is not handed over to another thread of this process: the next release frees the
+    /// lock for other processes.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.revocation.get_or_init(|| {

@@ -14,7 +14,7 @@ type Channel<T> = (Sender<T>, Receiver<T>);
 /// The signals of one guard, or of several guards that are held together.
 #[derive(Debug)]
 pub(crate) struct GuardSignals {
-    /// The number of guards. Each channel has room for one message from each, so sending never waits.
+    /// The number of guards. Each channel has room for one message from each guard, so sending never waits.
     locks: usize,
     /// Created on first use, like `revocation`, because most locks need neither.
     lost: OnceLock<Channel<LossReason>>,
@@ -121,7 +121,8 @@ impl Observer for WaitObserver {
 
     fn deliver(&self) {
         wake_tasks(&*self.runtime, [self.decided.latch()]);
-        // A release delivers this event on the application's thread, which a waker must not hold up.
+        // If a release finds the lock lost, this runs on the application's thread, which a waker must not
+        // hold up. So a job wakes the tasks.
         if let Some(lost) = self.signals.first_loss.get() {
             submit_wake_up(&self.runtime, lost.latch());
         }

@@ -14,10 +14,10 @@ use crate::wait::CancelToken;
 
 /// One term of a [`Candidate`](crate::Candidate) as the leader.
 ///
-/// The candidate passes it to its closure, and the term ends when the closure returns. A running closure does not prove
-/// leadership, because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before each
-/// action that only the leader may take. If an action changes a resource outside this process, send the
-/// [`fencing_token`](LockGuard::fencing_token) along.
+/// The candidate passes the `Leadership` to its closure, and the term ends when the closure returns. A
+/// running closure does not prove leadership, because the session may be lost at any time. So check
+/// [`is_owner`](LockGuard::is_owner) before each action that only the leader may take. If an action changes a
+/// resource outside this process, send the [`fencing_token`](LockGuard::fencing_token) along.
 ///
 /// ```no_run
 /// use std::time::Duration;

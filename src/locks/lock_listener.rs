@@ -103,7 +103,7 @@ pub trait LockListener: Send + Sync {
     /// [`lock`](WriteLock::lock). If the session was lost, use a lock on a new session.
     ///
     /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), a lost session does not cause
-    /// this call, because the request is made again on the next one. The default does nothing.
+    /// this call, because the request is made again on the next session. The default does nothing.
     fn request_dropped(&self, lock: &WriteLock, reason: LossReason) {
         let _ = (lock, reason);
     }
@@ -273,7 +273,7 @@ impl ListenerSlot {
 }
 
 impl LockEvent {
-    /// Converts a request's event to the one that a listener receives, if it receives one.
+    /// Returns the listener's event for a request's event, or `None` if the listener is not told.
     fn of(event: &RequestEvent) -> Option<LockEvent> {
         match event {
             RequestEvent::Acquired { .. } => Some(LockEvent::Acquired),

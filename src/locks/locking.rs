@@ -10,7 +10,7 @@ use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, LastingRequest, Observer, Request, RequestSpec};
 use crate::time::Slot;
 
-/// How far the release of a lock has come.
+/// How far the release of a lock has progressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Released {

@@ -1,7 +1,7 @@
 //! [`MultiLock`]: several exclusive locks at once, all of them or none.
 //!
-//! Origin: Curator's `InterProcessMultiLock`, which acquires the locks in the caller's order. Here all callers acquire
-//! them in the same order.
+//! Origin: Curator's `InterProcessMultiLock`, which acquires the locks in the caller's order. Here, all
+//! callers acquire them in the same order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -215,7 +215,7 @@ mod tests {
             Fixture { server, client, session }
         }
 
-        /// Returns a lock on the directories, which are given in an order other than that of their names.
+        /// Returns a lock on all directories, which are not passed in the order of their names.
         fn lock(&self) -> MultiLock {
             MultiLock::new(&self.session, [DIRS[2], DIRS[0], DIRS[1]]).unwrap()
         }

@@ -180,8 +180,8 @@ impl ReentrantGuard<'_> {
     ///
     /// # Errors
     /// - For the last guard, the same as [`LockGuard::unlock`].
-    /// - For any other guard, [`NotOwner`](crate::ErrorReason::NotOwner) if the lock was lost. The work under the lock
-    ///   may have overlapped with that of the next owner.
+    /// - For any other guard, [`NotOwner`](crate::ErrorReason::NotOwner) if the lock was lost. The work under
+    ///   the lock may have overlapped with the next owner's work.
     pub fn unlock(self) -> Result<Option<Released>> {
         let held = if self.is_owner() { Ok(None) } else { Err(not_owner(Operation::UNLOCK, &self)) };
         match Arc::into_inner(self.hold) {

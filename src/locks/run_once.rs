@@ -134,7 +134,7 @@ impl RunOnce {
 
     /// Creates a `RunOnce` like [`new`](RunOnce::new), with other options.
     ///
-    /// The markers get the ACL and the data of the options, too.
+    /// The ACL and the data of the options also apply to the markers.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about

@@ -23,13 +23,14 @@ use crate::request::Request;
 /// # }
 /// ```
 ///
-/// Paths are relative to the chroot of the session, if there is one. A version is the version of a znode's data
+/// Paths are relative to the chroot of the session, if there is one. A version is that of a znode's data
 /// ([`Stat::version`](crate::client::Stat)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a transaction changes nothing before it is returned from the closure of `commit`"]
 pub struct Transaction {
     operations: Vec<Op>,
-    /// Whether [`if_version`](Transaction::if_version) was called after something that takes no version.
+    /// Whether [`if_version`](Transaction::if_version) was called without an operation before it that takes a
+    /// version.
     is_misused: bool,
 }
 

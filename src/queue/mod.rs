@@ -190,7 +190,7 @@ impl LockDirectory {
 
     /// Returns the requests that [`reap_expired`](LockDirectory::reap_expired) would delete now.
     ///
-    /// They are in the order of the queue. If any request may be reaped and `older_than` is not zero, the
+    /// They are in the order of the queue. If `older_than` is not zero and there are requests to judge, the
     /// call reads the servers' clock: one transaction creates a znode in the directory and deletes it.
     ///
     /// # Errors

@@ -23,8 +23,8 @@ use crate::tracking::DeletionWatch;
 /// Asks the holders of locks to release them, and takes locks away by force.
 ///
 /// A lock is identified by the path of the request that holds it.
-/// [`LockDirectory::current_owner`](crate::queue::LockDirectory::current_owner) returns the request; the
-/// holder itself gets its path from [`LockGuard::id`](crate::LockGuard::id).
+/// [`LockDirectory::current_owner`](crate::queue::LockDirectory::current_owner) returns that request; the
+/// holder itself gets the path from [`LockGuard::id`](crate::LockGuard::id).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -134,8 +134,8 @@ impl Revoker {
     /// the deletion or its lease ends. That takes at most the timeout of its session. Only the [fencing
     /// token](crate::LockGuard::fencing_token) protects a resource from such a holder.
     ///
-    /// The request at the path may also be one that still waits. Its process notices the deletion when the
-    /// request ahead is gone, after a reconnect, or after half a minute.
+    /// The request may also be one that still waits. Its process notices the deletion when the request ahead
+    /// is gone, after a reconnect, or after half a minute.
     ///
     /// # Errors
     /// The same as [`request_revocation`](Revoker::request_revocation). DELETE permission on the lock's directory is

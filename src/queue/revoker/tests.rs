@@ -465,7 +465,7 @@ fn stuck_look_does_not_delay_the_deletion() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
     let client = fixture.zk.connect(LONG);
-    // The deletion overtakes a read.
+    // Lets the deletion overtake a read.
     client.set_ordered(false);
     let session = Session::from_client(client.clone()).unwrap();
     let (release, stuck) = bounded::<()>(0);

@@ -166,7 +166,7 @@ fn dropped_watches_leave_no_registration() {
     }
     let registry = fixture.session().core().census();
     assert!(registry == (0, 0), "{registry:?}");
-    assert!(fixture.zk.watch_count() <= 2, "one watch for a path and a session");
+    assert!(fixture.zk.watch_count() <= 2, "one watch per path and session");
     fixture.zk.clear_log();
     fixture.zk.delete(&first);
     fixture.client.get_children(DIR, false).unwrap();

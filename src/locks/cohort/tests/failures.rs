@@ -35,7 +35,7 @@ fn waiters_join_again_after_the_holder_has_lost_the_lock() {
     assert_eq!(lost.try_recv(), Ok(LossReason::NodeDeleted));
     assert!(!guard.is_owner());
     assert_eq!(guard.loss(), Some(LossReason::NodeDeleted));
-    assert_eq!(fixture.requests().len(), 2, "they are behind the other");
+    assert_eq!(fixture.requests().len(), 2, "they have joined behind the other client");
     assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
     fixture.server.delete(&other);
     drop(waiting[0].guard().unwrap());

@@ -77,7 +77,7 @@ fn waiter_of_another_process_waits_for_a_bounded_number_of_handovers() {
         assert_eq!(guard.unlock().unwrap(), Released::Deleted);
         let next = &waiting[bound as usize];
         assert!(next.guard().is_none());
-        assert_eq!(fixture.requests().len(), 2, "it joins again behind the other");
+        assert_eq!(fixture.requests().len(), 2, "the process joins again, behind the other");
         fixture.server.delete(&other);
         assert!(next.guard().unwrap().is_owner());
     }
@@ -116,7 +116,7 @@ fn asked_by_a_revoker_the_process_hands_nothing_over() {
     assert!(guard.is_owner());
     let waiting = fixture.wait();
     assert_eq!(guard.unlock().unwrap(), Released::Deleted);
-    // The request that the revoker asked for is gone. The process has a new one.
+    // The request whose release was requested is gone. The process has a new one.
     assert!(waiting.guard().unwrap().revocation().is_empty());
 }
 

@@ -33,7 +33,7 @@ fn kept_lock_is_released_after_its_time_and_not_before() {
     fixture.runtime.advance(KEEP / 2);
     drop(fixture.lock.lock().unwrap());
     fixture.runtime.advance(KEEP / 2);
-    assert!(fixture.is_kept(), "it was used since");
+    assert!(fixture.is_kept(), "it has been used since");
     fixture.runtime.advance(KEEP / 2 - Duration::from_nanos(1));
     assert!(fixture.is_kept());
     fixture.runtime.advance(Duration::from_nanos(1));

@@ -28,7 +28,7 @@ fn thread_loses_the_lock_at_the_limit_of_its_process() {
     assert_eq!((guard.is_owner(), guard.loss()), (false, Some(LossReason::HeldTooLong)));
     assert_eq!(lost.try_recv(), Ok(LossReason::HeldTooLong));
     let next = waiting.guard().unwrap();
-    assert!(next.is_owner() && next.id() != guard.id(), "by another request");
+    assert!(next.is_owner() && next.id() != guard.id(), "through another request");
     assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::HeldTooLong));
     assert!(next.is_owner());
 }
