@@ -152,7 +152,7 @@ fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
     lock.lock().unwrap().unlock().unwrap();
     drop(go);
     assert_eq!(paths(&next(&contenders)), requests);
-    // Calls on the other lock do not count: its owner may read its own znode.
+    // Calls on the other lock do not count: its owner may have read its own znode.
     let calls = fixture.zk.log();
     let reads = calls.iter().filter(|call| {
         call.operation == SimOperation::GetData && call.path.starts_with(&format!("{DIR}/x-"))
