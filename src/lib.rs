@@ -6,8 +6,8 @@
 //! Apache's recipe, go-zookeeper or kazoo. Async programs can [await](BlockingWriteLock::lock_async) a lock on any
 //! runtime.
 //!
-//! The primary types in this crate are [`Session`], a connection to the servers that any number of locks share, and
-//! [`BlockingWriteLock`], the exclusive lock, whose [`LockGuard`] releases it when dropped.
+//! The primary types in this crate are [`Session`], a connection to the servers that any number of locks
+//! share, and [`BlockingWriteLock`], the exclusive lock. Dropping its [`LockGuard`] releases the lock.
 //!
 //! # When not to use it
 //! - You have no ZooKeeper ensemble. Another lock service is less work than an ensemble that you run only for locks:
@@ -62,7 +62,7 @@
 //! use std::{thread, time::Duration};
 //! use zookeeper_recipes_lock::{BlockingWriteLock, ErrorKind, LockError, LockGuard, Session, Wait};
 //!
-//! /// Acquires the lock, on a new session if the last one is lost.
+//! /// Acquires the lock, on a new session if the old one is lost.
 //! fn acquire(session: &mut Session, servers: &str, dir: &str) -> Result<LockGuard, LockError> {
 //!     loop {
 //!         let error = match BlockingWriteLock::new(session, dir).and_then(|lock| lock.lock()) {
@@ -80,63 +80,66 @@
 //!     }
 //! }
 //! ```
-//! [`SessionBuilder::replace_lost_sessions`] does this for all requests of a session. Use it when threads share a
-//! session; otherwise each thread would open a replacement of its own.
+//! [`SessionBuilder::replace_lost_sessions`] makes a session do this itself, for all its requests. Use it
+//! when threads share a session; otherwise each thread would open a replacement of its own.
 //!
 //! A lock that is held can be lost. Then [`LockGuard::is_owner`] turns false, [`LockGuard::lost`] receives the
 //! [`LossReason`], and the [`LockListener`] of a [`WriteLock`] is called.
 //!
 //! | event | the owner | a waiter's call |
 //! |---|---|---|
-//! | connection cut, back in time | remains the owner | keeps waiting |
+//! | connection lost, and restored in time | remains the owner | keeps waiting |
 //! | no contact until the lease ends | [`LeaseExpired`](LossReason::LeaseExpired) | keeps waiting |
 //! | session lost | [`SessionExpired`](LossReason::SessionExpired) | [`SessionLost`](ErrorReason::SessionLost) |
 //! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](ErrorReason::RequestDeleted) |
 //! | held for longer than its limit | [`HeldTooLong`](LossReason::HeldTooLong) | – |
 //!
-//! After the process of an owner was killed, the next request in the queue acquires the lock when the session timeout
+//! If the owner's process is killed, the next request in the queue acquires the lock once the session timeout
 //! has passed.
 //!
-//! The guide on [guarantees](guide::guarantees) has the promises and their limits. The guide on [faults](guide::faults)
-//! says what your program sees in each fault.
+//! The guide on [guarantees](guide::guarantees) lists the promises and their limits. The guide on
+//! [faults](guide::faults) says what your program sees in each fault.
 //!
 //! # The modules
-//! - [`locks`]: the locks of the table above that are not at the root.
-//! - [`queue`]: seeing who holds a lock and who waits for it, with any library; watching a leader; revoking a lock.
+//! - [`locks`]: the locks in the table above that are not at the root of the crate.
+//! - [`queue`]: seeing who holds a lock and who waits for it, whichever library they use; watching a leader;
+//!   revoking a lock.
 //! - [`data`]: reading, writing and following data kept beside a lock.
 //! - [`events`]: what happens on a session, for metrics and audit logs.
 //! - [`client`]: ZooKeeper's own terms, such as ACLs, and the interface to other client libraries.
 //! - [`recipe`]: the names of requests, which let programs with different libraries share a lock.
 //! - `fake`, with the feature `test-util`: an in-memory ZooKeeper for tests, with faults on command and a clock that
 //!   the test advances.
-//! - [`guide`]: the pages of the repository's `docs` directory, among them one on
-//!   [coming from Java](guide::coming_from_java).
+//! - [`guide`]: the pages of the repository's `docs` directory, including one on [coming from
+//!   Java](guide::coming_from_java).
 //!
 //! # Features
 //! All features are off by default.
-//! - `tls`: encrypted connections, using rustls with the `CryptoProvider` of the process, or `ring` if there is none.
+//! - `tls`: encrypted connections, using rustls with the process's `CryptoProvider`, or with `ring` if the
+//!   process has none.
 //! - `sasl`: SASL authentication with DIGEST-MD5 (`SessionBuilder::sasl_digest`).
-//! - `kerberos`: `sasl`, and Kerberos through the system's library (`SessionBuilder::kerberos`). A build needs the
-//!   library's headers and libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL: `krb5-devel clang-devel`),
-//!   and a program needs the library (`libgssapi-krb5-2`; `krb5-libs`).
+//! - `kerberos`: `sasl`, plus Kerberos through the system's library (`SessionBuilder::kerberos`). Building
+//!   needs the library's headers and libclang (Debian: `libkrb5-dev libclang-dev pkg-config`; RHEL:
+//!   `krb5-devel clang-devel`). Running needs the library itself (Debian: `libgssapi-krb5-2`; RHEL:
+//!   `krb5-libs`).
 //! - `test-util`: the module `fake`.
 //!
 //! Separate packages:
 //! - `zklock`: a program that runs commands under a lock, and shows queues.
-//! - `zookeeper-recipes-lock-metrics`: metrics of sessions and locks.
+//! - `zookeeper-recipes-lock-metrics`: metrics for sessions and locks.
 //! - `zookeeper-test-server`: real servers for tests, and a network that fails on command.
 //!
 //! # Logging
-//! The crate logs through [`log`]: single steps, acquisitions and releases at `debug`, the states of a session at
-//! `info`, and what an operator should see at `warn` and `error`. A line about a lock names its znode or directory. An
-//! outage is logged after one second, then at growing intervals.
+//! The crate logs through [`log`]. It logs single steps, acquisitions and releases at `debug`, the states of
+//! a session at `info`, and what an operator should see at `warn` and `error`. A line about a lock names its
+//! znode or directory. An outage is logged after one second, then at growing intervals.
 //!
-//! The logger is called on the threads of the session and of the callers. The crate holds no mutex meanwhile, so the
-//! logger may call this crate. It should not wait for a lock, because that blocks a thread of the session. A panic in
-//! the logger is caught.
+//! The logger is called on the threads of the session and of the callers. The crate holds no mutex during
+//! these calls, so the logger may call back into the crate. But the logger should not wait for a lock,
+//! because that would block a thread of the session. A panic in the logger is caught.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Without a feature, links to what it adds are broken. With all features, every link is checked.
+// Without a feature, links to the items that it adds are broken. A build with all features checks every link.
 #![cfg_attr(
     not(all(feature = "tls", feature = "kerberos", feature = "test-util")),
     allow(rustdoc::broken_intra_doc_links)
@@ -208,7 +211,7 @@ pub use wait::{CancelToken, Wait};
 
 /// The channels that the public interface returns.
 ///
-/// With this re-export, programs need no dependency on the crate of the channels.
+/// Thanks to this re-export, programs need not depend on `crossbeam-channel` themselves.
 pub use crossbeam_channel;
 
 /// The README's examples, compiled.

@@ -8,11 +8,11 @@ use crate::error::{LockError, Result};
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::retry::RetryPolicy;
 
-/// The largest data of a znode, in bytes. The server's limit of 1 MiB applies to the whole call, including path and
-/// ACL.
+/// The maximum length of a znode's data, in bytes. The server's limit of 1 MiB applies to the whole call,
+/// including path and ACL.
 const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
 
-/// A limit of this or more counts as none, because the clock would overflow after a few centuries.
+/// A limit of this length or more counts as no limit, because the clock would overflow after a few centuries.
 const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The settings of a lock.
@@ -21,7 +21,7 @@ const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// |---|---|
 /// | [`acl`](LockOptions::acl) | [`Acl::open_unsafe`]: everybody may do anything |
 /// | [`data`](LockOptions::data) | `host/pid` |
-/// | [`retry`](LockOptions::retry) | [`RetryPolicy::default`]: ten attempts, linear backoff by 500 ms |
+/// | [`retry`](LockOptions::retry) | [`RetryPolicy::default`]: ten attempts, linear backoff in steps of 500 ms |
 /// | [`naming`](LockOptions::naming) | [`NamingScheme::Recipe`] |
 /// | [`max_hold`](LockOptions::max_hold) | no limit |
 /// | [`container`](LockOptions::container) | missing directories are created as containers, except with [`NamingScheme::Kazoo`] |
@@ -64,7 +64,7 @@ impl LockOptions {
     /// Sets the ACL of the znodes that the lock creates: its requests, and missing directories.
     ///
     /// A holder needs READ on its own znode to notice a deletion or a revocation immediately. A waiter needs READ on
-    /// the znode ahead of it. Without READ they only check again from time to time.
+    /// the znode ahead of it. Without READ, both can only check from time to time.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<Acl>>) -> LockOptions {
         LockOptions { acl: acl.into().into(), ..self }
@@ -72,7 +72,7 @@ impl LockOptions {
 
     /// Sets the data of the requests' znodes.
     ///
-    /// The data shows others who holds the lock and who waits. It may be up to 1 MiB less 16 KiB long.
+    /// The data shows others who holds the lock and who waits. It may be up to 1 MiB minus 16 KiB long.
     #[must_use]
     pub fn data(self, data: impl Into<Vec<u8>>) -> LockOptions {
         LockOptions { data: data.into().into(), ..self }
@@ -80,8 +80,8 @@ impl LockOptions {
 
     /// Sets how operations are retried after a lost connection.
     ///
-    /// The policy applies to joining the queue, for example. It also applies to reads of the queue: if one fails
-    /// although there is contact with the server, the request reads the queue again after the policy's delay.
+    /// The policy applies to joining the queue, for example. It also applies to reads of the queue: if such a
+    /// read fails although there is contact with the server, it is repeated after the policy's delay.
     #[must_use]
     pub fn retry(self, policy: RetryPolicy) -> LockOptions {
         LockOptions { retry_policy: policy, ..self }
@@ -89,7 +89,8 @@ impl LockOptions {
 
     /// Sets how the requests are named.
     ///
-    /// Use it if the lock shares its directory with another library. [`NamingScheme`] says which scheme to use.
+    /// Use this if the lock shares its directory with another library. [`NamingScheme`] says which scheme to
+    /// use.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -111,13 +112,13 @@ impl LockOptions {
 
     /// Sets whether a missing lock directory is created as a container.
     ///
-    /// The server deletes a container when it has been empty for a while (a minute or two by default), so locks with
-    /// many names leave nothing behind.
+    /// The server deletes a container when it has been empty for a while (a minute or two by default), so
+    /// even a program that uses many lock names leaves no directories behind.
     ///
     /// The locks of this crate and of Curator create the directory again when they need it. Other clients may fail if
     /// the directory disappears: kazoo's locks create it only once, and Apache's `WriteLock` only before each request.
-    /// The default is therefore `false` with [`NamingScheme::Kazoo`], and `true` otherwise. Set it to `false` for every
-    /// directory that a client relies on for longer than it holds a lock.
+    /// The default is therefore `false` with [`NamingScheme::Kazoo`], and `true` otherwise. Set it to `false`
+    /// for every directory that a client expects to exist even while it has no request there.
     ///
     /// Only the directory itself becomes a container; its missing parents are persistent. A directory that exists is
     /// left as it is. Servers before 3.5.3, and the client of the crate `zookeeper`, create a persistent znode instead.
@@ -129,11 +130,11 @@ impl LockOptions {
     /// Sets the longest time for which the lock may be held.
     ///
     /// Without a limit, a thread that hangs keeps the lock forever, because its session lives on and its lease never
-    /// ends. The time counts from the acquisition of the lock, on the clock of the lease, which also advances while the
-    /// process is stopped or the machine sleeps. Nothing extends the time.
+    /// ends. The time starts when the lock is acquired. It is measured on the clock of the lease, which keeps
+    /// running while the process is stopped or the machine sleeps. Nothing extends the time.
     ///
-    /// At the end of the time the lock is lost, as in any other loss, with the reason
-    /// [`HeldTooLong`](crate::LossReason::HeldTooLong). From that moment on, `is_owner()` returns `false` on every
+    /// When the time is up, the lock is lost with the reason [`HeldTooLong`](crate::LossReason::HeldTooLong),
+    /// and the loss is reported like any other. From that moment on, `is_owner()` returns `false` on every
     /// thread. Then the znode is deleted (during an outage, after the reconnect), and the next waiter acquires the
     /// lock. Nothing stops the thread that held the lock: it must check [`is_owner`](crate::LockGuard::is_owner), or
     /// wait for [`lost`](crate::LockGuard::lost). A later `unlock` fails with
@@ -147,15 +148,16 @@ impl LockOptions {
     /// - [`MultiLock`](crate::locks::MultiLock): each lock, from its own acquisition. The first loss ends the wait for
     ///   the remaining locks.
     /// - [`Semaphore`](crate::locks::Semaphore): each permit.
-    /// - [`CohortLock`](crate::locks::CohortLock): the process, from its acquisition until it releases the lock to
-    ///   others. Once half of the time is over, the process no longer hands the lock to another of its threads, so each
-    ///   thread has at least half of the time.
+    /// - [`CohortLock`](crate::locks::CohortLock): the process, from its acquisition until it releases the
+    ///   lock to other processes. Once half of the time is over, the process no longer hands the lock to
+    ///   another of its threads, so each thread has at least half of the time.
     /// - [`Candidate`](crate::Candidate): each leadership. When the time is over, the candidate stands again, behind
     ///   the current waiters.
     /// - [`RunOnce`](crate::locks::RunOnce): each job.
     ///
-    /// Choose a time far longer than any proper work takes. If the time is zero, creating a lock with these options
-    /// fails with [`InvalidArgument`](crate::ErrorReason::InvalidArgument). A century or more counts as no limit.
+    /// Choose a time far longer than the work can legitimately take. If the time is zero, creating a lock
+    /// with these options fails with [`InvalidArgument`](crate::ErrorReason::InvalidArgument). A century or
+    /// more counts as no limit.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -210,7 +212,7 @@ impl LockOptions {
 
     pub(crate) fn check(&self) -> Result<()> {
         if self.max_hold.is_some_and(|time| time.is_zero()) {
-            let rule = "a lock cannot be held for no time at all";
+            let rule = "the time must not be zero";
             return Err(LockError::invalid_argument("max_hold", rule));
         }
         check_data(&self.data)
@@ -223,16 +225,16 @@ impl Default for LockOptions {
     }
 }
 
-/// Refuses data that does not fit into a call.
+/// Refuses data that is too long for a call.
 pub(crate) fn check_data(data: &[u8]) -> Result<()> {
     if data.len() <= MAX_DATA {
         return Ok(());
     }
-    let rule = format!("{} bytes are more than the {MAX_DATA} that fit into a request", data.len());
+    let rule = format!("{} bytes do not fit into a request; the maximum is {MAX_DATA}", data.len());
     Err(LockError::invalid_argument("znode data", rule))
 }
 
-/// Returns `host/pid`, by which an operator can tell who is waiting.
+/// Returns `host/pid`, from which an operator can tell who holds the lock and who waits.
 fn default_data() -> Arc<[u8]> {
     static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();
     let data = DATA.get_or_init(|| format!("{}/{}", host_name(), std::process::id()).into_bytes().into());

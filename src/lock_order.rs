@@ -1,21 +1,20 @@
 //! The order in which threads may take the crate's internal mutexes. Debug builds check it.
 //!
-//! A thread that holds a mutex may take only mutexes further down in [the list](rank), followed by the mutexes of the
-//! connection. If a thread breaks the order, the panic message gives each rank as its place in the list, counted from
-//! zero.
+//! A thread that holds a mutex may take only mutexes further down in [the list](rank), or those of the
+//! connection, which come after the whole list. If a thread breaks the order, the panic message gives each
+//! rank as its place in the list, counted from zero.
 //!
 //! Other mutexes have no rank. A thread takes the mutexes of a candidate, of a reentrant lock and of named locks before
-//! all mutexes in the list. It takes the mutex of a cancel token last, and takes no other mutex while it holds that
-//! one.
+//! all mutexes in the list. The mutex of a cancel token comes last: a thread that holds it takes no other.
 
 pub(crate) use zookeeper_connection::support::lock_order::{Mutex, MutexGuard, assert_none_held};
 
-/// Marks types as unwind safe that the compiler does not consider unwind safe, because they contain a mutex, a trait
+/// Marks types as unwind safe. The compiler cannot tell that they are, because they contain a mutex, a trait
 /// object or a closure.
 ///
-/// They stay consistent when a panic unwinds. The crate runs no application code while it holds a mutex, so a panic in
-/// such code never leaves guarded state half changed. Panics in listeners, hooks, clients and jobs are caught where the
-/// crate calls them.
+/// The types stay consistent when a panic unwinds. The crate runs no application code while it holds a mutex,
+/// so a panic in application code never leaves guarded state half changed. Panics in listeners, hooks,
+/// clients and jobs are caught where the crate calls them.
 macro_rules! unwind_safe {
     ($($type:ty),+ $(,)?) => {$(
         impl std::panic::UnwindSafe for $type {}
@@ -24,7 +23,7 @@ macro_rules! unwind_safe {
 }
 pub(crate) use unwind_safe;
 
-/// Makes a constant for each rank, in the order of the list, and a list of the names of the ranks.
+/// Defines a constant for each rank, numbered in the order of the list, and a list of the ranks' names.
 macro_rules! ranks {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// The ranks. A thread takes the mutexes at the top first.
@@ -48,7 +47,7 @@ ranks! {
     SESSION,
     /// The subscribers to the replacement of a session.
     REPLACEMENT,
-    /// What a tracker has seen, and where it looks.
+    /// The state of a tracker: its session, its pending call, and what it has seen.
     TRACKER,
     /// The engine of a session.
     ENGINE,

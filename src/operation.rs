@@ -5,8 +5,8 @@ use crate::error::Result;
 /// An operation on ZooKeeper that may be executed more than once.
 ///
 /// [`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) repeats it after a lost connection. A
-/// closure that returns a `Result` is an operation. The Java interface of this name returns a boolean; here an
-/// operation has an output.
+/// closure that returns a `Result` is an operation. The Java interface of the same name returns a boolean;
+/// here, an operation returns any type.
 ///
 /// ```
 /// use zookeeper_recipes_lock::{LockError, ZooKeeperOperation};
@@ -20,12 +20,12 @@ pub trait ZooKeeperOperation {
 
     /// Performs the operation once.
     ///
-    /// The method is called again after a connection loss. So it must either detect whether the previous attempt took
-    /// effect, or be harmless to repeat.
+    /// After a connection loss, this method is called again. So the operation must either detect whether the
+    /// previous attempt took effect, or be harmless to repeat.
     ///
     /// # Errors
     /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the operation is retried. Every other error is
-    /// final. To convert the error of a client, use [`LockError::from_client`](crate::LockError::from_client).
+    /// final. To convert a client's error, use [`LockError::from_client`](crate::LockError::from_client).
     fn execute(&mut self) -> Result<Self::Output>;
 }
 

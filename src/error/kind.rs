@@ -1,6 +1,6 @@
 //! [`ErrorKind`]: what to do about a [`LockError`].
 //!
-//! Origin: ZooKeeper's page on error handling, with its recoverable errors, fatal errors and normal state exceptions.
+//! Origin: ZooKeeper's wiki page on error handling.
 
 use super::{ErrorReason, LockError};
 
@@ -22,7 +22,8 @@ use super::{ErrorReason, LockError};
 /// }
 /// ```
 ///
-/// In ZooKeeper's own documentation they are called recoverable errors, fatal errors and normal state exceptions.
+/// ZooKeeper's own documentation calls these kinds recoverable errors, fatal errors and normal state
+/// exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -41,7 +42,8 @@ pub enum ErrorKind {
     ///
     /// - [`SessionLost`](ErrorReason::SessionLost): if the reason is
     ///   [`LossReason::LeaseExpired`](crate::LossReason::LeaseExpired), the session itself may live on.
-    ///   [`Session::state`](crate::Session::state) shows whether it does; if so, it is enough to lock again on it.
+    ///   [`Session::state`](crate::Session::state) shows whether it does. If so, lock again on the same
+    ///   session.
     #[doc(alias = "Fatal")]
     Reconnect,
     /// The same call would fail again, or must not be repeated blindly.

@@ -1,4 +1,4 @@
-//! [`LossReason`]: why a lock was taken away.
+//! [`LossReason`]: why a lock or a request was lost.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub enum LossReason {
     SessionExpired,
     /// The session was not proven alive in time.
     ///
-    /// The server may have given the lock to another client. The session itself may live on:
+    /// The server may have given the lock to another client. The session itself may live on.
     /// [`Session::state`](crate::Session::state) shows whether it does.
     LeaseExpired,
     /// Another client deleted the znode.

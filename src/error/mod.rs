@@ -1,5 +1,5 @@
 //! [`LockError`], the only error of this crate, and its classification: [`ErrorKind`], [`ErrorReason`] and
-//! [`LossReason`]. [`ZkError`] is the error of a client's call.
+//! [`LossReason`]. [`ZkError`] is the error that a client's call returns.
 
 mod kind;
 mod loss;
@@ -20,7 +20,8 @@ pub(crate) use self::operation::Operation;
 pub use self::reason::ErrorReason;
 pub use zookeeper_connection::{ZkError, ZkResult};
 
-/// The result of this crate's fallible functions. Private, so that the documentation shows the full type.
+/// The result of this crate's fallible functions. The alias is private, so that the documentation shows the
+/// full type.
 pub(crate) type Result<T> = std::result::Result<T, LockError>;
 
 /// The error of every fallible operation of this crate.
@@ -28,7 +29,7 @@ pub(crate) type Result<T> = std::result::Result<T, LockError>;
 /// - [`kind`](LockError::kind) says what to do: retry, reconnect, or give up.
 /// - [`reason`](LockError::reason) says what happened, for a `match`.
 /// - The message names the operation, the path, the cause and the remedy. It is complete without the
-///   [`source`](Error::source), which is the server's, the system's or the application's own error.
+///   [`source`](Error::source), which is the underlying error from the server, the system or the application.
 ///
 /// Cloning is cheap.
 ///
@@ -57,7 +58,7 @@ struct Parts {
     reason: ErrorReason,
     operation: Option<&'static str>,
     path: Option<String>,
-    /// Empty for an error of the application, which is formatted only on demand.
+    /// Empty if `cause` is the application's own error, which is formatted only on demand.
     message: String,
     cause: Option<Cause>,
 }
@@ -95,7 +96,7 @@ impl LockError {
 
     /// Wraps any other error of the application.
     ///
-    /// Use it in closures that must return a `LockError`. The [kind](LockError::kind) is
+    /// Use this in closures that must return a `LockError`. The [kind](LockError::kind) is
     /// [`Permanent`](ErrorKind::Permanent), so the operation is not retried.
     ///
     /// ```
@@ -193,13 +194,13 @@ impl LockError {
                 format!("access denied; the ACL grants this client no {permission} permission there")
             }
             (ErrorReason::Refused, _) => format!(
-                "the server refuses, because a quota is exceeded or requests are throttled ({source}); check the \
-                 quota and try again later"
+                "the server refuses the request, because a quota is exceeded or requests are throttled ({source}); \
+                 check the quota and try again later"
             ),
             (_, ZkError::SessionFull { limit }) => format!(
-                "the paths of the session's ephemeral znodes may have {limit} bytes together, or its end could take \
-                 the ensemble down; release locks, use several sessions, or state a larger jute.maxbuffer of the \
-                 servers (SessionBuilder::jute_max_buffer)"
+                "the paths of a session's ephemeral znodes may total at most {limit} bytes, because the end of a \
+                 larger session could take the ensemble down; release locks, or use several sessions; if the servers \
+                 have a larger jute.maxbuffer, set it with SessionBuilder::jute_max_buffer"
             ),
             (ErrorReason::EndsConnection, _) => source.to_string(),
             (ErrorReason::Server(_), _) => format!("the server answered: {source}"),
@@ -216,8 +217,8 @@ impl LockError {
         source: ZkError,
     ) -> LockError {
         let text = format!(
-            "the reply was lost, and the current state does not show the outcome ({source}); read it and continue \
-             from there"
+            "the reply was lost, and the current state does not show the outcome ({source}); read the state and \
+             continue from there"
         );
         let cause: Cause = Arc::new(source);
         LockError::on(ErrorReason::OutcomeUnknown, operation.name, path, text, Some(cause))
@@ -230,8 +231,8 @@ impl LockError {
     ) -> LockError {
         let chroot = chroot.map_or_else(String::new, |chroot| format!(" '{chroot}'"));
         let text = format!(
-            "the chroot{chroot} of the connect string does not exist; create it first: \
-             SessionBuilder::create_chroot(true), or 'create' of zkCli.sh for each znode on the way"
+            "the chroot{chroot} of the connect string does not exist; create it first, with \
+             SessionBuilder::create_chroot(true) or, for each znode of its path, with 'create' in zkCli.sh"
         );
         LockError::on(ErrorReason::NoChroot, operation.name, path, text, None)
     }
@@ -248,7 +249,8 @@ impl LockError {
 
     pub(crate) fn leader_panicked(dir: &str, message: &str) -> LockError {
         let text = format!(
-            "the closure panicked, and the candidate has ended; fix it and start another ({message})"
+            "the closure panicked, and the candidate has ended; fix the closure and start another candidate \
+             ({message})"
         );
         LockError::on(ErrorReason::LeaderPanicked, "lead", dir, text, None)
     }
@@ -304,7 +306,7 @@ impl LockError {
 fn how_it_was_lost(reason: LossReason) -> String {
     match reason {
         LossReason::LeaseExpired => {
-            format!("there was {reason}; lock again, on a new session if this one is lost")
+            format!("there was {reason}; lock again, on a new session if the old one is lost")
         }
         reason => format!("the session is lost ({reason}); connect a new one"),
     }

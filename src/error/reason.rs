@@ -19,11 +19,12 @@ use super::{LossReason, ZkError};
 pub enum ErrorReason {
     /// An argument is out of bounds. Nothing was sent.
     ///
-    /// If it is a path, [`path`](crate::LockError::path) returns it, escaped and shortened for display.
+    /// If the argument is a path, [`path`](crate::LockError::path) returns it, escaped and shortened for
+    /// display.
     InvalidArgument,
     /// The TLS configuration cannot be used, because a file cannot be read or has the wrong content. Nothing was sent.
     InvalidTls,
-    /// No server of the connect string answered in time.
+    /// No server in the connect string answered in time.
     NoServer,
     /// A server refused the client because of its credentials.
     ///
@@ -37,38 +38,41 @@ pub enum ErrorReason {
     ///
     /// ClickHouse Keeper is the only implementation known to do so. Connect to ZooKeeper instead.
     NotZooKeeper,
-    /// Contact was lost during the operation, or did not come back in time.
+    /// Contact with the servers was lost during the operation, or was not restored in time.
     ///
     /// The operation may or may not have taken effect. The session may still live: try again.
     ConnectionLoss,
     /// Contact was lost during an attempt, and nothing shows whether the attempt took effect.
     ///
-    /// The operation may even take effect later: a paused server may pass a request on for about `syncLimit` of its
-    /// ticks, 10 s by default. Read the znode, and continue from its current state.
+    /// The operation may even take effect later: a server that was paused may still forward a request, for up
+    /// to about `syncLimit` of its ticks (10 s by default). Read the znode, and continue from its current
+    /// state.
     OutcomeUnknown,
     /// The session ended, with all its locks and requests. Open a new one, and lock again.
     ///
-    /// With [`LossReason::LeaseExpired`], the lock's lease ended, but the session may live on:
+    /// With [`LossReason::LeaseExpired`], the lock's lease ended, but the session may live on.
     /// [`Session::state`](crate::Session::state) shows whether it does.
     SessionLost(LossReason),
     /// The connect string names a chroot that does not exist.
     ///
-    /// Create it, or let [`SessionBuilder::create_chroot`](crate::SessionBuilder::create_chroot) create it.
+    /// Create the chroot, or let [`SessionBuilder::create_chroot`](crate::SessionBuilder::create_chroot) do
+    /// so.
     NoChroot,
     /// The lock directory has used up its sequence numbers, which end at 2147483647.
     ///
-    /// Beyond that, servers may repeat numbers, so the numbers no longer show which of two requests came first. The
-    /// request was withdrawn. Delete the directory when it is empty; a new one starts at 0.
+    /// Beyond that number, servers may repeat numbers, which then no longer show which of two requests came
+    /// first. The request was withdrawn. Delete the directory when it is empty; a new one starts at 0.
     SequenceExhausted,
     /// The znode is not a lock. It was left alone.
     ///
     /// The data, name or lifetime of the znode shows that it serves another purpose. A
     /// [`Revoker`](crate::queue::Revoker) accepts only requests: their names end in a sequence number, and they are
-    /// deleted with their sessions. Only an empty directory without data is removed.
+    /// deleted with their sessions. [`remove_if_empty`](crate::queue::LockDirectory::remove_if_empty) removes
+    /// only a directory that has neither children nor data.
     NotALock,
     /// The request given to a [`Revoker`](crate::queue::Revoker) no longer exists.
     ///
-    /// If it held the lock, the lock has been released.
+    /// If the request held the lock, the lock has been released.
     NoSuchRequest,
     /// Another client deleted the znode of the request.
     ///
@@ -76,7 +80,7 @@ pub enum ErrorReason {
     RequestDeleted,
     /// The lock was lost because it was held as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows.
     ///
-    /// The work under the lock may have overlapped with that of the next owner.
+    /// The work under the lock may have overlapped with the next owner's work.
     HeldTooLong,
     /// The ACL of the znode does not grant this client the permission that the operation needs.
     ///
@@ -95,8 +99,8 @@ pub enum ErrorReason {
     Cancelled,
     /// The closure of a [`Candidate`](crate::Candidate) panicked while it led.
     ///
-    /// The leadership was released, and the candidate has ended. A panic elsewhere on the candidate's thread, which
-    /// would be a bug of this crate, is reported in the same way.
+    /// The leadership was released, and the candidate has ended. A panic elsewhere on the candidate's thread,
+    /// which would be a bug in this crate, is reported in the same way.
     LeaderPanicked,
     /// The lock is not held, or no longer held.
     NotOwner,
@@ -104,11 +108,13 @@ pub enum ErrorReason {
     Closed,
     /// A quota is exceeded, or the server throttles its clients.
     ///
-    /// Nothing was done. Try again later. The source of the error names the cause.
+    /// Nothing was done. Try again later. The error's source names the cause.
     Refused,
-    /// The session has as many ephemeral znodes as the servers allow. Nothing was sent.
+    /// The session already has as many ephemeral znodes as the servers can safely delete at its end. Nothing
+    /// was sent.
     ///
-    /// Release locks, or use several sessions. If the servers have a larger `jute.maxbuffer`, set it with
+    /// Release locks, or use several sessions. If the servers have a larger `jute.maxbuffer` than the
+    /// default, pass the value to
     /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer).
     SessionFull,
     /// The server or the session's client does not implement the operation. Nothing was done.
@@ -158,14 +164,16 @@ impl ErrorReason {
                 "held for longer than max_hold allows, and therefore lost; lock again, or raise the limit"
             }
             ErrorReason::InvalidAcl => {
-                "the server refuses the ACL of the new znode; either the ACL is empty or has an unknown scheme or id: \
-                 correct it; or it is for its creator (scheme 'auth', as in creator_all), and this client has no \
+                "the server refuses the ACL of the new znode; if the ACL is empty or has an unknown scheme or id, \
+                 correct it; if it is for the creator (scheme 'auth', as in creator_all), this client has no \
                  identity: authenticate the connection first (SessionBuilder::auth)"
             }
-            ErrorReason::Cancelled => "cancelled by another thread; to wait again, take a new cancel token",
-            ErrorReason::NotOwner => "the lock is not held (any more); drop its guards and lock again",
+            ErrorReason::Cancelled => "cancelled by another thread; to wait again, use a new cancel token",
+            ErrorReason::NotOwner => {
+                "the lock is not held, or no longer held; drop its guards and lock again"
+            }
             ErrorReason::Closed => {
-                "closed by this process; use a new one, on a new session if that was closed"
+                "closed by this process; create a new one, on a new session if the session was closed"
             }
             ErrorReason::Unsupported => {
                 "not implemented by this server or client; upgrade the server, or use the crate's own connection"

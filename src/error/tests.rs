@@ -4,7 +4,7 @@ use std::error::Error as _;
 
 use super::*;
 
-/// For tests that check for one reason.
+/// Shorthands for tests that check for one reason.
 impl LockError {
     pub(crate) fn is_closed(&self) -> bool {
         self.reason() == ErrorReason::Closed
@@ -19,7 +19,8 @@ impl LockError {
     }
 }
 
-/// Each reason, by its kind; as the error of an operation on a path if it has such errors.
+/// One error for each reason, grouped by kind. The error is about an operation on a path if the reason allows
+/// that.
 fn by_kind() -> [(ErrorKind, Vec<LockError>); 3] {
     let of = |reason| LockError::of(reason, Operation::LOCK, "/a");
     let client = |source| LockError::client(Operation::LOCK, "/a", source);

@@ -1,4 +1,4 @@
-//! [`BlockingLock`]: the common part of all blocking locks, for any access.
+//! [`BlockingLock`]: the common part of all blocking locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl BlockingLock {
         BlockingLock { support, dir, access, is_lasting: true, is_limited: true }
     }
 
-    /// Like [`new`](BlockingLock::new), but the loss of the session ends each call.
+    /// Like [`new`](BlockingLock::new), but a waiting call ends when the session is lost.
     pub(crate) fn not_lasting(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
         BlockingLock { is_lasting: false, ..BlockingLock::new(support, dir, access) }
     }
@@ -49,7 +49,7 @@ impl BlockingLock {
 
     pub(crate) fn lock(&self) -> Result<LockGuard> {
         let acquired = self.try_lock_for(&Wait::forever())?;
-        // Proof: a wait without a deadline does not time out.
+        // Cannot be `None`: a wait without a deadline does not time out.
         acquired.ok_or_else(|| self.closed())
     }
 
@@ -67,7 +67,7 @@ impl BlockingLock {
             // the loss.
             Ok(Some(Place::Owner)) | Err(_) => attempt.guard().inspect(held_here::note).map(Some),
             Ok(None) if self.support.is_closed() => Err(self.closed()),
-            // Another lock of the set was lost. Its holder reports that.
+            // Another lock of the set was lost. The caller reports that loss.
             Ok(None) => Ok(None),
             Ok(Some(_)) => {
                 locking::leave(&attempt.request);
@@ -105,14 +105,15 @@ impl BlockingLock {
         until(self.session().process(), latches, is_one_set).await;
         // In a forked child the wait ends immediately.
         self.session().check_process(Operation::LOCK, &self.dir)?;
-        // Proof: one of the latches is set, and no other lock shares these signals.
+        // Cannot be `None`: one of the latches is set, and no other lock shares these signals.
         self.conclude(&attempt, Waited::Set)?.ok_or_else(|| self.closed())
     }
 
     /// Turns the end of a wait into a guard, or into the reason why there is none.
     fn conclude(&self, attempt: &Attempt, waited: Waited) -> Result<Option<LockGuard>> {
         match waited {
-            // First, because the request may acquire the lock just as the lock is closed or another lock is lost.
+            // Checked first, because the request may acquire the lock just as the lock is closed or another
+            // lock is lost.
             Waited::Set if attempt.decided.is_set() => attempt.guard().map(Some),
             Waited::Set if self.support.is_closed() => Err(self.closed()),
             // If the lock has just been acquired, dropping the attempt releases it.
@@ -129,8 +130,8 @@ impl BlockingLock {
         LockError::of(ErrorReason::Cancelled, Operation::LOCK, &self.dir)
     }
 
-    /// The latches that end a wait for this lock. They are set when another lock of the set is lost, and when this lock
-    /// is closed.
+    /// The latches that end a wait for this lock: one is set when another lock of the set is lost, the other
+    /// when this lock is closed.
     fn ends<'a>(&'a self, signals: &'a GuardSignals) -> Vec<&'a Latch> {
         signals.broken().into_iter().chain([self.support.closed()]).collect()
     }
@@ -143,8 +144,8 @@ impl BlockingLock {
         }
         if let Some(held) = waiting.request().and_then(|waiting| held_here::held_before(&waiting)) {
             logging::warn!(
-                "this thread waits for {}, which it has acquired itself as {held}: it waits until another thread \
-                 releases that, or forever; use a ReentrantLock, or pass the guard on",
+                "this thread waits for {}, which it has acquired itself as {held}: it waits forever unless another \
+                 thread releases the lock; use a ReentrantLock, or pass the guard to the inner function",
                 self.dir
             );
         }
@@ -181,8 +182,8 @@ impl BlockingLock {
     }
 }
 
-/// Acquires several locks one after the other. On a session that is replaced, it starts over after each loss. The first
-/// lock of the next attempt then waits for the next session.
+/// Runs an attempt to acquire several locks one after the other. On a session that is replaced, the attempt
+/// starts over after each loss. Its first lock then waits for the next session.
 pub(crate) fn retry_lasting<T>(session: &Session, attempt: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match attempt() {
@@ -215,7 +216,7 @@ impl Attempt {
         let Some(znode) = acquired.and_then(|request| request.znode()) else {
             return Err(self.request.end_error(Operation::LOCK));
         };
-        // Proof: nobody else takes the request, and an owner's request is never made again.
+        // Cannot be `None`: nobody else takes the request, and an owner's request is never made again.
         let Some(request) = self.request.take() else { return Err(self.request.end_error(Operation::LOCK)) };
         let (session, signals) = (self.session.clone(), Arc::clone(&self.signals));
         Ok(LockGuard::new(session, Claim::on(request), znode, signals))
@@ -223,7 +224,7 @@ impl Attempt {
 }
 
 impl Drop for Attempt {
-    /// Runs before the session handle is dropped, which may close the session.
+    /// Runs before the session handle is dropped, because that drop may close the session.
     fn drop(&mut self) {
         // In a forked child the future belongs to the parent, and a mutex may stay held forever.
         if self.session.process().is_current() {
@@ -360,8 +361,8 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_millis(999);
 
-    /// Acquires the first lock, waits for the second for `time`, and returns what was logged at `warn` during that
-    /// time.
+    /// Acquires the first lock, waits for the second for `time`, and returns what was logged at `warn` during
+    /// the wait.
     fn logged_in_a_wait(
         fixture: &Fixture,
         first: BlockingLock,

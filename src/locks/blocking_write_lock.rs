@@ -37,7 +37,8 @@ use crate::wait::Wait;
 ///
 /// # Sharing between threads
 /// Any number of threads may share one `BlockingWriteLock`. Each call makes its own request, so the threads exclude
-/// one another just as they exclude other processes. A clone is a handle to the same lock: closing one closes all.
+/// one another just as they exclude other processes. A clone is another handle to the same lock: closing one
+/// handle closes all of them.
 ///
 /// # Not reentrant
 /// A thread that locks again while it holds the lock waits for itself. After one second, this is logged at `warn`. Use
@@ -111,8 +112,8 @@ impl BlockingWriteLock {
     /// # Ok(()) }
     /// ```
     ///
-    /// Once its turn has come, the future holds the lock even if nobody polls it. So poll it or drop it. A task that
-    /// keeps one such future while it awaits another for the same lock waits for itself.
+    /// Once its turn has come, the future holds the lock even if nobody polls it. So poll the future or drop
+    /// it. A task that keeps one such future while it awaits another one for the same lock waits for itself.
     ///
     /// Dropping the [guard](LockGuard) does not block. Run its blocking methods, such as
     /// [`unlock`](LockGuard::unlock), on a thread that may block.

@@ -30,9 +30,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// A participant in a leader election that runs a closure whenever it leads.
 ///
 /// The candidate stands for election on its own thread until it is dropped or stopped. When it is elected, it passes
-/// the [`Leadership`] to the closure, and leads until the closure returns. Nothing can stop the closure from outside:
-/// it should return soon after [`should_stop`](Leadership::should_stop) becomes `true`. The candidate then steps down
-/// and stands again, behind the current waiters.
+/// the [`Leadership`] to the closure, and leads until the closure returns. Nothing can stop the closure from
+/// outside, so it should return soon after [`should_stop`](Leadership::should_stop) becomes `true`. The
+/// candidate then steps down and stands again, behind the current waiters.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -70,15 +70,15 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 ///
 /// # When the session is lost
 /// **By default, the first loss of the session ends the candidate for good**, with
-/// [`SessionLost`](crate::ErrorReason::SessionLost) and a log line at `warn`. [`ended`](Candidate::ended) signals that.
-/// The application then connects a new session, sets up again whatever relied on the old one, and starts another
-/// candidate.
+/// [`SessionLost`](crate::ErrorReason::SessionLost) and a log line at `warn`. [`ended`](Candidate::ended)
+/// signals the end. The application then connects a new session, sets up again whatever relied on the old
+/// one, and starts another candidate.
 ///
 /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the candidate stands again after
 /// each loss. That suits daemons that use the session for nothing else.
 ///
 /// # Threads
-/// `Candidate` is `Send` and `Sync`. Dropping it stops it without blocking.
+/// `Candidate` is `Send` and `Sync`. Dropping a `Candidate` stops it without blocking.
 #[doc(alias = "LeaderLatch")]
 #[doc(alias = "LeaderSelector")]
 #[doc(alias = "election")]
@@ -87,8 +87,8 @@ pub struct Candidate {
     shared: Arc<Standing>,
     process: Process,
     runtime: Arc<dyn Runtime>,
-    /// The latch is set when the candidate has ended. The channel, which is for the application, is disconnected just
-    /// before.
+    /// The latch is set when the candidate has ended. The channel is for the application; it is disconnected
+    /// just before the latch is set.
     ended: (Latch, Receiver<Infallible>),
 }
 
@@ -134,7 +134,7 @@ impl Candidate {
         let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
         let (of_tasks, waking) = (end.latch().clone(), Arc::clone(&runtime));
         let body = Box::new(move || {
-            // Panics are caught so that whoever waits for the end is woken in any case.
+            // Panics are caught, so that whoever waits for the end is always woken.
             let outcome = contain(|| campaign.run())
                 .unwrap_or_else(|message| Err(LockError::leader_panicked(&of_thread.dir, &message)));
             // The campaign holds values that belong to the application, so it is dropped before the end is reported.
@@ -143,7 +143,7 @@ impl Candidate {
             }
             if let Err(error) = outcome {
                 logging::warn!("{}", how_it_ends(&of_thread.dir, &error));
-                // Only this thread sets it.
+                // Cannot fail: only this thread sets the error.
                 let _ = of_thread.error.set(error);
             }
             drop((running, end));
@@ -158,8 +158,8 @@ impl Candidate {
     /// Once elected, it leads until it is stopped, loses the leadership, or is asked by another client to step down.
     /// Unless it was stopped, it then stands again.
     ///
-    /// Use it in an application that checks [`is_leader`](Candidate::is_leader) before each action. Curator calls this
-    /// a `LeaderLatch`.
+    /// Use this in an application that checks [`is_leader`](Candidate::is_leader) before each action. Curator
+    /// calls this a `LeaderLatch`.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -207,12 +207,12 @@ impl Candidate {
     /// Use it for the fencing token, the lease, or a [`commit`](crate::LockGuard::commit). Does no I/O and does not
     /// block. Returns `None` in a forked child.
     ///
-    /// The leadership belongs to one term, and is not valid in a later one. Drop it when the term is over, because it
-    /// keeps the session open. It shares the channels for losses and revocations with the closure: each message
-    /// reaches only one of the two.
+    /// The leadership belongs to one term, and is not valid in a later one. Drop the `Leadership` when the
+    /// term is over, because it keeps the session open. The caller and the closure share the channels for
+    /// losses and revocations: each message reaches only one of the two.
     ///
-    /// To wait for the end of a term, use [`stop_requested`](Leadership::stop_requested). The channel for a loss is not
-    /// enough: if the term ends because the closure returns, no loss is reported, and
+    /// To wait for the end of a term, use [`stop_requested`](Leadership::stop_requested). The channel for
+    /// losses is not enough: if the term ends because the closure returns, no loss is reported, and
     /// [`lost_async`](crate::LockGuard::lost_async) never completes.
     #[must_use]
     pub fn leadership(&self) -> Option<Arc<Leadership>> {
@@ -270,7 +270,8 @@ impl Candidate {
 
     /// Returns the error that ended the candidate.
     ///
-    /// Returns `None` while the candidate runs, and after a [`stop`](Candidate::stop). The reasons are:
+    /// Returns `None` while the candidate runs, and after a [`stop`](Candidate::stop). The possible reasons
+    /// are:
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session was lost, and is not replaced.
     /// - [`Closed`](crate::ErrorReason::Closed): the session or the lock was closed.
     /// - [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked): the closure panicked.
@@ -311,20 +312,20 @@ struct Campaign {
     lead: Box<Lead>,
 }
 
-/// Returns whether the server refused to delete a znode.
+/// Returns whether an `unlock` that failed for this reason means that the server refused to delete the znode.
 fn is_refusal(reason: ErrorReason) -> bool {
     matches!(reason, ErrorReason::AccessDenied | ErrorReason::Server(_) | ErrorReason::Refused)
 }
 
 impl Campaign {
-    /// Alternately stands and leads, until it is stopped.
+    /// Stands for election and leads, in turn, until it is stopped.
     fn run(&mut self) -> Result<()> {
         let stop = self.shared.stop.clone();
         loop {
             let earliest = self.election.core().now().after(MIN_REJOIN_INTERVAL);
             match self.election.try_lock_for(Wait::forever().cancelled_by(&stop)) {
                 Ok(Some(guard)) => self.lead(guard)?,
-                // Stopped, because nothing else ends a wait without a deadline.
+                // The candidate was stopped: nothing else ends a wait without a deadline.
                 Ok(None) => return Ok(()),
                 Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
                 Err(_) if stop.is_cancelled() => return Ok(()),
@@ -346,7 +347,7 @@ impl Campaign {
             leadership.step_down();
         }
         *self.shared.next_leadership.lock() = Setter::new();
-        // The error is formatted inside because formatting runs code of the application, too.
+        // The error is formatted inside `contain`, because formatting runs code of the application, too.
         let outcome = contain(|| (self.lead)(&leadership).map_err(|error| error.to_string()));
         *self.shared.leading.lock() = None;
         let stepped_down = leadership.end();

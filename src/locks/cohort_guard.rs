@@ -21,7 +21,8 @@ use crate::locks::transaction::{self, Transaction};
 /// A panic that unwinds also drops the guard. `CohortGuard` is `Send` and `Sync`: any thread may use or drop it.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct CohortGuard {
-    /// Declared before the cohort, which holds the session: the request must be withdrawn before the session may close.
+    /// Declared before the cohort, which holds the session, so that the request is withdrawn before the
+    /// session may close.
     grant: Grant,
     cohort: Arc<Cohort>,
     /// Created on first use, like `revocation`.
@@ -86,8 +87,9 @@ impl CohortGuard {
 
     /// Returns a channel that receives a message when a release is requested.
     ///
-    /// See [`LockGuard::revocation`](crate::LockGuard::revocation). Once another client has asked, the lock is not
-    /// handed over to another thread of this process: the next release frees it for other processes.
+    /// See [`LockGuard::revocation`](crate::LockGuard::revocation). Once another client has requested the
+    /// release, the lock is not handed over to another thread of this process: the next release frees the
+    /// lock for other processes.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.revocation.get_or_init(|| {
@@ -128,8 +130,8 @@ impl CohortGuard {
 
     /// Releases the lock.
     ///
-    /// Returns [`Released::Kept`] immediately if another thread of this process gets the lock, or if it is kept for the
-    /// next thread. Otherwise it waits until the server has deleted the znode, like
+    /// Returns [`Released::Kept`] immediately if another thread of this process gets the lock, or if the lock
+    /// is kept for the next thread. Otherwise, the call waits until the server has deleted the znode, like
     /// [`LockGuard::unlock`](crate::LockGuard::unlock). Dropping the guard does the same in the background.
     ///
     /// # Errors

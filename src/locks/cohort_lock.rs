@@ -1,4 +1,4 @@
-//! [`CohortLock`]: an exclusive lock whose threads share one place in the distributed queue.
+//! [`CohortLock`]: an exclusive lock for threads that share one place in the distributed queue.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -15,9 +15,10 @@ use crate::wait::Wait;
 
 /// An exclusive lock that the threads of a process hand over in memory.
 ///
-/// Use it when many threads of a process contend for a lock, or when one thread acquires it again and again. All
-/// threads that share the lock have one place in the distributed queue. For a lock that is acquired now and then, use a
-/// [`BlockingWriteLock`](crate::BlockingWriteLock), which is free for others as soon as it is released.
+/// Use it when many threads of a process contend for a lock, or when one thread acquires it again and again.
+/// All threads that use the lock share one place in the distributed queue. For a lock that is acquired only
+/// now and then, use a [`BlockingWriteLock`](crate::BlockingWriteLock), which is free for others as soon as
+/// it is released.
 ///
 /// ```no_run
 /// use std::{thread, time::Duration};
@@ -47,11 +48,13 @@ use crate::wait::Wait;
 /// # How it works
 /// When a thread releases the lock and another thread of the process waits, the lock is handed over in memory, without
 /// a call to the servers. When no thread waits, the process keeps the lock for a moment, so that its next thread
-/// acquires it immediately. When another process requests the lock, this process gives it up: immediately if the lock
-/// is idle, and otherwise after a bounded number of threads. [`CohortOptions`] set the bounds.
+/// acquires it immediately. When another process requests the lock, this process gives it up: immediately if
+/// the lock is idle, and otherwise after a limited number of hand-overs or a limited time. [`CohortOptions`]
+/// set the limits.
 ///
-/// The lock excludes every other holder of the directory's lock, in any process, with any library and kind of lock.
-/// Processes are served in the order in which they joined the queue, and so are the threads within a process.
+/// The lock excludes every other holder of the directory's lock, in any process and with any library or kind
+/// of lock. Processes are served in the order in which they joined the queue, and so are the threads within a
+/// process.
 ///
 /// **A process that dies while it keeps an idle lock blocks others until its session times out.** With other locks, a
 /// process blocks others only if it dies while it uses the lock. [`CohortOptions::keep_for`] limits how long an idle
@@ -74,7 +77,7 @@ use crate::wait::Wait;
 /// - An idle lock is lost, or its directory is deleted: the next thread acquires it anew, and creates the directory if
 ///   necessary.
 ///
-/// Once all handles of the lock and all its guards are dropped, nothing is left behind.
+/// Once all handles of the lock and all its guards are dropped, no request is left in the queue.
 #[derive(Clone)]
 pub struct CohortLock {
     handle: Arc<LastHandle>,
@@ -123,14 +126,14 @@ impl CohortLock {
     /// all waiting threads get the error.
     pub fn lock(&self) -> Result<CohortGuard> {
         let acquired = self.try_lock_for(Wait::forever())?;
-        // Proof: a wait without a deadline does not time out.
+        // Cannot be `None`: a wait without a deadline does not time out.
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, self.cohort().dir()))
     }
 
     /// Acquires the lock if it is free; returns `None` if somebody holds it or waits for it.
     ///
-    /// It does not matter whether the holder or waiter is in this process or in another. The call blocks only until the
-    /// server has answered, and not at all if this process owns the lock.
+    /// It does not matter whether that holder or waiter is in this process or in another. The call blocks
+    /// only until the server has answered, and not at all if this process owns the lock.
     ///
     /// # Errors
     /// The same as [`lock`](CohortLock::lock).

@@ -10,7 +10,7 @@ const KEEP_FOR: Duration = Duration::from_millis(100);
 /// would gain little.
 const MAX_HANDOVERS: u32 = 64;
 
-/// The same delay that others see when an idle lock is kept.
+/// The same time as [`KEEP_FOR`].
 const HAND_OVER_FOR: Duration = Duration::from_millis(100);
 
 /// The limits on how long a process keeps a [`CohortLock`](crate::locks::CohortLock).
@@ -58,8 +58,8 @@ impl CohortOptions {
 
     /// Sets how often threads may hand the lock over while another process waits.
     ///
-    /// Only hand-overs after this process has learned of the other one count. With zero, the next release is for the
-    /// other process.
+    /// A hand-over counts only if this process already knows that another process waits. With zero, the next
+    /// release frees the lock for the other process.
     #[must_use]
     pub fn max_handovers(self, max_handovers: u32) -> CohortOptions {
         CohortOptions { max_handovers, ..self }
@@ -67,10 +67,10 @@ impl CohortOptions {
 
     /// Sets how long threads may hand the lock over while another process waits.
     ///
-    /// The time counts from when this process learns of the other one. With zero, the next release is for the other
-    /// process.
+    /// The time starts when this process learns that another process waits. With zero, the next release frees
+    /// the lock for the other process.
     ///
-    /// This does not take the lock away from a thread that holds it for longer. To limit that, use
+    /// A thread that holds the lock for longer does not lose it. To limit how long the lock may be held, use
     /// [`LockOptions::max_hold`](crate::LockOptions::max_hold).
     #[must_use]
     pub fn hand_over_for(self, hand_over_for: Duration) -> CohortOptions {

@@ -14,7 +14,7 @@ type Channel<T> = (Sender<T>, Receiver<T>);
 /// The signals of one guard, or of several guards that are held together.
 #[derive(Debug)]
 pub(crate) struct GuardSignals {
-    /// The number of guards. Each channel has room for one message from each, so sending never waits.
+    /// The number of guards. Each channel has room for one message from each guard, so sending never waits.
     locks: usize,
     /// Created on first use, like `revocation`, because most locks need neither.
     lost: OnceLock<Channel<LossReason>>,
@@ -26,7 +26,7 @@ pub(crate) struct GuardSignals {
 }
 
 impl GuardSignals {
-    /// Creates the signals of this many locks.
+    /// Creates the signals for this many locks.
     pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
         let (lost, revocation) = (OnceLock::new(), OnceLock::new());
         let (first_loss, reported) = (OnceLock::new(), OnceLock::new());
@@ -92,7 +92,7 @@ impl WaitObserver {
         Arc::new(WaitObserver { decided: Setter::new(), signals, runtime })
     }
 
-    /// The latches for which tasks may wait.
+    /// The latches on which tasks may wait.
     fn of_tasks(&self) -> impl Iterator<Item = &Latch> {
         [Some(&self.decided), self.signals.first_loss.get()].into_iter().flatten().map(Setter::latch)
     }
@@ -121,7 +121,8 @@ impl Observer for WaitObserver {
 
     fn deliver(&self) {
         wake_tasks(&*self.runtime, [self.decided.latch()]);
-        // A release delivers this event on the application's thread, which a waker must not hold up.
+        // If a release finds the lock lost, this runs on the application's thread, which a waker must not
+        // hold up. So a job wakes the tasks.
         if let Some(lost) = self.signals.first_loss.get() {
             submit_wake_up(&self.runtime, lost.latch());
         }

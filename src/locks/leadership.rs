@@ -14,10 +14,10 @@ use crate::wait::CancelToken;
 
 /// One term of a [`Candidate`](crate::Candidate) as the leader.
 ///
-/// The candidate passes it to its closure, and the term ends when the closure returns. A running closure does not prove
-/// leadership, because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before each
-/// action that only the leader may take. If an action changes a resource outside this process, send the
-/// [`fencing_token`](LockGuard::fencing_token) along.
+/// The candidate passes the `Leadership` to its closure, and the term ends when the closure returns. A
+/// running closure does not prove leadership, because the session may be lost at any time. So check
+/// [`is_owner`](LockGuard::is_owner) before each action that only the leader may take. If an action changes a
+/// resource outside this process, send the [`fencing_token`](LockGuard::fencing_token) along.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -55,7 +55,7 @@ impl Leadership {
 
     /// Returns whether the closure should return.
     ///
-    /// It becomes `true`, and stays `true`, when
+    /// The result becomes `true`, and stays `true`, when
     /// - the leadership is lost,
     /// - the candidate is [stopped](crate::Candidate::stop) or asked to [step down](Leadership::step_down), or
     /// - another client [asks](crate::queue::Revoker) the leader to step down.
@@ -103,15 +103,16 @@ impl Leadership {
 
     /// Returns a channel that is disconnected when the term ends or should end.
     ///
-    /// It is disconnected when the candidate is stopped or asked to step down, and when the closure has returned. A
-    /// loss or a revocation has its own channel. No message arrives. Use it in a
-    /// [`select!`](crossbeam_channel::select).
+    /// It is disconnected when the candidate is stopped or asked to step down, and when the closure has
+    /// returned. Losses and revocations have their own channels. No message ever arrives on this channel. Use
+    /// it in a [`select!`](crossbeam_channel::select).
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
         self.stop.cancelled()
     }
 
-    /// Releases the lock and waits for the server. Wakes threads that still wait on the leadership.
+    /// Releases the lock and waits for the server. Also wakes threads that are still in
+    /// [`wait`](Leadership::wait).
     pub(crate) fn end(&self) -> Result<Released> {
         self.stop.cancel();
         self.guard.release()

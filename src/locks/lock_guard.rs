@@ -101,9 +101,9 @@ impl LockGuard {
     ///
     /// Returns zero if the lock is not held. Does no I/O and does not block.
     ///
-    /// Whenever the session proves that it is alive, several times per session timeout, it extends the lease. If
-    /// you need time to wind down, start while some lease remains. Once the lock is [`lost`](LockGuard::lost), it is
-    /// too late. The lease ends early if another client deletes the znode.
+    /// The lease is extended each time the session proves that it is alive, several times per session
+    /// timeout. If you need time to wind down, start while some lease remains. Once the lock is
+    /// [`lost`](LockGuard::lost), it is too late. The lease ends early if another client deletes the znode.
     #[must_use]
     pub fn lease_remaining(&self) -> Duration {
         self.claim.lease_remaining()
@@ -126,9 +126,9 @@ impl LockGuard {
 
     /// Waits in a task until the lock is lost, and returns the reason.
     ///
-    /// Works in any async runtime: a callback thread of the session wakes the task. The future takes no message from
-    /// the channel of [`lost`](LockGuard::lost). Any number of futures may wait, and each may be dropped at any time.
-    /// In a forked child the future completes immediately.
+    /// Works in any async runtime: a callback thread of the session wakes the task. The future leaves the
+    /// message in the channel of [`lost`](LockGuard::lost). Any number of futures may wait, and each may be
+    /// dropped at any time. In a forked child the future completes immediately.
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::LockGuard;
@@ -141,7 +141,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn lost_async(&self) -> LossReason {
-        // First, because a forked child must take no mutex.
+        // Checked first, because a forked child must take no mutex.
         if let Some(reason) = self.loss() {
             return reason;
         }
@@ -151,7 +151,8 @@ impl LockGuard {
 
     /// Returns why the lock was lost, or `None` while it is held.
     ///
-    /// It may return `None` for a moment after [`is_owner`](LockGuard::is_owner) has become `false`.
+    /// The result may still be `None` for a moment after [`is_owner`](LockGuard::is_owner) has become
+    /// `false`.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.claim.loss()
@@ -160,12 +161,12 @@ impl LockGuard {
     /// Returns a channel that receives a message when a release is requested.
     ///
     /// Another client requests a release through a [`Revoker`](crate::queue::Revoker), or by writing `unlock` or
-    /// Curator's `__REVOKE__` to the znode. The holder decides whether and when to release the lock, but the other
-    /// client may eventually take it [by force](crate::queue::Revoker::force_revocation_after). Use the channel in a
-    /// [`select!`](crossbeam_channel::select).
+    /// Curator's `__REVOKE__` to the znode. The holder decides whether and when to release the lock, but the
+    /// other client may eventually take the lock [by force](crate::queue::Revoker::force_revocation_after).
+    /// Use the channel in a [`select!`](crossbeam_channel::select).
     ///
-    /// At most one message arrives, and not within the first 100 ms or so after the acquisition. No message arrives if
-    /// the ACL denies this client READ.
+    /// At most one message arrives, and never within the first 100 ms or so after the acquisition. No message
+    /// arrives if the ACL denies this client READ.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.signals.revocation()
@@ -182,8 +183,8 @@ impl LockGuard {
     /// guide](crate::guide::operations) says what to do then.
     ///
     /// # Errors
-    /// The call never fails on a session that this crate has opened, because the servers report the number when they
-    /// create the znode.
+    /// On a session that this crate has opened, the call never fails, because the servers report the number
+    /// when they create the znode.
     ///
     /// With any other client, including the simulated one, the first call asks the server and blocks until it answers.
     /// Make that call as soon as the lock is acquired. It may fail with:
@@ -219,17 +220,18 @@ impl LockGuard {
     ///   the path of the operation that failed. The check of the lock's own znode needs READ on it.
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the transaction is empty, is too long for
     ///   a server, has an invalid path, or names the lock's own znode.
-    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the session's client does not support transactions. The client
-    ///   of the crate `zookeeper` does not.
+    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the session's client does not support
+    ///   transactions, for example that of the crate `zookeeper`.
     ///
     /// After these errors the changes may have been made: [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
     /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown), [`SessionLost`](crate::ErrorReason::SessionLost),
     /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read the znodes, or make the
     /// changes [conditional on versions](Transaction::if_version).
     ///
-    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) the changes may even be made later, but not once
-    /// the server has answered the next commit under this lock or the release of the lock. The next commit rules that out: it first
-    /// raises the version of the lock's own znode by writing the same data again, which needs WRITE on that znode.
+    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the changes may even be made later, but
+    /// not once the server has answered the next commit under this lock or the release of the lock. The next
+    /// commit makes sure of that: it first raises the version of the lock's own znode by writing the same
+    /// data again, which needs WRITE on that znode.
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)
@@ -245,7 +247,7 @@ impl LockGuard {
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
     ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was
-    ///   already lost. The work under it may have overlapped with that of the next owner.
+    ///   already lost. The work under the lock may have overlapped with the next owner's work.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
     ///   deletion: the lock is released, but its znode still blocks others. The deletion is retried in the background
     ///   until it succeeds or the session ends.

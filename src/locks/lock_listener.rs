@@ -20,8 +20,8 @@ const MAX_WAITING: usize = 1000;
 
 /// The callbacks of a [`WriteLock`].
 ///
-/// Implement it to react when a lock is acquired or lost, and pass it to [`WriteLock::with_listener`]. A
-/// [`Sender`] of [`LockEvent`] is a listener, too.
+/// Implement this trait to react when a lock is acquired or lost, and pass the listener to
+/// [`WriteLock::with_listener`]. A [`Sender`] of [`LockEvent`] is a listener, too.
 ///
 /// ```
 /// use zookeeper_recipes_lock::{LockListener, LossReason, WriteLock};
@@ -69,7 +69,7 @@ pub trait LockListener: Send + Sync {
     /// Called when the lock was acquired.
     fn lock_acquired(&self);
 
-    /// Called when this process has released the lock: unlocked, closed or dropped it.
+    /// Called when this process has released the lock by unlocking, closing or dropping it.
     fn lock_released(&self);
 
     /// Called when the lock was taken away.
@@ -100,19 +100,19 @@ pub trait LockListener: Send + Sync {
     /// Called when a waiting request has ended without acquiring the lock.
     ///
     /// Not called for a request that this process has withdrawn. To join the queue again, call
-    /// [`lock`](WriteLock::lock). After a loss of the session, do so on a new session.
+    /// [`lock`](WriteLock::lock). If the session was lost, use a lock on a new session.
     ///
     /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), a lost session does not cause
-    /// this call, because the request is made again on the next one. The default does nothing.
+    /// this call, because the request is made again on the next session. The default does nothing.
     fn request_dropped(&self, lock: &WriteLock, reason: LossReason) {
         let _ = (lock, reason);
     }
 
     /// Called when calls were left out because the listener was too slow.
     ///
-    /// Up to 1,000 calls wait for a listener. `requests` is the number of requests that were left out since the last
-    /// such call. For these, neither the start nor the end is reported. The latest request is never left out. The
-    /// default does nothing.
+    /// Up to 1,000 calls wait for a listener. `requests` is the number of requests that were left out since
+    /// this method was last called. For these requests, neither the start nor the end is reported. The latest
+    /// request is never left out. The default does nothing.
     fn missed(&self, requests: u64) {
         let _ = requests;
     }
@@ -244,11 +244,11 @@ impl ListenerSlot {
     pub(crate) fn set(&self, listener: Arc<dyn LockListener>) {
         let listener = Arc::new(External::new("a lock listener", listener, &self.runtime));
         let before = self.listener.lock().replace(listener);
-        // Outside the mutex.
+        // Dropped outside the mutex.
         drop(before);
     }
 
-    /// Calls the listener. No other code does.
+    /// Calls the listener. No other code calls it.
     fn call(&self, lock: &WriteLock, event: LockEvent) {
         let listener = self.listener.lock().clone();
         let Some(listener) = listener else { return };
@@ -273,7 +273,7 @@ impl ListenerSlot {
 }
 
 impl LockEvent {
-    /// Converts a request's event to the one that a listener receives, if it receives one.
+    /// Returns the listener's event for a request's event, or `None` if the listener is not told.
     fn of(event: &RequestEvent) -> Option<LockEvent> {
         match event {
             RequestEvent::Acquired { .. } => Some(LockEvent::Acquired),
@@ -308,7 +308,7 @@ impl Observer for ListenerSlot {
     }
 
     fn deliver(&self) {
-        // If the lock is gone, it was closed before that, and closing delivers everything.
+        // A lock that is gone was closed first, and closing delivers everything.
         let Some(lock) = WriteLock::of_call(&self.lock) else { return };
         self.events.deliver(|event| self.call(&lock, event));
     }
@@ -343,7 +343,7 @@ mod tests {
     use crate::fake::SimulatedZooKeeper;
     use crate::tests::eventually;
 
-    /// Posts and delivers these events of a lock with this listener.
+    /// Posts these events to the lock's listener, and delivers each.
     fn deliver(lock: &WriteLock, events: [LockEvent; 2]) {
         for event in events {
             lock.observer().post_event(event);
@@ -440,7 +440,7 @@ mod tests {
         let lock = lock_with(Arc::clone(&listener));
         deliver(&lock, [LockEvent::Acquired, LockEvent::Released]);
         assert_eq!(counter.0.load(Ordering::SeqCst), 1);
-        // Its drop panics as well.
+        // Dropping the listener would panic as well.
         std::mem::forget((lock, listener));
     }
 
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(successor.0.load(Ordering::SeqCst), 1);
     }
 
-    /// Records its calls; the first one waits for a message.
+    /// Records its calls. Acquisitions wait until the gate opens.
     struct Slow {
         gate: Receiver<()>,
         calls: Sender<LockEvent>,
@@ -508,7 +508,7 @@ mod tests {
         assert_eq!(calls[calls.len() - 2..], [LockEvent::Acquired, LockEvent::Lost(LossReason::NodeDeleted)]);
         assert!(calls.chunks(2).all(|pair| pair[0] == LockEvent::Acquired && pair[1] != LockEvent::Acquired));
         assert!(calls.len() <= MAX_WAITING, "{}", calls.len());
-        // Each round has two requests, of which only the acquisitions are recorded here.
+        // Each round has two requests, but `calls` records only the one that acquires the lock.
         let left_out: Vec<_> = missed.try_iter().collect();
         assert_eq!(left_out.len(), 1);
         let recorded = calls.len() as u64 / 2 - 2;

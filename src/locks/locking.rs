@@ -10,7 +10,7 @@ use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, LastingRequest, Observer, Request, RequestSpec};
 use crate::time::Slot;
 
-/// How far the release of a lock has come.
+/// How far the release of a lock has progressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Released {
@@ -96,7 +96,7 @@ impl Release<'_> {
     pub(crate) fn wait(self) -> Result<Released> {
         let Release { request, outcome } = self;
         request.core().wait(&[outcome.latch(), request.core().ended()], None);
-        // Read before the value is taken, so that a value that arrives in between is not missed.
+        // The latch is read before the value is taken, so that a value that arrives in between is not missed.
         let is_decided = outcome.latch().is_set();
         let error = match outcome.take() {
             Some(Err(error)) => error,

@@ -1,11 +1,12 @@
-//! Locks for more than one exclusive holder: readers and writers, threads of one process, several locks at
-//! once, permits, and jobs that run once.
+//! Locks beyond the plain exclusive lock: for readers and writers, for the threads of one process, for
+//! several locks at once, for permits, and for jobs that run once.
 //!
-//! The primary type in this module is [`ReadWriteLock`]. The exclusive lock is
-//! [`BlockingWriteLock`](crate::BlockingWriteLock), and the election is [`Candidate`](crate::Candidate). The [crate's
-//! documentation](crate#which-lock) has a table of all locks.
+//! The primary type in this module is [`ReadWriteLock`]. The exclusive lock itself is
+//! [`BlockingWriteLock`](crate::BlockingWriteLock); for elections, see [`Candidate`](crate::Candidate). The
+//! [crate's documentation](crate#which-lock) has a table of all locks.
 
-// For maintainers: each is a thin shell around a request. `locking` and `blocking_lock` hold what they share.
+// For maintainers: each lock is a thin shell around a request. `locking` and `blocking_lock` hold what the
+// locks share.
 
 mod blocking_lock;
 pub(crate) mod blocking_write_lock;

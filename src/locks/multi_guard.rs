@@ -86,8 +86,8 @@ impl MultiGuard {
     /// The locks are released in reverse order of acquisition. During an outage the call returns [`Released::Pending`].
     ///
     /// # Errors
-    /// The same as [`LockGuard::unlock`], for any of the locks. If there are several errors, the call returns a loss
-    /// rather than another error. All locks are released in any case.
+    /// The same as [`LockGuard::unlock`], for any of the locks. If there are several errors, the call returns
+    /// a loss rather than another error. Even after an error, all locks are released.
     pub fn unlock(mut self) -> Result<Released> {
         let guards = std::mem::take(&mut self.guards);
         let outcomes = guards.into_iter().rev().map(LockGuard::unlock);

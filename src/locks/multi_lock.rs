@@ -1,7 +1,7 @@
 //! [`MultiLock`]: several exclusive locks at once, all of them or none.
 //!
-//! Origin: Curator's `InterProcessMultiLock`, which acquires the locks in the caller's order. Here all callers acquire
-//! them in the same order.
+//! Origin: Curator's `InterProcessMultiLock`, which acquires the locks in the caller's order. Here, all
+//! callers acquire them in the same order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,8 +42,9 @@ use crate::wait::Wait;
 ///
 /// # Deadlocks
 /// The locks are acquired one after the other, in the order of the names of their directories. So two `MultiLock`s
-/// never deadlock with each other. As with any lock, a deadlock is possible if you request them while you hold one of
-/// them, or while you hold another lock that somebody else requests while holding one of these.
+/// never deadlock with each other. As with any lock, a deadlock is possible if you request a `MultiLock`
+/// while you hold one of its locks, or while you hold another lock that somebody else requests while holding
+/// one of its locks.
 ///
 /// # How long others wait
 /// The first locks are held while the call waits for the others. If that delays other users of the first locks for too
@@ -95,7 +96,7 @@ impl MultiLock {
     /// fails if a lock is lost before the last one is acquired. After an error, no lock is held.
     pub fn lock(&self) -> Result<MultiGuard> {
         let acquired = self.try_lock_for(Wait::forever())?;
-        // Proof: a wait without a deadline does not time out.
+        // Cannot be `None`: a wait without a deadline does not time out.
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, self.first()))
     }
 
@@ -145,7 +146,7 @@ impl MultiLock {
 
     /// The path that stands for all locks in an error.
     fn first(&self) -> &ZNodePath {
-        // Proof: `check_set` refuses an empty set.
+        // Cannot panic: `check_set` refuses an empty set.
         self.locks[0].path()
     }
 
@@ -214,12 +215,12 @@ mod tests {
             Fixture { server, client, session }
         }
 
-        /// Returns a lock on the directories, which are given in an order other than that of their names.
+        /// Returns a lock on all directories, which are not passed in the order of their names.
         fn lock(&self) -> MultiLock {
             MultiLock::new(&self.session, [DIRS[2], DIRS[0], DIRS[1]]).unwrap()
         }
 
-        /// A request of another session, ahead of later ones.
+        /// Creates a request of another session, which is ahead of all later requests.
         fn occupy(&self, dir: &str) -> String {
             self.server.create_sequential(dir, "x-other-lock-", Some(7))
         }
@@ -232,7 +233,7 @@ mod tests {
             eventually(&format!("{expected:?} requests"), || self.requests() == expected);
         }
 
-        /// The directories of the calls of this operation, in order.
+        /// Returns the directory of each call of this operation, in the order of the calls.
         fn dirs_of(&self, operation: SimOperation) -> Vec<String> {
             let calls = self.server.log().into_iter().filter(|call| call.operation == operation);
             calls.map(|call| call.path.rsplit_once('/').unwrap().0.to_owned()).collect()
@@ -255,7 +256,7 @@ mod tests {
             }
             fixture.await_requests([0, 0, 0]);
             let released = fixture.dirs_of(SimOperation::Delete);
-            // Several workers delete the znodes of dropped guards.
+            // Several workers delete the znodes of dropped guards, in any order.
             assert!(!unlocked || released.iter().rev().eq(DIRS.iter()), "{released:?}");
         }
     }
@@ -369,7 +370,7 @@ mod tests {
     fn acquisition_starts_again_after_the_lease_ends_on_a_live_session() {
         let fixture = Fixture::new();
         let client = fixture.server.connect(Duration::from_secs(1));
-        // Its reads overtake writes, and no ping proves that the session is alive.
+        // The client's reads overtake its writes, and no ping proves that the session is alive.
         client.set_ordered(false);
         client.set_reports_pings(false);
         let of_factory = client.clone();
@@ -382,7 +383,7 @@ mod tests {
         });
         let waiting = in_background(move || lock.lock());
         fixture.await_requests([1, 2, 0]);
-        // Reads are contact, but do not renew the lease.
+        // Reads keep the session in contact, but do not renew the lease.
         eventually("the lease ends", || {
             session.core().ask(crate::client::port::Call::exists("/", false)).unwrap();
             fixture.server.calls(SimOperation::Delete) > 0

@@ -44,8 +44,8 @@ use crate::session::Session;
 /// `reports%2Fdaily`, as in a URL. Different names give different locks. These characters are escaped:
 /// - `/` and `%`;
 /// - what ZooKeeper forbids: control and private-use characters, characters beyond U+FFFF, and the names `.` and `..`;
-/// - the last digit of a name that ends in ten digits, because such a znode would look like a request for a lock on
-///   `<root>` itself.
+/// - the last digit of a name that ends in ten digits, because a znode with that name would look like a
+///   request for a lock on `<root>` itself.
 pub struct NamedLocks {
     session: Session,
     root: ZNodePath,
@@ -99,8 +99,9 @@ impl NamedLocks {
 
     /// Returns the [cohort lock](CohortLock) of a resource.
     ///
-    /// While a handle to the lock exists, every call returns another handle to the same lock, and its `options` are
-    /// ignored. So keep a handle: the lock is closed when the last handle is dropped. Sends nothing to the servers.
+    /// While a handle to the lock exists, every call returns another handle to the same lock, and ignores
+    /// `options`. So keep a handle: the lock is closed when the last one is dropped. Sends nothing to the
+    /// servers.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -135,7 +136,7 @@ impl NamedLocks {
 
     /// Returns the directory of a resource's lock.
     ///
-    /// Use it to create a lock of another kind on the same directory.
+    /// Use this to create a lock of another kind on the same directory.
     ///
     /// # Errors
     /// The same as [`get`](NamedLocks::get).

@@ -1,4 +1,4 @@
-//! [`Permit`]: a held permit of a semaphore. Dropping it releases it.
+//! [`Permit`]: a held permit of a semaphore. Dropping the `Permit` releases the permit.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,13 +9,15 @@ use crate::locks::locking::Released;
 
 /// A permit of a [`Semaphore`](crate::locks::Semaphore), held until it is dropped.
 ///
-/// `Permit` dereferences to the [`LockGuard`] of its znode. Having a `Permit` does not prove that it is still held,
-/// because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner) before each action that
-/// needs the permit, or watch [`lost`](LockGuard::lost) while you work.
+/// `Permit` dereferences to the [`LockGuard`] of its znode. Having a `Permit` does not prove that the permit
+/// is still held, because the session may be lost at any time. So check [`is_owner`](LockGuard::is_owner)
+/// before each action that needs the permit, or watch [`lost`](LockGuard::lost) while you work.
 ///
-/// Do not send its [`fencing_token`](LockGuard::fencing_token) to a resource. Several holders are valid at the same
-/// time, and a resource that refuses all but the largest token would refuse some of them. For the same reason, a [`commit`](LockGuard::commit) is made only while this permit is held, but
-/// several holders may commit at the same time.
+/// Do not send the [`fencing_token`](LockGuard::fencing_token) of a permit to a resource. Several holders are
+/// valid at the same time, and a resource that refuses all but the largest token would refuse some of them.
+///
+/// A [`commit`](LockGuard::commit) takes effect only while this permit is held, but it does not exclude the
+/// other holders: several of them may commit at the same time.
 #[must_use = "the permit is released at once when it is not kept"]
 pub struct Permit {
     guard: LockGuard,

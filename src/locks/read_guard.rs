@@ -10,8 +10,8 @@ use crate::locks::locking::Released;
 /// A read lock that is held until the guard is dropped.
 ///
 /// Other readers may hold the lock at the same time. `ReadGuard` dereferences to [`LockGuard`], which documents what a
-/// guard proves and what it does not. To write, unlock, request the write lock, and then read again whatever may have
-/// changed in between.
+/// guard proves and what it does not. To write, release the read lock, request the write lock, and then read
+/// again whatever may have changed in between.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -109,7 +109,9 @@ impl ReadWriteLock {
         let dir = ZNodePath::parse(dir)?;
         let scheme = options.naming_scheme();
         if !scheme.has_readers() {
-            let rule = format!("{scheme:?} names no readers; InterProcessReadWriteLock has those of Curator");
+            let rule = format!(
+                "{scheme:?} has no readers; for Curator's InterProcessReadWriteLock, use NamingScheme::Curator"
+            );
             return Err(LockError::invalid_argument("naming scheme", rule));
         }
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
@@ -120,7 +122,7 @@ impl ReadWriteLock {
 
     /// Blocks until the read lock is acquired.
     ///
-    /// It is acquired when no writer is left ahead in the queue.
+    /// It is acquired as soon as no writer is ahead of it in the queue.
     ///
     /// # Errors
     /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
@@ -162,7 +164,7 @@ impl ReadWriteLock {
 
     /// Blocks until the write lock is acquired.
     ///
-    /// It is acquired when nobody is left ahead in the queue.
+    /// It is acquired as soon as nobody is ahead of it in the queue.
     ///
     /// # Errors
     /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).

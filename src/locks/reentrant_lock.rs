@@ -49,12 +49,13 @@ use crate::wait::Wait;
 /// # When not to use it
 /// - The inner function can know that the lock is held: let it take a `&LockGuard`. That costs nothing, and the
 ///   compiler checks it.
-/// - The work under the lock continues on other threads: a helper thread is not the holder. If it requests the lock
-///   while the holder waits for it, both wait forever. For the same reason, guards cannot be sent to other threads.
+/// - The work under the lock continues on other threads: a helper thread is not the holder. If the helper
+///   requests the lock while the holder waits for the helper, both wait forever. For the same reason, guards
+///   cannot be sent to other threads.
 /// - The inner call needs consistent data: the outer call may be halfway through a change.
 pub struct ReentrantLock {
     lock: BlockingWriteLock,
-    /// The guard of each thread. Several threads can have one only after a loss.
+    /// The guard of each thread. Several threads can have a guard at the same time only after a loss.
     holds: Mutex<HashMap<ThreadId, Weak<LockGuard>>>,
 }
 
@@ -147,7 +148,7 @@ impl fmt::Debug for ReentrantLock {
     }
 }
 
-/// One of a thread's holds of a [`ReentrantLock`].
+/// One hold of a [`ReentrantLock`] by a thread.
 ///
 /// Dropping the thread's last guard releases the lock, even during a panic. `ReentrantGuard` dereferences to
 /// [`LockGuard`]. Other threads may use it by reference, but it cannot be sent to them:
@@ -179,8 +180,8 @@ impl ReentrantGuard<'_> {
     ///
     /// # Errors
     /// - For the last guard, the same as [`LockGuard::unlock`].
-    /// - For any other guard, [`NotOwner`](crate::ErrorReason::NotOwner) if the lock was lost. The work under the lock
-    ///   may have overlapped with that of the next owner.
+    /// - For any other guard, [`NotOwner`](crate::ErrorReason::NotOwner) if the lock was lost. The work under
+    ///   the lock may have overlapped with the next owner's work.
     pub fn unlock(self) -> Result<Option<Released>> {
         let held = if self.is_owner() { Ok(None) } else { Err(not_owner(Operation::UNLOCK, &self)) };
         match Arc::into_inner(self.hold) {

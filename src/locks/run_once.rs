@@ -35,8 +35,8 @@ pub enum Repeat {
     /// The job runs at most once. This is the default.
     ///
     /// The key is marked before the job starts. So a job that fails, panics or is killed with its process is not
-    /// repeated, and may have run only in part. If the marker is written but its reply never arrives, the job does not
-    /// run at all.
+    /// repeated, and may have run only in part. If the marker is written but the server's reply never
+    /// arrives, the job does not run at all.
     #[default]
     Never,
     /// The job runs until it has succeeded once.
@@ -71,7 +71,7 @@ pub enum RunOutcome<T, E> {
 
 /// Runs a job once for each key, in one of many processes.
 ///
-/// Use it for cron jobs, with the time of the run as the key, or for migrations. All processes call
+/// Use it for migrations, or for cron jobs with the scheduled time as the key. All processes call
 /// [`run`](RunOnce::run) with the same key and the same job. One of them runs the job, and the others return
 /// immediately.
 ///
@@ -134,7 +134,7 @@ impl RunOnce {
 
     /// Creates a `RunOnce` like [`new`](RunOnce::new), with other options.
     ///
-    /// The markers get the ACL and the data of the options, too.
+    /// The ACL and the data of the options also apply to the markers.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
@@ -304,7 +304,8 @@ impl RunOnce {
     pub fn forget(&self, key: &str) -> Result<bool> {
         let key = Key::parse(&self.dir, key)?;
         let Some(marker) = self.retry(&key, || self.read_latest(&key))? else { return Ok(false) };
-        // Another client, or an attempt whose reply was lost, may have deleted the marker. A later marker stays.
+        // Another client may have deleted the marker, or an attempt of ours whose reply was lost. A marker
+        // that was written later stays.
         let is_gone = || {
             let present = self.retry(&key, || self.read_latest(&key))?;
             Ok(present.is_none_or(|present| present.czxid != marker.czxid))
@@ -330,11 +331,11 @@ impl RunOnce {
 
     /// Forgets all keys that were marked at least this long ago, and returns their number.
     ///
-    /// A key whose lock is held is not forgotten. The age is measured only by the clock of the servers, so it does not
-    /// matter if the clock of this machine is wrong.
+    /// A key whose lock is held is not forgotten. The age is measured by the servers' clock alone, so a wrong
+    /// clock on this machine does no harm.
     ///
-    /// Choose a time after which nobody uses these keys any more. Otherwise a process that comes late would run their
-    /// jobs again.
+    /// Choose a time after which nobody uses these keys any more. Otherwise, a process that comes late would
+    /// run the jobs again.
     ///
     /// # Errors
     /// The same as [`forget`](RunOnce::forget). Keys that were forgotten before the error stay forgotten.
@@ -366,8 +367,8 @@ impl RunOnce {
         Ok(reaped)
     }
 
-    /// Deletes the marker while the given request owns the lock of the key. Returns `false` if the request does not
-    /// exist.
+    /// Deletes the marker while the given request owns the lock of the key. Returns `false` if that request
+    /// no longer exists.
     ///
     /// A znode cannot be deleted by its czxid. But only transactions of the lock's owner create a marker. So while the
     /// owner exists and writes nothing, each attempt finds either the same marker or none.

@@ -1,9 +1,10 @@
 //! [`Semaphore`]: a limited number of permits, shared by all processes.
 //!
-//! Origin: Curator's `InterProcessSemaphoreV2`, which has the same protocol. A lock on `<dir>/locks` lets one process
-//! at a time join `<dir>/leases`. There, the process waits until fewer requests are ahead of its own than there are
-//! permits. The lock keeps the order, and ensures that only one process watches the directory. Safety does not depend
-//! on the lock ([`permit`](crate::recipe::permit) has the proof), so losing it during the wait does no harm.
+//! Origin: Curator's `InterProcessSemaphoreV2`, which uses the same protocol. A lock on `<dir>/locks` lets
+//! one process at a time join `<dir>/leases`. There, the process waits until fewer requests are ahead of its
+//! own than there are permits. The lock keeps the order, and ensures that only one process watches the
+//! directory. Safety does not depend on the lock ([`permit`](crate::recipe::permit) has the proof), so losing
+//! it during the wait does no harm.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -120,8 +121,8 @@ impl Semaphore {
     /// Blocks until a permit is acquired.
     ///
     /// # Errors
-    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created within the
-    ///   retries. Once it is in the queue, the call waits through losses of contact.
+    /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created before the
+    ///   retries were used up. Once it is in the queue, the call waits through losses of contact.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session ended during the wait.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's znode.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
@@ -131,7 +132,7 @@ impl Semaphore {
     /// After an error no request is left in the queue.
     pub fn acquire(&self) -> Result<Permit> {
         let acquired = self.acquire_within(&Wait::forever())?;
-        // Proof: a wait without a deadline does not time out.
+        // Cannot be `None`: a wait without a deadline does not time out.
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, &self.dir))
     }
 
@@ -162,8 +163,8 @@ impl Semaphore {
     ///
     /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
-    /// The call never overtakes the first waiter, but it may overtake later ones. When several permits become free at
-    /// once, there is a moment when one waiter has been served and the next has not asked yet.
+    /// The call never overtakes the first waiter, but it may overtake later ones. When several permits become
+    /// free at once, there is a moment when one waiter has been served and the next waiter has not asked yet.
     ///
     /// # Errors
     /// The same as [`acquire`](Semaphore::acquire).

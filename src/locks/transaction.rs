@@ -10,8 +10,8 @@ use crate::request::Request;
 
 /// Changes to znodes that take effect together or not at all.
 ///
-/// [`LockGuard::commit`](crate::LockGuard::commit) passes an empty transaction to a closure, which adds the changes and
-/// returns it.
+/// [`LockGuard::commit`](crate::LockGuard::commit) passes an empty transaction to a closure, which adds the
+/// changes and returns the transaction.
 ///
 /// ```no_run
 /// # use zookeeper_recipes_lock::{LockError, LockGuard};
@@ -23,13 +23,14 @@ use crate::request::Request;
 /// # }
 /// ```
 ///
-/// Paths are relative to the chroot of the session, if there is one. A version is the version of a znode's data
+/// Paths are relative to the chroot of the session, if there is one. A version is that of a znode's data
 /// ([`Stat::version`](crate::client::Stat)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a transaction changes nothing before it is returned from the closure of `commit`"]
 pub struct Transaction {
     operations: Vec<Op>,
-    /// Whether [`if_version`](Transaction::if_version) was called after something that takes no version.
+    /// Whether [`if_version`](Transaction::if_version) was called without an operation before it that takes a
+    /// version.
     is_misused: bool,
 }
 
@@ -77,8 +78,9 @@ impl Transaction {
 
     /// Makes the most recently added change conditional on a version.
     ///
-    /// The commit fails if the data of the znode does not have this version. A creation cannot be conditional: the
-    /// commit fails with [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// The commit fails if the data of the znode does not have this version. A creation cannot be
+    /// conditional: after one, `if_version` makes the commit fail with
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn if_version(mut self, expected: i32) -> Transaction {
         match self.operations.last_mut() {
             Some(Op::SetData { version, .. } | Op::Delete { version, .. } | Op::Check { version, .. }) => {
@@ -99,12 +101,12 @@ impl Transaction {
             return Err(invalid("it is empty"));
         }
         if self.is_misused {
-            return Err(invalid("if_version follows no change of an existing znode"));
+            return Err(invalid("if_version must follow set_data, delete or check"));
         }
         for operation in &self.operations {
             let path = ZNodePath::parse(operation.path())?;
             if path == *own {
-                return Err(invalid("it names the znode of the lock itself; unlock deletes it"));
+                return Err(invalid("it names the lock's own znode; to delete that znode, unlock"));
             }
         }
         Ok(())
@@ -134,14 +136,14 @@ pub(crate) fn commit(
                 continue;
             }
         };
-        // The znode has a GUID in its name, so it is created only once, and nobody can get ahead of an owner. Therefore
-        // the lock is held for as long as the znode exists. The version excludes earlier transactions whose replies
-        // were lost.
+        // The znode has a GUID in its name, so it is created only once, and nobody can get ahead of an owner.
+        // Therefore the lock is held for as long as the znode exists. The version rules out earlier
+        // transactions whose replies were lost.
         let mut operations = vec![Op::Check { path: znode.to_string(), version: Some(version) }];
         operations.extend(transaction.operations.iter().cloned());
         let outcome = request.core().ask(Call::multi(&*operations));
         if let Ok(Transacted::Failed { position: 0, error: ZkError::BadVersion }) = outcome {
-            // Another client has written to the znode in order to ask for the release of the lock.
+            // Another client has written to the znode to ask for the release of the lock.
             let found = request.core().ask(Call::exists(znode, false));
             let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
             request.commit_fence().advance_to(found.ok_or_else(|| not_owner(znode))?.version);
@@ -192,7 +194,7 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<(
 fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>) -> Result<Vec<OpOutcome>> {
     match outcome {
         Ok(Transacted::Committed(mut outcomes)) => {
-            // The first outcome is that of the check of the lock's own znode.
+            // The first outcome belongs to the check of the lock's own znode.
             outcomes.drain(..outcomes.len().min(1));
             Ok(outcomes)
         }
@@ -206,7 +208,7 @@ fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>
             Err(LockError::outcome_unknown(Operation::COMMIT, znode, source))
         }
         Err(ZkError::BadArguments) => {
-            Err(invalid("it is longer than a server accepts, a mebibyte by default"))
+            Err(invalid("it is longer than the servers accept (one mebibyte by default)"))
         }
         Err(error) => Err(LockError::client(Operation::COMMIT, znode, error)),
     }

@@ -141,7 +141,7 @@ impl Error for DowngradeError {
     }
 }
 
-/// Drops the guard.
+/// Keeps only the error, and drops the guard.
 impl From<DowngradeError> for LockError {
     fn from(failed: DowngradeError) -> LockError {
         failed.error

@@ -19,9 +19,10 @@ use crate::session::Session;
 /// An exclusive lock that notifies a listener instead of blocking.
 ///
 /// [`lock`](WriteLock::lock) joins the queue and returns. The [`LockListener`] is notified when the lock is acquired or
-/// lost, and [`is_owner`](WriteLock::is_owner) tells at any time whether it is held. Only one lock at a time owns a
-/// directory, across all processes, and ownership is granted first come, first served. So the lock can also serve as a
-/// leader election. To block until the lock is acquired, use a [`BlockingWriteLock`](crate::BlockingWriteLock).
+/// lost, and [`is_owner`](WriteLock::is_owner) tells at any time whether the lock is held. Only one lock at a
+/// time owns a directory, across all processes, and ownership is granted first come, first served. So the
+/// lock can also serve as a leader election. To block until the lock is acquired, use a
+/// [`BlockingWriteLock`](crate::BlockingWriteLock).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -236,8 +237,9 @@ impl WriteLock {
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
     ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was
-    ///   already lost. The work under it may have overlapped with that of the next owner. The first `unlock` after a
-    ///   loss reports it, unless [`lock`](WriteLock::lock) joined the queue again in between.
+    ///   already lost. The work under the lock may have overlapped with the next owner's work. The first
+    ///   `unlock` after a loss reports it, unless [`lock`](WriteLock::lock) joined the queue again in
+    ///   between.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
     ///   deletion: the lock is released, but its znode still blocks others. The deletion is retried in the background
     ///   until it succeeds or the session ends.
@@ -265,7 +267,7 @@ impl WriteLock {
 
     /// Returns whether this lock is provably held at this moment.
     ///
-    /// Check it before each action that only the owner may take. Does no I/O and does not block.
+    /// Check this before each action that only the owner may take. Does no I/O and does not block.
     ///
     /// The result becomes `false` at the end of the lease, even if the loss of contact has not been noticed yet, and
     /// stays `false` until the lock is acquired again. It is always `false` in a forked child of the holder.
@@ -288,8 +290,8 @@ impl WriteLock {
 
     /// Returns the fencing token of the request in the queue.
     ///
-    /// See [`LockGuard::fencing_token`](crate::LockGuard::fencing_token). A token does not mean that the request owns
-    /// the lock.
+    /// See [`LockGuard::fencing_token`](crate::LockGuard::fencing_token). Having a token does not mean that
+    /// the request owns the lock.
     ///
     /// # Errors
     /// - [`NotOwner`](crate::ErrorReason::NotOwner): there is no request, or its znode no longer exists.
@@ -361,7 +363,7 @@ impl fmt::Debug for WriteLock {
     }
 }
 
-/// For the simulation.
+/// Access to the parts, for tests.
 #[cfg(test)]
 impl WriteLock {
     pub(crate) fn request(&self) -> Option<Arc<Request>> {

@@ -1,16 +1,16 @@
-//! The macros with which this crate logs, and the targets of its lines.
+//! The macros with which this crate logs, and the targets of its log lines.
 //!
 //! The functions that the macros call catch panics in the logger. If the calling thread must not block, another thread
 //! writes the line.
 
 pub(crate) use zookeeper_connection::support::logging::{defer_on_this_thread, deferring, is_enabled, write};
 
-/// The targets of the lines, which users can filter by. They do not change when code moves.
+/// The targets of the log lines. Users filter by them, so they stay the same when code moves.
 pub(crate) const CONNECTION: &str = "zookeeper_recipes_lock::connection";
 pub(crate) const SESSION: &str = "zookeeper_recipes_lock::session";
 pub(crate) const LOCKS: &str = "zookeeper_recipes_lock::locks";
 
-/// Returns the target of the lines of a module.
+/// Returns the target for a module's log lines.
 pub(crate) fn target_of(module: &str) -> &'static str {
     match module.split("::").nth(1) {
         Some("client") => CONNECTION,

@@ -18,8 +18,9 @@ use crate::wait::Wait;
 /// Keeps track of the first request in a lock directory.
 ///
 /// In an election, the first request is the leader. Use the watch to find out who leads.
-/// [`LockDirectory::watch_leader`](crate::queue::LockDirectory::watch_leader) starts one, and dropping it ends it. To
-/// find out whether this process *is* the leader, use [`is_owner`](crate::WriteLock::is_owner) instead.
+/// [`LockDirectory::watch_leader`](crate::queue::LockDirectory::watch_leader) starts the watch, and dropping
+/// the watch ends it. To find out whether this process *is* the leader, use
+/// [`is_owner`](crate::WriteLock::is_owner) instead.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -42,9 +43,9 @@ use crate::wait::Wait;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// The result is as recent as the connected server's last answer. It is usually a moment old, and during an outage as
-/// old as the outage. The watch needs no thread, and watches only the znode of the leader, so other requests that come
-/// and go cost nothing. It continues on the next session when its session is
+/// The result is as recent as the connected server's last answer: usually a moment old, and during an outage
+/// as old as the outage. The watch needs no thread, and watches only the znode of the leader, so other
+/// requests that come and go cost nothing. It continues on the next session when its session is
 /// [replaced](crate::SessionBuilder::replace_lost_sessions).
 #[must_use = "the watch ends at once when it is not kept"]
 #[derive(Debug)]
@@ -82,7 +83,7 @@ impl LeaderWatch {
     }
 }
 
-/// The object that a [`LeaderWatch`] follows.
+/// What a [`LeaderWatch`] follows: the first request in `dir`.
 #[derive(Debug)]
 struct Leader {
     dir: ZNodePath,

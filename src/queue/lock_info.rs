@@ -15,7 +15,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation::is_requested;
 use crate::recipe::znode_name::generated_sequence;
 
-/// The maximum number of characters of the data that are printed.
+/// The maximum number of characters of the data to print.
 const SHOWN: usize = 64;
 
 /// The last second of the year 9999. RFC 3339 cannot express later times.
@@ -23,14 +23,14 @@ const LAST_PRINTED: Duration = Duration::from_secs(253_402_300_799);
 
 /// A request in a lock directory, as it was when it was read.
 ///
-/// `Display` prints it as one line, whatever its data is:
+/// `Display` prints the request as one line, whatever its data contains:
 ///
 /// ```text
 /// /locks/report/x-0b2e-lock-0000000007: exclusive, 'web-1/4711', session 0x100004b5c3d0002, since 2026-11-21T09:51:03Z, czxid 812
 /// ```
 ///
-/// If this client lacks READ permission on the znode, it knows only the name, and from that the place in the queue. All
-/// optional fields are then `None`. Servers before 3.8.4 and 3.9.2 deny only the data.
+/// If this client lacks READ permission on the znode, it knows only the name, from which it derives the place
+/// in the queue. All optional fields are then `None`. Servers before 3.8.4 and 3.9.2 deny only the data.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -42,14 +42,14 @@ pub struct LockInfo {
     pub sequence: i32,
     /// The data that the application wrote, by default `host/pid`.
     ///
-    /// Replaced when another client [asks for the release of the lock](LockInfo::is_revocation_requested). `None` if
-    /// READ is denied.
+    /// A client that [asks for the release of the lock](LockInfo::is_revocation_requested) replaces the data.
+    /// `None` if READ is denied.
     pub data: Option<Vec<u8>>,
     /// The id of the session that owns the request.
     ///
     /// The request ends with this session. `None` for a persistent request, and if the session is unknown.
     pub ephemeral_owner: Option<i64>,
-    /// Whether the request is known to be persistent, so that it outlives every session.
+    /// Whether the request is known to be persistent. A persistent request outlives every session.
     pub is_persistent: bool,
     /// The id of the transaction that created the znode, which is the request's fencing token.
     pub czxid: Option<i64>,
@@ -64,8 +64,9 @@ impl LockInfo {
         LockInfo { data: Some(data), ..LockInfo::unreadable(path, Some(stat)) }
     }
 
-    /// Describes a request whose data may not be read, from the reply to an `exists` call. Returns `None` if the
-    /// request does not exist. Servers since 3.8.4 and 3.9.2 deny the metadata as well.
+    /// Describes a request whose data this client is not permitted to read, from the reply to an `exists`
+    /// call. Returns `None` if the request does not exist. Servers since 3.8.4 and 3.9.2 deny the metadata as
+    /// well.
     pub(super) fn without_data(
         path: &ZNodePath,
         found: ZkResult<Option<Stat>>,
@@ -105,7 +106,8 @@ impl LockInfo {
 
     /// Returns whether another client has asked the holder to release the lock.
     ///
-    /// If so, the data is that message, and no longer the holder's own data. See [`Revoker`](crate::queue::Revoker).
+    /// If so, `data` is the message of that client, and no longer the holder's own data. See
+    /// [`Revoker`](crate::queue::Revoker).
     #[must_use]
     pub fn is_revocation_requested(&self) -> bool {
         self.data.as_deref().zip(self.version).is_some_and(|(data, version)| is_requested(data, version))
@@ -114,8 +116,8 @@ impl LockInfo {
     /// Returns the requests in a queue that hold the lock.
     ///
     /// `queue` is the result of [`contenders`](crate::queue::LockDirectory::contenders). The owners are the first
-    /// request, or all readers before the first request that is not a reader. For a semaphore, only the first permit is
-    /// returned, because the queue does not show how many permits are held.
+    /// request, or all readers before the first request that is not a reader. For a semaphore, only the first
+    /// request is returned, because the queue does not show how many permits are held.
     #[must_use]
     pub fn owners(queue: &[LockInfo]) -> &[LockInfo] {
         &queue[..count_owners(queue.iter().map(|request| request.kind))]

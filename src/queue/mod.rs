@@ -1,4 +1,4 @@
-//! The queue of a lock, seen from outside: who holds the lock, who waits, and how to take it away.
+//! The queue of a lock, seen from outside: who holds the lock, who waits for it, and how to take it away.
 //!
 //! The primary type in this module is [`LockDirectory`], which lists the requests for a lock, whichever library made
 //! them. [`LeaderWatch`] and [`QueueWatch`] report changes. A [`Revoker`] asks a holder to release the lock.
@@ -102,8 +102,8 @@ impl LockDirectory {
     /// Returns all requests, in the order of the queue.
     ///
     /// The [owners](LockInfo::owners) come first. A request that is deleted during the call is left out. If READ is not
-    /// granted on a request, only its name is known. This takes one call for the list and one for each request, several
-    /// at a time.
+    /// granted on a request, only its name is known. The method makes one call to list the requests and then
+    /// one call for each request, several at a time.
     ///
     /// # Errors
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory.
@@ -138,8 +138,8 @@ impl LockDirectory {
     /// Watches the first request in the queue, which is the leader in an election.
     ///
     /// Blocks until the server has answered or the wait times out. On a session that [replaces
-    /// itself](crate::SessionBuilder::replace_lost_sessions), the watch continues after a loss. It ends when the
-    /// session is [closed](Session::close).
+    /// itself](crate::SessionBuilder::replace_lost_sessions), the watch continues after the session is lost.
+    /// It ends when the session is [closed](Session::close).
     ///
     /// # Errors
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory.
@@ -180,9 +180,9 @@ impl LockDirectory {
     /// The default is `false`. The server deletes an ephemeral znode with its session. So as long as an ephemeral znode
     /// exists, the server considers its session alive, and a process may be using the lock.
     ///
-    /// **Deleting it gives the lock to the next request while that process may still act.** Only the [fencing
-    /// token](crate::LockGuard::fencing_token) can keep the two owners apart. If the former owner uses this crate, it
-    /// loses the lock with [`NodeDeleted`](crate::LossReason::NodeDeleted).
+    /// **Deleting the znode gives the lock to the next request while that process may still act.** Only the
+    /// [fencing token](crate::LockGuard::fencing_token) can keep the two owners apart. If the former owner
+    /// uses this crate, it loses the lock with [`NodeDeleted`](crate::LossReason::NodeDeleted).
     #[must_use]
     pub fn including_live_sessions(self, including: bool) -> LockDirectory {
         LockDirectory { reaps_live_sessions: including, ..self }
@@ -190,8 +190,8 @@ impl LockDirectory {
 
     /// Returns the requests that [`reap_expired`](LockDirectory::reap_expired) would delete now.
     ///
-    /// They are in the order of the queue. If there are any candidates and `older_than` is not zero, the call reads the
-    /// servers' clock: one transaction creates a znode in the directory and deletes it.
+    /// They are in the order of the queue. If `older_than` is not zero and there are requests to judge, the
+    /// call reads the servers' clock: one transaction creates a znode in the directory and deletes it.
     ///
     /// # Errors
     /// - The same as [`contenders`](LockDirectory::contenders).
@@ -215,11 +215,11 @@ impl LockDirectory {
     /// Deletes requests of at least this age, and returns the deleted ones.
     ///
     /// By default, only persistent requests are deleted, because they do not end with a session. See
-    /// [`including_live_sessions`](LockDirectory::including_live_sessions). The age is measured only by the clock of
-    /// the servers, so it does not matter if the clock of this machine is wrong.
+    /// [`including_live_sessions`](LockDirectory::including_live_sessions). The age is measured by the
+    /// servers' clock alone, so a wrong clock on this machine does no harm.
     ///
-    /// The queue is cleared from its end, so none of the deleted requests acquires the lock in between. The result is
-    /// in the order of the queue. Each deletion is logged.
+    /// The queue is cleared from the back, so none of the deleted requests acquires the lock in between. The
+    /// result is in the order of the queue. Each deletion is logged.
     ///
     /// These are never deleted:
     /// - requests of unknown kind ([`Other`](LockKind::Other)) and other children, so that nothing is lost if the path
@@ -257,8 +257,9 @@ impl LockDirectory {
     /// creates the directory again. The new directory's sequence numbers start again, but fencing tokens continue to
     /// grow.
     ///
-    /// A znode with data is not removed, with one exception: if such a znode replaces the directory between the two
-    /// calls of this function, it may be removed, because a server deletes only by path and version.
+    /// A znode with data is not removed, with one exception. This method makes two calls. If a znode with
+    /// data replaces the directory between them, that znode may be removed, because a server deletes only by
+    /// path and version.
     ///
     /// # Errors
     /// - [`NotALock`](crate::ErrorReason::NotALock): the znode has data or is ephemeral. It was not removed.

@@ -14,8 +14,8 @@ use crate::wait::Wait;
 /// Keeps track of all requests in a lock directory.
 ///
 /// [`LockDirectory::watch_queue`](crate::queue::LockDirectory::watch_queue) starts the watch, and dropping the watch
-/// ends it. It is meant for operators, because each request that joins or leaves costs a listing of the directory. To
-/// follow only the leader, use a [`LeaderWatch`](crate::queue::LeaderWatch).
+/// ends it. It is meant for operators' tools, because each request that joins or leaves costs a listing of
+/// the directory. To follow only the leader, use a [`LeaderWatch`](crate::queue::LeaderWatch).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -67,7 +67,7 @@ impl QueueWatch {
     }
 }
 
-/// The object that a [`QueueWatch`] follows.
+/// What a [`QueueWatch`] follows: all requests in `dir`.
 #[derive(Debug)]
 struct Queue {
     dir: ZNodePath,

@@ -10,7 +10,7 @@ use crate::recipe::is_directory;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
-/// The number of requests to read at once. It is half of the calls that a blocking client makes at once, so the other
+/// The number of requests to read at once. A blocking client makes twice as many calls at once, so the other
 /// half is left for the rest of the session's work.
 pub(super) const AT_ONCE: usize = 8;
 

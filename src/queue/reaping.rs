@@ -20,8 +20,8 @@ pub(super) fn is_old(request: &LockInfo, older_than: Duration, now: SystemTime) 
 
 /// Returns the current time by the servers' clock, which also dates the creation of requests.
 ///
-/// Only a write shows that time. So one transaction creates a znode in the directory, writes to it and deletes it
-/// again. Returns `None` if the directory does not exist.
+/// Only the reply to a write contains that time. So one transaction creates a znode in the directory, writes
+/// to it and deletes it again. Returns `None` if the directory does not exist.
 pub(super) fn server_time(core: &Arc<Core>, dir: &ZNodePath) -> Result<Option<SystemTime>> {
     // The name does not end in a number, so nobody takes the znode for a request.
     let path = dir.child(&format!("clock-{}-now", core.new_guid())).to_string();

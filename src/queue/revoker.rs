@@ -23,8 +23,8 @@ use crate::tracking::DeletionWatch;
 /// Asks the holders of locks to release them, and takes locks away by force.
 ///
 /// A lock is identified by the path of the request that holds it.
-/// [`LockDirectory::current_owner`](crate::queue::LockDirectory::current_owner) returns that path; the holder itself
-/// has it as [`LockGuard::id`](crate::LockGuard::id).
+/// [`LockDirectory::current_owner`](crate::queue::LockDirectory::current_owner) returns that request; the
+/// holder itself gets the path from [`LockGuard::id`](crate::LockGuard::id).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -42,15 +42,15 @@ use crate::tracking::DeletionWatch;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// # How the holder learns of it
+/// # How the holder is asked
 /// The message arrives at [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
 /// [`LockGuard::revocation`](crate::LockGuard::revocation). A waiting request may be asked, too: it receives the
 /// message once it has acquired the lock.
 ///
 /// The message overwrites the data of the znode. It is the word `unlock`, or `__REVOKE__` if the request has one of
-/// Curator's names, so that holders with other libraries understand it. Curator's holders react to it if they have
-/// called `makeRevocable`. Earlier builds of this crate do not know `__REVOKE__`: update the holders before the
-/// processes that revoke.
+/// Curator's names, so that holders with other libraries understand it. Curator's holders react to the
+/// message if they have called `makeRevocable`. Earlier builds of this crate do not know `__REVOKE__`: update
+/// the holders before the processes that revoke.
 ///
 /// # Calls
 /// Each call blocks until the server has answered. After a loss of contact, the call is repeated as often as the [retry
@@ -105,14 +105,14 @@ impl Revoker {
         Ok(Revoker { support: ProtocolSupport::with_options(session, options)? })
     }
 
-    /// Asks the holder of the request at this path to release the lock.
+    /// Asks the process whose request is at this path to release the lock.
     ///
     /// Returns when the server has stored the message. Asking again changes nothing.
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
-    /// - [`NotALock`](crate::ErrorReason::NotALock): the path is not that of a request, but, for example, of a lock
-    ///   directory. Nothing was written.
+    /// - [`NotALock`](crate::ErrorReason::NotALock): the znode at this path is not a request; it may be a
+    ///   lock directory, for example. Nothing was written.
     /// - [`NoSuchRequest`](crate::ErrorReason::NoSuchRequest): the request no longer exists, so there is no
     ///   holder to ask.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the znode's ACL does not grant this client WRITE or, on
@@ -130,12 +130,12 @@ impl Revoker {
     /// not interrupt the wait.
     ///
     /// **After the deletion, the former holder may still be working.** The next request in the queue acquires the lock
-    /// immediately. A former holder that is paused or unreachable considers itself the owner until it notices the
-    /// deletion or its lease ends. That takes at most one session timeout of its session. Only the [fencing
-    /// token](crate::LockGuard::fencing_token) protects a resource from it.
+    /// immediately. A former holder that is paused or unreachable considers itself the owner until it notices
+    /// the deletion or its lease ends. That takes at most the timeout of its session. Only the [fencing
+    /// token](crate::LockGuard::fencing_token) protects a resource from such a holder.
     ///
-    /// The path may also be that of a waiting request. Its process notices the deletion when the request ahead is gone,
-    /// after a reconnect, or after half a minute.
+    /// The request may also be one that still waits. Its process notices the deletion when the request ahead
+    /// is gone, after a reconnect, or after half a minute.
     ///
     /// # Errors
     /// The same as [`request_revocation`](Revoker::request_revocation). DELETE permission on the lock's directory is
@@ -152,8 +152,8 @@ impl Revoker {
             return Ok(Revocation::Complied);
         }
         drop(deletion_watch);
-        // If the session ended during the wait, the holder still has time left, even if the next session is already
-        // connected.
+        // Fails if the session ended during the wait, even if its replacement is already connected: the
+        // holder still has time left.
         core.check_open(Operation::REVOKE, &znode)?;
         self.delete(&znode, czxid)
     }
@@ -203,7 +203,7 @@ fn request_path(path: &str) -> Result<ZNodePath> {
     let znode = ZNodePath::parse(path)?;
     match generated_sequence(znode.name()) {
         Some(_) => Ok(znode),
-        None => Err(LockError::not_a_lock_request(&znode, "its name ends in no sequence number")),
+        None => Err(LockError::not_a_lock_request(&znode, "its name does not end in a sequence number")),
     }
 }
 
@@ -212,7 +212,8 @@ fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<AskOutcome> {
     core.begin_to_write_nothing().wait(core)?;
     match core.ask(Call::exists(znode, false))? {
         None => return Ok(AskOutcome::Gone),
-        // A directory. Curator's directories are containers.
+        // Not ephemeral, for example a lock directory. (Curator's are containers, which belong to no session
+        // either.)
         Some(stat) if stat.session().is_none() => return Ok(AskOutcome::NoRequest),
         Some(_) => {}
     }

@@ -106,7 +106,8 @@ fn candidate_whose_session_is_closed_after_a_stop_ends_without_an_error() {
     let election = BlockingWriteLock::new(&session, "/election").unwrap();
     let (joining, joins) = unbounded();
     let (go, may_go) = unbounded::<()>();
-    // This runs on the candidate's thread, which finds both set when it waits.
+    // This runs on the candidate's thread. When that thread waits, it finds the candidate stopped and the
+    // session closed.
     client.before_next(SimOperation::Create, move || {
         joining.send(()).unwrap();
         let _ = may_go.recv_timeout(deadline());
@@ -164,7 +165,7 @@ fn a_candidate_ends_with_its_session_and_no_later() {
     let candidate = Candidate::keep_leading(lock).unwrap();
     assert!(candidate.wait_until_leader(LONG).is_some());
     client.expire();
-    // No time passes.
+    // The clock does not advance.
     assert_eq!(candidate.ended().recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
     assert!(candidate.error().is_some_and(LockError::is_session_lost), "{candidate:?}");
 }

@@ -1,12 +1,12 @@
 //! A cohort: the threads of one process that share a place in the queue of a lock.
 //!
-//! One request waits on behalf of all threads. It belongs to the cohort, not to the thread that asked first. So it
-//! stays for as long as any thread waits, whatever the deadlines of the others. Once the request owns the lock, the
-//! threads hand the lock over in memory.
+//! One request waits on behalf of all threads. It belongs to the cohort, not to the thread that asked first.
+//! So the request stays for as long as any thread waits, whatever the deadlines of the others. Once the
+//! request owns the lock, the threads hand the lock over in memory.
 //!
-//! - [`state`] has the waiting threads and the request, under one mutex.
-//! - [`request`] has the request and its events.
-//! - This module does everything that calls the session, which must be done without holding the mutex.
+//! - [`state`] keeps track of the waiting threads and the request, under one mutex.
+//! - [`request`] defines the request and receives its events.
+//! - This module makes all calls to the session, because such calls must be made without holding the mutex.
 //!
 //! Origin: "Lock Cohorting" by Dice, Marathe and Shavit (2012), with the servers' queue as the global lock; and the
 //! locks of cluster file systems, which a node keeps until another node asks for them.
@@ -133,7 +133,7 @@ impl Cohort {
     }
 
     fn outcome(&self, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
-        // Proof: a waiter is dropped without an outcome only if its thread has left.
+        // Cannot be `None`: a waiter is dropped without an outcome only if its thread has left.
         let outcome = ticket.turn.outcome.take().unwrap_or_else(|| Err(self.closed()));
         outcome.map(Some)
     }
@@ -243,8 +243,8 @@ impl Cohort {
     }
 }
 
-/// Sets a kept lock's timer to ring at `at`. The timer's thread must neither block nor drop the last handle of a
-/// session, so it submits the work as a job.
+/// Sets a kept lock's timer to ring at `at`. The timer's thread must neither block nor drop the last handle
+/// of a session. So it submits the work as a job.
 fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<CohortShared>, cohort: Weak<Cohort>, number: u64) {
     core.at(at, move |core| {
         let Some(state) = shared.upgrade() else { return };

@@ -14,11 +14,11 @@ use crate::tracking::WaiterWatch;
 pub(super) struct CohortOwnership {
     pub(super) request: Arc<CohortRequest>,
     pub(super) usage: Usage,
-    /// `Some` while requests are known to be behind this one.
+    /// `Some` once a request behind this one is known.
     pub(super) behind: Option<Behind>,
     pub(super) watch: Option<WaiterWatch>,
     pub(super) watch_has_begun: bool,
-    /// Whether a timer is running that ends the keeping.
+    /// Whether the timer is running after which an idle lock is no longer kept.
     pub(super) has_timer: bool,
 }
 
@@ -33,7 +33,7 @@ impl Usage {
     pub(super) const HELD: Usage = Usage::Held { lost: None, revocation: None };
 }
 
-/// What is known of the requests behind the owner's request.
+/// What is known about the requests behind the owner's request.
 pub(super) struct Behind {
     pub(super) since: Moment,
     /// The number of hand-overs since a request behind was noticed.

@@ -1,5 +1,5 @@
-//! [`CohortRequest`]: the request by which a process owns the lock on behalf of all threads of a cohort.
-//! [`CohortObserver`] receives the events of that request, even while it still waits.
+//! [`CohortRequest`]: the request through which a process owns the lock on behalf of all threads of a cohort.
+//! [`CohortObserver`] receives the events of that request, even while the request still waits.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,7 +38,7 @@ impl CohortRequest {
 
     /// The path of the znode.
     pub(crate) fn path(&self) -> &ZNodePath {
-        // Proof: an owner has a znode, whose path remains known.
+        // The empty path is never used: an owner has a znode, whose path remains known.
         self.znode.get_or_init(|| self.claim.znode().unwrap_or_else(|| ZNodePath::from_server(String::new())))
     }
 }

@@ -106,7 +106,7 @@ impl CohortShared {
                     state.tally.grants += 1;
                     return Entry::Granted(grant);
                 }
-                // Nobody has noticed yet that the lock was lost or its time is over.
+                // Nobody has noticed yet that the lock was lost or that its time is over.
                 state.retire();
             }
         }
@@ -134,7 +134,7 @@ impl CohortShared {
         }
         match mem::replace(&mut state.phase, CohortPhase::Idle) {
             CohortPhase::Joining { request, .. } => Left::Last(request),
-            // Whoever works on the other phases will see that nobody waits.
+            // In the other phases, the next step shows that nobody waits.
             other => {
                 state.phase = other;
                 Left::Others
@@ -222,8 +222,8 @@ impl CohortShared {
 
     // ---- the request
 
-    /// Installs a new request, which waits on behalf of the threads. Returns `false` if no thread waits. `made` goes to
-    /// a `try_lock`.
+    /// Installs a new request, which waits on behalf of the threads. Returns `false` if no thread waits. If
+    /// the first waiter is a `try_lock`, it receives `made`.
     pub(super) fn install(
         &self,
         number: u64,
@@ -242,14 +242,14 @@ impl CohortShared {
         true
     }
 
-    /// Takes an event of the request with this number.
+    /// Handles an event of the request with this number.
     pub(super) fn take_event(&self, number: u64, event: &RequestEvent) {
         let mut state = self.lock();
         match (&mut state.phase, event) {
             (CohortPhase::Joining { number: joining, request }, RequestEvent::Acquired { .. })
                 if *joining == number =>
             {
-                // Proof: whoever takes or withdraws the request ends this phase first.
+                // Cannot be `None`: whoever takes or withdraws the request ends this phase first.
                 let Some(request) = request.take() else { return };
                 state.acquired(CohortRequest::new(number, request));
             }
@@ -365,7 +365,7 @@ impl CohortState {
         self.phase = CohortPhase::Owned(ownership);
         match self.waiters.pop_front() {
             Some(first) => self.grant(first),
-            // Cannot happen: the last thread that gives up takes the request along.
+            // Cannot happen: the last thread that gives up also ends the request.
             None => self.retire(),
         }
     }

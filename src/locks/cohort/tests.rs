@@ -64,7 +64,7 @@ impl Fixture {
         self.server.children(DIR)
     }
 
-    /// Lets another thread begin to wait.
+    /// Makes another thread wait.
     fn wait(&self) -> Waiting<'_> {
         let cohort = self.lock.cohort();
         let Entry::Waits { number, turn } = cohort.shared.enter(false) else { panic!("the lock is free") };
@@ -81,7 +81,7 @@ impl Fixture {
     }
 }
 
-/// A waiting thread, simulated without a thread.
+/// The place of a waiting thread. There is no actual thread.
 struct Waiting<'a> {
     fixture: &'a Fixture,
     number: u64,

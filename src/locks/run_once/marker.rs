@@ -102,7 +102,7 @@ pub(super) fn is_request(name: &str) -> bool {
     !name.contains('/') && generated_sequence(name).is_some()
 }
 
-/// Calls for single znodes.
+/// Calls on single znodes.
 impl RunOnce {
     pub(super) fn read(&self, key: &Key) -> Result<Option<Marker>> {
         let read = self.call(Operation::READ, &key.done, Call::get_data(&key.done, false))?;

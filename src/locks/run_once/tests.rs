@@ -51,7 +51,7 @@ impl Fixture {
         })
     }
 
-    /// Asserts that nothing is left beside the marker.
+    /// Asserts that only the marker is left in the directory of the key.
     fn assert_marked(&self, key: &str) {
         assert_eq!(self.server.children(&format!("{DIR}/{key}")), ["done"]);
     }
@@ -352,7 +352,7 @@ fn lost_session_is_an_error() {
     assert!(fixture.jobs.reap(TIMEOUT).unwrap_err().is_session_lost());
 }
 
-/// A job in another process, which runs it if the key is not marked.
+/// Returns a `RunOnce` of another process, on the same directory.
 fn others(server: &SimulatedZooKeeper) -> RunOnce {
     let session = Session::from_client(server.connect(TIMEOUT)).unwrap();
     RunOnce::new(&session, DIR).unwrap()
@@ -362,7 +362,7 @@ fn run_elsewhere(jobs: &RunOnce) -> RunOutcome<(), Infallible> {
     jobs.run("a", |_| Ok(())).unwrap()
 }
 
-/// How a marker is deleted.
+/// The operations with which a marker may be deleted.
 const DELETIONS: [SimOperation; 2] = [SimOperation::Delete, SimOperation::Transact];
 
 #[test]

@@ -38,7 +38,7 @@ impl Fixture {
         Fixture { server, client, session, semaphore }
     }
 
-    /// Begins to wait for a permit, and returns when the request is in a queue.
+    /// Starts to wait for a permit on another thread, and returns when the request is in a queue.
     fn wait(&self) -> Receiver<Result<Permit>> {
         let before = self.requests();
         let semaphore = Arc::clone(&self.semaphore);
@@ -68,7 +68,7 @@ impl Fixture {
     }
 }
 
-/// A semaphore with one permit on a manual runtime. Another client has the permit.
+/// A semaphore with one permit, on a manual runtime. Another client holds the permit.
 struct Taken {
     server: SimulatedZooKeeper,
     runtime: Arc<ManualRuntime>,
@@ -190,7 +190,7 @@ fn permit_that_is_released_between_listing_and_watch_is_noticed() {
     let taken = Taken::new();
     let (server, ahead) = (taken.server.clone(), taken.ahead.clone());
     let client = Arc::clone(&taken._client);
-    // The first listing is of the locks, the second of the leases.
+    // The first call lists the requests for a turn, the second the leases.
     client.after_next(SimOperation::GetChildren, || {});
     client.after_next(SimOperation::GetChildren, move || server.delete(&ahead));
     let begun = taken.runtime.now();
@@ -278,15 +278,15 @@ fn release_wakes_one_of_those_who_wait() {
         let log = fixture.server.log();
         log.iter().filter(|call| call.operation == SimOperation::GetChildren).count()
     };
-    eventually("all wait: one for the children, three for a request, two for their znodes", || {
-        fixture.server.watch_count() == 6
-    });
+    // One watch on the children, three on a request ahead, and two of owners on their own znodes.
+    eventually("all wait", || fixture.server.watch_count() == 6);
     fixture.server.clear_log();
     held.release().unwrap();
     let second = next(&waiting[0]).unwrap();
     fixture.await_requests(3, 2);
     eventually("the next one waits", || fixture.server.watch_count() == 5);
-    // One listing for the waiter. The next waiter makes three: for its turn, when it joins, and when it waits.
+    // The waiter that is served makes one listing. The next waiter makes three: for its turn, when it joins
+    // the leases, and when it waits there.
     assert!(lists() <= 4, "{:?}", fixture.server.log());
     drop((second, waiting));
 }
@@ -325,7 +325,7 @@ fn largest_number_bounds_the_permits_where_numbers_differ() {
     assert!(three.try_acquire().unwrap().is_none());
     held.truncate(1);
     assert!(fixture.semaphore.try_acquire().unwrap().is_none());
-    // A waiter with a smaller number of permits has its turn first.
+    // A waiter with a smaller number of permits gets its turn first.
     fixture.await_requests(0, 1);
     let waiting = fixture.wait();
     fixture.await_requests(1, 2);
@@ -433,7 +433,7 @@ fn lost_reply_to_the_creation_of_a_lease_leaves_one_lease() {
         fixture.server.create(LOCKS, b"");
         fixture.server.create(LEASES_DIR, b"");
         let client = Arc::clone(&fixture.client);
-        // The first creation is that of the request for a turn.
+        // The first create makes the request for a turn.
         fixture.client.after_next(SimOperation::Create, move || client.cut_next(SimOperation::Create, when));
         let waiting = fixture.wait();
         eventually("the cut", || fixture.client.pending_faults() == 0);
@@ -508,7 +508,7 @@ fn permit_ends_at_its_limit_and_the_wait_for_one_has_none() {
     let options = LockOptions::new().max_hold(limit);
     let semaphore = Semaphore::with_options(&session, DIR, 1, options).unwrap();
     let unlimited = Semaphore::new(&session, DIR, 1).unwrap().acquire().unwrap();
-    // The future keeps its turn all the time.
+    // The waiting call keeps its turn all the time.
     let wait = Wait::until_moment(runtime.now().after(3 * limit));
     let begun = server.calls(SimOperation::Create);
     assert!(semaphore.try_acquire_for(wait).unwrap().is_none());

@@ -50,7 +50,8 @@ impl LockListener for RecordingListener {
     }
 }
 
-/// Threads of a session. After a wait, the threads of its users continue only when the test permits it.
+/// The threads of a session. After a wait with a deadline, the thread named [`REVOKING`] continues only when
+/// the test permits it.
 #[derive(Debug)]
 struct Late {
     threads: Arc<Threads>,
@@ -87,7 +88,7 @@ impl Runtime for Late {
     }
 }
 
-/// The name of a user's thread.
+/// The name of the thread that calls the revoker.
 const REVOKING: &str = "revoking";
 
 #[test]
@@ -101,7 +102,7 @@ fn holder_keeps_its_time_when_the_session_of_the_revoker_is_replaced() {
     };
     let (session, clients) = replacing_session_on(runtime, &fixture.zk, LONG);
     let (revoker, id, (sender, revoked)) = (Revoker::new(&session), guard.id().to_owned(), bounded(1));
-    // The holder's own watch.
+    // This is the holder's own watch.
     eventually("one watch is set", || fixture.zk.watch_count() == 1);
     let revoke = move || drop(sender.send(revoker.force_revocation_after(&id, LONG)));
     thread::Builder::new().name(REVOKING.to_owned()).spawn(revoke).unwrap();
@@ -464,7 +465,7 @@ fn stuck_look_does_not_delay_the_deletion() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
     let client = fixture.zk.connect(LONG);
-    // The deletion overtakes a read.
+    // Lets the deletion overtake a read.
     client.set_ordered(false);
     let session = Session::from_client(client.clone()).unwrap();
     let (release, stuck) = bounded::<()>(0);

@@ -30,7 +30,7 @@ fn reaping_keeps_requests_that_are_young_by_the_servers_clock() {
     assert!(fixture.directory.reap_expired(hours(3)).unwrap().is_empty());
     assert!(fixture.directory.reap_expired(Duration::MAX).unwrap().is_empty());
     assert_eq!(paths(&fixture.directory.reap_expired(hours(1)).unwrap()), [old]);
-    assert_eq!(fixture.zk.children(DIR), [young.rsplit('/').next().unwrap()], "nothing is left of the look");
+    assert_eq!(fixture.zk.children(DIR), [young.rsplit('/').next().unwrap()], "no clock znode is left");
 }
 
 #[test]

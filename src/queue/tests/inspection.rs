@@ -66,7 +66,7 @@ fn directory_that_is_named_as_a_request_is_none() {
     fixture.zk.delete(&first);
     eventually("the watch finds nobody", || watch.leader().unwrap().is_none());
     assert!(fixture.forcing().reap_expired(Duration::ZERO).unwrap().is_empty());
-    // Without READ on the znode, its metadata is enough, where servers show it.
+    // Without READ on the znode, its metadata is enough, on servers that show it.
     fixture.zk.set_read_checks(ReadChecks::Events);
     fixture.zk.set_acl(&directory, &nobody_may_read());
     assert!(fixture.contenders().is_empty());
@@ -134,7 +134,7 @@ fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
     let requests: Vec<String> =
         (0..1000).map(|number| fixture.request(&format!("x-{}-lock-", number % 7), b"")).collect();
     let lock = BlockingWriteLock::new(fixture.session(), "/locks/other").unwrap();
-    // The number of blocked reads is the number of reads that are made at once.
+    // Block as many reads as are made at once.
     let (go, held_up) = bounded::<()>(0);
     let (began, reading) = unbounded();
     for _ in 0..AT_ONCE {
@@ -152,7 +152,7 @@ fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
     lock.lock().unwrap().unlock().unwrap();
     drop(go);
     assert_eq!(paths(&next(&contenders)), requests);
-    // An owner that holds the other lock for long reads its own znode.
+    // Calls on the other lock do not count: its owner may have read its own znode.
     let calls = fixture.zk.log();
     let reads = calls.iter().filter(|call| {
         call.operation == SimOperation::GetData && call.path.starts_with(&format!("{DIR}/x-"))

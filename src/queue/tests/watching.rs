@@ -53,7 +53,7 @@ fn requests_behind_the_leader_cause_no_calls() {
     assert_eq!(next_leader(&watch).as_ref(), behind.last());
     let read =
         [SimOperation::GetChildren, SimOperation::GetData].map(|operation| fixture.zk.calls(operation));
-    assert_eq!(read, [1, 1], "one look for each change of leader");
+    assert_eq!(read, [1, 1], "one listing and one read for the change of leader");
 }
 
 #[test]
@@ -76,7 +76,8 @@ fn leader_deleted_during_the_look_is_not_returned() {
 
 #[test]
 fn leader_that_joins_during_the_look_is_noticed() {
-    // Between the listing and the watch of the directory, or of its creation.
+    // The leader joins between the listing and the watch on the directory, or on its creation if it is
+    // missing.
     for (exists, operation) in [(true, SimOperation::GetChildren), (false, SimOperation::Exists)] {
         let fixture = Fixture::new();
         if exists {
@@ -165,9 +166,9 @@ fn dropped_watches_leave_no_registration() {
     }
     let registry = fixture.session().core().census();
     assert!(registry == (0, 0), "{registry:?}");
-    assert!(fixture.zk.watch_count() <= 2, "one watch for a path and a session");
+    assert!(fixture.zk.watch_count() <= 2, "one watch per path and session");
     fixture.zk.clear_log();
     fixture.zk.delete(&first);
     fixture.client.get_children(DIR, false).unwrap();
-    assert_eq!(fixture.zk.log().len(), 1, "no watch looks again");
+    assert_eq!(fixture.zk.log().len(), 1, "a dropped watch makes no call");
 }

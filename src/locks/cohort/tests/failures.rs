@@ -15,7 +15,7 @@ fn lock_is_not_handed_over_after_the_end_of_its_lease() {
     let guard = fixture.lock.lock().unwrap();
     let id = guard.id().to_owned();
     let waiting = fixture.wait();
-    // Nobody has noticed the end of the lease yet.
+    // Nobody notices the end of the lease yet.
     fixture.runtime.suspend(TIMEOUT);
     assert!(!guard.is_owner() && guard.lease_remaining().is_zero());
     let error = guard.unlock().unwrap_err();
@@ -35,7 +35,7 @@ fn waiters_join_again_after_the_holder_has_lost_the_lock() {
     assert_eq!(lost.try_recv(), Ok(LossReason::NodeDeleted));
     assert!(!guard.is_owner());
     assert_eq!(guard.loss(), Some(LossReason::NodeDeleted));
-    assert_eq!(fixture.requests().len(), 2, "they are behind the other");
+    assert_eq!(fixture.requests().len(), 2, "they have joined behind the other client");
     assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
     fixture.server.delete(&other);
     drop(waiting[0].guard().unwrap());
@@ -67,7 +67,7 @@ fn refusal_of_the_server_is_returned_to_all_who_wait() {
     });
     assert!(fixture.lock.try_lock().unwrap_err().is_access_denied());
     let super::Entry::Waits { turn, .. } = next(&entered) else { panic!("nobody holds it") };
-    let Some(Err(error)) = turn.outcome.take() else { panic!("it waits still") };
+    let Some(Err(error)) = turn.outcome.take() else { panic!("it still waits") };
     assert!(error.is_access_denied(), "{error}");
     fixture.server.set_acl(DIR, &Acl::open_unsafe());
     assert!(fixture.lock.lock().unwrap().is_owner());
@@ -83,7 +83,7 @@ fn deletion_of_the_waiting_znode_is_returned_to_all_who_wait() {
     fixture.server.delete(&format!("{DIR}/{own}"));
     fixture.server.delete(&ahead);
     for waiting in &waiting {
-        let Some(Err(error)) = waiting.turn() else { panic!("it waits still") };
+        let Some(Err(error)) = waiting.turn() else { panic!("it still waits") };
         assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
     }
     assert!(fixture.lock.lock().unwrap().is_owner());

@@ -77,7 +77,7 @@ fn waiter_of_another_process_waits_for_a_bounded_number_of_handovers() {
         assert_eq!(guard.unlock().unwrap(), Released::Deleted);
         let next = &waiting[bound as usize];
         assert!(next.guard().is_none());
-        assert_eq!(fixture.requests().len(), 2, "it joins again behind the other");
+        assert_eq!(fixture.requests().len(), 2, "the process joins again, behind the other");
         fixture.server.delete(&other);
         assert!(next.guard().unwrap().is_owner());
     }
@@ -116,7 +116,7 @@ fn asked_by_a_revoker_the_process_hands_nothing_over() {
     assert!(guard.is_owner());
     let waiting = fixture.wait();
     assert_eq!(guard.unlock().unwrap(), Released::Deleted);
-    // The request whose release was asked for is gone. The process has a new one.
+    // The request whose release was requested is gone. The process has a new one.
     assert!(waiting.guard().unwrap().revocation().is_empty());
 }
 
@@ -144,7 +144,7 @@ fn deadline_of_the_first_waiter_does_not_end_the_request_of_the_others() {
     let second = fixture.wait();
     assert!(fixture.lock.try_lock_for(deadline()).unwrap().is_none());
     fixture.give_up(first);
-    assert_eq!(fixture.requests(), request, "others wait still");
+    assert_eq!(fixture.requests(), request, "others still wait");
     fixture.server.delete(&ahead);
     assert!(second.guard().unwrap().is_owner());
 }
@@ -260,7 +260,7 @@ fn closing_ends_the_waiting_of_all_threads() {
 }
 
 impl Fixture {
-    /// A waiting thread gives up.
+    /// Lets a waiting thread give up.
     fn give_up(&self, waiting: super::Waiting<'_>) {
         let super::Waiting { number, turn, .. } = waiting;
         drop(super::super::Ticket { cohort: self.lock.cohort(), number, turn });

@@ -1,4 +1,4 @@
-//! Tests of idle locks, which are kept, and given up when another process requests them.
+//! Tests of idle locks: they are kept, and are given up when another process requests them.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn kept_lock_is_released_after_its_time_and_not_before() {
     fixture.runtime.advance(KEEP / 2);
     drop(fixture.lock.lock().unwrap());
     fixture.runtime.advance(KEEP / 2);
-    assert!(fixture.is_kept(), "it was used since");
+    assert!(fixture.is_kept(), "it has been used since");
     fixture.runtime.advance(KEEP / 2 - Duration::from_nanos(1));
     assert!(fixture.is_kept());
     fixture.runtime.advance(Duration::from_nanos(1));
@@ -102,7 +102,7 @@ fn other_children_do_not_end_the_keeping_and_the_watch_stays() {
 fn request_that_comes_before_the_watch_is_noticed() {
     let fixture = Fixture::new(keeping());
     let server = fixture.server.clone();
-    // The listing by which the lock is acquired.
+    // After the listing with which the lock is acquired.
     fixture.client.after_next(SimOperation::GetChildren, move || {
         server.create_sequential(DIR, "x-other-lock-", Some(7));
     });
@@ -132,7 +132,7 @@ fn watch_costs_one_call_for_any_number_of_cycles() {
     for _ in 0..10 {
         drop(fixture.lock.lock().unwrap());
     }
-    // The listing by which the lock is acquired, and the listing that sets the watch.
+    // One listing acquires the lock, and one sets the watch.
     assert_eq!(fixture.server.calls(SimOperation::GetChildren), 2);
     // Two creates for the request, because its directory is missing at first.
     assert_eq!(fixture.server.calls(SimOperation::Create), 3);
@@ -167,7 +167,7 @@ fn failed_look_for_waiters_is_repeated() {
 fn lock_whose_queue_cannot_be_read_is_not_kept() {
     let fixture = Fixture::new(keeping());
     let server = fixture.server.clone();
-    // After the listing by which the lock is acquired.
+    // After the listing with which the lock is acquired.
     fixture.client.after_next(SimOperation::GetChildren, move || {
         server.set_acl(DIR, &[Acl::new(Permissions::DELETE, "world", "anyone")]);
     });

@@ -28,7 +28,7 @@ fn thread_loses_the_lock_at_the_limit_of_its_process() {
     assert_eq!((guard.is_owner(), guard.loss()), (false, Some(LossReason::HeldTooLong)));
     assert_eq!(lost.try_recv(), Ok(LossReason::HeldTooLong));
     let next = waiting.guard().unwrap();
-    assert!(next.is_owner() && next.id() != guard.id(), "by another request");
+    assert!(next.is_owner() && next.id() != guard.id(), "through another request");
     assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::HeldTooLong));
     assert!(next.is_owner());
 }
@@ -83,7 +83,7 @@ fn idle_lock_is_kept_no_longer_than_half_of_the_time() {
     assert_eq!(fixture.server.calls(SimOperation::Delete), 1, "{DIR}");
 }
 
-/// The znode of the process still exists when the thread asks for the lock.
+/// The znode of the process still exists when the thread calls `try_lock`.
 #[test]
 fn thread_that_tries_gets_a_kept_lock_whose_time_is_over_by_another_request() {
     let server = SimulatedZooKeeper::new();
