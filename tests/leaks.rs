@@ -32,6 +32,10 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const LONG: Duration = Duration::from_secs(30);
 
+/// The session timeout where memory is counted: a session's timer keeps what was scheduled until it is due,
+/// which takes up to a session timeout.
+const BRIEF: Duration = Duration::from_secs(10);
+
 /// The number of repetitions of calls that must leave nothing behind.
 const TIMES: usize = 1000;
 
@@ -100,7 +104,7 @@ fn timed_out_attempts_leave_no_watch(server: &Server) {
 }
 
 fn permits_leave_nothing(server: &Server) {
-    let session = Session::connect(&server.connect_string(), LONG).unwrap();
+    let session = Session::connect(&server.connect_string(), BRIEF).unwrap();
     let semaphore = Semaphore::new(&session, "/leaks/semaphore", 3).unwrap();
     assert_no_growth(server, 0, || {
         semaphore.acquire().unwrap().release().unwrap();
@@ -112,7 +116,7 @@ fn permits_leave_nothing(server: &Server) {
 
 fn timed_out_attempts_on_a_full_semaphore_leave_nothing(server: &Server) {
     let connect = || {
-        let session = Session::connect(&server.connect_string(), LONG).unwrap();
+        let session = Session::connect(&server.connect_string(), BRIEF).unwrap();
         Semaphore::new(&session, "/leaks/semaphore", 3).unwrap()
     };
     let (holder, semaphore) = (connect(), connect());
@@ -148,7 +152,6 @@ fn assert_no_growth(server: &Server, ephemerals: usize, call: impl Fn()) {
         let region = Region::new(ALLOCATOR);
         (0..TIMES).for_each(|_| call());
         await_deletions();
-        // The session's timer keeps what was scheduled until it is due, for up to a session timeout.
         let freed = || {
             let change = region.change();
             change.bytes_allocated <= change.bytes_deallocated + CONSTANT
