@@ -43,7 +43,10 @@ enum Fault {
 
 /// Injects a fault at a client's connection or at a server.
 pub(in crate::tests::simulation) fn inject(world: &World) {
-    let possible = possible(world.profile.faults, world.profile.sasl);
+    let mut possible = possible(world.profile.faults, world.profile.sasl);
+    if world.profile.holds_back {
+        possible.extend([Fault::Recover, Fault::Recover, Fault::Recover]);
+    }
     if possible.is_empty() {
         return;
     }
@@ -538,8 +541,7 @@ pub(super) fn perhaps_hold_back_connect(world: &World, client: usize) {
 fn hold_back(world: &World, client: usize, one_in: u64) -> bool {
     let now = world.now();
     let mut state = world.state();
-    let is_possible =
-        world.in_trouble() && world.profile.faults.slow_replies && !state.clients[client].opening;
+    let is_possible = world.in_trouble() && world.profile.holds_back && !state.clients[client].opening;
     if !is_possible || state.ensemble.well_servers().len() < 2 || !state.random.one_in(one_in) {
         return false;
     }
@@ -561,7 +563,7 @@ fn hold_back(world: &World, client: usize, one_in: u64) -> bool {
     if returns {
         // Long enough for the client to give this server up and to find another one.
         let timeout = state.clients[client].session_timeout;
-        let length = timeout / 4 + Duration::from_nanos(state.random.below(timeout.as_nanos() as u64));
+        let length = timeout / 2 + Duration::from_nanos(state.random.below(2 * timeout.as_nanos() as u64));
         state.ensemble.servers[server].paused_until = now.after(length);
     }
     if let Some(endpoint) = state.clients[client].endpoint() {
