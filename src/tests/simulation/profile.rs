@@ -71,7 +71,7 @@ pub(super) struct Profile {
     pub(super) balances: bool,
     /// Whether servers pause before they read what a client has sent, and resume much later.
     pub(super) holds_back: bool,
-    /// Whether owners make records. Only the network of bytes holds requests back.
+    /// Whether users make records. Only the network of bytes holds requests back.
     pub(super) makes_records: bool,
     /// The limit for the transaction that ends a session.
     pub(super) jute_max_buffer: usize,
@@ -253,7 +253,7 @@ impl Profile {
         profile.is_narrow_to_leader = profile.is_narrow && others.one_in(2);
         let may_hold_back = profile.servers > 1 && !profile.is_calm();
         profile.holds_back = may_hold_back && (faults.slow_replies || others.one_in(2));
-        profile.makes_records = profile.on_wire && profile.blocks && others.one_in(3);
+        profile.makes_records = profile.holds_back && profile.blocks && others.one_in(2);
         profile.balances = profile.servers > 1 && !profile.is_calm() && others.one_in(6);
         profile
     }

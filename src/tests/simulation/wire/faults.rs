@@ -8,7 +8,9 @@ use super::ensemble::Mode;
 use super::sasl::Tickets;
 use super::server::Front;
 use super::stream::Transport;
+use crate::client::Call;
 use crate::tests::simulation::profile::Faults;
+use crate::tests::simulation::records::RECORDS;
 use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{ClientState, State, World};
 use crate::time::Moment;
@@ -523,11 +525,34 @@ pub(in crate::tests::simulation) fn perhaps_strike_at_hand_over(world: &World, c
 
 /// Sometimes pauses a server before it reads what a client has sent, and resets the client's connection. The
 /// client then turns to another server, and perhaps back to this one. Sometimes another server pauses as well.
-pub(super) fn perhaps_hold_back(world: &World, client: usize, creates: bool) {
-    let one_in = if creates { 3 } else { 24 };
+pub(super) fn perhaps_hold_back(world: &World, client: usize, held: Held) {
+    let (one_in, what) = match held {
+        Held::Others => (24, "request-held-back"),
+        Held::Create => (3, "create-held-back"),
+        Held::Record => (2, "record-held-back"),
+    };
     let is_served = world.state().clients[client].endpoint().is_some_and(|endpoint| endpoint.is_served());
     if is_served && hold_back(world, client, one_in) {
-        saw(if creates { "create-held-back" } else { "request-held-back" });
+        saw(what);
+    }
+}
+
+/// What a paused server holds back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Held {
+    Others,
+    Create,
+    /// The creation of a record, which must not come back.
+    Record,
+}
+
+impl Held {
+    pub(super) fn of(call: &Call) -> Held {
+        match call {
+            Call::Create { path, .. } if path.starts_with(RECORDS) => Held::Record,
+            Call::Create { .. } | Call::CreateAndList { .. } => Held::Create,
+            _ => Held::Others,
+        }
     }
 }
 
