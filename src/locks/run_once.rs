@@ -230,6 +230,10 @@ impl RunOnce {
             // If the client has no transactions, this fails before the job runs rather than after it.
             Repeat::UntilSuccess => {
                 self.retry(key, || guard.commit(|changes| changes.check(key.dir.as_str())))?;
+                // The answer may have come so late that another process has owned the lock, and has done the job.
+                if !guard.is_owner() {
+                    return Err(LockError::of(ErrorReason::NotOwner, Operation::COMMIT, guard.id()));
+                }
             }
         }
         logging::debug!("running the job of {}", key.dir);

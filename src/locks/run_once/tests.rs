@@ -216,6 +216,34 @@ fn replaced_owner_marks_nothing() {
 }
 
 #[test]
+fn job_does_not_begin_after_its_lock_was_lost_and_another_process_has_done_it() {
+    const MAX_HOLD: Duration = Duration::from_millis(100);
+    let fixture = Fixture::new(Repeat::UntilSuccess);
+    let options = LockOptions::new().max_hold(MAX_HOLD);
+    let session = Session::from_client(fixture.client.clone()).unwrap();
+    let jobs = RunOnce::with_options(&session, DIR, options, Repeat::UntilSuccess).unwrap();
+    let (release, held) = crossbeam_channel::bounded::<()>(0);
+    // The check under the lock is made, but its answer is late.
+    fixture.client.after_next(SimOperation::Transact, move || {
+        let _ = held.recv();
+    });
+    let late = in_background(move || {
+        jobs.run("a", |_| -> std::result::Result<(), Infallible> { panic!("runs again") })
+    });
+    let key = format!("{DIR}/a");
+    eventually("the lock is taken", || !fixture.server.children(&key).is_empty());
+    // The hold ends by its limit. The session cannot delete the znode meanwhile; somebody else does.
+    let taken = std::time::Instant::now();
+    eventually("the hold has ended", || taken.elapsed() > MAX_HOLD);
+    fixture.server.delete(&format!("{key}/{}", fixture.server.children(&key)[0]));
+    let others = others(&fixture.server);
+    assert!(matches!(others.run("a", |_| Ok::<_, Infallible>(())).unwrap(), RunOutcome::Ran(())));
+    drop(release);
+    let error = next(&late).unwrap_err();
+    assert_eq!(error.reason(), ErrorReason::NotOwner, "{error:?}");
+}
+
+#[test]
 fn lost_reply_to_the_marker_neither_repeats_nor_loses_the_job() {
     for repeat in BOTH {
         for when in [Effect::Before, Effect::After] {

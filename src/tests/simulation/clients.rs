@@ -177,6 +177,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         events: VecDeque::new(),
         replies: BTreeMap::new(),
         link,
+        listings: 0,
         owns_since: None,
         wants_idle: !world.profile.on_wire && !min_idle_for_ping.is_zero(),
         paused_until: Moment::from_nanos(0),

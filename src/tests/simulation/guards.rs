@@ -162,6 +162,9 @@ pub(super) struct User {
 impl User {
     /// Acquires a lock in one of five ways, holds it, and releases it.
     pub(super) fn use_lock(&self) {
+        if self.world.profile.makes_records {
+            self.make_records();
+        }
         let tag = self.new_tag();
         let lock = Arc::new(self.new_lock(&tag));
         self.close_sometimes(&lock);

@@ -19,6 +19,8 @@
 //! - In many runs without the network of bytes, users also run [jobs](jobs) once and [commit](transactions)
 //!   changes.
 //! - Some links of that network are narrow, and users start more calls than those can transmit.
+//! - On that network, users also make [records], and some clients know only a load balancer.
+//! - The servers' clocks run as fast as a client's, or faster or slower.
 //! - In some runs, holds have a time limit.
 //!
 //! The [promises](checks) are checked after every step. Once the faults have stopped, every waiter must own
@@ -34,10 +36,10 @@
 //!
 //! # Limitations
 //! Threads switch only at the points named above, never between two instructions, so data races are not
-//! found. Without the network of bytes there is a single server, which never lags behind. With it, no link
-//! between servers stalls: only the leader does. Clocks of
-//! different speeds differ by the margin that is promised, and no more. The first sessions are opened without
-//! faults. Locks with a listener are not used on sessions that are replaced.
+//! found. Without the network of bytes there is a single server, which never lags behind. With it, a stalled
+//! link between a server and the leader delays what the leader sends, not what the server proposes. Clocks
+//! differ by the promised margin at most. The first sessions are opened without faults. Locks with a listener
+//! are not used on sessions that are replaced.
 
 #![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]
 

@@ -89,7 +89,10 @@ impl Wire {
             self.world.note(line)
         }
         let number = self.send_reply(what);
+        let lists = u32::from(what == "list");
+        self.world.state().clients[self.client].listings += lists;
         pause(Wait::Reply(number));
+        self.world.state().clients[self.client].listings -= lists;
         if let Err(error) = self.receive(number) {
             return self.lose(what, path, error);
         }
@@ -99,7 +102,7 @@ impl Wire {
         }
         self.perhaps_panic(what, path);
         self.perhaps_take_a_while(what);
-        if self.fails_by_itself() {
+        if self.fails_by_itself() || self.fails_during_a_listing(what) {
             self.world.note(format!("{what} {} fails after its effect", short(path)));
             saw("call-fails-after-its-effect");
             return Err(ZkError::ConnectionLoss);
@@ -143,6 +146,19 @@ impl Wire {
         let state = self.world.state();
         let link = &state.clients[self.client].link;
         (is_write(what) && link.deposed).then_some(link.connection)
+    }
+
+    /// Lets creates fail more often while the client lists a directory: the listing may not show what was created.
+    fn fails_during_a_listing(&self, what: &str) -> bool {
+        let mut state = self.world.state();
+        let is_possible = self.world.in_trouble() && self.world.profile.faults.failing_calls;
+        let client = &state.clients[self.client];
+        let fails = is_possible && what == "create" && client.listings > 0;
+        let fails = fails && state.random.one_in(2);
+        if fails {
+            saw("create-lost-during-a-listing");
+        }
+        fails
     }
 
     fn fails_by_itself(&self) -> bool {

@@ -69,7 +69,9 @@ pub(super) struct Profile {
     pub(super) is_narrow_to_leader: bool,
     /// Whether the clients know one address only, behind which a load balancer chooses a server.
     pub(super) balances: bool,
-    /// Whether owners make records. Only the network of bytes holds requests back.
+    /// Whether servers pause before they read what a client has sent, and resume much later.
+    pub(super) holds_back: bool,
+    /// Whether users make records. Only the network of bytes holds requests back.
     pub(super) makes_records: bool,
     /// The limit for the transaction that ends a session.
     pub(super) jute_max_buffer: usize,
@@ -186,6 +188,7 @@ impl Profile {
             is_narrow_to_leader: false,
             balances: false,
             makes_records: false,
+            holds_back: false,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             limits_holds: false,
             raises: faults.regrants && random.one_in(2),
@@ -248,7 +251,9 @@ impl Profile {
         profile.sasl = profile.on_wire && others.one_in(2);
         profile.is_narrow_down = profile.is_narrow && others.one_in(2);
         profile.is_narrow_to_leader = profile.is_narrow && others.one_in(2);
-        profile.makes_records = profile.on_wire && profile.blocks && others.one_in(3);
+        let may_hold_back = profile.servers > 1 && !profile.is_calm();
+        profile.holds_back = may_hold_back && (faults.slow_replies || others.one_in(2));
+        profile.makes_records = profile.holds_back && profile.blocks && others.one_in(2);
         profile.balances = profile.servers > 1 && !profile.is_calm() && others.one_in(6);
         profile
     }

@@ -1,20 +1,28 @@
-//! Records: znodes that an owner creates on its own session and then deletes, as a consumer takes an item from
+//! Records: znodes that a user creates on its session and then deletes, as a consumer takes an item from
 //! a queue. Once the creation and the deletion have returned `Ok`, the record must never exist again, although
 //! a server may have held back one of the requests.
 
 use std::time::Duration;
 
 use super::guards::User;
+use super::seen::saw;
 use super::world::{World, short};
 use crate::RetryPolicy;
 use crate::client::{Acl, CreateMode};
 use crate::data::RecoverableZooKeeper;
+use crate::error::ErrorReason;
 
-const RECORDS: &str = "/records";
+pub(super) const RECORDS: &str = "/records";
+
+const RECORDS_AT_A_TIME: usize = 3;
 
 impl User {
-    /// Creates a record and deletes it.
-    pub(super) fn make_a_record(&self) {
+    /// Creates some records and deletes each of them.
+    pub(super) fn make_records(&self) {
+        (0..RECORDS_AT_A_TIME).filter(|_| self.world.in_trouble()).for_each(|_| self.make_a_record());
+    }
+
+    fn make_a_record(&self) {
         let path = {
             let mut state = self.world.state();
             state.records_so_far += 1;
@@ -24,10 +32,14 @@ impl User {
         let zookeeper = RecoverableZooKeeper::new(&self.session, policy);
         let created = zookeeper.create(&path, b"record", &Acl::open_unsafe(), CreateMode::Persistent);
         self.world.note(format!("creates the record {}: {created:?}", short(&path)));
+        if created.as_ref().is_err_and(|error| error.reason() == ErrorReason::OutcomeUnknown) {
+            saw("outcome-of-a-create-unknown");
+        }
         if created.is_ok() {
             let deleted = zookeeper.delete(&path, None);
             self.world.note(format!("deletes the record {}: {deleted:?}", short(&path)));
             if deleted.is_ok() {
+                saw("record-created-and-deleted");
                 self.world.state().taken_records.insert(path);
             }
         }

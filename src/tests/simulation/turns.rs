@@ -188,9 +188,6 @@ impl User {
     /// Reads and writes the register of the directory, as an owner does with what the lock protects. It must
     /// see what its predecessors wrote.
     pub(super) fn use_register(&self, guard: &LockGuard) {
-        if self.world.profile.makes_records {
-            self.make_a_record();
-        }
         let (request, znode) = (guard.request(), guard.id());
         let turn = self.world.state().turns.get(znode).cloned();
         let (Some(register), Some(turn)) = (register_of(znode), turn) else { return };

@@ -139,6 +139,8 @@ pub(super) struct ClientState {
     /// Replies in transit, keyed by the number of the call.
     pub(super) replies: BTreeMap<u64, Arrival>,
     pub(super) link: Link,
+    /// How many listings have been made whose replies have not arrived.
+    pub(super) listings: u32,
     /// Since when it has owned something, as far as the checks have noted that.
     pub(super) owns_since: Option<Moment>,
     /// Whether its connection wants to be idle, because the client library pings only then.

@@ -112,9 +112,9 @@ impl SimulatedConnection {
         let mut state = self.world.state();
         let wired = state.clients.get_mut(self.client).and_then(|client| client.wire.as_mut());
         let Some(wired) = wired else { return };
-        let mut has_created = false;
+        let mut held = faults::Held::Others;
         for (call, continuation) in calls {
-            has_created |= matches!(call, Call::Create { .. } | Call::CreateAndList { .. });
+            held = held.max(faults::Held::of(&call));
             let what = format!("{call:?} {}", short(call.path().unwrap_or_default()));
             let ticket = wired.begin_call(what, now);
             let continuation = Ticketed { ticket, continuation };
@@ -123,7 +123,7 @@ impl SimulatedConnection {
             endpoint.settle();
         }
         drop(state);
-        faults::perhaps_hold_back(&self.world, self.client, has_created);
+        faults::perhaps_hold_back(&self.world, self.client, held);
         refused.into_iter().for_each(|refused| refused.answered(Err(ZkError::SessionExpired)));
     }
 }

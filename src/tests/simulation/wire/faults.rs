@@ -8,7 +8,9 @@ use super::ensemble::Mode;
 use super::sasl::Tickets;
 use super::server::Front;
 use super::stream::Transport;
+use crate::client::Call;
 use crate::tests::simulation::profile::Faults;
+use crate::tests::simulation::records::RECORDS;
 use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{ClientState, State, World};
 use crate::time::Moment;
@@ -43,7 +45,10 @@ enum Fault {
 
 /// Injects a fault at a client's connection or at a server.
 pub(in crate::tests::simulation) fn inject(world: &World) {
-    let possible = possible(world.profile.faults, world.profile.sasl);
+    let mut possible = possible(world.profile.faults, world.profile.sasl);
+    if world.profile.holds_back {
+        possible.extend([Fault::Recover, Fault::Recover, Fault::Recover]);
+    }
     if possible.is_empty() {
         return;
     }
@@ -520,11 +525,34 @@ pub(in crate::tests::simulation) fn perhaps_strike_at_hand_over(world: &World, c
 
 /// Sometimes pauses a server before it reads what a client has sent, and resets the client's connection. The
 /// client then turns to another server, and perhaps back to this one. Sometimes another server pauses as well.
-pub(super) fn perhaps_hold_back(world: &World, client: usize, creates: bool) {
-    let one_in = if creates { 3 } else { 24 };
+pub(super) fn perhaps_hold_back(world: &World, client: usize, held: Held) {
+    let (one_in, what) = match held {
+        Held::Others => (24, "request-held-back"),
+        Held::Create => (3, "create-held-back"),
+        Held::Record => (2, "record-held-back"),
+    };
     let is_served = world.state().clients[client].endpoint().is_some_and(|endpoint| endpoint.is_served());
     if is_served && hold_back(world, client, one_in) {
-        saw(if creates { "create-held-back" } else { "request-held-back" });
+        saw(what);
+    }
+}
+
+/// What a paused server holds back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Held {
+    Others,
+    Create,
+    /// The creation of a record, which must not come back.
+    Record,
+}
+
+impl Held {
+    pub(super) fn of(call: &Call) -> Held {
+        match call {
+            Call::Create { path, .. } if path.starts_with(RECORDS) => Held::Record,
+            Call::Create { .. } | Call::CreateAndList { .. } => Held::Create,
+            _ => Held::Others,
+        }
     }
 }
 
@@ -538,8 +566,7 @@ pub(super) fn perhaps_hold_back_connect(world: &World, client: usize) {
 fn hold_back(world: &World, client: usize, one_in: u64) -> bool {
     let now = world.now();
     let mut state = world.state();
-    let is_possible =
-        world.in_trouble() && world.profile.faults.slow_replies && !state.clients[client].opening;
+    let is_possible = world.in_trouble() && world.profile.holds_back && !state.clients[client].opening;
     if !is_possible || state.ensemble.well_servers().len() < 2 || !state.random.one_in(one_in) {
         return false;
     }
@@ -561,7 +588,7 @@ fn hold_back(world: &World, client: usize, one_in: u64) -> bool {
     if returns {
         // Long enough for the client to give this server up and to find another one.
         let timeout = state.clients[client].session_timeout;
-        let length = timeout / 4 + Duration::from_nanos(state.random.below(timeout.as_nanos() as u64));
+        let length = timeout / 2 + Duration::from_nanos(state.random.below(2 * timeout.as_nanos() as u64));
         state.ensemble.servers[server].paused_until = now.after(length);
     }
     if let Some(endpoint) = state.clients[client].endpoint() {

@@ -75,6 +75,9 @@ pub(super) enum Meaning {
         zxid: i64,
         watch: Option<(Table, String)>,
     },
+    /// The ensemble declines a request for now. A client that needs the answer before it goes on leaves the
+    /// connection, and is not served.
+    Declined,
     Event {
         zxid: i64,
         fired: Fired,
@@ -106,7 +109,7 @@ impl Ledger {
                 self.seen_zxid = self.seen_zxid.max(zxid);
                 self.watched.fire(&fired);
             }
-            Meaning::Token => {}
+            Meaning::Token | Meaning::Declined => {}
             Meaning::Refusal | Meaning::Garbage => return true,
         }
         false

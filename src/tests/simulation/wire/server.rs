@@ -486,7 +486,10 @@ impl Front<'_> {
         if let Some(error) = self.declines(&call) {
             self.transport.peer.is_waiting = false;
             note_result(self.world, self.client, &call, &Err(error));
-            return self.reply(xid, Err(error), Some(None));
+            self.send_events();
+            let mut frame = Vec::new();
+            ReplyHeader { xid, zxid: 0, error: error.code() }.encode(&mut frame);
+            return self.send(&frame, Some(Meaning::Declined));
         }
         // The leader accepts nothing more for a session that was closed.
         if !self.world.zookeeper.sessions().contains(&self.transport.peer.session) {

@@ -288,7 +288,7 @@ impl World {
     /// Checks that no client gives up a live session unless servers refuse it or answer nothing.
     pub(super) fn check_losses(&self, number: usize) {
         let now = self.now();
-        let session = {
+        let (session, loss) = {
             let mut state = self.state();
             let Some(endpoint) = state.clients[number].endpoint() else { return };
             let Some(loss) = endpoint.reported_loss() else { return };
@@ -297,10 +297,10 @@ impl World {
                 state.given_up.insert(session);
                 return;
             }
-            session
+            (session, loss)
         };
         if self.zookeeper.sessions().contains(&session) {
-            self.fail(format!("client {number} gives up a session that lives"));
+            self.fail(format!("client {number} gives up a session that lives: {loss:?}"));
         }
     }
 
