@@ -443,6 +443,8 @@ fn die_after_stall(world: &World, server: usize) {
     saw("wire-server-link-stalls-then-server-dies");
     break_server(world, server, Mode::Down);
     for client in owners {
+        // Its calls begin anew with the replies that were held up.
+        disturb(&mut world.state().clients[client], world.now());
         partition(world, client);
         crate::tests::simulation::faults::stay_cut_off(world, client);
     }
