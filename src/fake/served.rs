@@ -183,7 +183,7 @@ impl ServedConnection {
         fired
     }
 
-    /// Sets a watch. If the server lags behind, the watch fires with the first change that it has not
+    /// Sets a watch. If the server lags behind, the watch fires for the first change that the server has not
     /// applied.
     fn watch(&self, state: &mut State, path: &str, is_on_data: bool, view: Option<&View>) {
         let missed = view.and_then(|view| missed(&view.tree, &state.tree, path, is_on_data));

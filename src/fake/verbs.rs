@@ -14,8 +14,8 @@ impl SimulatedClient {
     /// Cuts the connection. The session lives on.
     ///
     /// The sink gets `Disconnected`, calls fail with `ConnectionLoss` and have no effect, replies in transit are lost,
-    /// and the server drops this client's watches. If the client was [swallowing](SimulatedClient::swallow) packets,
-    /// that ends, and the blocked calls fail. Without contact, this does nothing.
+    /// and the server drops this client's watches. This also ends any [swallowing](SimulatedClient::swallow)
+    /// of packets, and the blocked calls fail. Without contact, this does nothing.
     pub fn disconnect(&self) {
         let mut state = self.shared.lock();
         state.cut(self.session);
@@ -70,7 +70,7 @@ impl SimulatedClient {
 
     /// Sets whether closing the client ends the session at the server.
     ///
-    /// The default is `true`; `false` is for a handle that its owner continues to use. Call this before a
+    /// The default is `true`. Pass `false` for a client that its owner continues to use. Call this before a
     /// session is opened on the client; later it has no effect.
     pub fn set_owns_session(&self, owns_session: bool) {
         self.client(&mut self.shared.lock()).owns_session = owns_session;
@@ -85,7 +85,7 @@ impl SimulatedClient {
 
     /// Expires the session on the server, which deletes its ephemeral znodes.
     ///
-    /// The client learns of it at its next contact, which is now if it is connected: its sink gets
+    /// The client learns of the expiry at its next contact, or at once if it is connected. Its sink then gets
     /// `SessionLost`, and its calls fail with `SessionExpired`.
     pub fn expire(&self) {
         let mut state = self.shared.lock();
@@ -160,15 +160,16 @@ impl SimulatedClient {
     ///
     /// Half of the delay passes before the call takes effect, the other half before the reply arrives. An ordered
     /// client makes one call after the other, and delivers an event after the replies ahead of it. The delay is in real
-    /// time, even on a [`VirtualClock`](super::VirtualClock), which stands still during the delay. [`Duration::ZERO`]
-    /// ends it.
+    /// time, even on a [`VirtualClock`](super::VirtualClock), which stands still during the delay.
+    /// [`Duration::ZERO`] ends the delay.
     pub fn delay(&self, delay: Duration) {
         self.client(&mut self.shared.lock()).delay = delay;
     }
 
     /// Gives the client an identity.
     ///
-    /// ACLs may name the identity. In the ACL of a new znode, it replaces the scheme `auth`.
+    /// ACLs may name the identity. In the ACL of a znode that the client creates, the scheme `auth` stands
+    /// for it.
     pub fn authenticate(&self, scheme: &str, id: &str) {
         let identity = Identity { scheme: scheme.to_owned(), id: id.to_owned() };
         self.client(&mut self.shared.lock()).identities.push(identity);
@@ -177,12 +178,12 @@ impl SimulatedClient {
 
 /// Faults in chosen calls.
 ///
-/// A call meets its fault, or runs its closure, when it reaches the server. A call that fails for lack of
-/// contact leaves them to the next call.
+/// A fault happens, or a closure runs, when the call reaches the server. A call that fails for lack of
+/// contact leaves its fault and its closure to the next call.
 impl SimulatedClient {
     /// Makes the next call of this operation fail with this error.
     ///
-    /// Each further use schedules the failure of one further call. Only the call fails: an error such as
+    /// Each use schedules the failure of one more call. Only the call fails: an error such as
     /// `SessionExpired` does not end the session.
     pub fn fail_next(&self, operation: SimOperation, when: Effect, error: ZkError) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Fail(error) }));
@@ -213,9 +214,9 @@ impl SimulatedClient {
 
     /// Makes a server hold back the request of the next call of this operation.
     ///
-    /// The operation must be a write. The request has reached a server, but the call fails with `ConnectionLoss`. The
-    /// server holds the request back until [`pass_on`](SimulatedClient::pass_on), as a paused server does. In the
-    /// meantime another server executes later calls, which overtake the request.
+    /// The operation must be a write. The request reaches a server, but the call fails with `ConnectionLoss`.
+    /// The server holds the request back until [`pass_on`](SimulatedClient::pass_on), as a paused server
+    /// does. In the meantime another server executes later calls, which overtake the request.
     pub fn hold_back_next(&self, operation: SimOperation) {
         let fault = Fault { when: Effect::Before, kind: FaultKind::HoldBack };
         self.plan(operation, |plan| plan.fail_next(fault));
@@ -223,8 +224,8 @@ impl SimulatedClient {
 
     /// Executes the requests that a server has [held back](SimulatedClient::hold_back_next).
     ///
-    /// The paused server continues and resumes the session. If the session has ended, the server refuses the requests
-    /// and nothing happens.
+    /// This is as if the paused server continued and resumed the session. If the session has ended, the
+    /// server refuses the requests and nothing happens.
     pub fn pass_on(&self) {
         let mut state = self.shared.lock();
         self.link().execute_held_back(&mut state);
@@ -251,9 +252,9 @@ impl SimulatedClient {
         self.plan(operation, |plan| plan.after.push_back(Box::new(stop_point)));
     }
 
-    /// Returns the number of scheduled faults and closures that no call has met yet.
+    /// Returns the number of scheduled faults and closures that no call has used yet.
     ///
-    /// If any are left when a test ends, the test has not tested them.
+    /// If any are left when a test ends, the test did not test what it meant to.
     #[must_use]
     pub fn pending_faults(&self) -> usize {
         self.client(&mut self.shared.lock()).script.pending()
