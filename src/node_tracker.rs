@@ -50,7 +50,8 @@ use crate::wait::Wait;
 /// READ must be granted and stay granted. Servers since 3.8.4 and 3.9.2 send no event when a znode without
 /// READ permission is created or deleted. A tracker that waits for such a znode notices its creation only at
 /// the next reconnect, or after up to half a minute.
-# [must_use = "the tracking ends as soon as the tracker is dropped"] [derive(Debug)]
+#[must_use = "the tracking ends as soon as the tracker is dropped"]
+#[derive(Debug)]
 pub struct NodeTracker {
     tracking: Tracking<Node>,
 }

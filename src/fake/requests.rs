@@ -16,7 +16,7 @@ pub(super) enum Requester {
     /// The client with this session.
     Client(i64),
     /// The client on this connection.
-    # [cfg_attr(not(test), allow(dead_code, reason = "only the crate's own simulation makes one"))]
+    #[cfg_attr(not(test), allow(dead_code, reason = "only the crate's own simulation makes one"))]
     Served(i64),
     /// The test, acting as another client with all rights, in this session or in none (0).
     Other(i64),
