@@ -1,8 +1,8 @@
-//! Shared parts of the unit tests: waits with a deadline, and monitors that end the run when a test
-//! cannot fail itself.
+//! Shared parts of the unit tests: waits with a deadline, and monitors that end the test run where a test
+//! itself cannot fail.
 //!
-//! The tests in `tests/` and the benchmarks share some of it, through `tests/support`. Packages share files by symbolic
-//! links, because a published package contains only its own files.
+//! The tests in `tests/` and the benchmarks share some of these parts through `tests/support`. Packages share
+//! files by symbolic links, because a published package contains only its own files.
 
 mod blocking;
 #[cfg(feature = "tls")]
@@ -46,20 +46,20 @@ pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runti
 pub(crate) use self::stepped::{Request, SteppedClient};
 pub(crate) use self::wait::{deadline, eventually};
 
-/// Must be called before threads of a session are started. Ends the run where a test cannot fail
-/// itself.
+/// Starts the monitors that end the test run where a test itself cannot fail. Must be called before the
+/// threads of a session are started.
 pub(crate) fn begin() {
     panics::watch();
     watchdog::watch_this_test(4 * deadline());
 }
 
-/// As [`begin`], for a test that may take any time: its waits have limits.
+/// Like [`begin`], for a test that may run for any length of time because each of its waits has a limit.
 pub(crate) fn begin_without_a_limit() {
     panics::watch();
     watchdog::watch_this_test(Duration::MAX);
 }
 
-/// A session whose lost clients are replaced, and a channel of its clients.
+/// Returns a session that replaces lost clients, and a channel that receives each of its clients.
 pub(crate) fn replacing_session(
     zookeeper: &SimulatedZooKeeper,
     session_timeout: Duration,
@@ -67,7 +67,7 @@ pub(crate) fn replacing_session(
     replacing_session_on(|| Ok(Threads::start()? as Arc<dyn Runtime>), zookeeper, session_timeout)
 }
 
-/// As [`replacing_session`], with a runtime for each session.
+/// Like [`replacing_session`], with a runtime for each session.
 pub(crate) fn replacing_session_on(
     runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
     zookeeper: &SimulatedZooKeeper,
@@ -83,21 +83,22 @@ pub(crate) fn replacing_session_on(
     (Session::open_replaced(factory).unwrap(), clients)
 }
 
-/// Waits until a session follows the one of this moment.
+/// Calls `lose`, then waits until another session has replaced the current one.
 pub(crate) fn await_replacement(session: &Session, lose: impl FnOnce()) {
     let former = session.core();
     lose();
     eventually("the session is replaced", || !Arc::ptr_eq(&former, &session.core()));
 }
 
-/// Makes a call that may block forever on another thread, and returns a channel for its outcome.
+/// Makes a call on another thread, where it may block forever. Returns a channel that receives the call's
+/// result.
 pub(crate) fn in_background<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (outcome, returned) = bounded(1);
     thread::spawn(move || drop(outcome.send(call())));
     returned
 }
 
-/// The next message on a channel, which must arrive before the deadline.
+/// Returns the next message on a channel. Panics if none arrives before the deadline.
 #[track_caller]
 pub(crate) fn next<T>(channel: &Receiver<T>) -> T {
     match channel.recv_timeout(deadline()) {

@@ -71,7 +71,7 @@ fn the_nth_call_fails() {
     client.fail_nth(SetData, 2, Effect::Before, ZkError::NoAuth);
     client.fail_nth(SetData, 2, Effect::Before, ZkError::NoNode);
     client.fail_nth(SetData, 4, Effect::Before, ZkError::NotEmpty);
-    // Applies to the first call without a fault.
+    // This applies to the first call that has no fault yet.
     client.fail_next(SetData, Effect::Before, ZkError::ConnectionLoss);
     client.fail_next(SetData, Effect::Before, ZkError::OperationTimeout);
     let outcomes: Vec<_> = (0..5).map(|_| write(&client)).collect();

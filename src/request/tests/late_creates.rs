@@ -172,7 +172,10 @@ fn late_create_of_a_former_session_that_lives_on_is_undone_by_the_next() {
     assert!(zk.sessions().contains(&client.session_id()));
     pass_on(&zk, &client);
     eventually("nothing is left", || zk.children(DIR).is_empty());
-    assert!(zk.sessions().contains(&client.session_id()), "the server did not delete the znode with its session");
+    assert!(
+        zk.sessions().contains(&client.session_id()),
+        "the server did not delete the znode with its session"
+    );
 }
 
 #[test]

@@ -289,7 +289,11 @@ fn watch_on_the_predecessor_stands_when_a_reply_shows_that_the_one_before_has_le
     zk.delete(&nearest);
     eventually("the queue was listed again", || fixture.calls(&zk, SimOperation::GetChildren) > listings);
     let looks = zk.log().into_iter().filter(|call| call.operation == SimOperation::GetData);
-    assert_eq!(looks.filter(|call| call.path == nearest).count(), 0, "the watch on the nearest was still set");
+    assert_eq!(
+        looks.filter(|call| call.path == nearest).count(),
+        0,
+        "the watch on the nearest was still set"
+    );
     drop(lock);
 }
 

@@ -57,10 +57,7 @@ fn znodes_of_a_lost_session_are_deleted_on_the_next() {
     // its timeout.
     next(&clients).give_up();
     assert_eq!(next(guard.lost()), LossReason::SessionExpired);
-    assert!(
-        lock.try_lock_for(deadline()).unwrap().is_some(),
-        "the lock is free before the old session ends"
-    );
+    assert!(lock.try_lock_for(deadline()).unwrap().is_some(), "the lock is free before the old session ends");
     assert!(!zk.exists(&left));
 }
 
@@ -125,7 +122,10 @@ fn close_ends_the_replacement_of_lost_sessions() {
     assert!(error.is_closed(), "{error:?}");
     assert!(lock.lock().unwrap_err().is_closed());
     next(&clients);
-    assert!(clients.recv_timeout(deadline()).is_err(), "the factory is dropped without making another client");
+    assert!(
+        clients.recv_timeout(deadline()).is_err(),
+        "the factory is dropped without making another client"
+    );
     assert_eq!(session.state(), SessionState::Lost);
 }
 
