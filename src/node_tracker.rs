@@ -62,8 +62,8 @@ impl NodeTracker {
     /// Starts to track the znode at this path, which need not exist yet.
     ///
     /// Blocks until the server has answered or the wait times out. On a session that [replaces
-    /// itself](crate::SessionBuilder::replace_lost_sessions), the tracking continues after a loss. It ends when the
-    /// session is [closed](Session::close).
+    /// itself](crate::SessionBuilder::replace_lost_sessions), the tracking continues after a loss, and ends
+    /// when the session is [closed](Session::close).
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.

@@ -1,5 +1,5 @@
-//! A callback thread drops every value from the application, whatever ends the value's use and on whichever
-//! thread. A drop that panics or blocks harms nobody else.
+//! Tests that a callback thread drops every value from the application, whatever ends the value's use and on
+//! whichever thread, and that a drop which panics or blocks harms nobody else.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -318,7 +318,7 @@ fn sessions_are_replaced_after_each_value_of_a_factory_panicked() {
     let session = session.unwrap();
     for _ in 0..3 {
         next(&clients).expire();
-        // These two are dropped in any order.
+        // These two may be dropped in either order.
         assert_dropped_on_a_worker("a lost client, or an error", &dropped_on);
         assert_dropped_on_a_worker("an error, or a lost client", &dropped_on);
     }

@@ -5,7 +5,7 @@ use crate::error::{ZkError, ZkResult};
 
 /// The operations that require READ, besides `get_data` and `get_children`.
 ///
-/// These differ between ZooKeeper releases.
+/// They differ between ZooKeeper releases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadChecks {

@@ -32,10 +32,10 @@ use crate::time::Runtime;
 /// first call, and its pings follow real time.
 ///
 /// # Closing and dropping
-/// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server, the
-/// session and its ephemeral znodes live on until a test calls [`expire`](SimulatedClient::expire).
+/// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server,
+/// the session and its ephemeral znodes remain until a test calls [`expire`](SimulatedClient::expire).
 ///
-/// Dropping the client without closing it simulates a crash. Here, too, the session lives on at the server
+/// Dropping the client without closing it simulates a crash. Here, too, the session remains on the server
 /// until a test calls [`expire_session`](super::SimulatedZooKeeper::expire_session).
 pub struct SimulatedClient {
     pub(super) shared: Arc<Shared>,

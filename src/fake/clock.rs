@@ -79,7 +79,7 @@ impl VirtualClock {
 
     /// Opens a session on this clock.
     ///
-    /// Apart from the clock it works like [`Session::from_client`]. The client must be connected.
+    /// Apart from the clock, this works like [`Session::from_client`]. The client must be connected.
     ///
     /// # Errors
     /// The errors of [`Session::from_client`].
@@ -93,7 +93,7 @@ impl VirtualClock {
 
     /// Opens a session on this clock, and replaces it whenever it is lost.
     ///
-    /// Apart from the clock it works like [`Session::from_client_factory`]. The clients must be connected.
+    /// Apart from the clock, this works like [`Session::from_client_factory`]. The clients must be connected.
     ///
     /// [`advance`](VirtualClock::advance) does not wait for the thread that opens a replacement.
     ///
@@ -203,7 +203,7 @@ struct State {
 
 enum Due {
     Timer(Arc<Threads>, Job),
-    /// Ends a wait. If a job is waiting, it is the second field.
+    /// Ends a wait. The second field is the job that waits, if a job does.
     Alarm(Setter, Option<Parked>),
 }
 

@@ -36,7 +36,7 @@ impl SimOperation {
     }
 }
 
-/// Whether a fault hits a call before or after its effect on the server.
+/// Whether a fault hits a call before or after the call's effect on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Effect {

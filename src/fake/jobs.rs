@@ -32,7 +32,7 @@ struct Table {
 }
 
 impl Jobs {
-    /// Wraps a job. It counts as running from now until it has run or is dropped.
+    /// Wraps a job. The job counts as running from now until it has run or is dropped.
     pub(super) fn track(self: &Arc<Jobs>, job: Job) -> Job {
         let number = {
             let mut table = self.table.lock();

@@ -78,8 +78,8 @@ impl Link {
     fn finish<T>(&self, number: usize, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.shared.lock();
         state.log.record_outcome(number, result.as_ref().map(drop).map_err(|error| *error));
-        // Deliver events first: for example, another thread's disconnect, before the call fails because of
-        // it.
+        // Deliver the events first. For example, the disconnect that makes a call fail must be delivered
+        // before the call fails.
         self.shared.deliver(state);
         result
     }

@@ -2,7 +2,8 @@
 //! order of the connection.
 //!
 //! Any thread may deliver the items, but only one at a time for each client, and only while it holds no lock of the
-//! simulation. A method, or a call that blocks, returns once all items from before it have been delivered.
+//! simulation. A method or a blocking call returns once all items that were queued before it have been
+//! delivered.
 
 use std::collections::VecDeque;
 use std::thread::{self, ThreadId};

@@ -153,7 +153,7 @@ impl ServedConnection {
         if is_removed { Ok(()) } else { Err(ZkError::Other(-121)) }
     }
 
-    /// Sets watches again, as after a reconnect. Returns the events that they missed since transaction
+    /// Sets watches again, as after a reconnect. Returns the events that the watches missed since transaction
     /// `since`.
     pub(crate) fn set_watches(
         &self,

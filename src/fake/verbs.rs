@@ -55,7 +55,7 @@ impl SimulatedClient {
 
     /// Sets whether the client promises order, as the crate's own connection does.
     ///
-    /// The default is `true`. Call this before a session is opened on the client; later it has no effect.
+    /// The default is `true`. Call this before a session is opened on the client; a later call has no effect.
     pub fn set_ordered(&self, is_ordered: bool) {
         self.client(&mut self.shared.lock()).is_ordered = is_ordered;
     }
@@ -63,22 +63,22 @@ impl SimulatedClient {
     /// Sets whether the client sends pings and reports their answers.
     ///
     /// The crate's own connection does. The default is `true`. Call this before a session is opened on the
-    /// client; later it has no effect.
+    /// client; a later call has no effect.
     pub fn set_reports_pings(&self, reports_pings: bool) {
         self.client(&mut self.shared.lock()).reports_pings = reports_pings;
     }
 
-    /// Sets whether closing the client ends the session at the server.
+    /// Sets whether closing the client ends the session on the server.
     ///
     /// The default is `true`. Pass `false` for a client that its owner continues to use. Call this before a
-    /// session is opened on the client; later it has no effect.
+    /// session is opened on the client; a later call has no effect.
     pub fn set_owns_session(&self, owns_session: bool) {
         self.client(&mut self.shared.lock()).owns_session = owns_session;
     }
 
     /// Sets how long the connection must be idle before the client accepts a ping.
     ///
-    /// Call this before a session is opened on the client; later it has no effect.
+    /// Call this before a session is opened on the client; a later call has no effect.
     pub fn set_min_idle_for_ping(&self, min_idle_for_ping: Duration) {
         self.client(&mut self.shared.lock()).min_idle_for_ping = min_idle_for_ping;
     }
@@ -110,7 +110,7 @@ impl SimulatedClient {
 
     /// Makes the client give up its session: the sink gets `SessionLost`.
     ///
-    /// The session and its znodes live on at the server.
+    /// The session and its znodes remain on the server.
     pub fn give_up(&self) {
         let mut state = self.shared.lock();
         state.lose(self.session);
@@ -199,7 +199,7 @@ impl SimulatedClient {
     /// Cuts the connection in the next call of this operation.
     ///
     /// The cut works like [`disconnect`](SimulatedClient::disconnect), and the call fails with `ConnectionLoss`.
-    /// Repeated uses add up as for [`fail_next`](SimulatedClient::fail_next).
+    /// Repeated uses add up, as for [`fail_next`](SimulatedClient::fail_next).
     pub fn cut_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Cut }));
     }
@@ -207,7 +207,7 @@ impl SimulatedClient {
     /// Starts to [`swallow`](SimulatedClient::swallow) at the next call of this operation.
     ///
     /// With [`Effect::Before`] the call's request is swallowed. With [`Effect::After`] its reply is swallowed, and the
-    /// log shows the call as executed. Repeated uses add up as for [`fail_next`](SimulatedClient::fail_next).
+    /// log shows the call as executed. Repeated uses add up, as for [`fail_next`](SimulatedClient::fail_next).
     pub fn swallow_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Swallow }));
     }
@@ -216,7 +216,7 @@ impl SimulatedClient {
     ///
     /// The operation must be a write. The request reaches a server, but the call fails with `ConnectionLoss`.
     /// The server holds the request back until [`pass_on`](SimulatedClient::pass_on), as a paused server
-    /// does. In the meantime another server executes later calls, which overtake the request.
+    /// does. In the meantime, another server executes later calls, which overtake the request.
     pub fn hold_back_next(&self, operation: SimOperation) {
         let fault = Fault { when: Effect::Before, kind: FaultKind::HoldBack };
         self.plan(operation, |plan| plan.fail_next(fault));
@@ -232,12 +232,12 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
-    /// Runs the closure in the next call of this operation, just before its effect or its fault.
+    /// Runs the closure in the next call of this operation, just before the call's effect or fault.
     ///
     /// The closure runs on the thread that executes the call. Each call runs one of the scheduled closures.
     ///
     /// The closure may use every method of the simulation, and other sessions. On an
-    /// [ordered](SimulatedClient::set_ordered) client it must not wait for calls that it
+    /// [ordered](SimulatedClient::set_ordered) client, it must not wait for calls that it
     /// [submits](crate::client::ZooKeeperClient::submit) to the same client, because they come after this call.
     pub fn before_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.before.push_back(Box::new(stop_point)));
@@ -245,8 +245,8 @@ impl SimulatedClient {
 
     /// Runs the closure in the next call of this operation that takes effect, just after the effect.
     ///
-    /// The closure runs after the effect and its events, and before the reply or the fault. If it cuts the
-    /// connection or ends the session, the reply is lost. Otherwise this works like
+    /// The closure runs after the effect and its events, and before the reply or the fault. If the closure
+    /// cuts the connection or ends the session, the reply is lost. Otherwise this works like
     /// [`before_next`](SimulatedClient::before_next).
     pub fn after_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.after.push_back(Box::new(stop_point)));

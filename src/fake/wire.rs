@@ -320,8 +320,8 @@ impl Link {
     }
 }
 
-/// A job that executes the queue. If the runtime drops it because the session has ended, the queued calls
-/// fail.
+/// A job that executes the queue. If the runtime drops the job because the session has ended, the queued
+/// calls fail.
 struct Turn {
     link: Link,
     is_taken: bool,

@@ -1,4 +1,4 @@
-//! [`Claim`]: a handle to a request that withdraws the request when it is dropped.
+//! [`Claim`]: a handle that withdraws its request when it is dropped.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! [`CommitFence`]: keeps a transaction whose reply was lost from taking effect after a later one.
+//! [`CommitFence`]: keeps a transaction whose reply was lost from taking effect after a later transaction.
 //!
-//! Each of an owner's transactions checks the data version of the owner's znode. A transaction whose reply
+//! Every transaction of an owner checks the data version of the owner's znode. A transaction whose reply
 //! was lost may still reach the leader late: a paused server forwards it once it resumes. So the owner raises
 //! the version before its next transaction. From then on, the check in the lost transaction fails.
 

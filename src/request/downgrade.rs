@@ -16,7 +16,7 @@ use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 
-/// A downgrade under way. Dropping it before it is complete undoes it.
+/// A downgrade in progress. Dropping this before the downgrade is complete undoes the downgrade.
 pub(crate) struct Downgrade {
     owner: Arc<Request>,
     owners_znode: ZNodePath,

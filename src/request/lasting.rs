@@ -2,7 +2,7 @@
 //!
 //! If a session is lost while a request waits, and lost sessions are
 //! [replaced](crate::SessionBuilder::replace_lost_sessions), the request is made again on the next session.
-//! Only this module does that, for every kind of lock.
+//! This module does that for every kind of lock.
 //!
 //! A lasting request is in one of three stages:
 //! - `Unmade`: there was no session to make the request on. The request will be made on the next session.

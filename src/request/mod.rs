@@ -1,7 +1,7 @@
 //! One request for a lock, from the creation of its znode to its deletion, as its lock sees it.
 //!
 //! Every lock of this crate is a thin shell around requests. The [`engine`](crate::engine) chooses each step
-//! of a request. Its docs follow a request from `lock()` to ownership.
+//! of a request. The engine's docs follow a request from `lock()` to ownership.
 //!
 //! Different parts of the crate have different views of one request:
 //! - The engine has a `Contender`, with a `ParticipantId`, until the request has ended.

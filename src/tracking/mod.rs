@@ -165,7 +165,7 @@ impl<S: Subject> Tracking<S> {
         check_process(self.process, Operation::WATCH, self.path())
     }
 
-    /// Returns the value in a view, if there is one yet.
+    /// Returns the value in a view, if it has one yet.
     fn judge(&self, view: &View<S::Value>) -> Result<Option<S::Value>> {
         match view {
             View::Unseen => Ok(None),
@@ -280,7 +280,7 @@ impl<S: Subject> Tracker for TrackerInner<S> {
 
     fn end(&self, reason: LossReason) {
         let former = self.state.lock().sighting.end(reason);
-        // Drop it outside the mutex.
+        // Drop the former view outside the mutex.
         drop(former);
     }
 }

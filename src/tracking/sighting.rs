@@ -7,7 +7,7 @@ use crate::time::{Latch, Setter};
 
 pub(super) struct Sighting<T> {
     view: View<T>,
-    /// Sets its latch at the next change of the view.
+    /// Sets its latch on the next change of the view.
     changed: Setter,
     /// A channel with room for one message. The message stands for all changes until somebody receives it.
     /// `None` after the end.

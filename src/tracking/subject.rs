@@ -43,8 +43,8 @@ impl<T: Send + 'static> Look<T> {
         Look::Call(call, Box::new(move |outcome| then(outcome.and_then(read))))
     }
 
-    /// Reads a znode, and leaves a watch that fires when the znode changes or is deleted. Leaves none if there is no
-    /// such znode.
+    /// Reads a znode, and leaves a watch that fires when the znode changes or is deleted. Leaves no watch if
+    /// there is no such znode.
     pub(crate) fn data(
         path: &ZNodePath,
         then: impl FnOnce(ZkResult<(Vec<u8>, Stat)>) -> Look<T> + Send + 'static,
@@ -52,8 +52,8 @@ impl<T: Send + 'static> Look<T> {
         Look::ask(Call::get_data(path, true), then)
     }
 
-    /// Lists the children of a znode, and leaves a watch that fires when a child is created or deleted. Leaves none
-    /// if there is no such znode.
+    /// Lists the children of a znode, and leaves a watch that fires when a child is created or deleted.
+    /// Leaves no watch if there is no such znode.
     pub(crate) fn children(
         path: &ZNodePath,
         then: impl FnOnce(ZkResult<Names>) -> Look<T> + Send + 'static,

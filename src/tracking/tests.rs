@@ -75,7 +75,7 @@ fn new_tracker_knows_an_existing_znode() {
     let node = tracker.current().unwrap().unwrap();
     assert_eq!(*node.data, *b"\xff10");
     assert_eq!(node.stat.czxid, zk.stat(PATH).unwrap().czxid);
-    assert!(tracker.changes().is_empty(), "the first value is no change");
+    assert!(tracker.changes().is_empty(), "the first value is not a change");
     assert_eq!(zk.calls(SimOperation::GetData), 1);
     // A change of the znode's children does not count.
     zk.create(&format!("{PATH}/child"), b"");

@@ -287,7 +287,7 @@ fn a_thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let (request, _heard) = scene.request();
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
-    eventually("it waits", || request.request().is_some_and(|request| request.is_awaited()));
+    eventually("the thread waits", || request.request().is_some_and(|request| request.is_awaited()));
     request.start();
     assert_eq!(next(&placed), Some(Place::Owner));
     request.withdraw();
@@ -376,7 +376,7 @@ fn a_request_whose_znode_is_deleted_is_not_made_again() {
     let scene = Scene::new();
     let (request, heard) = scene.request();
     request.start();
-    eventually("it is in the queue", || request.request().is_some_and(|request| request.znode().is_some()));
+    eventually("the request is in the queue", || request.request().is_some_and(|request| request.znode().is_some()));
     let znode = request.request().unwrap().znode().unwrap();
     scene.server.delete(znode.as_str());
     // While another request is ahead, the request checks its own znode only in routine looks.
@@ -460,7 +460,7 @@ fn a_request_that_is_given_up_is_dropped_with_its_observer() {
         request.withdraw();
         let weak = Arc::downgrade(&request);
         drop(request);
-        eventually("nobody has it", || weak.strong_count() == 0);
+        eventually("nobody holds the request", || weak.strong_count() == 0);
         assert!(heard.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
     }
 }
@@ -533,14 +533,14 @@ fn a_permit_is_awaited_in_turn_again_on_the_next_session() {
     let held = scene.server.create_sequential(leases, "x-other-lease-", Some(7));
     let semaphore = Semaphore::new(&scene.session, "/permits", 1).unwrap();
     let waiting = in_background(move || semaphore.acquire().map(|permit| permit.is_owner()));
-    eventually("it waits for a permit", || scene.server.children(leases).len() == 2);
+    eventually("the thread waits for a permit", || scene.server.children(leases).len() == 2);
     scene.lose();
     let before = scene.server.create_sequential(turns, "x-other-lock-", Some(7));
     scene.replace();
-    eventually("it waits for its turn", || scene.server.children(turns).len() == 2);
+    eventually("the thread waits for its turn", || scene.server.children(turns).len() == 2);
     assert_eq!(scene.server.children(leases).len(), 1, "it is another request's turn");
     scene.server.delete(&before);
-    eventually("it waits for a permit", || scene.server.children(leases).len() == 2);
+    eventually("the thread waits for a permit", || scene.server.children(leases).len() == 2);
     scene.server.delete(&held);
     assert!(next(&waiting).unwrap());
 }
@@ -621,7 +621,7 @@ fn a_listener_that_panics_and_locks_again_between_two_sessions_owns_on_the_next(
         let lock = WriteLock::with_listener(&scene.session, DIR, CallsBack(sender)).unwrap();
         for _ in 0..2 {
             lock.lock().unwrap();
-            eventually("it owns", || lock.is_owner());
+            eventually("the lock is owned", || lock.is_owner());
             if matches!(order, Order::LossLast) {
                 scene.callbacks.shut();
                 scene.lose();
@@ -633,7 +633,7 @@ fn a_listener_that_panics_and_locks_again_between_two_sessions_owns_on_the_next(
                 assert!(!next(&locked_again), "there is no session");
                 scene.replace();
             }
-            eventually("it owns again", || lock.is_owner());
+            eventually("the lock is owned again", || lock.is_owner());
         }
         assert_eq!(scene.requests(), 1);
     }
