@@ -43,7 +43,7 @@ async fn main() -> Result<()> {
             _ = signal::ctrl_c() => break,
         }
     }
-    // Wait for the requests that hold the lock or wait for it. Then `close` waits until their znodes are
+    // Finish the requests that hold the lock or wait for it. Then `close` waits until their znodes are
     // deleted.
     while requests.join_next().await.is_some() {}
     Ok(spawn_blocking(move || session.close()).await?)

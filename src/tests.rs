@@ -1,12 +1,12 @@
-//! Shared parts of the unit tests: waits with a deadline, and monitors that end the test run where a test
-//! itself cannot fail.
+//! Shared parts of the unit tests: waits with a deadline, and monitors that end the test run when something
+//! goes wrong that no test would notice.
 //!
 //! The tests in `tests/` and the benchmarks share some of these parts through `tests/support`. Packages share
 //! files by symbolic links, because a published package contains only its own files.
 
 mod blocking;
 #[cfg(feature = "tls")]
-#[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
+#[allow(dead_code, unreachable_pub, reason = "shared with other binaries, each of which uses a part")]
 pub(crate) mod certificates;
 #[cfg(unix)]
 mod differential;
@@ -18,12 +18,12 @@ mod manual_runtime;
 mod of_the_kit;
 #[allow(unreachable_pub, reason = "shared with other binaries")]
 mod panics;
-#[allow(dead_code, reason = "shared with the crate of the connection")]
+#[allow(dead_code, reason = "shared with the crate `zookeeper-connection`")]
 mod server;
 pub(crate) mod simulation;
 mod stepped;
 mod surface;
-#[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
+#[allow(dead_code, unreachable_pub, reason = "shared with other binaries, each of which uses a part")]
 pub(crate) mod wait;
 mod watchdog;
 
@@ -46,8 +46,8 @@ pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runti
 pub(crate) use self::stepped::{Request, SteppedClient};
 pub(crate) use self::wait::{deadline, eventually};
 
-/// Starts the monitors that end the test run where a test itself cannot fail. Must be called before the
-/// threads of a session are started.
+/// Starts the monitors that end the test run when something goes wrong that no test would notice. Must be
+/// called before the threads of a session are started.
 pub(crate) fn begin() {
     panics::watch();
     watchdog::watch_this_test(4 * deadline());
@@ -67,7 +67,7 @@ pub(crate) fn replacing_session(
     replacing_session_on(|| Ok(Threads::start()? as Arc<dyn Runtime>), zookeeper, session_timeout)
 }
 
-/// Like [`replacing_session`], with a runtime for each session.
+/// Like [`replacing_session`], but each session runs on a runtime that `runtime` returns.
 pub(crate) fn replacing_session_on(
     runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
     zookeeper: &SimulatedZooKeeper,

@@ -39,8 +39,8 @@ const SHORT: Duration = Duration::from_millis(2);
 /// The time limit for everything that a test does.
 const DEADLINE: Duration = Duration::from_secs(120);
 const ROUNDS: u64 = 60;
-/// The name of the thread that writes the lines of threads that must not block. It ends when there have been
-/// no lines for a while.
+/// The name of the thread that writes the lines of threads that must not block. The thread ends when there
+/// have been no lines for a while.
 const LOG_THREAD: &str = "zk-log";
 
 // ---- the logger
@@ -264,7 +264,7 @@ fn two_sessions(server: &SimulatedZooKeeper) -> ([Arc<SimulatedClient>; 2], [Ses
     (clients, sessions)
 }
 
-/// Makes the tests run one at a time, because each would see the others' log lines.
+/// Makes the tests run one at a time, because otherwise each would see the others' log lines.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs a test's body on another thread, and fails if the body does not end in time.

@@ -1,8 +1,8 @@
 //! Runs the locks of [`zookeeper-recipes-lock`](zookeeper_recipes_lock) on a ZooKeeper client whose calls
 //! block.
 //!
-//! - If your application already has a handle of the crate [`zookeeper`], [`session_on`] opens a session that
-//!   takes locks on it.
+//! - If your application already has a handle of the crate [`zookeeper`], [`session_on`] opens a lock session
+//!   on that handle.
 //! - If you have another client whose calls block, implement [`BlockingClient`] for it, wrap it with
 //!   [`on_workers`], and pass the result to [`Session::from_client`].
 //!

@@ -9,9 +9,9 @@
 //! [`check`]. Only [`Fixture::connect`] and [`Subject::client`] are required. A check that needs more than
 //! the fixture offers is [skipped](Verdict::Skipped).
 //!
-//! A fixture should be able to [disconnect](Subject::disconnect) and [expire](Subject::expire) a session, because most
-//! faults in clients show only then. A TCP relay in front of a real server can do both, and can also
-//! [stall](Subject::stall) a connection.
+//! A fixture should be able to [disconnect](Subject::disconnect) and [expire](Subject::expire) a session,
+//! because most faults in clients show only in these cases. A TCP relay in front of a real server can do
+//! both, and can also [stall](Subject::stall) a connection.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -136,7 +136,7 @@ pub trait Subject: Send + Sync {
 
     /// Cuts the connection, prevents new ones until [`reconnect`](Subject::reconnect), and returns `true`.
     ///
-    /// The session lives on at the server for a while. The default does nothing and returns `false`.
+    /// The session remains on the server for a while. The default does nothing and returns `false`.
     fn disconnect(&self) -> bool {
         false
     }
@@ -152,7 +152,7 @@ pub trait Subject: Send + Sync {
     /// Allows connections again and ends a stall.
     fn reconnect(&self) {}
 
-    /// Ends the session at the server, allows connections again, and returns `true`.
+    /// Ends the session on the server, allows connections again, and returns `true`.
     ///
     /// The default does nothing and returns `false`.
     fn expire(&self) -> bool {

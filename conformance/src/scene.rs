@@ -176,7 +176,7 @@ impl Tested {
 
     pub(super) fn expire(&self) -> Outcome {
         let ended = self.subject.expire();
-        if ended { Ok(()) } else { Err(Problem::Lacking("a way to end a session at the server")) }
+        if ended { Ok(()) } else { Err(Problem::Lacking("a way to end a session on the server")) }
     }
 
     /// Creates a persistent znode.

@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
     named!(submitted_calls_end_with_their_client),
 ];
 
-/// The number of rounds of calls in flight at once, in a check that needs several.
+/// How often a check repeats a call if it needs several calls in flight at once.
 const ROUNDS: usize = 20;
 
 /// Returns a `Done` that reads the outcome with `read` and passes it to `then`.

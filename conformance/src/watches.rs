@@ -171,7 +171,7 @@ fn watch_set_after_a_removal_fires(scene: &Scene<'_>) -> Outcome {
 
 fn sink_is_called_after_it_panicked(scene: &Scene<'_>) -> Outcome {
     if !scene.fixture.contains_panics() {
-        return Err(Problem::Lacking("a client that contains the panics of its sink"));
+        return Err(Problem::Lacking("a client that contains panics in its sink"));
     }
     let (client, path) = (scene.connect()?, scene.given("a")?);
     let panics = Arc::new(AtomicBool::new(true));
@@ -179,7 +179,7 @@ fn sink_is_called_after_it_panicked(scene: &Scene<'_>) -> Outcome {
     client.subscribe(Arc::new(move |event| {
         // `resume_unwind` panics without printing a message.
         if will_panic.swap(false, Ordering::SeqCst) {
-            std::panic::resume_unwind(Box::new("a panic of the sink"));
+            std::panic::resume_unwind(Box::new("a panic in the sink"));
         }
         record(event);
     }));

@@ -1,5 +1,5 @@
-//! [`ManualRuntime`]: runs a session on one thread, in time that the test controls, so nothing depends on the
-//! load of the machine.
+//! [`ManualRuntime`]: runs a session on one thread, with a clock that the test controls, so nothing depends
+//! on the load of the machine.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -34,7 +34,7 @@ fn at_most_one_owner_at_the_end_of_the_counter() {
         }
     }
     println!("{owned_beyond} owners, numbers: {numbers:?}");
-    assert!(numbers.contains(&(i32::MAX - 1)), "the last number but one must be assigned");
+    assert!(numbers.contains(&(i32::MAX - 1)), "the next-to-last number must be assigned");
 
     for lock in &locks {
         lock.unlock().unwrap();
@@ -99,7 +99,7 @@ fn number_of(path: &str) -> i32 {
 
 /// Starts a server with a directory in which `next` is the next sequence number.
 ///
-/// A test cannot create two billion children. Instead, it adds a transaction that sets the counter to the
+/// A test cannot create two billion children. Instead, it writes a transaction that sets the counter into the
 /// server's log.
 fn server_that_counted_to(next: i32, dir: &str) -> Server {
     let server = Server::start();

@@ -417,7 +417,7 @@ fn directory_of_another_lock_is_no_request() {
     let lock_at = |dir: &str| BlockingWriteLock::new(&fixture.session, dir).unwrap();
     let held = lock_at(&inner).lock().unwrap();
     let outer = lock_at(fixture.dir());
-    // Try twice: while the inner directory has a request, and while it is an empty container.
+    // Try twice: first while the inner directory has a request, then while it is an empty container.
     outer.try_lock().unwrap().expect("nobody else is in the queue").unlock().unwrap();
     held.unlock().unwrap();
     assert!(fixture.observer.exists(&inner));

@@ -363,7 +363,7 @@ fn owner_gets_the_loss_when_another_deletes_its_znode() {
     fixture.observer.delete(guard.id());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
-    assert_eq!(guard.fencing_token().unwrap(), token, "the resource must refuse the token, not the lock");
+    assert_eq!(guard.fencing_token().unwrap(), token, "the resource, not the lock, must refuse the token");
     assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
 
     let (listener, calls) = RecordingListener::new();

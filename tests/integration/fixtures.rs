@@ -129,7 +129,7 @@ impl Observer {
     }
 }
 
-/// A call of a listener.
+/// A call to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Acquired,
@@ -139,7 +139,7 @@ pub enum Call {
     Dropped(LossReason),
 }
 
-/// A listener that sends its calls to a channel.
+/// A listener that records its calls in a channel.
 pub struct RecordingListener {
     sender: Sender<Call>,
 }

@@ -1,4 +1,4 @@
-//! Tests of the test kit. Without them, a success of the other tests would prove little.
+//! Tests of the test kit. Without them, the success of the other tests would prove little.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};

@@ -295,7 +295,7 @@ fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are
     let is_connected = |session: &Session| session.state() == SessionState::Connected;
     eventually("all sessions are connected", || sessions.iter().all(is_connected) && is_connected(&owner));
     let asked = Instant::now() + LAST_QUESTION;
-    eventually("questions would have been asked", || Instant::now() >= asked);
+    eventually("the sessions would have asked for ticks by now", || Instant::now() >= asked);
     // A new leader counts from zero.
     let transactions = transactions_of(ensemble.leader());
     println!("{transactions} transactions under the new leader");

@@ -16,7 +16,7 @@ use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
 use crate::support::server::{self, Server};
 use crate::support::wait::{eventually, scaled};
 
-/// Counts the holders and records the most at once.
+/// Counts the holders, and records the highest count.
 #[derive(Default)]
 struct Room {
     inside: AtomicUsize,

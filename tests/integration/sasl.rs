@@ -15,7 +15,7 @@ use crate::support::server::{self, Server, ServerOptions};
 use crate::support::test_server;
 use crate::support::wait::{deadline, eventually, scaled};
 
-/// Clients hash a text in Latin-1 if it can be encoded so, otherwise in UTF-8. These names and passwords
+/// Clients hash a text as Latin-1 if Latin-1 can encode it, otherwise as UTF-8. These names and passwords
 /// cover both.
 const USERS: [(&str, &str); 4] =
     [("ada", "secret"), ("other", "other"), ("bärbel", "pässwörd\"\\"), ("eu€o", "pa€€ ö")];

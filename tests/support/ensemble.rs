@@ -26,7 +26,7 @@ impl Ensemble {
         Self::published(size, &options.published())
     }
 
-    /// Starts `size` servers with the published options.
+    /// Starts `size` servers with options of the published package.
     pub fn published(size: usize, options: &test_server::ServerOptions) -> Self {
         Self::of(TestEnsemble::start_with(size, options))
     }

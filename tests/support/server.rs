@@ -53,8 +53,8 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Returns the published package's form of these options, with the time that a server may take to start
-    /// on this machine.
+    /// Converts these options to those of the published package, and adds the time that a server may take to
+    /// start on this machine.
     pub fn published(&self) -> test_server::ServerOptions {
         let timeouts = [self.min_session_timeout_ms, self.max_session_timeout_ms];
         let [min, max] = timeouts.map(Duration::from_millis);
@@ -105,7 +105,7 @@ impl Server {
         Self::published(&options.published())
     }
 
-    /// Starts a server with the published options.
+    /// Starts a server with options of the published package.
     pub fn published(options: &test_server::ServerOptions) -> Self {
         panics::watch();
         watchdog::watch_this_test(scaled(MAX_TEST));

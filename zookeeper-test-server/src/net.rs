@@ -1,4 +1,4 @@
-//! Free ports, and requests by four-letter words that a ZooKeeper server answers.
+//! Free ports, and queries with ZooKeeper's four-letter words.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -5,22 +5,23 @@
 //!   From then on, every call fails with `SessionExpired`, whatever the handle would answer.
 //! - Calls fail with `ConnectionLoss` forever after the crate has given up or its I/O thread has died.
 //!   [`connection_state`] distinguishes this from a temporary loss.
-//! - It does not set watches again after a reconnect. The contract of `client::port` permits this, because
-//!   the session reads again.
-//! - It keeps a closure for each watch call, even for failed calls. [`watches`] creates at most one closure
-//!   for each path and kind of watch.
-//! - It does not expose which session timeout a server has granted, so the application must state it.
-//! - On a disconnect, it gives up for good if it has not sent a ping for a session timeout, and it sends a
-//!   ping only after two thirds of a session timeout without any request.
+//! - The crate does not set watches again after a reconnect. The contract of `client::port` permits this,
+//!   because the session reads again.
+//! - The crate keeps a closure for each watch call, even for failed calls. [`watches`] creates at most one
+//!   closure for each path and kind of watch.
+//! - The crate does not expose which session timeout a server has granted, so the application must state the
+//!   timeout.
+//! - On a disconnect, the crate gives up for good if it has not sent a ping for a session timeout, and it
+//!   sends a ping only after two thirds of a session timeout without any request.
 //!   [`min_idle_for_ping`](BlockingClient::min_idle_for_ping) makes the session leave such gaps.
-//! - Within a chroot, it sends a watch on `/` with the path "", and calls the application's default watcher
-//!   instead of the closure. There is no remedy here: such a watch never fires.
-//! - A call that is made while its I/O thread starts may not wake that thread, and then no later call does.
-//!   [`adapter`] waits before it makes any calls.
-//! - Dropping its last handle makes a blocking call, so a dedicated thread drops it.
+//! - Within a chroot, the crate sends a watch on `/` with the path "", and calls the application's default
+//!   watcher instead of the closure. There is no remedy here: such a watch never fires.
+//! - A call that is made while a handle's I/O thread starts may not wake that thread, and then no later call
+//!   does. [`adapter`] waits before it makes any calls.
+//! - Dropping the last reference to a handle makes a blocking call, so a dedicated thread drops it.
 //!
-//! Calls block for as long as the network swallows packets. The contract allows this, and the workers can
-//! afford it.
+//! Calls block for as long as the network swallows packets. The contract allows this, because separate
+//! threads make the calls.
 
 mod connection_state;
 mod convert;

@@ -128,7 +128,7 @@ fn close_can_be_swallowed() {
     assert!(zookeeper.sessions().is_empty());
 }
 
-/// The contract: on whichever thread, `Disconnected` is delivered before any call fails because of it.
+/// `Disconnected` must be delivered, on whichever thread, before any call fails because of it.
 #[test]
 fn disconnected_event_precedes_the_calls_that_it_fails() {
     let (zookeeper, client, _) = connected();

@@ -1,5 +1,5 @@
-//! Tests of submitted calls, which is how a session makes them: their order, and their fate when something
-//! fails.
+//! Tests of submitted calls, the kind that a session makes: their order, and what becomes of them when
+//! something fails.
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 

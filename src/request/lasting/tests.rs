@@ -376,7 +376,9 @@ fn a_request_whose_znode_is_deleted_is_not_made_again() {
     let scene = Scene::new();
     let (request, heard) = scene.request();
     request.start();
-    eventually("the request is in the queue", || request.request().is_some_and(|request| request.znode().is_some()));
+    eventually("the request is in the queue", || {
+        request.request().is_some_and(|request| request.znode().is_some())
+    });
     let znode = request.request().unwrap().znode().unwrap();
     scene.server.delete(znode.as_str());
     // While another request is ahead, the request checks its own znode only in routine looks.

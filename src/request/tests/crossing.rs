@@ -53,7 +53,7 @@ fn look_at_the_second_request_outlasts_a_look_at_it_as_the_nearest() {
     // In the first listing, the third request is the second one ahead, so the waiter looks at it.
     crossing.deliver(1);
     crossing.client.serve_until(Request::List);
-    // After the event and in the other listing, the third request is the nearest one, so the waiter looks at
+    // After the event, and in the other listing, the third request is the nearest one, so the waiter looks at
     // it again.
     crossing.deliver(2);
     crossing.client.move_all();

@@ -192,7 +192,7 @@ fn downgrade_fails_after_external_delete() {
         let of_step = Arc::clone(&next);
         downgrade.fixture.client.before_next(step, move || {
             zk.delete(&znode);
-            // At the later step the reader's znode is ahead of the next writer.
+            // At the later step, the reader's znode is ahead of the next writer.
             if step == SimOperation::Create {
                 eventually("the next writer owns", || of_step.is_owner());
             }

@@ -104,7 +104,7 @@ fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let request = Request::new(fixture.session.core(), &spec, observer);
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
-    eventually("it waits", || request.is_awaited());
+    eventually("the thread waits", || request.is_awaited());
     request.start();
     assert_eq!(next(&placed), Some(Place::Owner));
     request.withdraw();
@@ -121,7 +121,7 @@ fn thread_that_waits_for_a_request_which_is_never_started_sees_its_end() {
     let request = Request::new(fixture.session.core(), &spec, observer);
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
-    eventually("it waits", || request.is_awaited());
+    eventually("the thread waits", || request.is_awaited());
     request.withdraw();
     assert_eq!(next(&placed), None);
 }

@@ -210,7 +210,7 @@ fn waiter_that_gives_up_leaves_no_watch() {
     let fixture = Fixture::ordered(&zk);
     let _others = [other(&zk), other(&zk), other(&zk)];
     let (lock, calls) = waiter(&fixture);
-    assert_eq!(zk.watch_count(), 3, "on the two next ahead, and on its own znode");
+    assert_eq!(zk.watch_count(), 3, "on the next two ahead and on its own znode");
     lock.unlock().unwrap();
     eventually("no watch is left", || zk.watch_count() == 0);
     assert!(calls.is_empty());

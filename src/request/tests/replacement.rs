@@ -84,7 +84,7 @@ fn create_under_way_at_the_loss_of_the_session_is_undone_on_the_next() {
         assert_eq!(zk.sessions().len(), 2);
         drop(release);
         eventually("the znode is deleted", || zk.children(DIR).is_empty());
-        assert_eq!(zk.sessions().len(), 2, "the deletion was not the server's");
+        assert_eq!(zk.sessions().len(), 2, "the server did not delete the znode");
     }
 }
 
@@ -104,7 +104,7 @@ fn create_that_succeeds_after_the_session_was_replaced_is_undone() {
     assert_eq!(zk.children(DIR).len(), 1);
     client.release();
     eventually("the znode is deleted", || zk.children(DIR).is_empty());
-    assert!(zk.sessions().contains(&client.session_id()), "the deletion was not the server's");
+    assert!(zk.sessions().contains(&client.session_id()), "the server did not delete the znode");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn close_ends_the_replacement_of_lost_sessions() {
     let lock = Arc::new(BlockingWriteLock::new(&session, DIR).unwrap());
     let of_thread = Arc::clone(&lock);
     let waiting = in_background(move || of_thread.lock().map(drop));
-    eventually("it is in the queue", || zk.children(DIR).len() == 2);
+    eventually("the request is in the queue", || zk.children(DIR).len() == 2);
     session.close();
     let error = next(&waiting).unwrap_err();
     assert!(error.is_closed(), "{error:?}");
@@ -147,7 +147,7 @@ fn close_between_two_sessions_ends_a_wait_with_closed() {
     let session = session.unwrap();
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let waiting = in_background(move || lock.lock().map(drop));
-    eventually("it is in the queue", || zk.children(DIR).len() == 2);
+    eventually("the request is in the queue", || zk.children(DIR).len() == 2);
     next(&clients).expire();
     eventually("the loss is noticed", || session.state() == SessionState::Lost);
     session.close();

@@ -271,7 +271,7 @@ fn listener_locks_again_after_a_loss() {
         // Whether the listener owns the lock at once depends on whether the deletion of the former znode is
         // known.
         next(&owns);
-        eventually("it owns again", || lock.is_owner());
+        eventually("the lock is owned again", || lock.is_owner());
     }
     drop(lock);
     eventually("a dropped lock is closed", || zk.children(DIR).is_empty());

@@ -148,7 +148,7 @@ struct Comparison {
     numbers: Numbers,
     random: Random,
     seed: u64,
-    /// The paths with sequence numbers that were created.
+    /// The paths of the sequential znodes that were created.
     known: Vec<String>,
     steps: VecDeque<String>,
     calls: usize,

@@ -45,7 +45,7 @@ pub(super) struct RealConnection {
     frames: Frames,
     next_xid: i32,
     last_sent: Instant,
-    /// The number of pings whose replies are outstanding. They arrive before the replies to later requests.
+    /// The number of pings without a reply yet. The replies arrive before the replies to later requests.
     pings: usize,
 }
 

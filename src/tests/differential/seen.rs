@@ -49,7 +49,7 @@ impl Seen {
     }
 }
 
-/// The ids on the real server, and the ids on the model that correspond to them.
+/// Maps the ids on the real server to the corresponding ids on the model.
 #[derive(Default)]
 pub(super) struct Numbers {
     transactions: BTreeMap<i64, i64>,

@@ -1,4 +1,4 @@
-//! Futures that are dropped at random moments.
+//! Tests of futures that are dropped at random moments.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
