@@ -207,7 +207,8 @@ impl SimulatedClient {
     /// Starts to [`swallow`](SimulatedClient::swallow) at the next call of this operation.
     ///
     /// With [`Effect::Before`] the call's request is swallowed. With [`Effect::After`] its reply is swallowed, and the
-    /// log shows the call as executed. Repeated uses add up, as for [`fail_next`](SimulatedClient::fail_next).
+    /// log shows the call as executed. Repeated uses add up, as for
+    /// [`fail_next`](SimulatedClient::fail_next).
     pub fn swallow_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Swallow }));
     }

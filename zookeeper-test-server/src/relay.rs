@@ -323,7 +323,7 @@ impl Network {
                     Link::new(client, server, state.passes, self.road.as_ref(), self.address.port(), look);
                 state.links.extend(link);
             }
-            None if state.passes.replies => {} // closes the connection, which is as close to a refusal as a relay gets
+            None if state.passes.replies => {} // closes the connection, the nearest thing to a refusal
             None => state.stranded.push(client),
         }
     }
