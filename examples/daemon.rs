@@ -1,8 +1,8 @@
-//! A daemon whose threads share one session. Each thread works on one item after another. No two threads work on the
-//! same item at once, in this process or another.
+//! A daemon whose threads share one session. Each thread works on one item after another. No two threads, of
+//! any process, work on the same item at once.
 //!
-//! A lost session is replaced, so the threads share the session and its locks for as long as the process runs. SIGTERM
-//! and ctrl-c end all waits and then the process, which leaves no znode behind.
+//! A lost session is replaced, so the threads can share the session and its locks for as long as the process
+//! runs. SIGTERM and ctrl-c end all waits and then the process, which leaves no znode of a request behind.
 //!
 //! ```text
 //! cargo run --example daemon -- 127.0.0.1:2181
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Works on the items in turn until the shutdown.
+/// Works on the items in turn until shutdown.
 fn work(thread: u64, locks: &NamedLocks, shutdown: &CancelToken) -> Result<(), LockError> {
     for turn in 0.. {
         let item = format!("item {}", (thread + turn) % ITEMS);

@@ -1,7 +1,8 @@
 //! Leader election: a daemon that leads when it is elected, steps down when it loses the leadership, and contends again.
 //!
-//! Start it several times and kill the leader. Another process leads about a session timeout later, or at once if the
-//! leader was ended by ctrl-c or SIGTERM. Each event is printed as one line: seconds since 1970, name, event.
+//! Start it several times and kill the leader. Another process becomes the leader about one session timeout
+//! later, or at once if ctrl-c or SIGTERM ended the leader. Each event is printed on one line: seconds since
+//! 1970, name, event.
 //!
 //! ```text
 //! cargo run --example leader_election -- --name node-a --session-timeout 4 127.0.0.1:2181

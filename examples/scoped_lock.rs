@@ -1,4 +1,4 @@
-//! Guards in scoped threads: four threads share one session and one lock, and increment a counter.
+//! Guards in scoped threads: four threads share one session and one lock to increment a counter.
 //!
 //! Each thread reads the counter, pauses and writes it back. Without the lock, increments would be lost. If you run the
 //! program twice at the same time, the threads of both processes take turns.
@@ -58,7 +58,8 @@ fn run(connect: &str) -> Result<(), Box<dyn Error>> {
             .try_for_each(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
     })?;
 
-    // A dropped guard deletes its znode in the background. This waits until it is deleted.
+    // A dropped guard deletes its znode in the background. Closing the session waits until the znode is
+    // deleted.
     session.close();
 
     let (counted, right) = (counter.load(Ordering::Relaxed), THREADS * ROUNDS);

@@ -1,4 +1,4 @@
-//! An async service: each request holds the lock while it works, and no thread waits for the lock.
+//! An async service. Each request holds the lock while it works, but no thread blocks while a request waits.
 //!
 //! ```text
 //! cargo run --example tokio -- 127.0.0.1:2181
@@ -43,7 +43,8 @@ async fn main() -> Result<()> {
             _ = signal::ctrl_c() => break,
         }
     }
-    // First the requests end that hold the lock or wait for it. Then `close` waits until their znodes are deleted.
+    // Finish the requests that hold the lock or wait for it. Then `close` waits until their znodes are
+    // deleted.
     while requests.join_next().await.is_some() {}
     Ok(spawn_blocking(move || session.close()).await?)
 }

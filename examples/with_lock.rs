@@ -1,8 +1,9 @@
 //! An operation under the lock, with a fencing token that protects the resource it writes to.
 //!
-//! `with_lock` takes the lock, runs a closure and releases the lock, even after a panic. A lock alone cannot stop a
-//! holder that was paused, has lost the lock without noticing, and goes on writing. So the holder sends its fencing token
-//! with every write, and the resource refuses a token that is smaller than the largest it has seen.
+//! `with_lock` takes the lock, runs a closure and releases the lock, even after a panic. A lock alone cannot
+//! stop a holder that was paused, lost the lock without noticing, and continues to write. So the holder sends
+//! its fencing token with every write, and the resource refuses a token that is smaller than the largest it
+//! has seen.
 //!
 //! ```text
 //! cargo run --example with_lock -- 127.0.0.1:2181

@@ -1,9 +1,10 @@
-//! [`External`]: a value that belongs to the application: a listener, a hook, a closure, a client, an error.
+//! [`External`]: a value that comes from the application, such as a listener, a hook, a closure, a client or
+//! an error.
 //!
 //! The code of such a value may block, panic, or call this crate, even when the value is dropped. The last handle to a
 //! value may be dropped anywhere: on the I/O thread, on the timer's thread, on a thread of the client, or while another
-//! panic unwinds. So no value is dropped in place. A callback thread of the runtime drops it, because that thread may
-//! block and catches panics.
+//! panic unwinds. So no value is dropped in place. Instead, a callback thread of the runtime drops it: such a
+//! thread may block, and it catches panics.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::time::{Priority, Runtime};
 #[cfg(test)]
 mod tests;
 
-/// A value of the application that this crate owns.
+/// A value from the application that this crate owns.
 pub(crate) struct External<T: Send + 'static> {
     /// `None` only during the drop.
     value: Option<T>,
@@ -42,8 +43,8 @@ impl<T: Send + 'static> Deref for External<T> {
     fn deref(&self) -> &T {
         match &self.value {
             Some(value) => value,
-            // Proof: only the drop takes the value.
-            None => unreachable!("a value is in use while it is dropped"),
+            // Proof: only `drop` takes the value.
+            None => unreachable!("a value is used while it is being dropped"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! [`NodeTracker`]: the current data of one znode, kept up to date.
 //!
-//! Origin: HBase's `ZooKeeperNodeTracker` and `DeletionListener`, which end the process or the wait at the first error.
+//! Origin: HBase's `ZooKeeperNodeTracker` and `DeletionListener`, which end the process or the wait on the
+//! first error.
 
 use std::sync::Arc;
 
@@ -40,16 +41,16 @@ use crate::wait::Wait;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// The tracker reads the znode again whenever it changes, and after every reconnect. The result is as recent as the
-/// connected server's last answer. It is usually a moment old, and during an outage as old as the outage. Changes in
-/// quick succession may appear as one. The tracker needs no thread, and continues on the next session when its session
-/// is [replaced](crate::SessionBuilder::replace_lost_sessions).
+/// The tracker reads the znode again whenever it changes, and after every reconnect. The result is as recent
+/// as the last answer from the connected server: usually a moment old and, during an outage, as old as the
+/// outage. Changes in quick succession may appear as one. The tracker needs no thread, and continues on the
+/// next session when its session is [replaced](crate::SessionBuilder::replace_lost_sessions).
 ///
 /// # Permission
-/// READ must be granted, and stay granted. Servers since 3.8.4 and 3.9.2 send no event when a znode without READ
-/// permission is created or deleted. A tracker that waits for such a znode notices its creation only at the next
-/// reconnect, or after up to half a minute.
-#[must_use = "the tracking ends at once when the tracker is not kept"]
+/// READ must be granted and stay granted. Servers since 3.8.4 and 3.9.2 send no event when a znode without
+/// READ permission is created or deleted. A tracker that waits for such a znode notices its creation only at
+/// the next reconnect, or after up to half a minute.
+#[must_use = "the tracking ends as soon as the tracker is dropped"]
 #[derive(Debug)]
 pub struct NodeTracker {
     tracking: Tracking<Node>,
@@ -61,8 +62,8 @@ impl NodeTracker {
     /// Starts to track the znode at this path, which need not exist yet.
     ///
     /// Blocks until the server has answered or the wait times out. On a session that [replaces
-    /// itself](crate::SessionBuilder::replace_lost_sessions), the tracking continues after a loss. It ends when the
-    /// session is [closed](Session::close).
+    /// itself](crate::SessionBuilder::replace_lost_sessions), the tracking continues after a loss, and ends
+    /// when the session is [closed](Session::close).
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
@@ -118,11 +119,11 @@ impl NodeTracker {
 
 /// A znode as a [`NodeTracker`] saw it.
 ///
-/// It is cheap to clone. Two values are equal if nothing was written between them.
+/// It is cheap to clone. Two values are equal if the znode was not written between the two reads.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeData {
-    /// The data, exactly as it is in the znode.
+    /// The data, exactly as stored in the znode.
     pub data: Arc<[u8]>,
     /// The metadata at the time of the read.
     pub stat: Stat,
@@ -141,14 +142,15 @@ impl NodeData {
 
 impl PartialEq for NodeData {
     fn eq(&self, other: &NodeData) -> bool {
-        // The transaction that last wrote the data. For a znode that was never written, that is its creation.
+        // `mzxid` identifies the transaction that last wrote the data or, if there was no later write,
+        // created the znode.
         self.stat.mzxid == other.stat.mzxid
     }
 }
 
 impl Eq for NodeData {}
 
-/// The object that a [`NodeTracker`] follows.
+/// The znode that a [`NodeTracker`] tracks.
 #[derive(Debug)]
 struct Node {
     path: ZNodePath,
@@ -165,7 +167,7 @@ impl Subject for Node {
         let node = Arc::clone(self);
         Look::data(&self.path, move |data| match data {
             Ok((data, stat)) => Look::Seen(Some(NodeData { data: data.into(), stat })),
-            // Waits until the znode is created.
+            // Leave a watch for the creation of the znode.
             Err(ZkError::NoNode) => Look::absence(&node.path, None),
             Err(error) => Look::Failed(error),
         })

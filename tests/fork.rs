@@ -1,5 +1,5 @@
-//! After a fork, the child of a process that owns a lock does not own it. A separate binary without the threads
-//! of other tests, because a child has a copy only of the thread that forks.
+//! Tests that after a fork, the child of a process that owns a lock does not own the lock. This is a separate
+//! binary without the threads of other tests, because a child has a copy of only the thread that forks.
 
 #![cfg(unix)]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
@@ -23,10 +23,10 @@ use zookeeper_recipes_lock::{
     BlockingWriteLock, Candidate, ErrorReason, LockError, Session, SessionState, WriteLock,
 };
 
-/// Enough forks that a thread holds the mutex behind the answer at some fork.
+/// Enough forks that at one of them, some thread holds a mutex that the child's calls might need.
 const FORKS: usize = 50;
 
-/// A child that takes longer than this waits for a thread that does not exist.
+/// A child that takes longer than this is waiting for a thread that does not exist.
 const MAX_CHILD_SECONDS: u32 = 10;
 
 fn main() {
@@ -36,7 +36,8 @@ fn main() {
 
     let guard = blocking("/locks/forked").lock().expect("the lock is free");
     assert_only_the_parent_owns("a guard", || guard.is_owner());
-    // On this client, which makes its calls on the thread that submits them, a drop would delete the znode.
+    // This client makes its calls on the thread that submits them, so a drop in the child might delete the
+    // znode.
     let direct = Arc::new(Direct::on(&zookeeper));
     let client: Arc<dyn ZooKeeperClient> = direct.clone();
     let of_direct = Session::from_client(client).expect("there is contact");
@@ -104,15 +105,15 @@ fn main() {
     calls_of_a_child_fail_at_once(&zookeeper);
     println!("test calls_of_a_forked_child_fail_at_once ... ok");
 
-    // The last handle; its drop ends the session.
+    // This is the last handle, so dropping it ends the session.
     let last = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
     let is_connected = || last.state() == SessionState::Connected;
     in_each_child("a handle", is_connected, || drop_copy(&last));
     println!("test forked_child_drops_the_last_handle ... ok");
 }
 
-/// Threads of the parent poll futures of the same locks all the time, so some of them hold a mutex at each
-/// fork.
+/// Threads of the parent constantly poll futures of the same locks, so at each fork, some thread may hold a
+/// mutex.
 fn futures_of_a_child_complete_at_once(zookeeper: &SimulatedZooKeeper) {
     let direct = Arc::new(Direct::on(zookeeper));
     let client: Arc<dyn ZooKeeperClient> = direct.clone();
@@ -158,7 +159,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Threads of the parent use the same locks all the time, so some of them hold a mutex at each fork.
+/// Threads of the parent constantly use the same locks, so at each fork, some thread may hold a mutex.
 fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
     let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
     let blocking = BlockingWriteLock::new(&session, "/locks/busy").expect("the path is valid");
@@ -204,7 +205,8 @@ fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
 struct Direct {
     zookeeper: SimulatedZooKeeper,
     client: Arc<SimulatedClient>,
-    /// Atomic, because a child reads it, in which the simulated server's mutex may stay locked forever.
+    /// The number of calls so far. It is atomic because the child reads it, and in the child, the simulated
+    /// server's mutex may stay locked forever.
     calls: AtomicUsize,
 }
 
@@ -274,7 +276,7 @@ fn in_each_child(what: &str, holds: impl Fn() -> bool + Sync, child_does: impl F
         over.store(true, Ordering::Relaxed);
         assert_eq!(failed, None, "{what}: the child considers itself the owner or hangs");
     });
-    assert!(holds(), "{what}: the parent must keep it");
+    assert!(holds(), "{what}: the parent must keep the lock");
 }
 
 #[allow(unsafe_code, reason = "no safe function forks")]
@@ -286,13 +288,13 @@ fn fork() -> libc::pid_t {
 
 #[allow(unsafe_code, reason = "the test keeps what the child drops")]
 fn drop_copy<T>(value: &T) {
-    // SAFETY: the child never uses the value again, and ends without unwinding to the value's owner.
+    // SAFETY: the child never uses the value again, and exits without unwinding to the value's owner.
     drop(unsafe { std::ptr::read(value) });
 }
 
 #[allow(unsafe_code, reason = "no safe function sets an alarm")]
 fn kill_after(seconds: u32) {
-    // SAFETY: this only sets a timer of the process, whose signal ends the process.
+    // SAFETY: this only sets a timer whose signal ends the process.
     unsafe { libc::alarm(seconds) };
 }
 

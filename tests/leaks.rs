@@ -1,5 +1,5 @@
-//! No thread, znode or watch is left when everything has been dropped. A separate binary, because it inspects
-//! the whole process.
+//! Tests that no thread, znode or watch is left when everything has been dropped. This is a separate binary
+//! because it inspects the whole process.
 
 #![allow(
     clippy::expect_used,
@@ -32,23 +32,23 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// The session timeout where memory is counted: a session's timer keeps what was scheduled until it is due,
-/// which takes up to a session timeout.
+/// The session timeout where memory is counted: a session's timer keeps scheduled jobs until they are due,
+/// for up to a session timeout.
 const BRIEF: Duration = Duration::from_secs(10);
 
 /// The number of repetitions of calls that must leave nothing behind.
 const TIMES: usize = 1000;
 
-/// The number of such rounds in which memory may grow before it counts as a leak.
+/// The number of rounds of such calls. Only growth in every round counts as a leak.
 const ROUNDS: usize = 3;
 
-/// How much memory may grow regardless of the number of calls, for example because of queues.
+/// How many bytes the memory may grow by, regardless of the number of calls, for example because of queues.
 const CONSTANT: usize = 24 << 10;
 
-/// A single test, so no threads of other tests run at the same time.
+/// This is a single test, so no threads of other tests run at the same time.
 #[test]
 fn nothing_is_left_after_everything_is_dropped() {
-    // Otherwise the servers would delete the empty directories of the locks after a while.
+    // Without this flag, the server would delete the empty directories of the locks after a while.
     let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
     let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
     let znodes = server.metric("znode_count");
@@ -63,7 +63,8 @@ fn nothing_is_left_after_everything_is_dropped() {
     revocation_leaves_no_thread(&server);
     failed_connect_leaves_no_thread(&server);
     attempts_without_a_wait_cost_no_other_lock_and_no_memory(&server);
-    // The directories of the three locks, the three of the semaphore, and their parent.
+    // These are the directories of the three locks, the semaphore's three directories, and their common
+    // parent.
     eventually("only directories are left", || server.metric("znode_count") == znodes + 7);
     eventually("no session is left", || server.session_count() == 0);
     assert_eq!(server.watch_count(), 0);
@@ -85,7 +86,8 @@ fn waiting_locks_need_two_threads(server: &Server) {
     assert_no_threads("zk-");
 }
 
-/// Asserts that the socket's and the clock's threads are left. Other threads end after some idle time.
+/// Asserts that only the threads of the socket and of the clock are left. Other threads end after some idle
+/// time.
 fn assert_two_threads() {
     eventually("two threads are left", || threads_named("zk-").len() == 2);
 }
@@ -98,7 +100,8 @@ fn timed_out_attempts_leave_no_watch(server: &Server) {
         assert!(lock.try_lock_for(Duration::from_millis(1)).unwrap().is_none());
     }
     eventually("the attempts' znodes are gone", || server.metric("ephemerals_count") == 1);
-    // On the owner's znode. The owner and the waiters share the watch: there is one for each path and session.
+    // This is the watch on the owner's znode. The owner and the waiters share it, because there is one watch
+    // for each path and session.
     eventually("one watch is left", || server.watch_count() <= 1);
     guard.unlock().unwrap();
 }
@@ -126,9 +129,9 @@ fn timed_out_attempts_on_a_full_semaphore_leave_nothing(server: &Server) {
     // Behind another waiter, the attempts wait for their turn.
     let first = connect();
     let waiter = thread::spawn(move || first.acquire().map(drop));
-    eventually("another one waits", || server.metric("ephemerals_count") == 5);
+    eventually("another waiter is ahead", || server.metric("ephemerals_count") == 5);
     assert_no_growth(server, 5, attempt);
-    // The holders' watches on the permits and the turn, and the waiter's watch.
+    // These are the holders' watches on the permits and the turn, and the waiter's watch.
     eventually("no watch of an attempt is left", || server.watch_count() <= 5);
     drop(held);
     waiter.join().unwrap().unwrap();
@@ -143,11 +146,11 @@ fn assert_no_growth(server: &Server, ephemerals: usize, call: impl Fn()) {
     let await_deletions = || {
         eventually("the znodes of the calls are gone", || server.metric("ephemerals_count") == ephemerals);
     };
-    // Only a few calls, because their deletions also free memory later.
+    // Make only a few calls first, because their deletions also free memory later.
     (0..10).for_each(|_| call());
     await_deletions();
-    // On a busy machine, queues may have grown for many calls at once and keep their capacity. A leak grows in
-    // every round.
+    // On a busy machine, queues may grow for many calls at once, and then keep their capacity. A leak grows
+    // in every round.
     for _ in 0..ROUNDS {
         let region = Region::new(ALLOCATOR);
         (0..TIMES).for_each(|_| call());
@@ -173,7 +176,7 @@ fn trackers_need_two_threads(server: &Server) {
         .map(|number| NodeTracker::start(&session, &format!("/leaks/{number}"), Wait::forever()).unwrap())
         .collect();
     assert_two_threads();
-    // Each of them keeps the session open.
+    // Each tracker and watch keeps the session open.
     drop((session, directory, leader, queue));
     drop(trackers);
     assert_no_threads("zk-");
@@ -221,7 +224,7 @@ fn revocation_leaves_no_thread(server: &Server) {
     assert_no_threads("zk-");
 }
 
-/// Even if a lock or a guard lives on.
+/// This must hold even if a lock or a guard lives on.
 fn closed_session_keeps_no_descriptor(server: &Server) {
     let descriptors = || fs::read_dir("/proc/self/fd").map(Iterator::count);
     let Ok(before) = descriptors() else { return };
@@ -249,14 +252,14 @@ fn failed_connect_leaves_no_thread(server: &Server) {
     assert_no_threads("zk-");
 }
 
-/// Threads that try without waiting start requests faster than a server answers them. The keep-alives of
-/// another lock on their session must not queue up behind all of these, and nothing may pile up.
+/// Threads that try without waiting make requests faster than a server answers them. The keep-alives of
+/// another lock on their session must not queue up behind all of these requests, and nothing may pile up.
 fn attempts_without_a_wait_cost_no_other_lock_and_no_memory(server: &Server) {
-    /// Long enough for a busy machine: how late a keep-alive is depends only on the server.
+    /// This is long enough for a busy machine, because how late a keep-alive is depends only on the server.
     const TIMEOUT: Duration = Duration::from_secs(12);
     /// A window of calls keeps the growth at 2 MB. Without a window it was 5 MB when the lock was lost.
     const MEMORY: usize = 4 << 20;
-    // The server's tick.
+    // Half a second is the server's tick.
     let builder = || Session::builder(server.connect_string()).max_tick(Duration::from_millis(500));
     let connect = || builder().session_timeout(TIMEOUT).connect().unwrap();
     let (busy, session) = (connect(), connect());
@@ -273,7 +276,7 @@ fn attempts_without_a_wait_cost_no_other_lock_and_no_memory(server: &Server) {
                 }
             });
         }
-        // A lock that was just acquired is proven by earlier pings.
+        // Wait until the lease has settled: a lock that was just acquired is proven by earlier pings.
         let begun = Instant::now();
         let (settled, end) = (begun + TIMEOUT / 2, begun + TIMEOUT * 5 / 4);
         let (mut least, mut most) = (TIMEOUT, 0);
@@ -290,8 +293,8 @@ fn attempts_without_a_wait_cost_no_other_lock_and_no_memory(server: &Server) {
     });
     println!("at least {least:?} of the lease, {most} bytes more at most");
     assert!(held.is_owner(), "{:?}", held.loss());
-    // In contact, at least 9/16 of the session timeout are left, less a round trip. The rest is for a slow
-    // machine.
+    // In contact, at least 9/16 of the session timeout is left, minus a round trip. The margin below that is
+    // for a slow machine.
     assert!(least > TIMEOUT / 3, "{least:?}");
     assert!(most < MEMORY, "{most} bytes");
 }

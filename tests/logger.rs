@@ -1,5 +1,5 @@
-//! The crate calls the application's logger while it holds none of its mutexes, and the logger may panic. A
-//! separate binary, because a process has a single logger.
+//! Tests that the crate calls the application's logger while it holds none of its mutexes, and that the
+//! logger may panic. This is a separate binary because a process has a single logger.
 
 #![allow(
     clippy::expect_used,
@@ -39,7 +39,8 @@ const SHORT: Duration = Duration::from_millis(2);
 /// The time limit for everything that a test does.
 const DEADLINE: Duration = Duration::from_secs(120);
 const ROUNDS: u64 = 60;
-/// Writes the lines of threads that must not block. It ends when there have been no lines for a while.
+/// The name of the thread that writes the lines of threads that must not block. The thread ends when there
+/// have been no lines for a while.
 const LOG_THREAD: &str = "zk-log";
 
 // ---- the logger
@@ -48,13 +49,13 @@ struct Logger;
 
 static LOGGER: Logger = Logger;
 
-/// Called with each record.
+/// A function that is called with each record.
 type Reaction = dyn Fn(&Record<'_>) + Send + Sync;
 
 static REACTION: Mutex<Option<Arc<Reaction>>> = Mutex::new(None);
 
 thread_local! {
-    /// Whether this thread is in a reaction. Records of calls made by a reaction are ignored.
+    /// Whether this thread is in a reaction. Records that a reaction itself causes are ignored.
     static REACTING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -263,10 +264,10 @@ fn two_sessions(server: &SimulatedZooKeeper) -> ([Arc<SimulatedClient>; 2], [Ses
     (clients, sessions)
 }
 
-/// Makes the tests run one at a time, because each would see the others' log lines.
+/// Makes the tests run one at a time, because otherwise each would see the others' log lines.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Runs a test's body on another thread, and fails if it does not end in time.
+/// Runs a test's body on another thread, and fails if the body does not end in time.
 fn within_the_deadline(body: impl FnOnce() + Send + 'static) {
     let _alone = lock(&ONE_AT_A_TIME);
     let (done, ended) = bounded(1);
@@ -303,7 +304,8 @@ fn logger_may_call_the_crate() {
             let _ = asked.send(record.args().to_string());
             of_logger.query();
             if may_wait(record) {
-                // Only one thread at a time, because other workers of the session do what it waits for.
+                // Only one thread at a time may wait, because other threads of the session must do what it
+                // waits for.
                 if let Ok(_alone) = waits.try_lock() {
                     of_logger.call(number.fetch_add(1, Ordering::SeqCst));
                 }
@@ -322,8 +324,8 @@ fn logger_may_call_the_crate() {
     });
 }
 
-/// Returns whether the logger may wait for the server. It may not on the client's thread, which reports
-/// contact, nor on the timer's thread.
+/// Returns whether the logger may wait for the server. It must not wait on the client's thread, which reports
+/// contact, or on the timer's thread.
 fn may_wait(record: &Record<'_>) -> bool {
     let is_timer = thread::current().name() == Some("zk-lock-timer");
     !is_timer && !record.args().to_string().starts_with("ZooKeeper session")
@@ -392,7 +394,8 @@ fn connection_that_comes_and_goes_does_not_fill_the_log() {
             client.reconnect();
             assert!(is(SessionState::Connected));
         }
-        // A worker writes the lines about the end, so they may overtake some lines about an outage.
+        // A worker writes the lines about the end of the session, so they may overtake some lines about an
+        // outage.
         client.expire();
         let count = |lines: &[String], what| lines.iter().filter(|line| line.contains(what)).count();
         let mut lines: Vec<String> = Vec::new();
@@ -405,8 +408,12 @@ fn connection_that_comes_and_goes_does_not_fill_the_log() {
         }
         drop(reacting);
         lines.extend(logged.try_iter());
-        assert_eq!(count(&lines, "suspended /locks/flapping-"), guards.len(), "once each: {lines:#?}");
-        // One line of each, and perhaps some late lines of the previous test.
+        assert_eq!(
+            count(&lines, "suspended /locks/flapping-"),
+            guards.len(),
+            "once for each lock: {lines:#?}"
+        );
+        // There is one line of each kind, and perhaps some late lines of the previous test.
         for what in ["session suspended", "session connected"] {
             assert!(count(&lines, what) <= 3, "{what}: {lines:#?}");
         }
@@ -483,7 +490,7 @@ fn refused_deletion_is_logged_at_its_first_failure_and_its_success() {
 fn refusal_is_logged_as_a_warning_only_for_a_waiting_request() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
-        // Two requests are ahead, because a waiter behind a single one needs no listing.
+        // Two requests are ahead, because a waiter behind a single request needs no listing.
         let [_first, nearest] =
             [(); 2].map(|()| server.create_sequential("/locks/dropped", "x-ahead-lock-", None));
         let client = server.connect(LONG);
@@ -660,7 +667,7 @@ fn panicking_logger_blocks_no_lock() {
             let next = |last: u64| last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let last = drawn.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(next(last)));
             if last.unwrap() >> 62 != 0 {
-                // Bypasses the panic hook, which would print the panic.
+                // `resume_unwind` skips the panic hook, which would print the panic.
                 resume_unwind(Box::new("the logger panics on purpose"));
             }
         });
@@ -690,7 +697,7 @@ fn logger_that_blocks_on_warnings_holds_up_no_call_of_a_client_that_blocks() {
             }
         });
         let session = Session::from_client(server.connect(LONG)).unwrap();
-        // As many calls as there may be at once.
+        // Make enough calls to occupy a small pool of threads.
         for number in 0..16 {
             let path = format!("/secret/{number}");
             server.create_with_acl(&path, b"", &[Acl::new(Permissions::DELETE, "world", "anyone")]);
@@ -727,7 +734,7 @@ fn logger_that_blocks_on_acquisitions_holds_up_no_call() {
                 lock
             })
             .collect();
-        eventually("all are owned", || locks.iter().all(|lock| lock.is_owner()));
+        eventually("all locks are owned", || locks.iter().all(|lock| lock.is_owner()));
         let (acquired, acquisitions) = bounded(1);
         let lock = BlockingWriteLock::new(&session, DIR).unwrap();
         thread::spawn(move || acquired.send(lock.lock().map(drop)));
@@ -764,7 +771,7 @@ fn removal_that_was_refused_is_logged_again_at_the_end_of_the_session() {
     });
 }
 
-/// The outage lasts on, however many attempts are made.
+/// However many attempts are made, the log treats them as one outage.
 #[test]
 fn outage_lasts_until_the_session_is_replaced() {
     within_the_deadline(|| {

@@ -1,5 +1,5 @@
-//! The credentials, keys and passwords of sessions appear in no log line, no error and no `Debug` output. A
-//! separate binary, because a process has a single logger.
+//! Tests that the credentials, keys and passwords of sessions appear in no log line, no error and no `Debug`
+//! output. This is a separate binary because a process has a single logger.
 
 #![allow(
     clippy::expect_used,
@@ -63,7 +63,8 @@ impl Log for Seen {
     fn flush(&self) {}
 }
 
-/// Returns the secret as text, as `Debug` prints its bytes, and in hexadecimal digits.
+/// Returns the forms in which a secret could appear: as text, as `Debug` prints its bytes, and in hexadecimal
+/// digits.
 fn forms(secret: &[u8]) -> [String; 5] {
     let decimal = format!("{secret:?}");
     let lines = secret.iter().map(|byte| format!("    {byte},\n")).collect::<String>();
@@ -139,7 +140,7 @@ impl Server {
 
     fn serve(&self, stream: &mut dyn Stream) -> Option<()> {
         let request = read_frame(stream)?;
-        // Version and timeout, id, password, and the flag that the server is not read-only.
+        // The fields: version, timeout, session id, password, and the flag that the server is not read-only.
         let mut answer = [&[0; 4], &request[12..16], &[7; 8], &16_i32.to_be_bytes()[..]].concat();
         answer.extend(PASSWORD);
         answer.push(0);
@@ -342,7 +343,7 @@ mod tls {
         for key in [&other_key, &damaged_key, &no_key, &ca] {
             see_error(&connect(&server, key).unwrap_err());
         }
-        // A key that is not encrypted.
+        // This key is not encrypted.
         see_error(&connect(&Server::start(), &key).unwrap_err());
 
         assert_seen("client.key");

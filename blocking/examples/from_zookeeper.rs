@@ -1,4 +1,4 @@
-//! A daemon that already has a handle of the crate `zookeeper` and takes a lock on its session.
+//! A program that already has a handle of the crate `zookeeper` and takes a lock on the handle's session.
 //!
 //! ```text
 //! cargo run --example from_zookeeper -- 127.0.0.1:2181
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let handle = Arc::new(ZooKeeper::connect(&connect, SESSION_TIMEOUT, |_| {})?);
     let session = session_on(Arc::clone(&handle), SESSION_TIMEOUT)?;
 
-    // A call on the handle, retried after a lost connection.
+    // Make a call on the handle, and retry it if the connection is lost.
     let servers = ProtocolSupport::new(&session).retry_operation(|| {
         let stat = handle.exists("/zookeeper", false);
         stat.map_err(|error| LockError::from_client("look for", "/zookeeper", error_of(error)))

@@ -19,23 +19,23 @@ use crate::workers::Workers;
 /// A client whose calls wait for their replies.
 ///
 /// This is the simplest kind of client to write. [`on_workers`] makes its calls on separate threads, several at once,
-/// and a waiting lock occupies none of these threads. A [`ZooKeeperClient`] that does not block saves the threads and
-/// some round trips.
+/// and a waiting lock occupies none of these threads. If you implement [`ZooKeeperClient`] without blocking
+/// instead, you save the threads and some round trips.
 ///
 /// # The contract
-/// The contract is that of [`ZooKeeperClient`], which documents the methods of the same names, with these
-/// differences:
-/// - A call blocks until the server has answered or contact is lost. It may block longer while packets are
-///   swallowed.
+/// The contract is that of [`ZooKeeperClient`], which documents the methods with the same names, except for
+/// these differences:
+/// - A call blocks until the server has answered or contact is lost. It may block for as long as the network
+///   swallows packets.
 /// - Calls from different threads may take effect in any order.
-/// - The sink makes no calls on the thread that calls it, except
-///   [`remove_watches`](BlockingClient::remove_watches). So the client may call the sink while it holds a lock,
-///   if `remove_watches` does not take that lock.
+/// - On the thread that calls the sink, the sink calls no method of the client except
+///   [`remove_watches`](BlockingClient::remove_watches). So the client may call the sink while it holds a
+///   lock, provided that `remove_watches` does not take that lock.
 pub trait BlockingClient: Send + Sync {
     /// Makes a call and returns the reply of its kind.
     ///
-    /// The call is never a [`Call::CreateAndList`]: the session makes the two calls in sequence. The client
-    /// refuses calls that it does not know with
+    /// The call is never a [`Call::CreateAndList`], because [`on_workers`] makes its two calls in sequence.
+    /// For a call that it does not know, the client returns
     /// [`Unimplemented`](zookeeper_recipes_lock::client::ZkError::Unimplemented).
     ///
     /// # Errors
@@ -99,8 +99,8 @@ pub trait BlockingClient: Send + Sync {
 
 /// Wraps a blocking client for [`Session::from_client`](zookeeper_recipes_lock::Session::from_client).
 ///
-/// Threads are started when there are calls to make; at most 16 serve calls that may wait. A session that ends
-/// waits for none of them.
+/// Threads are started when there are calls to make. At most 16 of them serve calls that may wait for others.
+/// A session that ends waits for none of the threads.
 pub fn on_workers<T: BlockingClient + ?Sized + 'static>(client: Arc<T>) -> Arc<dyn ZooKeeperClient> {
     Arc::new(OnWorkers { client, workers: Workers::new(), under_way: Arc::default() })
 }
@@ -157,7 +157,7 @@ impl UnderWay {
     }
 }
 
-/// Ends a call when its job is dropped because there is no thread for it.
+/// Ends a call whose job is dropped because there is no thread for it.
 struct Ending {
     under_way: Arc<UnderWay>,
     number: u64,
@@ -169,7 +169,8 @@ impl Drop for Ending {
     }
 }
 
-/// Makes any call. A panic is caught, and counts as a lost reply: the call may have taken effect.
+/// Makes a call of any kind. A panic is caught and counts as a lost reply, because the call may have taken
+/// effect.
 fn make<T: BlockingClient + ?Sized>(client: &T, call: &Call) -> ZkResult<Reply> {
     let outcome = catch_unwind(AssertUnwindSafe(|| match call {
         Call::CreateAndList { .. } => create_and_list(client, call),
@@ -178,7 +179,7 @@ fn make<T: BlockingClient + ?Sized>(client: &T, call: &Call) -> ZkResult<Reply> 
     outcome.unwrap_or_else(|panic| {
         let message = message_of(&*panic);
         log::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
-        // A payload whose drop panics must not cost the thread.
+        // Dropping the payload could panic again and end the thread.
         mem::forget(panic);
         Err(ZkError::ConnectionLoss)
     })
@@ -230,7 +231,7 @@ impl<T: BlockingClient + ?Sized + 'static> ZooKeeperClient for OnWorkers<T> {
             let is_end = event == ClientEvent::SessionLost;
             sink(event);
             if is_end {
-                // Runs on a worker, because the client may report this while it holds its locks.
+                // End the calls on a worker, because the client may report the loss while it holds its locks.
                 let under_way = Arc::clone(&under_way);
                 workers.submit(0, Box::new(move || under_way.end()));
                 workers.abandon();

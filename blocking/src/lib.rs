@@ -1,12 +1,12 @@
 //! Runs the locks of [`zookeeper-recipes-lock`](zookeeper_recipes_lock) on a ZooKeeper client whose calls
 //! block.
 //!
-//! - If your application already has a handle of the crate [`zookeeper`], [`session_on`] opens a session that
-//!   takes locks on it.
+//! - If your application already has a handle of the crate [`zookeeper`], [`session_on`] opens a lock session
+//!   on that handle.
 //! - If you have another client whose calls block, implement [`BlockingClient`] for it, wrap it with
 //!   [`on_workers`], and pass the result to [`Session::from_client`].
 //!
-//! Prefer [`Session::connect`] where you can. Its session survives disconnects in which a handle would lose its locks,
+//! Prefer [`Session::connect`] where you can. Its session survives disconnects that cost a handle its locks,
 //! needs no threads for calls, and makes fewer round trips.
 //!
 //! ```no_run
@@ -55,29 +55,29 @@ pub use client::{BlockingClient, on_workers};
 
 /// Opens a session on the application's handle of the crate `zookeeper`.
 ///
-/// **A busy handle loses all its locks at the first disconnect.** The crate `zookeeper` gives up a session if
+/// **A busy handle loses all its locks on the first disconnect.** The crate `zookeeper` gives up a session if
 /// it has not sent a ping for a session timeout, and it sends a ping only after two thirds of a session timeout
-/// without any request. If a lock must survive a disconnect, take it on a handle that does nothing else, with a
-/// session timeout of at least ten ticks of the servers (20 s by default), or better, on a session that
-/// [`Session::connect`] opens.
+/// without any request. If a lock must survive a disconnect, take it on a session that [`Session::connect`]
+/// opens. If you cannot, use a handle that does nothing else, with a session timeout of at least ten ticks of
+/// the servers (20 s by default).
 ///
 /// # The session timeout
-/// The handle does not report which session timeout a server has granted, and each server grants its own on
-/// every reconnect. So `session_timeout` must be the smallest that any server of the ensemble grants to this
-/// handle. It must not exceed 20 ticks of any server (40 s by default) or its `maxSessionTimeout`, even after
-/// the next change of the configuration. **A longer value breaks mutual exclusion.** Ticks are assumed to be no
-/// longer than 2 s.
+/// The handle does not report which session timeout a server has granted, and on every reconnect the new
+/// server may grant another. So `session_timeout` must be the smallest that any server of the ensemble grants
+/// to this handle. It must not exceed any server's `maxSessionTimeout`, which is 20 ticks (40 s) by default.
+/// This must remain true when the configuration changes. **A longer value breaks mutual exclusion.** Ticks
+/// are assumed to be no longer than 2 s.
 ///
 /// # Use of the handle
-/// The handle remains the application's. Its default watcher receives no events of the locks. Closing or dropping the
-/// session deletes the znodes of its locks and leaves everything else alone. The session keeps a reference to the
-/// handle until that is done, or until there has been no contact for a session timeout. If the reply to the creation of
-/// a request's znode was lost, the session keeps the reference for two minutes from then on, because the znode may
-/// appear late.
+/// The handle still belongs to the application. Its default watcher receives no events of the locks. Closing
+/// or dropping the session deletes the znodes of its locks and leaves everything else alone. The session
+/// keeps a reference to the handle until the znodes are deleted, or until there has been no contact for a
+/// session timeout. If the reply to the creation of a request's znode was lost, the session keeps the
+/// reference until two minutes after that loss, because the znode may appear late.
 ///
-/// A call that is made while the handle's I/O thread starts may never be answered, and then no later call is.
-/// So this function waits up to a tenth of a second for the handle's first state. If the application makes
-/// calls earlier, it should wait for a state, too.
+/// A call that is made while the handle's I/O thread starts may never be answered, and then no later call is
+/// answered either. So this function waits up to a tenth of a second for the handle to report a state. If the
+/// application makes calls before it calls this function, it should wait for a state first, too.
 ///
 /// # Errors
 /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) if the timeout is out of bounds,

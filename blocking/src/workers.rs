@@ -2,7 +2,7 @@
 //!
 //! A thread is started when a job finds no idle thread, and ends after some idle time. A call can hang for as
 //! long as the network swallows packets. Therefore jobs of urgency 0 never wait for another job, and threads
-//! are never joined. The other jobs share a limit, because one connection serves them one by one.
+//! are never joined. The other jobs share a limit, because one connection serves them one by one anyway.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// How many of the jobs that share a limit may run at once.
+/// How many of the jobs that share the limit may run at once.
 const MAX_AT_WORK: usize = 16;
 
 /// How long an idle thread waits for a job before it ends.
@@ -54,12 +54,12 @@ impl Workers {
         Workers { crew: Arc::default() }
     }
 
-    /// Runs a job soon. The job is dropped if it comes after the [shut-down](Workers::shut_down) or no thread
+    /// Submits a job. The job is dropped if it comes after the [shutdown](Workers::shut_down) or if no thread
     /// can be started for it.
     pub(crate) fn submit(&self, urgency: u8, job: Job) {
         let mut backlog = self.crew.backlog.lock();
         if backlog.is_closed {
-            // Dropped outside the lock, because the job may hold the last handle to something.
+            // Drop the job outside the lock, because it may hold the last handle to something.
             return drop((backlog, job));
         }
         backlog.jobs.entry(urgency).or_default().push_back(job);
@@ -98,7 +98,7 @@ impl Crew {
         if let Err(error) = started {
             log::error!("cannot start a thread, so calls are late or fail: {error}");
             let stranded = self.backlog.lock().lose_thread();
-            // Dropped outside the lock: dropping the jobs fails their calls.
+            // Drop the jobs outside the lock, because this fails their calls.
             drop(stranded);
         }
     }
@@ -148,7 +148,8 @@ impl Backlog {
         count(false) + count(true).min(MAX_AT_WORK.saturating_sub(self.at_work))
     }
 
-    /// Accounts for a thread that could not be started. Returns the jobs that no other thread will run.
+    /// Adjusts the counts for a thread that could not be started. Returns the jobs that no other thread will
+    /// run.
     fn lose_thread(&mut self) -> BTreeMap<u8, VecDeque<Job>> {
         self.threads -= 1;
         self.free -= 1;
@@ -242,7 +243,7 @@ mod tests {
             let order = Arc::clone(&order);
             workers.submit(urgency, Box::new(move || order.lock().push(urgency)));
         }
-        // The rest is done by one thread.
+        // Free one thread, which runs all the rest.
         release.send(()).unwrap();
         eventually(|| order.lock().len() == 4);
         assert_eq!(*order.lock(), [1, 1, 2, 2]);
@@ -259,7 +260,7 @@ mod tests {
         workers.abandon();
         next(&finished);
         drop(release);
-        // One handle is here; the other belongs to the remaining thread.
+        // One handle is `workers`; the other belongs to the remaining thread.
         eventually(|| Arc::strong_count(&workers.crew) == 2);
         eventually(|| workers.crew.backlog.lock().free == 1);
         let backlog = workers.crew.backlog.lock();

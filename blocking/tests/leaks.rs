@@ -1,5 +1,5 @@
-//! Nothing of the library remains when a session on a handle is dropped. A separate binary, because it inspects
-//! the whole process.
+//! Tests that nothing of the library remains after a session on a handle is dropped. This is a separate
+//! binary because it inspects the whole process.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 

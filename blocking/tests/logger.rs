@@ -1,4 +1,5 @@
-//! A logger that blocks does not hold up calls. A separate binary, because the logger serves the whole process.
+//! Tests that a logger that blocks does not hold up calls. This is a separate binary because the logger
+//! serves the whole process.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
@@ -16,10 +17,10 @@ use zookeeper_recipes_lock_blocking::{BlockingClient, on_workers};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// More locks than there are threads for calls at once.
+/// More locks than there are threads for calls.
 const LOCKS: usize = 20;
 
-/// Blocks when a line about an acquired lock is logged, until the sender of this channel is dropped.
+/// A logger that blocks when it gets a line about an acquired lock, until the sender of `GATE` is dropped.
 struct Blocked;
 
 static GATE: OnceLock<Receiver<()>> = OnceLock::new();
@@ -89,7 +90,7 @@ fn logger_that_blocks_on_acquisitions_holds_up_no_call() {
             lock
         })
         .collect();
-    eventually("all are owned", || locks.iter().all(|lock| lock.is_owner()));
+    eventually("all locks are owned", || locks.iter().all(|lock| lock.is_owner()));
     let (acquired, acquisitions) = bounded(1);
     let lock = BlockingWriteLock::new(&session, "/locks/free").unwrap();
     thread::spawn(move || acquired.send(lock.lock().map(drop)));

@@ -1,4 +1,4 @@
-//! What each call does, and how it fails.
+//! Checks of what each call does and how it fails.
 
 use std::thread;
 
@@ -29,8 +29,8 @@ pub(super) const CHECKS: &[Check] = &[
     named!(concurrent_calls_get_their_own_replies),
 ];
 
-/// By default, servers accept requests of up to one byte less than a mebibyte. This leaves room for the path
-/// and the ACL.
+/// By default, servers accept requests of up to a mebibyte minus one byte. This length leaves room for the
+/// path and the ACL.
 const LONG_DATA: usize = (1 << 20) - 1024;
 
 fn open() -> Vec<Acl> {
@@ -50,7 +50,7 @@ fn create_makes_a_znode_and_returns_its_path(scene: &Scene<'_>) -> Outcome {
     let without_data = done("create", client.create(&scene.path("b"), b"", &open(), CreateMode::Persistent))?;
     let (data, later) = done("get_data", client.get_data(&without_data, false))?;
     same("the data of a znode without data", data, Vec::new())?;
-    ensure!(later.czxid > stat.czxid, "a later znode has no greater czxid: {later:?} after {stat:?}");
+    ensure!(later.czxid > stat.czxid, "the czxid of a later znode is not greater: {later:?} after {stat:?}");
     let dir = done("exists", client.exists(scene.dir(), false))?;
     same("the number of children", dir.map(|stat| stat.num_children), Some(2))
 }
@@ -66,7 +66,7 @@ fn create_fails_as_the_server_refuses(scene: &Scene<'_>) -> Outcome {
     refused("a create below an ephemeral znode", create("e/x", &open()), ZkError::NoChildrenForEphemerals)?;
     refused("a create of a znode named '.'", create(".", &open()), ZkError::BadArguments)?;
     let children = done("get_children", client.get_children(scene.dir(), false))?;
-    same("the number of znodes that refused calls leave", children.len(), 2)
+    same("the number of znodes after the refused calls", children.len(), 2)
 }
 
 fn sequence_numbers_are_appended_and_grow(scene: &Scene<'_>) -> Outcome {
@@ -144,7 +144,7 @@ fn set_data_depends_on_the_version(scene: &Scene<'_>) -> Outcome {
     same("the version after the second change", second.version, 2)?;
     ensure!(second.mzxid > first.mzxid && second.czxid == first.czxid, "{second:?} after {first:?}");
     let read = done("get_data", client.get_data(&path, false))?;
-    same("what is read after the change", read, (b"three".to_vec(), second))
+    same("the data and metadata read after the change", read, (b"three".to_vec(), second))
 }
 
 fn missing_znode_is_an_error_except_for_exists(scene: &Scene<'_>) -> Outcome {
@@ -199,8 +199,8 @@ fn create_and_list_fails_as_create_does(scene: &Scene<'_>) -> Outcome {
     refused("create_and_list in a missing directory", missing, ZkError::NoNode)?;
     let no_acl = client.create_and_list(scene.dir(), "x-", b"", &[]);
     refused("create_and_list with an empty ACL", no_acl, ZkError::InvalidAcl)?;
-    // The connection still delivers its replies in order.
-    same("a call after that", client.get_children(scene.dir(), false), Ok(Names::default()))
+    // The connection must still deliver its replies in order.
+    same("a call after the failed ones", client.get_children(scene.dir(), false), Ok(Names::default()))
 }
 
 fn permissions_are_enforced(scene: &Scene<'_>) -> Outcome {
@@ -254,11 +254,11 @@ fn data_of_nearly_a_mebibyte_are_kept(scene: &Scene<'_>) -> Outcome {
     let data: Vec<u8> = (0..LONG_DATA).map(|position| (position % 251) as u8).collect();
     done("a long create", client.create(&path, &data, &open(), CreateMode::Persistent))?;
     let (read, _) = done("get_data", client.get_data(&path, false))?;
-    ensure!(read == data, "{} bytes are read back of {LONG_DATA}, or different ones", read.len());
+    ensure!(read == data, "{} bytes are read back instead of {LONG_DATA}, or they differ", read.len());
     let reversed: Vec<u8> = data.into_iter().rev().collect();
     done("a long set_data", client.set_data(&path, &reversed, Some(0)))?;
     let (read, stat) = done("get_data", client.get_data(&path, false))?;
-    ensure!(read == reversed && stat.version == 1, "the new data are not read back: {stat:?}");
+    ensure!(read == reversed && stat.version == 1, "the new data is not read back: {stat:?}");
     Ok(())
 }
 
@@ -268,12 +268,12 @@ fn request_that_is_too_long_fails(scene: &Scene<'_>) -> Outcome {
     let result = client.in_time("a request that is too long", move |client| {
         client.set_data(&call, &vec![0; 2 << 20], None)
     })?;
-    // A server would close the connection; a client should rather not send the request.
+    // A server would close the connection. A client should instead refuse to send the request.
     let is_refused =
         matches!(result, Err(ZkError::BadArguments | ZkError::ConnectionLoss | ZkError::SessionExpired));
     ensure!(is_refused, "a request that is too long: {result:?}");
     let stat = done("exists", scene.other.exists(&path, false))?;
-    same("the version after that", stat.map(|stat| stat.version), Some(0))
+    same("the version after the failed request", stat.map(|stat| stat.version), Some(0))
 }
 
 fn concurrent_calls_get_their_own_replies(scene: &Scene<'_>) -> Outcome {

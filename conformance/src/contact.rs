@@ -1,4 +1,4 @@
-//! Contact with the servers, and the end of the session.
+//! Checks of contact with the servers and of the end of the session.
 
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ fn is_lost(event: &ClientEvent) -> bool {
 /// Checks that the changes of contact so far alternate, and that nothing follows the loss of the session.
 fn check_order(client: &Tested) -> Outcome {
     let events = client.events.all();
-    // A client that starts without contact may still be finding out.
+    // A client that starts without contact may not know yet whether it has contact.
     let mut has_contact = client.has_contact.then_some(true);
     for (position, event) in events.iter().enumerate() {
         match event {
@@ -57,7 +57,7 @@ fn check_order(client: &Tested) -> Outcome {
     Ok(())
 }
 
-/// Waits for the next contact. Returns `false` if the client gave up its session instead.
+/// Waits until contact is regained. Returns `false` if the client gave up its session instead.
 fn comes_back(client: &Tested) -> Outcome<bool> {
     client.events.await_contact()?;
     check_order(client)?;
@@ -66,7 +66,7 @@ fn comes_back(client: &Tested) -> Outcome<bool> {
 
 fn connected_client_has_contact(scene: &Scene<'_>) -> Outcome {
     let client = scene.connect()?;
-    // A client on a handle that was already in use may learn only from the first reply that it has contact.
+    // A client that wraps a handle already in use may not learn that it has contact until the first reply.
     done("exists", client.exists(scene.dir(), false))?;
     let is_connected = |event: &ClientEvent| matches!(event, ClientEvent::Connected(_));
     let reported = usize::from(client.has_contact) + client.events.count(is_connected);
@@ -101,7 +101,7 @@ fn disconnect_is_reported_before_a_call_fails(scene: &Scene<'_>) -> Outcome {
     })?;
     same("a call without contact", result, Err(ZkError::ConnectionLoss))?;
     let is_reported = events.contains(&ClientEvent::Disconnected);
-    ensure!(is_reported, "no Disconnected comes before a call fails with ConnectionLoss: {events:?}");
+    ensure!(is_reported, "no Disconnected is reported before a call fails with ConnectionLoss: {events:?}");
     check_order(&client)
 }
 
@@ -127,7 +127,7 @@ fn session_goes_on_after_a_reconnect(scene: &Scene<'_>) -> Outcome {
     client.events.await_disconnected()?;
     client.reconnect();
     if !comes_back(&client)? {
-        // The client may give up the session, which it reports.
+        // The client may give up the session if it reports that.
         return Ok(());
     }
     let after = done("exists after the reconnect", client.exists(&path, false))?;
@@ -171,7 +171,7 @@ fn change_during_an_outage_is_noticed(scene: &Scene<'_>) -> Outcome {
     if !comes_back(&client)? {
         return Ok(());
     }
-    // `Disconnected` was reported, so the reader reads again, whether or not the event arrives.
+    // `Disconnected` was reported, so a reader must read again, whether or not the event arrives.
     let (data, _) = done("get_data", client.get_data(&watched, true))?;
     same("the data read after the reconnect", data, b"1".to_vec())?;
     let before = client.events.changes(&watched);
@@ -234,7 +234,7 @@ fn close_is_idempotent_and_silent(scene: &Scene<'_>) -> Outcome {
     done("set_data", scene.other.set_data(&path, b"1", None))?;
     let _ = client.disconnect();
     client.reconnect();
-    // Once another session has received an event, this session would have received it, too.
+    // By the time another session has received an event, this session would have received it, too.
     let witness = scene.connect()?;
     witness.fence(scene)?;
     same("the events after the close", client.events.all(), before)

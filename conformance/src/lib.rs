@@ -1,17 +1,17 @@
-//! Checks of the contract of [`ZooKeeperClient`], which run against any client.
+//! Checks that a client keeps the contract of [`ZooKeeperClient`].
 //!
-//! Run them against a client of your own before you pass it to
-//! [`Session::from_client`](zookeeper_recipes_lock::Session::from_client): locks rely on every rule that the checks
-//! cover. The library runs them against its own connection and its simulated server.
+//! Run these checks against your own client before you pass it to
+//! [`Session::from_client`](zookeeper_recipes_lock::Session::from_client), because locks rely on every rule
+//! that the checks cover. The library runs them against its own connection and its simulated server.
 //!
 //! # Use
-//! Implement [`Fixture`], which opens sessions, and [`Subject`], which is one session, and call [`check`]. Only
-//! the client itself is required. A check that needs more than the fixture offers is
-//! [skipped](Verdict::Skipped).
+//! Implement [`Fixture`], which opens sessions, and [`Subject`], which stands for one session. Then call
+//! [`check`]. Only [`Fixture::connect`] and [`Subject::client`] are required. A check that needs more than
+//! the fixture offers is [skipped](Verdict::Skipped).
 //!
-//! A fixture should be able to [disconnect](Subject::disconnect) and [expire](Subject::expire) a session, because most
-//! faults in clients show only then. A TCP relay in front of a real server can do both, and can also
-//! [stall](Subject::stall) a connection.
+//! A fixture should be able to [disconnect](Subject::disconnect) and [expire](Subject::expire) a session,
+//! because most faults in clients show only in these cases. A TCP relay in front of a real server can do
+//! both, and can also [stall](Subject::stall) a connection.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -54,17 +54,18 @@
 //! assert!(report.is_passed(), "{report}");
 //! ```
 //!
-//! Checks whose names begin with `submitted_` make many calls at once. If the fixture can stall the connection,
-//! they do so during a stall, so no call is answered before contact is lost.
+//! Checks whose names begin with `submitted_` make many calls at once. If the fixture can stall the
+//! connection, they make the calls during a stall, so no call is answered before contact is lost.
 //!
 //! [`checks`] returns the individual checks, for a test harness that lists each of them.
 //!
 //! # What no check can show
-//! - That a client reports a session timeout no longer than the server grants, and a
-//!   [`report_delay`](zookeeper_recipes_lock::client::port::ZooKeeperClient::report_delay) that is long enough.
-//!   Nothing fails until a server dies at the wrong moment. Compare both with the configuration of the servers.
-//! - That an event never overtakes the reply to the call that set its watch. A caller cannot see which of them
-//!   came first.
+//! - That the session timeout a client reports is no longer than the server grants, and that its
+//!   [`report_delay`](zookeeper_recipes_lock::client::port::ZooKeeperClient::report_delay) is long enough. A
+//!   wrong value does no harm until a server dies at the wrong moment. Compare both with the configuration of
+//!   the servers.
+//! - That an event never overtakes the reply to the call that set its watch. A caller cannot see which of the
+//!   two arrived first.
 //! - That a [`CreateAndList`](zookeeper_recipes_lock::client::port::Call::CreateAndList) returns the path of the new
 //!   znode even if the connection is lost between its two replies. No fixture can cut a connection there.
 
@@ -92,14 +93,14 @@ use zookeeper_recipes_lock::client::port::ZooKeeperClient;
 pub trait Fixture {
     /// Opens a session and returns once its client has contact.
     ///
-    /// All sessions of a fixture are on one server, so each sees immediately what another has written. They
-    /// must be allowed to create znodes below the root.
+    /// All sessions of a fixture must be on the same server, so that each sees immediately what another has
+    /// written. The sessions must be allowed to create znodes below the root.
     fn connect(&self) -> Box<dyn Subject>;
 
-    /// Opens a session as [`connect`](Fixture::connect) does, with a client that prefixes every path with
-    /// `chroot`.
+    /// Opens a session whose client prefixes every path with `chroot`.
     ///
-    /// The znode `chroot` exists. Returns `None` if the client has no such setting.
+    /// Otherwise works like [`connect`](Fixture::connect). The znode `chroot` exists. Returns `None` if the
+    /// client has no such setting.
     fn connect_below(&self, chroot: &str) -> Option<Box<dyn Subject>> {
         let _ = chroot;
         None
@@ -125,7 +126,7 @@ pub trait Fixture {
 
 /// One session and its client, which has no subscriber yet.
 pub trait Subject: Send + Sync {
-    /// Returns the client. It must be the same client each time.
+    /// Returns the client, which must be the same on every call.
     fn client(&self) -> Arc<dyn ZooKeeperClient>;
 
     /// Returns the session's id, if it is known.
@@ -135,12 +136,12 @@ pub trait Subject: Send + Sync {
 
     /// Cuts the connection, prevents new ones until [`reconnect`](Subject::reconnect), and returns `true`.
     ///
-    /// The session lives on at the server for a while. The default does nothing and returns `false`.
+    /// The session remains on the server for a while. The default does nothing and returns `false`.
     fn disconnect(&self) -> bool {
         false
     }
 
-    /// Holds up everything that client and server send, without closing anything, and returns `true`.
+    /// Stalls the connection in both directions without closing it, and returns `true`.
     ///
     /// [`disconnect`](Subject::disconnect), [`reconnect`](Subject::reconnect) and [`expire`](Subject::expire)
     /// end the stall. The default does nothing and returns `false`.
@@ -151,7 +152,7 @@ pub trait Subject: Send + Sync {
     /// Allows connections again and ends a stall.
     fn reconnect(&self) {}
 
-    /// Ends the session at the server, allows connections again, and returns `true`.
+    /// Ends the session on the server, allows connections again, and returns `true`.
     ///
     /// The default does nothing and returns `false`.
     fn expire(&self) -> bool {
@@ -159,7 +160,7 @@ pub trait Subject: Send + Sync {
     }
 }
 
-/// One rule of the contract, and the code that checks it.
+/// A check of one rule of the contract.
 #[derive(Clone, Copy)]
 pub struct Check {
     name: &'static str,
@@ -191,7 +192,7 @@ pub struct Violation {
 }
 
 impl Check {
-    /// Returns the name of the check: the rule in a few words, written like a function's name.
+    /// Returns the name of the check, which is the rule in a few words in the style of a function name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
@@ -200,7 +201,7 @@ impl Check {
     /// Runs the check on new sessions of the fixture, below a new znode that it deletes at the end.
     ///
     /// # Errors
-    /// A violation that the check has found.
+    /// The violation that the check found.
     pub fn run(&self, fixture: &dyn Fixture) -> Result<Verdict, Violation> {
         let outcome = Scene::new(fixture).and_then(|scene| (self.run)(&scene));
         match outcome {
@@ -276,7 +277,7 @@ macro_rules! named {
 }
 use named;
 
-/// Returns from a check with a violation if the condition does not hold.
+/// Returns a violation from the check if the condition does not hold.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {

@@ -1,4 +1,4 @@
-//! [`Scene`]: a new znode for a check, and the sessions that use it.
+//! [`Scene`]: a new znode for one check, and the sessions that use the znode.
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -23,7 +23,7 @@ pub(super) enum Problem {
     Violated(String),
 }
 
-/// How long a call that must not wait for a server may take on a busy machine.
+/// How long a call may take on a busy machine if it must not wait for a server.
 pub(super) const AT_ONCE: Duration = Duration::from_secs(2);
 
 pub(super) type Outcome<T = ()> = Result<T, Problem>;
@@ -46,7 +46,7 @@ pub(super) fn refused<T: Debug>(what: &str, result: ZkResult<T>, expected: ZkErr
     }
 }
 
-/// The name of a kind of call, and a function that makes one at a path.
+/// The name of a kind of call, and a function that builds such a call for a path.
 type OfPath = (&'static str, fn(&str) -> Call);
 
 pub(super) const CALLS: [OfPath; 7] = [
@@ -61,7 +61,7 @@ pub(super) const CALLS: [OfPath; 7] = [
 
 pub(super) struct Scene<'a> {
     pub(super) fixture: &'a dyn Fixture,
-    /// The session of another client, to which no faults happen.
+    /// The session of another client, which suffers no faults.
     pub(super) other: Tested,
     dir: String,
 }
@@ -132,7 +132,8 @@ fn delete_all(client: &dyn ZooKeeperClient, path: &str) {
     let _ = client.delete(path, None);
 }
 
-/// A session under test. It is closed at the end unless it was [dropped](Tested::drop_without_close).
+/// A session under test. Dropping it closes the session, except in
+/// [`drop_without_close`](Tested::drop_without_close).
 pub(super) struct Tested {
     subject: Arc<dyn Subject>,
     client: Arc<dyn ZooKeeperClient>,
@@ -164,7 +165,7 @@ impl Tested {
         if cut { Ok(()) } else { Err(Problem::Lacking("a way to disconnect a client")) }
     }
 
-    /// Stalls the connection. Returns whether the fixture could.
+    /// Stalls the connection. Returns whether the fixture can do that.
     pub(super) fn stall(&self) -> bool {
         self.subject.stall()
     }
@@ -175,7 +176,7 @@ impl Tested {
 
     pub(super) fn expire(&self) -> Outcome {
         let ended = self.subject.expire();
-        if ended { Ok(()) } else { Err(Problem::Lacking("a way to end a session at the server")) }
+        if ended { Ok(()) } else { Err(Problem::Lacking("a way to end a session on the server")) }
     }
 
     /// Creates a persistent znode.
@@ -207,7 +208,8 @@ impl Tested {
         self.is_abandoned = true;
     }
 
-    /// Waits until the events of all earlier changes must have arrived: events of one session arrive in order.
+    /// Waits until the events of all earlier changes have arrived, by waiting for one more event: a session's
+    /// events arrive in order.
     pub(super) fn fence(&self, scene: &Scene<'_>) -> Outcome {
         let path = scene.given(&format!("fence-{}", Uuid::new_v4()))?;
         done("get_data", self.get_data(&path, true))?;
@@ -271,7 +273,7 @@ impl Recorder {
         self.count(|event| is_change(event, path))
     }
 
-    /// Waits for an event that matches. Events that have already arrived count.
+    /// Waits for an event that matches. An event that has already arrived counts, too.
     pub(super) fn await_event(&self, what: &str, is_such: impl Fn(&ClientEvent) -> bool) -> Outcome {
         let until = Instant::now() + self.deadline;
         let mut events = self.events.lock();

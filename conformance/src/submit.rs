@@ -1,5 +1,5 @@
-//! [Submitted](ZooKeeperClient::submit) calls: each reports its outcome, whatever happens meanwhile, and none
-//! waits where it must not.
+//! Checks of [submitted](ZooKeeperClient::submit) calls: each reports its outcome, whatever happens
+//! meanwhile, and none blocks where it must not.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
     named!(submitted_calls_end_with_their_client),
 ];
 
-/// The number of calls in flight at once where a check needs several.
+/// How often a check repeats a call if it needs several calls in flight at once.
 const ROUNDS: usize = 20;
 
 /// Returns a `Done` that reads the outcome with `read` and passes it to `then`.
@@ -52,7 +52,7 @@ fn next<T>(client: &Tested, what: &str, channel: &Receiver<T>) -> Outcome<T> {
     channel.recv_timeout(deadline).map_err(missing)
 }
 
-/// A call that has ended, with its outcome.
+/// A call that has ended, and its outcome.
 struct Ended {
     call: &'static str,
     result: ZkResult<()>,
@@ -157,7 +157,7 @@ fn submitted_call_may_follow_from_an_outcome(scene: &Scene<'_>) -> Outcome {
     done("a call from the continuation of another", last)
 }
 
-/// Makes `left` calls, each but the first from the continuation of the one before it.
+/// Makes a call, then `left` more calls, each from the continuation of the call before it.
 fn chain(client: &Weak<dyn ZooKeeperClient>, path: String, left: usize, last: Sender<ZkResult<()>>) {
     let Some(strong) = client.upgrade() else { return };
     let (client, Ask { call, read }) = (Weak::clone(client), Call::exists(&*path, false));
@@ -188,7 +188,7 @@ fn submitted_call_may_follow_from_an_event(scene: &Scene<'_>) -> Outcome {
     done("a call from the sink", from_sink).map(drop)
 }
 
-/// A reply comes from the server, so it arrives on another thread or later.
+/// A reply must come from the server, so it arrives on another thread or after `submit` has returned.
 fn submitted_call_is_not_answered_on_the_spot(scene: &Scene<'_>) -> Outcome {
     let client = scene.connect()?;
     let (sender, outcomes) = unbounded();
@@ -267,7 +267,7 @@ fn submitted_calls_end_with_contact(scene: &Scene<'_>) -> Outcome {
     client.reconnect();
     client.events.await_contact()?;
     if client.events.count(|event| *event == ClientEvent::SessionLost) > 0 {
-        // The client may give up the session, which it reports.
+        // The client may give up the session if it reports that.
         return Ok(());
     }
     result_of(&client, "exists after the reconnect", Call::exists(scene.dir(), false)).map(drop)

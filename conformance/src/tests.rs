@@ -1,4 +1,4 @@
-//! The checks against the simulated server, and against clients with one flaw each.
+//! Runs the checks against the simulated server, and against clients with one flaw each.
 
 mod blocking;
 mod flaws;
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(6);
 /// How long a check may wait for something that must happen, on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A fixture for sessions of the simulated server, whose clients are wrapped.
+/// A fixture for sessions on the simulated server. `wrap` wraps their clients.
 struct Fake<W> {
     zookeeper: SimulatedZooKeeper,
     wrap: W,
@@ -87,7 +87,8 @@ fn fake<W: Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient>>(deadline: Durat
     Fake { zookeeper: SimulatedZooKeeper::new(), wrap, deadline }
 }
 
-/// Checks that the client passes all checks and skips only those for which the fixture has no means.
+/// Asserts that the client passes all checks, except those that are skipped because the fixture lacks
+/// something.
 fn assert_conforms(wrap: impl Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient>, more_skipped: &[&str]) {
     let fixture = fake(DEADLINE, wrap);
     let report = check(&fixture);

@@ -1,4 +1,4 @@
-//! Transactions take effect as a whole or not at all.
+//! Checks that transactions take effect as a whole or not at all.
 
 use super::scene::{Outcome, Problem, Scene, done, same};
 use super::{Check, ensure, named};

@@ -1,4 +1,4 @@
-//! Watches: what fires them, how often, and what does not fire them.
+//! Checks of watches: what fires them, how often, and what does not fire them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -154,7 +154,7 @@ fn change_can_be_read_after_its_event(scene: &Scene<'_>) -> Outcome {
         let is_next = |events: &super::scene::Recorder| events.changes(&path) > before;
         scene.eventually("the watch fires", |_| is_next(&client.events))?;
         let (_, stat) = done("get_data", client.get_data(&path, false))?;
-        ensure!(stat.version == version, "after the event the data still have version {}", stat.version);
+        ensure!(stat.version == version, "after the event, the data still has version {}", stat.version);
     }
     Ok(())
 }
@@ -171,15 +171,15 @@ fn watch_set_after_a_removal_fires(scene: &Scene<'_>) -> Outcome {
 
 fn sink_is_called_after_it_panicked(scene: &Scene<'_>) -> Outcome {
     if !scene.fixture.contains_panics() {
-        return Err(Problem::Lacking("a client that contains the panics of its sink"));
+        return Err(Problem::Lacking("a client that contains panics in its sink"));
     }
     let (client, path) = (scene.connect()?, scene.given("a")?);
     let panics = Arc::new(AtomicBool::new(true));
     let (will_panic, record) = (Arc::clone(&panics), client.events.sink());
     client.subscribe(Arc::new(move |event| {
-        // Panics without printing a report.
+        // `resume_unwind` panics without printing a message.
         if will_panic.swap(false, Ordering::SeqCst) {
-            std::panic::resume_unwind(Box::new("a panic of the sink"));
+            std::panic::resume_unwind(Box::new("a panic in the sink"));
         }
         record(event);
     }));

@@ -1,5 +1,5 @@
-//! Whatever ends a value of the application's, and wherever: a callback thread drops it, and a panic there, or
-//! a drop that blocks, harms nobody.
+//! Tests that a callback thread drops every value from the application, whatever ends the value's use and on
+//! whichever thread, and that a drop which panics or blocks harms nobody else.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -21,13 +21,13 @@ use crate::{BlockingWriteLock, LockListener, Session, SessionState, WriteLock};
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
 
-/// Reports the thread that drops it, and panics then.
+/// Reports the thread that drops it, then panics.
 struct Probe(Sender<String>);
 
 impl Drop for Probe {
     fn drop(&mut self) {
         let _ = self.0.send(thread::current().name().unwrap_or_default().to_owned());
-        // A second panic during unwinding would end the process.
+        // A second panic during unwinding would abort the process.
         if !thread::panicking() {
             resume_unwind(Box::new("dropped on purpose"));
         }
@@ -68,7 +68,7 @@ impl fmt::Display for Probe {
 
 impl std::error::Error for Probe {}
 
-/// A client of the application's, of either kind.
+/// A client from the application. A test uses it as a blocking client or wraps it in a [`Port`].
 struct Client {
     client: Arc<SimulatedClient>,
     _probe: Probe,
@@ -96,7 +96,7 @@ impl BlockingClient for Client {
     }
 }
 
-/// Passes on each outcome on another thread.
+/// Executes each call, and finishes it, on a new thread.
 struct Port(Arc<Client>);
 
 impl ZooKeeperClient for Port {
@@ -193,7 +193,7 @@ fn a_listener_is_dropped_on_a_callback_thread_however_its_request_ends() {
     }
 }
 
-/// Does this when the lock is lost.
+/// Runs `act` when the lock is lost.
 struct OnLoss {
     act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     _probe: Probe,
@@ -253,14 +253,14 @@ fn a_hook_and_a_client_are_dropped_on_callback_threads() {
         assert_dropped_on_a_worker("a refused hook", &refused_dropped_on);
         let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
         match expires {
-            // On this thread, which is one of the client's then.
+            // This thread then acts as one of the client's threads.
             true => simulated.expire(),
             false => session.close(),
         }
         drop((guard, session));
         assert_dropped_on_a_worker("a hook", &hook_dropped_on);
         assert_dropped_on_a_worker("a client", &client_dropped_on);
-        // The client's sink has no session any more.
+        // By now, the client's event sink has no session.
         drop(simulated);
     }
 }
@@ -281,7 +281,7 @@ fn sessions_are_replaced_after_a_listener_panicked_on_drop() {
     let (session, clients) = replacing_session(&server, LONG);
     let follower = Arc::new(DropsItsLock(Mutex::new(None)));
     let registered: Arc<dyn OnNewSession> = follower.clone();
-    // It hears of the new session before the lock does.
+    // The follower is notified of the new session before the lock is.
     session.follow(Arc::downgrade(&registered));
     server.create(DIR, b"");
     server.create_sequential(DIR, "x-other-lock-", None);
@@ -318,7 +318,7 @@ fn sessions_are_replaced_after_each_value_of_a_factory_panicked() {
     let session = session.unwrap();
     for _ in 0..3 {
         next(&clients).expire();
-        // In any order.
+        // These two may be dropped in either order.
         assert_dropped_on_a_worker("a lost client, or an error", &dropped_on);
         assert_dropped_on_a_worker("an error, or a lost client", &dropped_on);
     }
@@ -357,7 +357,7 @@ fn a_listener_that_blocks_when_it_is_dropped_delays_nobody_and_may_use_the_sessi
     let scene = Scene::new();
     let (open, gate) = bounded::<()>(0);
     let (sender, done) = unbounded();
-    // More than share the limit of the calls.
+    // Enough listeners to exhaust a small pool of threads.
     for number in 0..20 {
         let (gate, session, done) = (gate.clone(), scene.session.clone(), sender.clone());
         let dir = format!("/locks/{number}");
@@ -368,7 +368,7 @@ fn a_listener_that_blocks_when_it_is_dropped_delays_nobody_and_may_use_the_sessi
     let lock = BlockingWriteLock::new(&scene.session, DIR).unwrap();
     next(&in_background(move || lock.lock().unwrap().unlock().unwrap()));
     assert!(done.is_empty());
-    // One of them alone: it closes the session.
+    // Open the gate for only one of them, because it closes the session.
     open.send(()).unwrap();
     next(&done).unwrap();
     assert_eq!(scene.session.state(), SessionState::Lost);

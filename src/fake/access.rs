@@ -1,21 +1,22 @@
-//! [`Caller`]: the identity behind a request, and the rights that ACLs grant to it.
+//! [`Caller`]: the identity behind a request, and the rights that ACLs grant it.
 
 use crate::client::{Acl, Permissions};
 use crate::error::{ZkError, ZkResult};
 
 /// The operations that require READ, besides `get_data` and `get_children`.
 ///
-/// This differs between releases.
+/// They differ between ZooKeeper releases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadChecks {
     /// No others, as in releases before 3.8.4 and 3.9.2.
     ReadsOnly,
-    /// Events as well: they are withheld from clients that may not read the znode, and the watch is used up
-    /// (CVE-2024-23944). Debian 12's 3.8.0 also behaves like this, because only this fix was backported.
+    /// Events, too. They are withheld from clients that may not read the znode, but they still use up the
+    /// watch (CVE-2024-23944). Version 3.8.0 in Debian 12 also behaves like this, because Debian backported
+    /// only this fix.
     Events,
-    /// Events and `exists`. The latter fails with `NoAuth` if the znode exists and the client may not read it
-    /// (ZOOKEEPER-2590), as in 3.8.4, 3.9.2 and later releases. The default.
+    /// Events and `exists`, which fails with `NoAuth` if the znode exists but the client may not read it
+    /// (ZOOKEEPER-2590). Releases 3.8.4, 3.9.2 and later do this. This is the default.
     #[default]
     EventsAndExists,
 }

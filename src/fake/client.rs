@@ -14,28 +14,29 @@ use crate::time::Runtime;
 /// A client of a [`SimulatedZooKeeper`](super::SimulatedZooKeeper), with its own session and faults.
 ///
 /// By default it behaves like the crate's own connection. Calls take effect in the order in which they are
-/// submitted. Replies arrive in the same order, and each event arrives between the replies where it happened. A
+/// submitted. Replies arrive in the same order, and each event arrives at its place among them. A
 /// ping is answered every sixth of the session timeout. `set_ordered`, `set_reports_pings`, `set_owns_session`
 /// and `set_min_idle_for_ping` turn it into another kind of client.
 ///
 /// # Threads
-/// Calls are executed one after the other on a thread of the session, and so are the closures of
-/// [`before_next`](SimulatedClient::before_next) and [`after_next`](SimulatedClient::after_next). A swallowed
-/// call holds up the calls behind it. Replies and events are delivered on that thread, or on the thread that
-/// caused them, while no lock of the simulation is held.
+/// Calls are executed one after the other on a thread of the session. The closures of
+/// [`before_next`](SimulatedClient::before_next) and [`after_next`](SimulatedClient::after_next) run there,
+/// too. A swallowed call holds up the calls behind it. Replies and events are delivered on that thread, or on
+/// the thread that caused them, while no lock of the simulation is held.
 ///
-/// A method returns only after all earlier events have been delivered, with two exceptions: a method that is
-/// called from a callback, and events behind a reply that is swallowed or waits for a closure.
+/// A method returns only after all earlier events have been delivered, with two exceptions. It does not wait
+/// if it is called from a callback, and it does not wait for events behind a reply that is swallowed or waits
+/// for a closure.
 ///
-/// The pings follow the session's clock. A client that is used without a session starts its own threads at its first
-/// call, and its pings take real time.
+/// Pings follow the session's clock. A client that is used without a session starts its own threads on its
+/// first call, and its pings follow real time.
 ///
 /// # Closing and dropping
-/// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server, the
-/// session and its ephemeral znodes live on until a test calls [`expire`](SimulatedClient::expire).
+/// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server,
+/// the session and its ephemeral znodes remain until a test calls [`expire`](SimulatedClient::expire).
 ///
-/// Dropping the client without closing it simulates a crash. Here, too, the session lives on at the server until a test
-/// calls [`expire_session`](super::SimulatedZooKeeper::expire_session).
+/// Dropping the client without closing it simulates a crash. Here, too, the session remains on the server
+/// until a test calls [`expire_session`](super::SimulatedZooKeeper::expire_session).
 pub struct SimulatedClient {
     pub(super) shared: Arc<Shared>,
     pub(super) session: i64,
@@ -197,7 +198,7 @@ impl Drop for SimulatedClient {
         self.shared.notify(&mut state);
         drop(state);
         // Dropped outside the lock: the sink, the stop points and the callbacks of pending replies belong to
-        // the test and may call the client.
+        // the test and may call the client when they are dropped.
         if let Some(mut client) = client {
             client.wire.take_threads().iter().for_each(|threads| threads.shut_down());
         }

@@ -17,7 +17,7 @@ use crate::time::{Job, Latch, Moment, Runtime, Setter};
 /// How long [`VirtualClock::await_waiting_calls`] waits, in real time.
 const MAX_AWAIT: Duration = Duration::from_secs(30);
 
-/// A clock for sessions under test, which moves only in [`advance`](VirtualClock::advance).
+/// A clock for sessions under test that moves only in [`advance`](VirtualClock::advance).
 ///
 /// Leases, keep-alives, retries and deadlines follow this clock, so an hour takes milliseconds. The sessions have real
 /// threads. Their clients must not depend on real time. A [`SimulatedClient`](super::SimulatedClient) does not; the
@@ -35,7 +35,7 @@ const MAX_AWAIT: Duration = Duration::from_secs(30);
 /// let session = clock.open(client.clone())?;
 /// let guard = BlockingWriteLock::new(&session, "/locks/report")?.lock()?;
 ///
-/// clock.advance(Duration::from_secs(3600)); // in contact
+/// clock.advance(Duration::from_secs(3600)); // the client is in contact
 /// assert!(guard.is_owner());
 ///
 /// client.swallow();
@@ -45,7 +45,8 @@ const MAX_AWAIT: Duration = Duration::from_secs(30);
 /// ```
 ///
 /// # Deadlines
-/// On the only thread of a test, while nobody else advances the clock, some calls never return:
+/// If the only thread of a test makes one of these calls, nobody advances the clock and the call never
+/// returns:
 ///
 /// - a call that must wait for its deadline, such as [`try_lock_for`](crate::BlockingWriteLock::try_lock_for)
 ///   on a lock that is held;
@@ -55,8 +56,8 @@ const MAX_AWAIT: Duration = Duration::from_secs(30);
 /// Make such a call on another thread. [`await_waiting_calls`](VirtualClock::await_waiting_calls) returns once that
 /// call waits for its deadline.
 ///
-/// A [`Wait`](crate::Wait) starts when it is passed to a call. In a call that waits for several locks, it starts anew
-/// for each lock.
+/// The time of a [`Wait`](crate::Wait) starts when the wait is passed to a call. In a call that waits for
+/// several locks, it starts anew for each lock.
 #[derive(Clone)]
 pub struct VirtualClock {
     time: Arc<Time>,
@@ -78,10 +79,10 @@ impl VirtualClock {
 
     /// Opens a session on this clock.
     ///
-    /// Apart from the clock it works like [`Session::from_client`]. The client must be connected.
+    /// Apart from the clock, this works like [`Session::from_client`]. The client must be connected.
     ///
     /// # Errors
-    /// Those of [`Session::from_client`].
+    /// The errors of [`Session::from_client`].
     pub fn open(&self, client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
@@ -90,14 +91,14 @@ impl VirtualClock {
         Session::open(Ok(client), runtime, None, contact)
     }
 
-    /// Opens a session on this clock that is replaced when it is lost.
+    /// Opens a session on this clock, and replaces it whenever it is lost.
     ///
-    /// Apart from the clock it works like [`Session::from_client_factory`]. The clients must be connected.
+    /// Apart from the clock, this works like [`Session::from_client_factory`]. The clients must be connected.
     ///
-    /// A replacement is opened on a thread for which [`advance`](VirtualClock::advance) does not wait.
+    /// [`advance`](VirtualClock::advance) does not wait for the thread that opens a replacement.
     ///
     /// # Errors
-    /// Those of [`Session::from_client_factory`].
+    /// The errors of [`Session::from_client_factory`].
     pub fn open_replaced(
         &self,
         factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
@@ -111,7 +112,7 @@ impl VirtualClock {
         Ok(Arc::new(VirtualRuntime::new(Threads::start()?, Arc::clone(&self.time))))
     }
 
-    /// Advances the clock. Whatever falls due on the sessions happens at its time and in order.
+    /// Advances the clock. Whatever falls due in the sessions happens at its time, in order.
     ///
     /// Returns when the sessions' threads are idle: their calls to the client have returned or are swallowed, and their
     /// listeners have been called. It does not wait for threads of the test or for the thread of a
@@ -144,7 +145,7 @@ impl VirtualClock {
     /// Blocks, in real time, until at least `calls` calls wait for a deadline on this clock.
     ///
     /// # Panics
-    /// Panics if there are still fewer after 30 seconds.
+    /// If fewer than `calls` calls wait after 30 seconds.
     #[allow(clippy::panic, reason = "a test waits for a call that nobody makes")]
     #[track_caller]
     pub fn await_waiting_calls(&self, calls: usize) {
@@ -202,7 +203,7 @@ struct State {
 
 enum Due {
     Timer(Arc<Threads>, Job),
-    /// Ends a wait. If a job is waiting, it is included.
+    /// Ends a wait. The second field is the job that waits, if a job does.
     Alarm(Setter, Option<Parked>),
 }
 
@@ -230,7 +231,7 @@ impl Time {
         this_job.into_iter().for_each(Parked::resume);
     }
 
-    /// Removes and returns what is due first, and moves the clock to its moment. If nothing is due up to `end`,
+    /// Removes and returns the first due item, and moves the clock to its moment. If nothing is due by `end`,
     /// moves the clock to `end`.
     fn next_due(&self, end: Moment) -> Option<Due> {
         let mut state = self.state.lock();
@@ -272,7 +273,7 @@ impl Time {
         let alarm = Setter::new();
         let rung = alarm.latch().clone();
         let mut state = self.state.lock();
-        // If the moment has passed, the alarm has rung already.
+        // If the moment has passed, the alarm is dropped and thereby rings at once.
         let key = (moment > state.now).then(|| state.set(moment, Due::Alarm(alarm, jobs::present())));
         self.alarm_set.notify_all();
         Alarm { time: Arc::clone(self), key, rung }
@@ -305,7 +306,7 @@ const IMMEDIATELY: Moment = Moment::from_nanos(0);
 pub(super) struct Alarm {
     time: Arc<Time>,
     key: Option<Key>,
-    /// Set from the deadline on.
+    /// Set once the deadline has passed.
     pub(super) rung: Latch,
 }
 

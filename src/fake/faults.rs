@@ -29,14 +29,14 @@ pub enum SimOperation {
 }
 
 impl SimOperation {
-    /// Returns whether the operation is executed by the leader.
+    /// Returns whether the leader executes the operation.
     pub(super) fn is_write(self) -> bool {
         use SimOperation::{Create, Delete, SetData, Transact};
         matches!(self, Create | Delete | SetData | Transact)
     }
 }
 
-/// Whether a fault hits a call before or after its effect on the server.
+/// Whether a fault hits a call before or after the call's effect on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Effect {
@@ -74,7 +74,7 @@ pub(super) struct Script(BTreeMap<SimOperation, Plan>);
 /// The scheduled faults of one operation.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// The number of calls that have taken their fault.
+    /// The number of calls so far, with or without a fault.
     calls: u64,
     /// Keyed by the number of the call, starting at 1.
     faults: BTreeMap<u64, Fault>,
@@ -87,7 +87,7 @@ impl Script {
         self.0.entry(operation).or_default()
     }
 
-    /// The number of faults and closures that no call has met yet.
+    /// The number of faults and closures that no call has used yet.
     pub(super) fn pending(&self) -> usize {
         self.0.values().map(|plan| plan.faults.len() + plan.before.len() + plan.after.len()).sum()
     }

@@ -2,7 +2,7 @@
 //! running.
 //!
 //! A job that waits for a swallowed reply or a deadline is *parked*: it does not count as running. Whatever
-//! ends the wait first makes the job count again, and only then wakes its thread.
+//! ends the wait makes the job count again before it wakes the job's thread.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ struct Table {
 }
 
 impl Jobs {
-    /// Returns the job wrapped so that it counts from now until it has run or is dropped.
+    /// Wraps a job. The job counts as running from now until it has run or is dropped.
     pub(super) fn track(self: &Arc<Jobs>, job: Job) -> Job {
         let number = {
             let mut table = self.table.lock();
@@ -73,7 +73,7 @@ impl fmt::Debug for Jobs {
     }
 }
 
-/// The entry of a job; dropped when the job ends.
+/// The table entry of a job. It is removed when this is dropped, at the end of the job.
 struct Entry {
     jobs: Arc<Jobs>,
     number: u64,

@@ -18,7 +18,7 @@ const DIR: &str = "/election";
 /// The session timeout of [`SimulatedLeadership::new`].
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a method waits for its effect, in real time and on a clock.
+/// How long a method waits for its effect: in real time, and on a virtual clock.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 const MAX_ADVANCE: Duration = Duration::from_secs(1);
 
@@ -49,7 +49,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 pub struct SimulatedLeadership {
-    // Released before the session is closed.
+    // The first field, so it is released before the session is closed.
     leadership: Leadership,
     session: Session,
     client: Arc<SimulatedClient>,
@@ -68,7 +68,8 @@ impl SimulatedLeadership {
 
     /// Creates a leadership on this clock, with a session timeout of 30 seconds.
     ///
-    /// A method may advance the clock by a tenth of a second, so that the new owner watches its znode.
+    /// A method may advance the clock by a tenth of a second, because a new owner waits that long before it
+    /// watches its znode.
     ///
     /// # Errors
     /// The same as [`new`](SimulatedLeadership::new).
@@ -95,8 +96,8 @@ impl SimulatedLeadership {
         self.step_down();
     }
 
-    /// Asks the leader to step down, as a [`Revoker`](crate::queue::Revoker) does. No effect once the leadership is
-    /// lost.
+    /// Asks the leader to step down, as a [`Revoker`](crate::queue::Revoker) does. Has no effect once the
+    /// leadership is lost.
     pub fn request_revocation(&self) {
         if self.zookeeper.exists(self.id()) {
             self.zookeeper.set_data(self.id(), revocation::MESSAGE);
@@ -119,7 +120,8 @@ impl SimulatedLeadership {
         self.settle(|| self.loss().is_some());
     }
 
-    /// Waits until the session knows what has happened. Without contact it never learns that, and the wait times out.
+    /// Waits until the session has noticed what happened. Without contact it never does, and the wait times
+    /// out.
     fn settle(&self, is_known: impl Fn() -> bool) {
         if let Some(clock) = &self.clock {
             let limit = clock.elapsed() + MAX_ADVANCE;

@@ -78,7 +78,8 @@ impl Link {
     fn finish<T>(&self, number: usize, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.shared.lock();
         state.log.record_outcome(number, result.as_ref().map(drop).map_err(|error| *error));
-        // Delivers, for example, another thread's disconnect before the call fails because of it.
+        // Deliver the events first. For example, the disconnect that makes a call fail must be delivered
+        // before the call fails.
         self.shared.deliver(state);
         result
     }
@@ -250,8 +251,8 @@ impl Link {
         }
     }
 
-    /// Blocks while the reply is swallowed. Succeeds if the caller receives it. The reply is lost with the
-    /// connection on which the request was sent.
+    /// Blocks while the reply is swallowed. Succeeds if the caller receives the reply. The reply is lost if
+    /// the connection on which the request was sent is lost.
     fn receive(&self, connection: u64, state: &mut MutexGuard<'_, State>) -> ZkResult<()> {
         loop {
             let client = self.client(state);
@@ -266,14 +267,14 @@ impl Link {
     }
 }
 
-/// A running stop point; dropped when it ends, even by a panic.
+/// A running stop point. Dropped when the stop point ends, even by a panic.
 struct Stop<'a>(&'a Link);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
         let mut state = self.0.shared.lock();
         let outbox = &mut self.0.client(&mut state).outbox;
-        // The client may have been dropped, and its outbox may be a new one.
+        // If the client was dropped in the meantime, this is a new outbox.
         outbox.stopped = outbox.stopped.saturating_sub(1);
         self.0.shared.notify(&mut state);
     }

@@ -1,4 +1,4 @@
-//! [`Call`] and the log of all calls, by which tests count round trips.
+//! [`Call`], and the log of all calls, with which tests count round trips.
 
 use super::faults::SimOperation;
 use crate::error::ZkResult;
@@ -11,8 +11,8 @@ pub struct Call {
     pub session: i64,
     /// The operation.
     pub operation: SimOperation,
-    /// The path that the caller passed: without the sequence number for a sequential create, empty for a
-    /// close.
+    /// The path that the caller passed. A sequential create's path has no sequence number; a close's path is
+    /// empty.
     pub path: String,
     /// Whether the call asked for a watch.
     pub watch: bool,
@@ -26,7 +26,7 @@ pub struct Call {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     calls: Vec<Call>,
-    /// The number of the first call in `calls`. Earlier ones were cleared, perhaps before they
+    /// The number of the first call in `calls`. Earlier calls were cleared, perhaps before they
     /// returned.
     first: usize,
 }

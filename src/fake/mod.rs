@@ -1,8 +1,8 @@
 //! A simulated ZooKeeper for tests that need a fault at a chosen moment.
 //!
 //! The primary types in this module are [`SimulatedZooKeeper`], an in-memory server, and [`SimulatedClient`], a client
-//! with a session on it. Pass the client to a session in place of the crate's own connection. It has the same
-//! properties: it is ordered and sends pings. Nothing is random.
+//! with a session on it. Pass the client to a session in place of the crate's own connection. Like that
+//! connection, it is ordered and sends pings. Nothing is random.
 //!
 //! - Methods of [`SimulatedClient`] inject faults: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`,
 //!   `hold_back_next`. `before_next` and `after_next` run a closure inside a chosen call, to stage a race.
@@ -10,7 +10,7 @@
 //! - For sessions on a [`VirtualClock`], time passes only when the test advances it.
 //! - A [`SimulatedLeadership`] is for testing functions that take a [`Leadership`](crate::Leadership).
 //!
-//! Complete tests are in `docs/testing.md` in the repository.
+//! For complete tests, see `docs/testing.md` in the repository.
 //!
 //! ```
 //! use std::time::Duration;
@@ -79,9 +79,9 @@ pub use tree::SequenceEnd;
 
 /// An in-memory ZooKeeper server.
 ///
-/// Its methods act as another client that has all rights: ACLs and faults do not apply to them. As usual, they fire the
-/// watches of the simulated clients, and they do so before they return. Methods that change the tree panic where a
-/// server would refuse, because the test then rests on a wrong assumption.
+/// Its methods act as another client that has all rights: ACLs and faults do not apply to them. They fire the
+/// watches of the simulated clients before they return. A method that changes the tree panics if a server
+/// would refuse the change, because the test then rests on a wrong assumption.
 ///
 /// A clone is another handle to the same server.
 #[derive(Clone)]
@@ -116,7 +116,7 @@ impl SimulatedZooKeeper {
     /// Creates a persistent znode with this ACL. Missing parents are open to everybody.
     ///
     /// # Panics
-    /// Like [`create`](SimulatedZooKeeper::create), and if the ACL is bad.
+    /// In the same cases as [`create`](SimulatedZooKeeper::create), and if the ACL is bad.
     #[track_caller]
     pub fn create_with_acl(&self, path: &str, data: &[u8], acl: &[Acl]) {
         let created = self.act(|state| {
@@ -128,9 +128,10 @@ impl SimulatedZooKeeper {
 
     /// Creates `<dir>/<prefix><sequence>` and returns its path. Creates `dir` if it is missing.
     ///
-    /// With a session, the znode is ephemeral and belongs to that session; without one, it is persistent. The session
-    /// may be that of a client, or any number, which then stands for a session without a client. Both end with
-    /// [`expire_session`](SimulatedZooKeeper::expire_session).
+    /// With a session, the znode is ephemeral and belongs to that session; without one, it is persistent. The
+    /// session may be the id of a client's session, or any other number, which then stands for a session
+    /// without a client. [`expire_session`](SimulatedZooKeeper::expire_session) ends a session of either
+    /// kind.
     ///
     /// # Panics
     /// If the server would refuse: a parent is ephemeral, the path is bad, or a client's session
@@ -196,7 +197,7 @@ impl SimulatedZooKeeper {
         granted("set the sequence of", dir, ensured);
     }
 
-    /// Sets which sequence number follows the last one. By default, numbers wrap.
+    /// Sets which sequence number follows 2147483647, the last one. By default, numbers wrap.
     pub fn set_sequence_end(&self, end: SequenceEnd) {
         self.shared.lock().tree.sequence_end = end;
     }
@@ -221,7 +222,7 @@ impl SimulatedZooKeeper {
         self.shared.deliver(state);
     }
 
-    /// Returns the sorted names of a znode's children, or nothing if the znode does not exist.
+    /// Returns the sorted names of a znode's children, or an empty list if the znode does not exist.
     #[must_use]
     pub fn children(&self, path: &str) -> Vec<String> {
         let state = self.shared.lock();

@@ -1,8 +1,9 @@
-//! [`Outbox`]: the items that have reached a client and are still to be delivered to its sink and callers, in the order
-//! of one connection.
+//! [`Outbox`]: the replies and events that have reached a client but not yet its callers and its sink, in the
+//! order of the connection.
 //!
 //! Any thread may deliver the items, but only one at a time for each client, and only while it holds no lock of the
-//! simulation. A method, or a call that blocks, returns once everything that was there before has been delivered.
+//! simulation. A method or a blocking call returns once all items that were queued before it have been
+//! delivered.
 
 use std::collections::VecDeque;
 use std::thread::{self, ThreadId};
@@ -57,8 +58,8 @@ impl Outbox {
         }
     }
 
-    /// Drops the place of the reply to the first part of a call; that reply is delivered with the second
-    /// part's.
+    /// Drops the place of the reply to the first part of a call. That reply is delivered together with the
+    /// reply to the second part.
     pub(super) fn take_part(&mut self, number: usize) {
         if let Some(position) = self.position_of(number) {
             self.items.remove(position);
@@ -87,8 +88,8 @@ impl Outbox {
         }
     }
 
-    /// Returns whether an item up to this ticket is still to be delivered, and will be soon. An item behind a reply
-    /// that is swallowed, or that waits for a closure, does not count.
+    /// Returns whether an item up to this ticket is still to be delivered, and will be soon. An item does not
+    /// count if it is behind a reply that is swallowed or waits for a closure.
     fn is_awaited(&self, until: Ticket, is_swallowed: bool) -> bool {
         let is_held_up = is_swallowed || self.stopped > 0;
         let is_under_way = self.under_way.is_some_and(|(_, ticket)| ticket <= until);
@@ -102,8 +103,8 @@ impl Outbox {
 impl Shared {
     /// Delivers everything that can be delivered on this thread, except for items that another thread is delivering.
     ///
-    /// Does nothing in a callback that makes calls or injects faults, because its thread continues when the callback
-    /// returns.
+    /// Does nothing when a callback makes calls or injects faults, because the thread of the callback
+    /// continues the delivery when the callback returns.
     pub(super) fn flush<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.notify(&mut state);
         let this = thread::current().id();
@@ -130,7 +131,7 @@ impl Shared {
         state
     }
 
-    /// Releases the lock. Returns once everything that was there is delivered, by this thread or another.
+    /// Releases the lock. Returns once this thread or another has delivered everything that was queued.
     pub(super) fn deliver<'a>(&'a self, state: MutexGuard<'a, State>) {
         let (this, until) = (thread::current().id(), state.last_ticket);
         let mut state = self.flush(state);
@@ -152,7 +153,7 @@ impl State {
         self.last_ticket
     }
 
-    /// Reserves the place of a reply: the server has executed the call.
+    /// Reserves the place of the reply to a call that the server has executed.
     pub(super) fn expect_reply(&mut self, session: i64, number: usize) {
         let ticket = self.next_ticket();
         self.client(session).outbox.expect_reply(ticket, number);
@@ -164,7 +165,7 @@ impl State {
     }
 }
 
-/// A delivery in progress; dropped when it ends, even if the callback panics.
+/// A delivery in progress. Dropped when the delivery ends, even if the callback panics.
 struct Delivery<'a> {
     shared: &'a Shared,
     session: i64,

@@ -16,7 +16,7 @@ pub(super) enum Requester {
     /// The client with this session.
     Client(i64),
     /// The client on this connection.
-    #[cfg_attr(not(test), allow(dead_code, reason = "the crate's own simulation has the only ones"))]
+    #[cfg_attr(not(test), allow(dead_code, reason = "only the crate's own simulation makes one"))]
     Served(i64),
     /// The test, acting as another client with all rights, in this session or in none (0).
     Other(i64),
@@ -61,8 +61,8 @@ impl State {
         let before = self.tree.clone();
         let checked = self.execute_all(operations, requester, |_, _| {});
         self.tree = before;
-        // Executed again to publish each change in its turn, because the ACL at that moment decides who is notified,
-        // and a later operation may delete the znode.
+        // Execute the operations again to publish each change in its turn: the ACL at that moment decides who
+        // is notified, and a later operation may delete the znode.
         let publish = |state: &mut Self, change| state.publish(&[change]);
         match checked.and_then(|_| self.execute_all(operations, requester, publish)) {
             Ok(outcomes) => Transacted::Committed(outcomes),
@@ -128,7 +128,7 @@ impl State {
         Ok(stat)
     }
 
-    /// Returns the names in an order that follows no rule but is the same in every run.
+    /// Returns the names in an arbitrary order, which is the same in every run.
     pub(super) fn get_children(
         &mut self,
         path: &str,
@@ -169,7 +169,7 @@ impl State {
         caller(&self.clients, &self.served, requester).check(acl, Permissions::READ).is_ok()
     }
 
-    /// Creates this znode and its parents where they are missing, open to everybody.
+    /// Creates this znode and its parents if they are missing. Created znodes are open to everybody.
     pub(super) fn ensure_path(&mut self, path: &str) -> ZkResult<()> {
         if path == ROOT || self.tree.stat(path)?.is_some() {
             return Ok(());

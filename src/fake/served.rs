@@ -153,7 +153,7 @@ impl ServedConnection {
         if is_removed { Ok(()) } else { Err(ZkError::Other(-121)) }
     }
 
-    /// Sets watches again, as after a reconnect. Returns the events that they missed since transaction
+    /// Sets watches again, as after a reconnect. Returns the events that the watches missed since transaction
     /// `since`.
     pub(crate) fn set_watches(
         &self,
@@ -183,7 +183,7 @@ impl ServedConnection {
         fired
     }
 
-    /// Sets a watch. If the server lags behind, the watch fires with the first change that it has not
+    /// Sets a watch. If the server lags behind, the watch fires for the first change that the server has not
     /// applied.
     fn watch(&self, state: &mut State, path: &str, is_on_data: bool, view: Option<&View>) {
         let missed = view.and_then(|view| missed(&view.tree, &state.tree, path, is_on_data));

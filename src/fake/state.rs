@@ -79,7 +79,7 @@ pub(super) struct Client {
     pub(super) outbox: Outbox,
 }
 
-/// What a client knows of its session. `close` ends each of the first three states, too.
+/// What a client knows about its session. `close` also ends each of the first three states.
 ///
 /// | state          | calls                      | left by                                    |
 /// |----------------|----------------------------|--------------------------------------------|
@@ -91,7 +91,7 @@ pub(super) struct Client {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Contact {
     Connected,
-    /// The session has expired, but the client has been notified neither of that nor of a disconnect.
+    /// The session has expired, but the client has been notified neither of the expiry nor of a disconnect.
     Silent,
     Disconnected,
     #[default]
@@ -129,7 +129,8 @@ impl Shared {
         self.changed.wait_until(state, moment);
     }
 
-    /// Waits like [`wait`](Shared::wait), but for something that other threads are about to do.
+    /// Waits for something that other threads are about to do. Unlike [`wait`](Shared::wait), does not park a
+    /// job.
     pub(super) fn await_change(&self, state: &mut MutexGuard<'_, State>) {
         self.changed.wait(state);
     }
@@ -167,8 +168,8 @@ impl State {
         }
     }
 
-    /// Fires the watches that these changes trigger. The changes must be in the tree already: it supplies the
-    /// ACLs.
+    /// Fires the watches that these changes trigger. The changes must already be in the tree, which supplies
+    /// the ACLs.
     pub(super) fn publish(&mut self, changes: &[Change]) {
         for change in changes {
             for (session, path, kind) in self.watches.fire(change) {

@@ -1,4 +1,4 @@
-//! Laws of the simulation: which properties it shares with a real server, and what its methods do.
+//! Tests of the simulation itself: the properties that it shares with a real server, and what its methods do.
 
 mod blocking;
 mod calls;
@@ -20,7 +20,7 @@ use crate::tests::{deadline, eventually, in_background, next};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
 
-/// The event of a connection whose server, the leader, grants this session timeout.
+/// The event of a new connection to the leader, which grants this session timeout.
 fn contact() -> ClientEvent {
     ClientEvent::Connected(Granted::new(TIMEOUT).with_report_delay(Duration::ZERO))
 }

@@ -20,11 +20,12 @@ pub enum SequenceEnd {
     /// default.
     #[default]
     Wraps,
-    /// Every later child gets 2147483647, as in releases from 3.6 on if no two creations overlap. The counter of these
-    /// releases only moves to greater numbers.
+    /// Every later child gets 2147483647, as in releases from 3.6 on if no two creations overlap. In those
+    /// releases the counter never decreases.
     Sticks,
     /// Children whose creations overlap get 2147483647, -2147483648 and so on; the next child after them gets
-    /// 2147483647 again. Releases from 3.6 on do this. The transaction ids determine which creations overlap.
+    /// 2147483647 again. Releases from 3.6 on do this. In this simulation, the transaction ids determine
+    /// which creations overlap.
     Mixes,
 }
 
@@ -202,7 +203,7 @@ impl Tree {
         self.znodes.get(path).map(|znode| &*znode.acl)
     }
 
-    /// Deletes the session's znodes in one write. Their order follows no rule, because Apache's servers keep
+    /// Deletes the session's znodes in one write, in an arbitrary order: Apache's servers keep
     /// them in a hash set.
     pub(super) fn end_session(&mut self, session: i64) -> Vec<Change> {
         let owned = |(path, znode): (&String, &ZNode)| (znode.owner == session).then(|| path.clone());
@@ -287,7 +288,7 @@ impl ZNode {
             ctime: self.created_at,
             mtime: self.modified_at,
             version: self.version,
-            // The server stores the number of creations, but returns the number of all changes.
+            // The server stores the number of creations but reports the number of all changes.
             cversion: self.sequence.wrapping_mul(2).wrapping_sub(num_children),
             aversion: self.acl_version,
             ephemeral_owner: self.owner,
@@ -298,8 +299,8 @@ impl ZNode {
     }
 }
 
-/// Returns whether a creation is still in progress when the next one in its directory starts. This is true of half of
-/// the zxids, in no pattern.
+/// Returns whether a creation is still in progress when the next one in its directory starts. This is true of
+/// about half of the zxids, without a pattern.
 fn is_overlapped(zxid: i64) -> bool {
     const MIX: i64 = 0x1e37_79b9_7f4a_7c15;
     let mixed = zxid.wrapping_mul(MIX);

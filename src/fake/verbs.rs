@@ -14,8 +14,8 @@ impl SimulatedClient {
     /// Cuts the connection. The session lives on.
     ///
     /// The sink gets `Disconnected`, calls fail with `ConnectionLoss` and have no effect, replies in transit are lost,
-    /// and the server drops this client's watches. If the client was [swallowing](SimulatedClient::swallow) packets,
-    /// that ends, and the blocked calls fail. Without contact, this does nothing.
+    /// and the server drops this client's watches. This also ends any [swallowing](SimulatedClient::swallow)
+    /// of packets, and the blocked calls fail. Without contact, this does nothing.
     pub fn disconnect(&self) {
         let mut state = self.shared.lock();
         state.cut(self.session);
@@ -55,7 +55,7 @@ impl SimulatedClient {
 
     /// Sets whether the client promises order, as the crate's own connection does.
     ///
-    /// The default is `true`. Call this before a session is opened on the client; later it has no effect.
+    /// The default is `true`. Call this before a session is opened on the client; a later call has no effect.
     pub fn set_ordered(&self, is_ordered: bool) {
         self.client(&mut self.shared.lock()).is_ordered = is_ordered;
     }
@@ -63,29 +63,29 @@ impl SimulatedClient {
     /// Sets whether the client sends pings and reports their answers.
     ///
     /// The crate's own connection does. The default is `true`. Call this before a session is opened on the
-    /// client; later it has no effect.
+    /// client; a later call has no effect.
     pub fn set_reports_pings(&self, reports_pings: bool) {
         self.client(&mut self.shared.lock()).reports_pings = reports_pings;
     }
 
-    /// Sets whether closing the client ends the session at the server.
+    /// Sets whether closing the client ends the session on the server.
     ///
-    /// The default is `true`; `false` is for a handle that its owner continues to use. Call this before a
-    /// session is opened on the client; later it has no effect.
+    /// The default is `true`. Pass `false` for a client that its owner continues to use. Call this before a
+    /// session is opened on the client; a later call has no effect.
     pub fn set_owns_session(&self, owns_session: bool) {
         self.client(&mut self.shared.lock()).owns_session = owns_session;
     }
 
     /// Sets how long the connection must be idle before the client accepts a ping.
     ///
-    /// Call this before a session is opened on the client; later it has no effect.
+    /// Call this before a session is opened on the client; a later call has no effect.
     pub fn set_min_idle_for_ping(&self, min_idle_for_ping: Duration) {
         self.client(&mut self.shared.lock()).min_idle_for_ping = min_idle_for_ping;
     }
 
     /// Expires the session on the server, which deletes its ephemeral znodes.
     ///
-    /// The client learns of it at its next contact, which is now if it is connected: its sink gets
+    /// The client learns of the expiry at its next contact, or at once if it is connected. Its sink then gets
     /// `SessionLost`, and its calls fail with `SessionExpired`.
     pub fn expire(&self) {
         let mut state = self.shared.lock();
@@ -110,7 +110,7 @@ impl SimulatedClient {
 
     /// Makes the client give up its session: the sink gets `SessionLost`.
     ///
-    /// The session and its znodes live on at the server.
+    /// The session and its znodes remain on the server.
     pub fn give_up(&self) {
         let mut state = self.shared.lock();
         state.lose(self.session);
@@ -160,15 +160,16 @@ impl SimulatedClient {
     ///
     /// Half of the delay passes before the call takes effect, the other half before the reply arrives. An ordered
     /// client makes one call after the other, and delivers an event after the replies ahead of it. The delay is in real
-    /// time, even on a [`VirtualClock`](super::VirtualClock), which stands still during the delay. [`Duration::ZERO`]
-    /// ends it.
+    /// time, even on a [`VirtualClock`](super::VirtualClock), which stands still during the delay.
+    /// [`Duration::ZERO`] ends the delay.
     pub fn delay(&self, delay: Duration) {
         self.client(&mut self.shared.lock()).delay = delay;
     }
 
     /// Gives the client an identity.
     ///
-    /// ACLs may name the identity. In the ACL of a new znode, it replaces the scheme `auth`.
+    /// ACLs may name the identity. In the ACL of a znode that the client creates, the scheme `auth` stands
+    /// for it.
     pub fn authenticate(&self, scheme: &str, id: &str) {
         let identity = Identity { scheme: scheme.to_owned(), id: id.to_owned() };
         self.client(&mut self.shared.lock()).identities.push(identity);
@@ -177,12 +178,12 @@ impl SimulatedClient {
 
 /// Faults in chosen calls.
 ///
-/// A call meets its fault, or runs its closure, when it reaches the server. A call that fails for lack of
-/// contact leaves them to the next call.
+/// A fault happens, or a closure runs, when the call reaches the server. A call that fails for lack of
+/// contact leaves its fault and its closure to the next call.
 impl SimulatedClient {
     /// Makes the next call of this operation fail with this error.
     ///
-    /// Each further use schedules the failure of one further call. Only the call fails: an error such as
+    /// Each use schedules the failure of one more call. Only the call fails: an error such as
     /// `SessionExpired` does not end the session.
     pub fn fail_next(&self, operation: SimOperation, when: Effect, error: ZkError) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Fail(error) }));
@@ -198,7 +199,7 @@ impl SimulatedClient {
     /// Cuts the connection in the next call of this operation.
     ///
     /// The cut works like [`disconnect`](SimulatedClient::disconnect), and the call fails with `ConnectionLoss`.
-    /// Repeated uses add up as for [`fail_next`](SimulatedClient::fail_next).
+    /// Repeated uses add up, as for [`fail_next`](SimulatedClient::fail_next).
     pub fn cut_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Cut }));
     }
@@ -206,16 +207,17 @@ impl SimulatedClient {
     /// Starts to [`swallow`](SimulatedClient::swallow) at the next call of this operation.
     ///
     /// With [`Effect::Before`] the call's request is swallowed. With [`Effect::After`] its reply is swallowed, and the
-    /// log shows the call as executed. Repeated uses add up as for [`fail_next`](SimulatedClient::fail_next).
+    /// log shows the call as executed. Repeated uses add up, as for
+    /// [`fail_next`](SimulatedClient::fail_next).
     pub fn swallow_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Swallow }));
     }
 
     /// Makes a server hold back the request of the next call of this operation.
     ///
-    /// The operation must be a write. The request has reached a server, but the call fails with `ConnectionLoss`. The
-    /// server holds the request back until [`pass_on`](SimulatedClient::pass_on), as a paused server does. In the
-    /// meantime another server executes later calls, which overtake the request.
+    /// The operation must be a write. The request reaches a server, but the call fails with `ConnectionLoss`.
+    /// The server holds the request back until [`pass_on`](SimulatedClient::pass_on), as a paused server
+    /// does. In the meantime, another server executes later calls, which overtake the request.
     pub fn hold_back_next(&self, operation: SimOperation) {
         let fault = Fault { when: Effect::Before, kind: FaultKind::HoldBack };
         self.plan(operation, |plan| plan.fail_next(fault));
@@ -223,20 +225,20 @@ impl SimulatedClient {
 
     /// Executes the requests that a server has [held back](SimulatedClient::hold_back_next).
     ///
-    /// The paused server continues and resumes the session. If the session has ended, the server refuses the requests
-    /// and nothing happens.
+    /// This is as if the paused server continued and resumed the session. If the session has ended, the
+    /// server refuses the requests and nothing happens.
     pub fn pass_on(&self) {
         let mut state = self.shared.lock();
         self.link().execute_held_back(&mut state);
         self.shared.deliver(state);
     }
 
-    /// Runs the closure in the next call of this operation, just before its effect or its fault.
+    /// Runs the closure in the next call of this operation, just before the call's effect or fault.
     ///
     /// The closure runs on the thread that executes the call. Each call runs one of the scheduled closures.
     ///
     /// The closure may use every method of the simulation, and other sessions. On an
-    /// [ordered](SimulatedClient::set_ordered) client it must not wait for calls that it
+    /// [ordered](SimulatedClient::set_ordered) client, it must not wait for calls that it
     /// [submits](crate::client::ZooKeeperClient::submit) to the same client, because they come after this call.
     pub fn before_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.before.push_back(Box::new(stop_point)));
@@ -244,16 +246,16 @@ impl SimulatedClient {
 
     /// Runs the closure in the next call of this operation that takes effect, just after the effect.
     ///
-    /// The closure runs after the effect and its events, and before the reply or the fault. If it cuts the
-    /// connection or ends the session, the reply is lost. Otherwise this works like
+    /// The closure runs after the effect and its events, and before the reply or the fault. If the closure
+    /// cuts the connection or ends the session, the reply is lost. Otherwise this works like
     /// [`before_next`](SimulatedClient::before_next).
     pub fn after_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.after.push_back(Box::new(stop_point)));
     }
 
-    /// Returns the number of scheduled faults and closures that no call has met yet.
+    /// Returns the number of scheduled faults and closures that no call has used yet.
     ///
-    /// If any are left when a test ends, the test has not tested them.
+    /// If any are left when a test ends, the test did not test what it meant to.
     #[must_use]
     pub fn pending_faults(&self) -> usize {
         self.client(&mut self.shared.lock()).script.pending()

@@ -1,4 +1,4 @@
-//! [`Watches`]: the one-shot watches of all sessions, kept on the server as in a real one.
+//! [`Watches`]: the one-shot watches of all sessions. The server keeps them, as a real server does.
 //!
 //! A data watch (set by `exists` and `get_data`) fires on creation, change and deletion of its
 //! znode. A child watch (set by `get_children`) fires on creation and deletion of a child and on

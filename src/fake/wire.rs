@@ -1,7 +1,8 @@
 //! [`Wire`]: the calls submitted to a client, which take effect one after the other, and the client's pings.
 //!
 //! Jobs of the session's runtime execute the calls, one at a time. So a virtual clock waits for them, and a
-//! runtime with a single thread suffices. A client without a session starts threads at its first call.
+//! runtime with a single thread suffices. A client without a session starts its own threads on its first
+//! call.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -79,7 +80,7 @@ impl fmt::Debug for Wire {
 }
 
 impl Link {
-    /// Takes over the clock and the threads of a session. From now on they drive the pings.
+    /// Adopts the clock and the threads of a session, which drive the pings from now on.
     pub(super) fn run_on(&self, runtime: &SessionRuntime) {
         self.client(&mut self.shared.lock()).wire.runtime = Some(runtime.clone());
         self.begin_pings();
@@ -158,7 +159,8 @@ impl Link {
         }
     }
 
-    /// Submits a job that executes the queue, unless a thread is executing it or a job is about to.
+    /// Submits a job that executes the queue, unless a thread already executes it or such a job is already
+    /// waiting.
     fn call_driver(&self, mut state: MutexGuard<'_, State>) {
         let wire = &mut self.client(&mut state).wire;
         if wire.driver.is_some() || mem::replace(&mut wire.is_job_coming, true) {
@@ -167,7 +169,7 @@ impl Link {
         let turn = Turn { link: self.clone(), is_taken: false };
         match self.take_runtime(state) {
             Some(runtime) => runtime.submit(Priority::Session, Box::new(move || turn.take())),
-            // Without threads the calls fail, as when a runtime drops the job.
+            // Without threads, the calls fail, as they do when a runtime drops the job.
             None => drop(turn),
         }
     }
@@ -224,7 +226,7 @@ impl Link {
         self.pass_on();
     }
 
-    /// Delivers replies and events on a thread that does not belong to the test.
+    /// Delivers replies and events on a thread that does not belong to the test, so a panic is only logged.
     fn pass_on(&self) {
         while let Err(message) = contain(|| drop(self.shared.flush(self.shared.lock()))) {
             logging::error!("the receiver of a simulated client's replies and events panicked: {message}");
@@ -241,7 +243,7 @@ impl Link {
                 return;
             }
             match client.wire.driver {
-                // This thread is executing a call, which has led here.
+                // This thread is already executing a call, and that call led here.
                 Some(driver) if driver == thread::current().id() => return,
                 Some(_) => self.shared.wait(&mut state),
                 None => {
@@ -318,8 +320,8 @@ impl Link {
     }
 }
 
-/// A job that executes the queue. If the runtime drops it because the session has ended, the queued calls
-/// fail.
+/// A job that executes the queue. If the runtime drops the job because the session has ended, the queued
+/// calls fail.
 struct Turn {
     link: Link,
     is_taken: bool,

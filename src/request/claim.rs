@@ -1,11 +1,11 @@
-//! [`Claim`]: a handle of a request, which withdraws the request when it is dropped.
+//! [`Claim`]: a handle that withdraws its request when it is dropped.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::Request;
 
-/// A handle of a request. Dropping it withdraws the request.
+/// A handle to a request. Dropping the handle withdraws the request.
 pub(crate) struct Claim(Arc<Request>);
 
 impl Claim {

@@ -1,9 +1,9 @@
-//! [`Downgrade`]: replaces an owner's request with a request for less access, so that no other request acquires the
-//! lock in between.
+//! [`Downgrade`]: replaces an owner's request with a request for less access, without letting another request
+//! acquire the lock in between.
 //!
-//! The new znode has the number of the owner's znode, and is created before the owner's znode is deleted. So at any
-//! time, the requests behind see at least one of the two. Origin: the downgrade of Curator's
-//! `InterProcessReadWriteLock`.
+//! The new znode has the same sequence number as the owner's znode, and is created before the owner's znode
+//! is deleted. So the requests behind them see at least one of the two at any time. Origin: downgrading in
+//! Curator's `InterProcessReadWriteLock`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,20 +16,20 @@ use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 
-/// A downgrade under way. Dropping it before it is complete undoes it.
+/// A downgrade in progress. Dropping this before the downgrade is complete undoes the downgrade.
 pub(crate) struct Downgrade {
     owner: Arc<Request>,
     owners_znode: ZNodePath,
     spec: RequestSpec,
     znode: ZNodePath,
     is_complete: AtomicBool,
-    /// The id of the new request. The id is pinned, so the session does not count as idle while there may be something
-    /// to undo, and the new znode does not count as a stray.
+    /// The id of the new request. The id is pinned: while there may be something to undo, the session must
+    /// not count as idle, nor the new znode as a stray.
     id: ParticipantId,
 }
 
 impl Downgrade {
-    /// Names the new request's znode. Sends nothing.
+    /// Chooses the name of the new request's znode. Sends nothing.
     ///
     /// # Errors
     /// `NotOwner` if the request does not hold the lock.
@@ -53,11 +53,11 @@ impl Downgrade {
         &self.znode
     }
 
-    /// Creates the new znode, and then checks that the owner's znode still exists: if it does, no other request has
-    /// acquired the lock in between. Returns the owner's fencing token.
+    /// Creates the new znode, then checks that the owner's znode still exists. If it does, no other request
+    /// has acquired the lock in between. Returns the owner's fencing token.
     ///
-    /// Blocks as calls to the server do. May be called again after a loss of contact: if the earlier call created the
-    /// znode, it is recognized by its name.
+    /// Blocks until the server has answered. May be called again after a loss of contact: a znode that the
+    /// earlier call created is recognized by its name.
     pub(crate) fn prepare(self: &Arc<Self>) -> Result<i64> {
         if self.owner.has_ended() {
             return Err(not_owner(&self.owners_znode));
@@ -78,7 +78,8 @@ impl Downgrade {
         let core = &self.owner.core;
         let connection = core.snapshot().connection;
         let create = Call::create(&self.znode, Arc::clone(data), Arc::clone(acl), CreateMode::Ephemeral);
-        // The call holds this downgrade, so the downgrade is undone only when the outcome of the call is known.
+        // The call holds a handle to this downgrade, so the downgrade is undone only once the call's outcome
+        // is known.
         match core.begin_ask(create, Arc::clone(self)).wait(core) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => {
@@ -94,16 +95,16 @@ impl Downgrade {
         Ok(seen.map(|stat| stat.czxid))
     }
 
-    /// Makes the new request. It owns the lock at once, under the lease of the first request and with its fencing
-    /// token. The caller then withdraws the first request.
+    /// Makes the new request. The new request owns the lock at once, with the lease and the fencing token of
+    /// the owner's request. The caller then withdraws the owner's request.
     ///
     /// # Errors
     /// `NotOwner` if the lock was lost meanwhile.
     pub(crate) fn complete(&self, fencing_token: i64, observer: Arc<dyn Observer>) -> Result<Arc<Request>> {
         let core = Arc::clone(&self.owner.core);
         let request = Request::on(core, self.id, self.spec.clone(), observer);
-        // The new znode is younger than the znodes of the waiters, which will own the lock later and must have larger
-        // tokens.
+        // The new znode's own token would be too large: the waiters' znodes are older than the new znode, but
+        // the waiters will own the lock later and must have larger tokens.
         let _ = request.seat.fencing_token.set(fencing_token);
         if !request.core.start_as_owner(&request.seat, &self.znode, self.owner.seat.id) {
             return Err(not_owner(&self.owners_znode));

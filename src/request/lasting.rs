@@ -1,17 +1,18 @@
 //! [`LastingRequest`]: a request that outlives its session.
 //!
-//! If a session that is [replaced](crate::SessionBuilder::replace_lost_sessions) is lost while a request waits, the
-//! request is made again on the next session. This is the only place that does so, for every kind of lock.
+//! If a session is lost while a request waits, and lost sessions are
+//! [replaced](crate::SessionBuilder::replace_lost_sessions), the request is made again on the next session.
+//! This module does that for every kind of lock.
 //!
 //! A lasting request is in one of three stages:
-//! - `Unmade`: there was no session to make the request on. It will be made on the next session.
+//! - `Unmade`: there was no session to make the request on. The request will be made on the next session.
 //! - `Made`: the request waits, owns the lock, or has ended. If its session is lost while it waits, it is made again on
 //!   the next session.
 //! - `Over`: the request was taken out or withdrawn, or the session was closed. This is final.
 //!
-//! A lasting request is the observer of the requests that it makes. It passes their events on to the observer of the
-//! lock, except the end of a request that is to be made again. If the application then closes the session, so that no
-//! other session follows, the lasting request reports that end after all.
+//! A lasting request observes the requests that it makes. It passes their events on to the lock's observer,
+//! except the end of a request that will be made again. If the application closes the session before that,
+//! the lasting request reports the end after all.
 //!
 //! A lasting request and the request that it has made refer to each other. [`take`](LastingRequest::take) and
 //! [`withdraw`](LastingRequest::withdraw) break this cycle, so the lock must call one of them before it drops its
@@ -49,8 +50,8 @@ enum Stage {
 
 impl LastingRequest {
     /// Makes a lasting request, which does nothing until it is [started](LastingRequest::start). It is made again
-    /// only if `is_lasting` is set and the session is replaced. The session completes the `spec`, as for
-    /// [`Request::new`].
+    /// only if `is_lasting` is set and the session is replaced. The session fills in the prefix in `spec`, as
+    /// for [`Request::new`].
     pub(crate) fn new(
         session: &Session,
         spec: RequestSpec,
@@ -66,14 +67,14 @@ impl LastingRequest {
             stage: Mutex::new(Stage::Unmade),
             news: Mailbox::new(),
         });
-        // Make the request before the start, because other threads may wait for it from now on.
+        // Make the request now, because other threads may wait for it before it is started.
         if let Some(first) = lasting.make(session) {
             *lasting.stage.lock() = Stage::Made(first);
         }
         lasting
     }
 
-    /// Starts the request now or, if there is no session, on the next one. The caller must hold no mutex.
+    /// Starts the request now, or on the next session if there is none now. The caller must hold no mutex.
     pub(crate) fn start(&self) {
         if let Some(first) = self.request() {
             first.start();
@@ -83,12 +84,12 @@ impl LastingRequest {
                 let me: Weak<LastingRequest> = Weak::clone(&self.me);
                 session.follow(me);
             }
-            // If a new session came before we subscribed, nobody notified us of it.
+            // We were not notified of a session that opened before we subscribed.
             self.follow_session();
         }
     }
 
-    /// Returns the request on the present session, or the previous request until it is made again.
+    /// Returns the request on the current session or, until it is made again there, the previous request.
     pub(crate) fn request(&self) -> Option<Arc<Request>> {
         match &*self.stage.lock() {
             Stage::Made(request) => Some(Arc::clone(request)),
@@ -96,7 +97,8 @@ impl LastingRequest {
         }
     }
 
-    /// Takes the request out, if there is one. From then on, it is not made again. Its events still go to the observer.
+    /// Takes the request out, if there is one. It is then not made again, but its events still go to the
+    /// observer.
     pub(crate) fn take(&self) -> Option<Arc<Request>> {
         match mem::replace(&mut *self.stage.lock(), Stage::Over) {
             Stage::Made(request) => Some(request),
@@ -164,7 +166,7 @@ impl LastingRequest {
     }
 
     fn make_if_needed(&self) {
-        // If no handle of the session is left, nobody waits.
+        // If no handle to the session is left, nobody waits.
         let Some(session) = self.session.upgrade().filter(|_| self.needs_session()) else { return };
         if self.is_lasting && session.replacement().is_none_or(Replacement::is_closed) {
             return self.end_with(&session);
@@ -174,7 +176,7 @@ impl LastingRequest {
         }
     }
 
-    /// Makes the request on the present session. Returns `None` if that session is lost.
+    /// Makes the request on the current session. Returns `None` if that session is lost.
     fn make(&self, session: &Session) -> Option<Arc<Request>> {
         let core = session.core();
         // A session that is ending counts as lost: we will be notified of the next one.
@@ -188,14 +190,15 @@ impl LastingRequest {
             let mut stage = self.stage.lock();
             match &*stage {
                 Stage::Over => (false, None),
-                // The former stage is dropped outside the mutex, because it may have the last handle of a client.
+                // The former stage is dropped outside the mutex, because it may hold the last handle to a
+                // client.
                 _ => (true, Some(mem::replace(&mut *stage, Stage::Made(Arc::clone(next))))),
             }
         };
         if is_wanted { next.start() } else { next.withdraw() }
     }
 
-    /// Reports the end of a request that waits for a session, because no other session follows.
+    /// Reports the end of a request that waits for a session, now that no other session will follow.
     fn end_with(&self, session: &Session) {
         // The former stage is dropped outside the mutex.
         let former = mem::replace(&mut *self.stage.lock(), Stage::Over);

@@ -1,7 +1,7 @@
 //! One request for a lock, from the creation of its znode to its deletion, as its lock sees it.
 //!
-//! Every lock of this crate is a thin shell around requests. The [`engine`](crate::engine) decides for
-//! them; its docs begin with a walk from `lock()` to the owner.
+//! Every lock of this crate is a thin shell around requests. The [`engine`](crate::engine) chooses each step
+//! of a request. The engine's docs follow a request from `lock()` to ownership.
 //!
 //! Different parts of the crate have different views of one request:
 //! - The engine has a `Contender`, with a `ParticipantId`, until the request has ended.
@@ -42,8 +42,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Makes a request, which does nothing until it is [started](Request::start). The session makes the prefix of the
-    /// znode's name, and ignores the prefix in `spec`.
+    /// Makes a request, which does nothing until it is [started](Request::start). The session chooses the
+    /// prefix of the znode's name and ignores the prefix in `spec`.
     pub(crate) fn new(core: Arc<Core>, spec: &RequestSpec, observer: Arc<dyn Observer>) -> Arc<Request> {
         let (id, prefix) = core.name_request(spec.access);
         Request::on(core, id, RequestSpec { prefix, ..spec.clone() }, observer)
@@ -66,23 +66,24 @@ impl Request {
 
     /// Ends the request and deletes its znode, in the background if need be. Does nothing if the request has ended.
     ///
-    /// Does nothing in a forked child either, because the request belongs to the parent, and a mutex may stay held
-    /// forever.
+    /// Also does nothing in a forked child, where the request belongs to the parent and a mutex may stay
+    /// locked forever.
     pub(crate) fn withdraw(&self) {
-        // Check the end first, so that dropping a guard that was unlocked makes no system call.
+        // Check for the end first: dropping a guard after its unlock then makes no system call.
         if !self.has_ended() && self.is_of_this_process() {
             self.core.withdraw(&self.seat, None);
         }
     }
 
-    /// Does what [`withdraw`](Request::withdraw) does, but makes the callbacks on the calling thread, which must hold
-    /// no mutex. The first outcome of the deletion fills `first`. The caller must have checked the process.
+    /// Does what [`withdraw`](Request::withdraw) does, but makes the callbacks on the calling thread, which
+    /// must hold no mutex. Fills `first` with the outcome of the first attempt to delete the znode. The
+    /// caller must have checked the process.
     pub(crate) fn release(&self, first: Filler<ZkResult<()>>) {
         self.core.withdraw(&self.seat, Some(first));
         self.seat.observer.deliver();
     }
 
-    /// Reports that another thread has got the lock under this request.
+    /// Reports that another thread now holds the lock under this request.
     pub(crate) fn report_hand_over(&self) {
         let event = Event::Request(self.seat.id, RequestEvent::HandedOver);
         self.core.report_event(event, Some(Arc::clone(&self.seat)));
@@ -95,7 +96,8 @@ impl Request {
         self.is_of_this_process() && self.holds_lease()
     }
 
-    /// Returns whether this process made the request, and is not a forked child of the process that did.
+    /// Returns whether this process made the request. Returns `false` in a forked child of the process that
+    /// did.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.core.process().is_current()
     }
@@ -105,12 +107,12 @@ impl Request {
         check_process(self.core.process(), operation, self.seat.name())
     }
 
-    /// Answers as [`is_owner`](Request::is_owner) does, for a caller that has checked the process.
+    /// Like [`is_owner`](Request::is_owner), for a caller that has already checked the process.
     pub(crate) fn holds_lease(&self) -> bool {
         self.seat.ownership.covers(self.core.now())
     }
 
-    /// Returns for how long this request will own the lock if nothing more is proven.
+    /// Returns for how long this request will own the lock if the session is not proven again.
     pub(crate) fn lease_remaining(&self) -> Duration {
         match self.is_of_this_process() {
             true => self.seat.ownership.remaining(self.core.now()),
@@ -118,7 +120,7 @@ impl Request {
         }
     }
 
-    /// Returns when half of the longest hold is over, if the hold has a limit.
+    /// Returns the moment when half of the longest permitted hold is over, if the hold has a limit.
     pub(crate) fn half_time(&self) -> Option<Moment> {
         let limit = self.seat.limit.get()?;
         self.seat.spec.max_hold.map(|max_hold| limit.before(max_hold / 2))
@@ -137,7 +139,8 @@ impl Request {
         }
     }
 
-    /// Returns the core that the request was made on, even if the session has been replaced since.
+    /// Returns the core of the session that the request was made on, even if that session has been replaced
+    /// since.
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -146,7 +149,7 @@ impl Request {
         &self.commit_fence
     }
 
-    /// Returns whether both are requests of one session for one lock.
+    /// Returns whether both requests belong to the same session and are for the same lock.
     pub(crate) fn is_of_the_lock_of(&self, other: &Request) -> bool {
         Arc::ptr_eq(&self.core, &other.core) && self.seat.spec.dir == other.seat.spec.dir
     }
@@ -160,14 +163,14 @@ impl Request {
         self.seat.ending().is_some()
     }
 
-    /// Returns whether the znode of a request that has ended may still exist and block others, because it is yet to be
-    /// deleted, either by this process or by the server, together with the session.
+    /// Returns whether the znode of an ended request may still exist and block others. Such a znode is yet to
+    /// be deleted by this process or, together with the session, by the server.
     pub(crate) fn may_leave_its_znode(&self) -> bool {
         self.znode().is_some() && self.core.may_leave_znodes_of(&self.seat.spec)
     }
 
-    /// Waits until the request owns the lock or is known to be behind another one, and returns that place. Returns
-    /// `None` if the request was withdrawn or one of the latches was set meanwhile.
+    /// Waits until the request owns the lock or is known to be behind another request, and returns its place.
+    /// Returns `None` if the request was withdrawn or one of the latches was set meanwhile.
     pub(crate) fn wait_until_placed(&self, ends: &[&Latch]) -> Result<Option<Place>> {
         loop {
             let (place, placed) = self.core.await_place(&self.seat);
@@ -212,12 +215,12 @@ impl Request {
         }
         let ownership = &self.seat.ownership;
         if !self.is_of_this_process() {
-            // A forked child owns nothing. It takes no mutex, because the thread that holds the mutex may not exist
-            // there.
+            // A forked child owns nothing. It takes no mutex, because the thread that holds one may not exist
+            // in the child.
             let ended = ownership.ended_at(Moment::from_nanos(u64::MAX));
             return ended.map(|_| LossReason::LeaseExpired);
         }
-        // The hold may have ended without any thread having noticed yet.
+        // The hold may have ended before any thread noticed.
         let ended = ownership.ended_at(self.core.now())?;
         Some(match self.seat.has_reached_limit(ended) {
             true => LossReason::HeldTooLong,

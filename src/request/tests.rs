@@ -1,4 +1,4 @@
-//! Tests of the protocol, step by step, on the fake server, with faults that no real server has on demand.
+//! Step-by-step tests of the protocol on the fake server, with faults that no real server produces on demand.
 
 mod crossing;
 mod directories;
@@ -42,7 +42,7 @@ use crate::{
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
 
-/// The calls of a lock from the request to the release.
+/// The calls that a lock makes, from its request to its release.
 const STEPS: [SimOperation; 4] =
     [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData, SimOperation::Delete];
 
@@ -57,7 +57,8 @@ fn quick_retries() -> LockOptions {
     LockOptions::new().retry(RetryPolicy::linear(Duration::from_millis(1)))
 }
 
-/// Returns options for a test whose own thread reconnects, however late that thread is.
+/// Returns options for a test that reconnects on its own thread. The retries outlast any delay of that
+/// thread.
 fn patient_retries() -> LockOptions {
     LockOptions::new().retry(RetryPolicy::constant(Duration::from_millis(1)).with_attempts(100_000))
 }
@@ -142,7 +143,7 @@ impl LockListener for RecordingListener {
 
 /// Makes the client panic in its next call of this operation, before or after the call's effect.
 fn panic_in_next(client: &SimulatedClient, operation: SimOperation, when: Effect) {
-    // This panic does not run the panic hook, which would print it.
+    // `resume_unwind` skips the panic hook, which would print the panic.
     let panic = || std::panic::resume_unwind(Box::new("a client panics on purpose"));
     match when {
         Effect::Before => client.before_next(operation, panic),
@@ -174,7 +175,7 @@ fn parents_are_created_only_when_missing() {
     let lock = Fixture::join(&zk).blocking();
     zk.clear_log();
     drop(lock.lock().unwrap());
-    // The creates of the request, the directory, its parent, the directory again, and the request again.
+    // The calls create the request, the directory, its parent, the directory again, and the request again.
     assert_eq!(zk.calls(SimOperation::Create), 5);
     eventually("the request is gone", || zk.children(DIR).is_empty());
 }
@@ -192,7 +193,8 @@ fn waiter_looks_once_and_watches_once() {
         zk.log().iter().filter(ours).filter(|call| call.operation == operation).count()
     };
     assert_eq!(of_waiter(SimOperation::GetChildren), 1);
-    // The waiter is next in line, so it watches its own znode, too, and the event of its turn makes it the owner.
+    // The waiter is next in line, so it watches its own znode, too. The event that signals its turn makes it
+    // the owner.
     let watched = |path: &str| zk.log().iter().filter(|call| call.watch && call.path == path).count();
     assert_eq!(watched(guard.id()), 1);
     assert_eq!(watched(&lock.id().unwrap()), 1);

@@ -1,5 +1,5 @@
-//! [`BlockingClient`]: clients whose calls block, for tests that intercept calls; and [`port`], which wraps
-//! one.
+//! [`BlockingClient`]: a client whose calls block, for tests that intercept calls. [`port`] wraps such a
+//! client for a session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::fake::SimulatedClient;
 use crate::session::Threads;
 use crate::time::{Priority, Runtime};
 
-/// A client whose calls wait for their replies. Calls of different threads may take effect in any order. The
-/// methods are those of [`ZooKeeperClient`].
+/// A client whose calls wait for their replies. Calls from different threads may take effect in any order.
+/// For the other methods, see [`ZooKeeperClient`].
 pub(crate) trait BlockingClient: Send + Sync {
-    /// Makes a call. It is never a [`Call::CreateAndList`].
+    /// Makes a call. The call is never a [`Call::CreateAndList`].
     fn call(&self, call: &Call) -> ZkResult<Reply>;
 
     fn remove_watches(&self, path: &str) {
@@ -58,7 +58,7 @@ pub(crate) fn call_blocking(client: &(impl BlockingClient + ?Sized), call: &Call
     call_in_parts(call, |part| client.call(part))
 }
 
-/// Wraps a blocking client for a session. Its calls run on the session's threads.
+/// Wraps a blocking client for a session. The client's calls run on the session's threads.
 pub(crate) fn port(client: Arc<impl BlockingClient + 'static>) -> Arc<dyn ZooKeeperClient> {
     Arc::new(OnWorkers { client, runtime: Mutex::default(), under_way: Arc::default() })
 }
@@ -104,7 +104,7 @@ fn fail_all(under_way: &Mutex<UnderWay>, error: ZkError) {
 }
 
 impl<T> OnWorkers<T> {
-    /// Returns the runtime of the session or, without a session, of the client itself.
+    /// Returns the runtime of the session or, without a session, the client's own.
     fn runtime(&self) -> Arc<dyn Runtime> {
         let mut runtime = self.runtime.lock();
         if let Some(runtime) = runtime.as_ref().and_then(SessionRuntime::get) {

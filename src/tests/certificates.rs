@@ -1,4 +1,4 @@
-//! Certificates for tests of TLS, created on the fly.
+//! Certificates for TLS tests, created on the fly.
 
 use std::fs;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ impl Authority {
     }
 }
 
-/// A directory of files. It is removed when the value is dropped.
+/// A directory of files. The directory is removed when this is dropped.
 #[derive(Debug)]
 pub struct Files {
     pub dir: TempDir,
@@ -84,7 +84,7 @@ impl Files {
     /// Writes a certificate and its key, encrypted with this password, to two files.
     pub fn write_encrypted_identity(&self, identity: &Identity, password: &str) -> (PathBuf, PathBuf) {
         let der = identity.key.serialize_der();
-        // Few iterations, because this is slow without optimization.
+        // Use few iterations, because key derivation is slow in unoptimized builds.
         let encryption = pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(1000, &[1; 8], [2; 16]).unwrap();
         let encrypted = PrivateKeyInfoRef::try_from(der.as_slice())
             .unwrap()

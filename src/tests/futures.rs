@@ -1,4 +1,4 @@
-//! Locks that tasks wait for: what must hold whenever a future is polled, woken or dropped.
+//! Tests of locks that tasks wait for: what must hold whenever a future is polled, woken or dropped.
 
 mod at_random;
 mod ends;
@@ -52,7 +52,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>, woken: &Arc<Woken>) -> Pol
     future.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(woken))))
 }
 
-/// Runs a future on this thread. Polls it only when it is woken.
+/// Runs a future on this thread. Polls the future only when it is woken.
 #[track_caller]
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(thread::Thread);

@@ -1,4 +1,4 @@
-//! What an owner reads if it acquired the lock by an event and then lost its server.
+//! A test of what an owner reads if an event made it the owner and it then lost its server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,14 +15,15 @@ use zookeeper_connection::codec::{EventKind, ReplyHeader, Request, WatchEvent};
 
 const AHEAD: &str = "x-other-lock-0000000004";
 const LONG: Duration = Duration::from_secs(30);
-/// The transactions in which the former owner wrote `/state`, and in which its znode was deleted.
+/// The transaction in which the former owner wrote `/state`, and the transaction in which its znode was
+/// deleted.
 const WRITTEN: i64 = 199;
 const DELETED: i64 = 200;
 /// A transaction before both.
 const BEFORE: i64 = 150;
 
-/// A server of an ensemble that has applied the transactions up to `applied`. With `event_zxid`, it
-/// deletes the znode ahead as soon as that is watched, and dies.
+/// Acts as a server of an ensemble that has applied the transactions up to `applied`. With `event_zxid`, the
+/// server deletes the znode ahead as soon as that znode is watched, then dies.
 fn serve(client: &mut Client, mut applied: i64, own: &Mutex<String>, event_zxid: Option<i64>) {
     while let Some(frame) = client.read() {
         let (xid, request) = Request::decode(&frame).unwrap();
@@ -33,8 +34,8 @@ fn serve(client: &mut Client, mut applied: i64, own: &Mutex<String>, event_zxid:
         let mut bytes = Vec::new();
         let stat = Stat { czxid: 5, ephemeral_owner: SESSION, ..Stat::default() };
         match &call {
-            // A write passes through the leader; by its reply this server has applied everything. The first
-            // server dies before that.
+            // A write passes through the leader, so a server that replies to it has applied everything
+            // before. The first server dies before it replies.
             Call::SetData { .. } => {
                 if event_zxid.is_none() {
                     applied = DELETED + 1;
@@ -78,7 +79,7 @@ fn owner_by_an_event_reads_what_its_predecessor_wrote_after_losing_its_server() 
             let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
             let mut applied = BEFORE;
             if request.last_zxid > applied {
-                // The server refuses a client that has seen a later transaction, and catches up.
+                // The server refuses a client that has seen a later transaction, then catches up.
                 assert!(numbers_events, "the client cannot know a number that no server sent");
                 applied = DELETED;
             }

@@ -10,12 +10,12 @@ use crate::client::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 use crate::time::Job;
 
-/// Makes each call on the thread that submits it, and reports its outcome there.
+/// A client that makes each call, and reports its outcome, on the thread that submits the call.
 pub(crate) struct HoldingClient {
     client: Arc<SimulatedClient>,
     /// Whether the session ends with the client. Otherwise the session is borrowed and lives on.
     owns_session: bool,
-    /// What to hold back of the next calls of `get_data`.
+    /// Which parts of the next calls of `get_data` to hold back.
     holds: Mutex<VecDeque<Hold>>,
     held: Mutex<VecDeque<Job>>,
 }
@@ -46,7 +46,7 @@ impl HoldingClient {
         self.holds.lock().push_back(hold);
     }
 
-    /// Makes the first call that is held back, or reports the reply that was held back for it.
+    /// Releases what has been held back longest: makes the call, or reports the reply.
     pub(crate) fn release_first(&self) {
         let held = self.held.lock().pop_front();
         held.expect("something must be held back")();

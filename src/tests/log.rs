@@ -1,4 +1,4 @@
-//! The lines that a test's own thread logs.
+//! Captures the lines that a test's own thread logs.
 
 use std::cell::RefCell;
 
@@ -26,12 +26,12 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Returns the lines that are logged on this thread during the call, at `debug` and above.
+/// Returns the lines that this thread logs during the call, at `debug` and above.
 pub(crate) fn logged(call: impl FnOnce()) -> Vec<String> {
     logged_down_to(Level::Debug, call)
 }
 
-/// Returns the lines that are logged on this thread during the call, at this level and above.
+/// Returns the lines that this thread logs during the call, at this level and above.
 pub(crate) fn logged_down_to(least: Level, call: impl FnOnce()) -> Vec<String> {
     // The logger can be installed only once; later calls fail.
     let _ = log::set_logger(&Logger);

@@ -1,5 +1,5 @@
-//! [`ManualRuntime`]: a session on one thread with time controlled by the test, so nothing depends on the
-//! load of the machine.
+//! [`ManualRuntime`]: runs a session on one thread, with a clock that the test controls, so nothing depends
+//! on the load of the machine.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -79,12 +79,13 @@ impl ManualRuntime {
         self.state.lock().after_reading = Some(Box::new(job));
     }
 
-    /// Calls `moves` during waits, before time passes, until it returns that it has done nothing.
+    /// Calls `moves` during each wait, before time passes, until `moves` returns `false` because it found
+    /// nothing to do.
     pub(crate) fn while_waiting(&self, moves: impl Fn() -> bool + Send + Sync + 'static) {
         self.state.lock().moves = Some(Arc::new(moves));
     }
 
-    /// Advances the time as if the process had been suspended: timers have not run yet.
+    /// Advances the time as if the process had been suspended: the timers that fall due do not run yet.
     pub(crate) fn suspend(&self, time: Duration) {
         self.state.lock().elapsed += time;
     }

@@ -1,4 +1,4 @@
-//! Tests of the monitors that end a test run. Each test runs this program again with only itself.
+//! Tests of the monitors that end a test run. Each test runs this program again, with only that test.
 
 use std::env;
 use std::process::{Command, Output};

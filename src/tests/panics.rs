@@ -1,9 +1,9 @@
 //! A monitor that fails the test run if a thread of the crate panics.
 //!
-//! The crate catches such a panic, or loses a background thread, so no assertion of a test would notice. The
-//! monitor therefore ends the process with the panic's message. A test that makes such a thread panic on
-//! purpose includes `on purpose` in the message. A test that needs another payload uses
-//! [`std::panic::resume_unwind`], which calls no hook.
+//! The crate catches such a panic or loses a background thread, so no assertion in a test would notice. The
+//! monitor therefore prints the panic's message and ends the process. A test that makes such a thread panic
+//! on purpose includes `on purpose` in the message. A test that needs another payload uses
+//! [`std::panic::resume_unwind`], which skips the panic hook.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -18,7 +18,7 @@ const CRATE_THREADS: &str = "zk-";
 
 const ON_PURPOSE: &str = "on purpose";
 
-/// Starts to end the process at any panic on a thread of the crate.
+/// Makes the process end on any panic on a thread of the crate.
 pub fn watch() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -40,7 +40,7 @@ fn is_on_purpose(payload: &(dyn Any + Send)) -> bool {
 
 fn end_the_run(thread: &str, panic: &PanicHookInfo<'_>) -> ! {
     let backtrace = Backtrace::force_capture();
-    // Not written with a macro, because the test harness holds back such output until the test ends.
+    // Do not print with a macro: the test harness holds back a macro's output until the test ends.
     let _ = writeln!(
         io::stderr(),
         "\nthread '{thread}' {panic}\n{backtrace}\na panic on a thread of the crate fails the run"

@@ -1,4 +1,4 @@
-//! [`SteppedClient`]: a client whose requests, replies and events move on command.
+//! [`SteppedClient`]: a client whose requests, replies and events move only on command.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::client::{Call, ClientEvent, Done, EventSink, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 
 /// Moves requests to the server, and replies and events back, one at a time and in the order of one
-/// connection. Initially everything moves [at once](SteppedClient::hurry).
+/// connection. Until [`step_by_step`](SteppedClient::step_by_step) is called, everything moves at once.
 pub(crate) struct SteppedClient {
     client: Arc<SimulatedClient>,
     wire: Arc<Mutex<Wire>>,
@@ -159,7 +159,8 @@ impl SteppedClient {
         self.move_if_fast();
     }
 
-    /// Moves everything until the first command. Another thread may still be here when the command comes.
+    /// Moves everything at once, unless the client has been told to move step by step. This command may come
+    /// while another thread is still in this loop.
     fn move_if_fast(&self) {
         let is_fast = |wire: &Wire| wire.is_fast;
         while self.deliver_while(is_fast) || self.serve_while(is_fast).is_some() {}

@@ -1,4 +1,4 @@
-//! What must hold for everything that the crate exports.
+//! Tests of what must hold for everything that the crate exports.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 

@@ -1,4 +1,4 @@
-//! Waits for conditions. All times in tests come from here.
+//! Waits for conditions. All time limits in tests come from here.
 
 use std::sync::OnceLock;
 use std::thread;
@@ -31,7 +31,7 @@ pub fn scaled(time: Duration) -> Duration {
 /// Blocks until `cond` holds.
 ///
 /// # Panics
-/// With `what`, if it does not hold within the deadline.
+/// With `what`, if `cond` does not hold within the deadline.
 #[track_caller]
 pub fn eventually(what: &str, cond: impl FnMut() -> bool) {
     eventually_within(deadline(), what, cond);
@@ -46,7 +46,7 @@ pub fn eventually_within(limit: Duration, what: &str, cond: impl FnMut() -> bool
 /// Blocks until `get` returns a value.
 ///
 /// # Panics
-/// With `what`, if it does not return one within the deadline.
+/// With `what`, if `get` does not return a value within the deadline.
 #[track_caller]
 pub fn eventually_some<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
     let mut found = None;
@@ -57,11 +57,12 @@ pub fn eventually_some<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
     found.expect("`eventually` has seen a value")
 }
 
-/// Blocks until `cond` holds or the time limit, which is not scaled, has passed. Returns whether it holds.
+/// Blocks until `cond` holds or the time limit, which is not scaled, has passed. Returns whether `cond`
+/// holds.
 pub fn holds_within(limit: Duration, mut cond: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
-        // The time is read before the condition, so a condition that becomes true during a long last check
+        // Read the time before the condition: a condition that becomes true during a long last check then
         // counts.
         let last_look = start.elapsed() >= limit;
         if cond() {

@@ -1,7 +1,8 @@
-//! A time limit for every test that opens a session. A call that never returns ends the run, and the test is
-//! named.
+//! A time limit for every test that opens a session. If a call never returns, this ends the run and names the
+//! test.
 //!
-//! The calls of a lock wait for as long as the lock is held, and no test asserts that each of them returns.
+//! The calls of a lock wait for as long as the lock is held, and no test asserts that every such call
+//! returns.
 
 use std::cell::OnceCell;
 use std::io::{self, Write};
@@ -25,7 +26,7 @@ thread_local! {
 }
 
 /// Watches the test on the calling thread until that thread ends. The limit should be much longer than any
-/// single wait, so that a wait fails first.
+/// single wait, so that the wait fails first.
 pub(crate) fn watch_this_test(limit: Duration) {
     static WATCHDOG: Once = Once::new();
     WATCHDOG.call_once(|| drop(thread::spawn(watch)));
@@ -34,7 +35,7 @@ pub(crate) fn watch_this_test(limit: Duration) {
     });
 }
 
-/// The entry of a test; dropped when its thread ends.
+/// The entry of a test. Dropped when the test's thread ends.
 struct Registration {
     name: String,
 }
@@ -60,7 +61,7 @@ fn watch() {
         thread::sleep(Duration::from_secs(1)); // nothing to wait for but time
         let running = RUNNING.lock();
         if let Some(test) = running.iter().find(|test| test.begun.elapsed() > test.limit) {
-            // Not written with a macro, whose output would be held back until the test ends.
+            // Do not print with a macro: the test harness holds back a macro's output until the test ends.
             let _ = writeln!(io::stderr(), "\n{} hangs: it has not ended after {:?}", test.name, test.limit);
             process::abort();
         }

@@ -1,4 +1,4 @@
-//! [`DeletionWatch`]: a wait for the deletion of a znode. It survives reconnects and costs no thread.
+//! [`DeletionWatch`]: a wait for the deletion of a znode. It survives reconnects and needs no thread.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 use crate::time::{Latch, Setter};
 
-/// A wait for the deletion of a znode. It ends when this is dropped.
+/// A wait for the deletion of a znode. Dropping it ends the wait.
 pub(crate) struct DeletionWatch {
     tracking: Tracking<Deletion>,
 }
@@ -58,7 +58,7 @@ impl Deletion {
         match outcome {
             Ok(Sight::Gone) => self.deleted.set(),
             Ok(Sight::Watched { .. }) => {}
-            // The watch may never fire. After this error, the engine looks again at regular intervals.
+            // The watch may never fire. This error makes the engine look again at regular intervals.
             Ok(Sight::Unreadable) => return Look::Failed(ZkError::NoAuth),
             Err(error) => return Look::Failed(error),
         }
@@ -137,7 +137,7 @@ mod tests {
         zk.create("/a", b"");
         let client = zk.connect(Duration::from_secs(30));
         let session = Session::from_client(client.clone()).unwrap();
-        // This panic does not run the panic hook, which would print it.
+        // `resume_unwind` skips the panic hook, which would print the panic.
         client.before_next(SimOperation::GetData, || {
             std::panic::resume_unwind(Box::new("a client panics on purpose"));
         });

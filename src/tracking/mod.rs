@@ -1,12 +1,14 @@
-//! Tracking: keeps up with the state of a subject on the server, and reads it again whenever it may have changed.
+//! Tracking: keeps up with the state of a subject on the server by reading it again whenever it may have
+//! changed.
 //!
-//! A [`Subject`] says how to look. The engine says when: after a watch has fired, and after a reconnect. It also knows
-//! the watches (`engine/tracked.rs`). A [`TrackerInner`] does everything in between: it takes the steps of a look,
-//! keeps what was seen last, and moves to the session that replaces a lost one. Tracking costs no thread. A look always
-//! reads the present state, so it may see several quick changes as one.
+//! A [`Subject`] defines how its state is read, in one or more calls. Such a read is called a *look*. The
+//! engine decides when to look: after a watch has fired, and after a reconnect. It also keeps account of the
+//! watches (`engine/tracked.rs`). A [`TrackerInner`] does the rest: it carries out the steps of a look, keeps
+//! the value that was seen last, and moves to the session that replaces a lost one. Tracking needs no thread.
+//! A look reads the current state, so several quick changes may appear as one.
 //!
-//! There is one watch per path and session. When a tracking ends, its watches are removed from the server, provided
-//! that nobody else waits for them and that the client can remove watches.
+//! There is one watch per path and session. When a tracking ends, its watches are removed from the server, if
+//! nobody else waits for them and the client can remove watches.
 
 mod deletion_watch;
 mod sighting;
@@ -38,14 +40,14 @@ use crate::wait::{Wait, Waited};
 /// The tracking of a subject, which ends when this is dropped.
 pub(crate) struct Tracking<S: Subject> {
     inner: Arc<TrackerInner<S>>,
-    /// Keeps the session open until then. `None` if the tracking ends with its first session, even if that session is
-    /// replaced.
+    /// Keeps the session open while the tracking lasts. `None` if the tracking ends with its first session,
+    /// even if that session is replaced.
     _session: Option<Session>,
     process: Process,
 }
 
-/// The part of a tracking that the session holds. It does not keep the session open, because its own last handle may be
-/// dropped on a thread that must not block.
+/// The part of a tracking that the session also holds. It does not keep the session open, because the last
+/// handle to this part may be dropped on a thread that must not block.
 struct TrackerInner<S: Subject> {
     me: Weak<TrackerInner<S>>,
     subject: Arc<S>,
@@ -56,12 +58,12 @@ struct TrackerInner<S: Subject> {
 }
 
 struct State<T> {
-    /// The session that makes the looks. A look on an earlier session comes too late.
+    /// The session on which the looks are made. The outcome of a look on an earlier session is ignored.
     core: Arc<Core>,
     /// The id of the tracking on that session.
     id: ParticipantId,
     is_over: bool,
-    /// The continuation of the call that is under way.
+    /// The continuation of the call in progress.
     then: Option<Then<T>>,
     sighting: Sighting<T>,
 }
@@ -70,12 +72,12 @@ impl<S: Subject> Tracking<S> {
     /// Starts to track, and waits for the first value.
     ///
     /// # Errors
-    /// `SessionLost` or `Closed`, `AccessDenied` or another refusal of the server, `Cancelled`, and
+    /// `SessionLost` or `Closed`, `AccessDenied` or another refusal by the server, `Cancelled`, and
     /// `ConnectionLoss` if the wait times out.
     pub(crate) fn start(session: &Session, subject: S, wait: &Wait) -> Result<Tracking<S>> {
         let tracking = Tracking::new(session.core(), Some(session), subject);
         session.follow(Weak::<TrackerInner<S>>::clone(&tracking.inner.me));
-        // If a new session came before we subscribed, nobody notified us of it.
+        // We were not notified of a session that opened before we subscribed.
         tracking.inner.new_session();
         match tracking.wait_for(wait, |_| Some(()))? {
             Some(()) => Ok(tracking),
@@ -104,7 +106,7 @@ impl<S: Subject> Tracking<S> {
         Tracking { inner, _session: session.cloned(), process }
     }
 
-    /// Returns what was seen last.
+    /// Returns the value that was seen last.
     ///
     /// # Errors
     /// The errors of [`start`](Tracking::start).
@@ -113,13 +115,14 @@ impl<S: Subject> Tracking<S> {
         let state = self.inner.state.lock();
         match self.judge(state.sighting.view())? {
             Some(sight) => Ok(sight),
-            // Proof: `start` returns no tracking before the first value, and every later view has a value or an error.
+            // This never happens: `start` returns a tracking only after the first value, and every later view
+            // has a value or an error.
             None => Err(self.end_error(LossReason::SessionClosed)),
         }
     }
 
-    /// Returns a channel that gets a message after each change, or one message after several changes. It is
-    /// disconnected when no more changes can come.
+    /// Returns a channel that receives a message after a change. One message may stand for several changes.
+    /// The channel is disconnected when no more changes can come.
     pub(crate) fn changes(&self) -> &Receiver<()> {
         &self.inner.changes
     }
@@ -128,7 +131,8 @@ impl<S: Subject> Tracking<S> {
         self.inner.subject.path()
     }
 
-    /// Waits until `wanted` accepts a value, and returns its result, or `None` if the wait ends first.
+    /// Waits until `wanted` returns `Some` for a value, and returns what it found. Returns `None` if the wait
+    /// times out first.
     ///
     /// # Errors
     /// The errors of [`start`](Tracking::start).
@@ -161,7 +165,7 @@ impl<S: Subject> Tracking<S> {
         check_process(self.process, Operation::WATCH, self.path())
     }
 
-    /// Returns the value in a view, if there is one yet.
+    /// Returns the value in a view, if it has one yet.
     fn judge(&self, view: &View<S::Value>) -> Result<Option<S::Value>> {
         match view {
             View::Unseen => Ok(None),
@@ -192,7 +196,8 @@ impl<S: Subject> Drop for Tracking<S> {
 }
 
 impl<S: Subject> TrackerInner<S> {
-    /// Makes a session look at the subject, unless the tracking has ended or has moved to the next session meanwhile.
+    /// Registers the tracking with a session, which then looks at the subject. Undoes this if the tracking
+    /// has ended or has moved to another session meanwhile.
     fn register(&self, core: &Arc<Core>, id: ParticipantId) {
         let Some(me) = self.me.upgrade() else { return };
         core.track(id, me);
@@ -202,8 +207,8 @@ impl<S: Subject> TrackerInner<S> {
         }
     }
 
-    /// Moves to this session, and returns the id of the tracking there. Returns `None` if the tracking is there
-    /// already, or has ended.
+    /// Moves the tracking to this session, and returns its id there. Returns `None` if the tracking is
+    /// already on this session or has ended.
     fn move_to(&self, core: &Arc<Core>) -> Option<ParticipantId> {
         let mut state = self.state.lock();
         if state.is_over || Arc::ptr_eq(&state.core, core) {
@@ -213,12 +218,13 @@ impl<S: Subject> TrackerInner<S> {
         let former = (std::mem::replace(&mut state.core, Arc::clone(core)), state.then.take());
         state.id = id;
         drop(state);
-        // Drop these outside the mutex. When the former session ended, it ended the tracking there.
+        // Drop these outside the mutex. There is nothing to untrack: the end of the former session ended the
+        // tracking on it.
         drop(former);
         Some(id)
     }
 
-    /// Changes the state, unless the tracking has ended on this session.
+    /// Changes the state if the tracking is still on this session.
     fn with_state_on<R>(
         &self,
         core: &Arc<Core>,
@@ -239,7 +245,7 @@ impl<S: Subject> TrackerInner<S> {
     fn note_failure(&self, core: &Arc<Core>, error: ZkError) {
         let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
         if is_refused && self.show(core, View::Refused(error)) {
-            // This may be a thread of the client, which the application's logger must not hold up.
+            // This may run on a thread of the client, which the application's logger must not hold up.
             logging::deferring(|| logging::warn!("{} cannot be watched: {error:?}", self.subject.path()));
         }
     }
@@ -274,14 +280,15 @@ impl<S: Subject> Tracker for TrackerInner<S> {
 
     fn end(&self, reason: LossReason) {
         let former = self.state.lock().sighting.end(reason);
-        // Drop it outside the mutex.
+        // Drop the former view outside the mutex.
         drop(former);
     }
 }
 
 impl<S: Subject> OnNewSession for TrackerInner<S> {
     fn new_session(&self) {
-        // Repeat this until the present session looks, because that session may be replaced meanwhile.
+        // Repeat this until the tracking is on the current session, because each new session may be replaced
+        // meanwhile.
         while let Some(session) = self.session.as_ref().and_then(WeakSession::upgrade) {
             let core = session.core();
             let Some(id) = self.move_to(&core) else { return };

@@ -1,4 +1,4 @@
-//! [`Sighting`]: what was seen last, for threads that ask and threads that wait.
+//! [`Sighting`]: the last view of a subject, for threads that read it and threads that wait for a change.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -7,15 +7,16 @@ use crate::time::{Latch, Setter};
 
 pub(super) struct Sighting<T> {
     view: View<T>,
-    /// Sets its latch at the next change of the view.
+    /// Sets its latch on the next change of the view.
     changed: Setter,
-    /// A channel with room for one message, which stands for all changes until it is taken. `None` after the end.
+    /// A channel with room for one message. The message stands for all changes until somebody receives it.
+    /// `None` after the end.
     changes: Option<Sender<()>>,
-    /// Whether a lost session is replaced, so that its loss does not end the tracking.
+    /// Whether a lost session is replaced. If so, the loss does not end the tracking.
     is_lasting: bool,
 }
 
-/// What is known of a subject.
+/// What is known about a subject.
 #[derive(Debug, PartialEq)]
 pub(super) enum View<T> {
     Unseen,
@@ -27,7 +28,7 @@ pub(super) enum View<T> {
 }
 
 impl<T: PartialEq> Sighting<T> {
-    /// Makes a sighting of nothing, and the channel of its changes.
+    /// Makes a sighting that has seen nothing yet, and the channel that announces its changes.
     pub(super) fn new(is_lasting: bool) -> (Sighting<T>, Receiver<()>) {
         let (changes, received) = bounded(1);
         let (view, changed) = (View::Unseen, Setter::new());
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
     use crate::tests::deadline;
 
-    /// Returns the number of messages up to the disconnect, which must come.
+    /// Returns the number of messages before the channel disconnects. Panics if it stays connected.
     fn all_until_the_end(changes: &Receiver<()>) -> usize {
         let count = changes.try_iter().count();
         assert!(changes.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
@@ -85,7 +86,7 @@ mod tests {
     fn changes_that_nobody_has_taken_are_reported_once() {
         let (mut sighting, changes) = Sighting::new(false);
         assert!(sighting.set(View::Seen(0)).is_some());
-        assert!(changes.is_empty(), "the first sight is no change");
+        assert!(changes.is_empty(), "the first view is not a change");
         for sight in 1..4 {
             assert!(sighting.set(View::Seen(sight)).is_some());
         }

@@ -58,7 +58,7 @@ fn tracker_continues_after_a_panic_of_the_client() {
     let (zk, client, session) = connected();
     zk.create(PATH, b"first");
     let tracker = tracker(&session);
-    // This panic does not run the panic hook, which would print it.
+    // `resume_unwind` skips the panic hook, which would print the panic.
     client.before_next(SimOperation::GetData, || {
         std::panic::resume_unwind(Box::new("a client panics on purpose"));
     });
@@ -75,7 +75,7 @@ fn new_tracker_knows_an_existing_znode() {
     let node = tracker.current().unwrap().unwrap();
     assert_eq!(*node.data, *b"\xff10");
     assert_eq!(node.stat.czxid, zk.stat(PATH).unwrap().czxid);
-    assert!(tracker.changes().is_empty(), "the first value is no change");
+    assert!(tracker.changes().is_empty(), "the first value is not a change");
     assert_eq!(zk.calls(SimOperation::GetData), 1);
     // A change of the znode's children does not count.
     zk.create(&format!("{PATH}/child"), b"");
@@ -239,7 +239,7 @@ fn stuck_first_look_ends_with_the_session() {
 #[test]
 fn znode_without_read_permission_is_an_error_until_granted() {
     let (zk, _client, session) = connected();
-    // The server sends an event of the creation although the client may not read the new znode.
+    // This server reports the creation even though the client may not read the new znode.
     zk.set_read_checks(ReadChecks::ReadsOnly);
     let secret = [Acl::new(Permissions::DELETE, "world", "anyone")];
     zk.create_with_acl(PATH, b"secret", &secret);
@@ -252,7 +252,7 @@ fn znode_without_read_permission_is_an_error_until_granted() {
     assert!(tracker.wait_available(deadline()).unwrap_err().is_access_denied());
     zk.delete(PATH);
     zk.create(PATH, b"public");
-    eventually("it is read", || tracker.current().is_ok_and(|node| node.is_some()));
+    eventually("the znode is read", || tracker.current().is_ok_and(|node| node.is_some()));
     let error = NodeTracker::start(&session, "config", Wait::forever()).unwrap_err();
     assert!(error.is_invalid_argument(), "{error}");
 }
@@ -324,7 +324,7 @@ fn late_answer_of_a_lost_session_is_ignored() {
     let (first, core) = (next(&clients), Arc::downgrade(&session.core()));
     first.swallow_next(SimOperation::GetData, Effect::After);
     zk.set_data(PATH, b"read, but never received");
-    eventually("it is read", || first.pending_faults() == 0);
+    eventually("the data is read", || first.pending_faults() == 0);
     zk.set_data(PATH, b"new");
     assert_eq!(next_seen(&tracker).as_deref(), Some("new"), "on the next session");
     first.release();
@@ -337,7 +337,7 @@ fn close_during_replacement_ends_every_wait() {
     let zk = SimulatedZooKeeper::new();
     let first = zk.connect(LONG);
     let client = std::sync::Mutex::new(Some(Arc::clone(&first)));
-    // The session makes no second client.
+    // The factory makes no second client.
     let session = Session::from_client_factory(move || match client.lock().unwrap().take() {
         Some(client) => Ok(client),
         None => Err(LockError::from_client("connect", "", ZkError::SessionExpired)),

@@ -1,5 +1,5 @@
-//! [`WaiterWatch`]: a wait for requests that join the queue behind an exclusive owner. It survives reconnects and costs
-//! no thread.
+//! [`WaiterWatch`]: a wait for requests that join the queue behind an exclusive owner. It survives reconnects
+//! and needs no thread.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::has_waiter;
 use crate::session::Core;
 
-/// A wait for requests behind an owner. It ends when this is dropped, which the report itself may do.
+/// A wait for requests behind an owner. Dropping it ends the wait; the report itself may do that.
 pub(crate) struct WaiterWatch {
     _tracking: Tracking<Waiters>,
 }
 
 impl WaiterWatch {
-    /// Watches the children of the owner's directory. Calls the report, on a worker, after each listing that shows a
-    /// request behind the owner's znode. Also calls it after each listing that the server refuses, because the owner
-    /// then cannot find out whether somebody waits.
+    /// Watches the children of the owner's directory. Calls `report` on a worker after each listing that
+    /// shows a request behind the owner's znode. Also calls `report` after each listing that the server
+    /// refuses, because the owner then cannot find out whether somebody waits.
     pub(crate) fn begin(
         core: &Arc<Core>,
         dir: &ZNodePath,
@@ -50,8 +50,8 @@ impl Subject for Waiters {
         &self.dir
     }
 
-    /// Every look sets the watch again, because it may have fired for a child that is not a request. The call that sets
-    /// it also lists the children, so it misses no request that joined before the watch was set.
+    /// Every look sets a new watch, because the last watch may have fired for a child that is not a request.
+    /// The call that sets the watch also lists the children, so it misses no request that joined earlier.
     fn look(self: &Arc<Self>) -> Look<()> {
         let behind = Arc::clone(self);
         Look::children(&self.dir, move |children| match children {
@@ -61,7 +61,7 @@ impl Subject for Waiters {
                 }
                 Look::Seen(())
             }
-            // The owner's znode is gone, too. The owner's request notices that.
+            // The directory is gone, and the owner's znode with it. The owner's request notices that.
             Err(ZkError::NoNode) => Look::Seen(()),
             Err(error) => {
                 if !error.is_transient() && error != ZkError::SessionExpired {

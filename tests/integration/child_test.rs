@@ -11,7 +11,7 @@ use crate::support::server;
 const VARIABLE: &str = "ZK_TEST_CHILD";
 const PREFIX: &str = "child: ";
 
-/// Ends the process when its standard input, a pipe, closes. A child calls this so that it ends with its
+/// Ends the process when its standard input, a pipe, closes. A child process calls this to end with its
 /// parent.
 pub fn end_with_the_input() {
     thread::spawn(|| {
@@ -27,8 +27,8 @@ pub struct ChildTest {
 }
 
 impl ChildTest {
-    /// In the child, returns the connect string and the directory from the parent, and ends the child when the
-    /// parent's process ends. In the parent, returns `None`.
+    /// In the child, returns the connect string and the directory that the parent passed, and makes the child
+    /// end with its parent. In the parent, returns `None`.
     pub fn arguments() -> Option<(String, String)> {
         let arguments = env::var(VARIABLE).ok()?;
         end_with_the_input();
@@ -38,11 +38,11 @@ impl ChildTest {
 
     /// Sends a line from the child to the parent.
     pub fn send(line: &str) {
-        // The test runner may have printed an unfinished line.
+        // Begin a new line, because the test runner may have printed an unfinished one.
         println!("\n{PREFIX}{line}");
     }
 
-    /// Starts the test with this name in a child process that uses the shared server.
+    /// Starts the test with this name in a child process, which uses the shared server.
     pub fn start(test: &str, dir: &str) -> ChildTest {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])

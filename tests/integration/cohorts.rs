@@ -1,4 +1,4 @@
-//! Cohort locks on real servers.
+//! Tests of cohort locks on real servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -107,7 +107,7 @@ fn kept_lock_goes_to_clients_of_other_libraries() {
         let dir = unique_dir("cohort-others");
         let lock = lock_on(&session, &dir, kept_long());
         drop(lock.lock().unwrap());
-        // No request joins, so the lock stays and the watch is set again.
+        // This znode is not a request, so the lock is kept and the watch is set again.
         observer.create_persistent(&format!("{dir}/config"));
         assert_eq!(lock.lock().unwrap().unlock().unwrap(), Released::Kept);
         let path = format!("{dir}/{prefix}");
@@ -191,7 +191,7 @@ fn directory_deleted_under_a_kept_lock_is_created_again() {
     assert!(guard.is_owner());
     let id = guard.id().to_owned();
     drop(guard);
-    // The owner watches its znode from a moment after the acquisition on.
+    // Wait, because the owner does not watch its znode until a moment after the acquisition.
     thread::sleep(Duration::from_millis(300));
     observer.delete(&id);
     observer.delete(&dir);

@@ -1,4 +1,4 @@
-//! Transactions under a lock.
+//! Tests of transactions under a lock.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ use crate::support::relay::{Relay, Request};
 use crate::support::server::{self, Server};
 use crate::support::wait::eventually;
 
-/// The number of the operation for transactions in the protocol.
+/// The operation number of a transaction in the protocol.
 const MULTI: i32 = 14;
 
 fn caller_of(session: &Session) -> RecoverableZooKeeper {
@@ -31,7 +31,7 @@ fn replaced_owner_changes_nothing() {
     let (first, second) = (session(server::shared()), session(server::shared()));
     let former = lock(&first, &dir).lock().unwrap();
     former.commit(|changes| changes.set_data(&report, "first").if_version(0)).unwrap();
-    // Deleted at once, so the former owner does not know of it yet.
+    // Commit right after this deletion, so that the former owner does not know of it yet.
     observer.delete(former.id());
     let refused = former.commit(|changes| changes.set_data(&report, "late"));
     assert!(matches!(refused, Err(ref error) if error.reason() == ErrorReason::NotOwner), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Checks the crate's own client on a real server against the contract of the client port.
+//! Checks the crate's own client on a real server against the contract of `client::port`.
 
 use zookeeper_recipes_lock::own_connection;
 use zookeeper_recipes_lock_conformance::check;

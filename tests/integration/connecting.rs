@@ -1,4 +1,4 @@
-//! Connecting: connect strings, chroots, ACLs, and handles that belong to the application.
+//! Tests of connecting: connect strings, chroots, ACLs and credentials.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -73,7 +73,8 @@ fn unreachable_servers_are_named_within_the_session_timeout() {
     assert!(start.elapsed() < scaled(Duration::from_secs(4 * 3)), "{:?}", start.elapsed());
 }
 
-/// Starts a server that grants a session to each connection, the second time late, and then sends nothing.
+/// Starts a server that grants a session to each connection and then sends nothing. It grants the second
+/// session late.
 fn server_that_answers_late_and_then_never(late: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -93,7 +94,7 @@ fn server_that_answers_late_and_then_never(late: Duration) -> String {
             stream.write_all(&answer).unwrap();
             open.push(stream);
         }
-        // The socket stays open until the test has ended.
+        // Keep the sockets open until the test has ended.
         thread::sleep(LONG);
         drop(open);
     });
@@ -179,7 +180,7 @@ fn chroot_that_may_not_be_created_ends_the_connect_with_the_path_of_its_parent()
     let connect_string = format!("{}{root}/prod/app", server::shared().connect_string());
     let error = Session::builder(&connect_string).create_chroot(true).connect().unwrap_err();
     assert!(error.is_access_denied() && error.path() == Some(&root), "{error:?}");
-    // Connects with an identity that may create the chroot.
+    // This session has an identity that may create the chroot.
     let builder = Session::builder(&connect_string).create_chroot(true).auth("digest", "user:secret");
     builder.connect().unwrap().close();
     // The chroot exists now.

@@ -1,4 +1,5 @@
-//! The end of a directory's sequence numbers, on a server whose counter is close to it.
+//! Tests of what happens when a directory runs out of sequence numbers, on a server whose counter is close to
+//! the end.
 
 use std::fs;
 use std::thread;
@@ -19,7 +20,7 @@ fn at_most_one_owner_at_the_end_of_the_counter() {
     let (mut numbers, mut owned_beyond) = (Vec::new(), 0);
     let begun = Instant::now();
     for round in 0.. {
-        // The first request may be alone and own the lock when the others join.
+        // The first lock joins alone, so it may own the lock when the others join.
         numbers.extend(join_at_once(&locks[..1]));
         numbers.extend(join_at_once(&locks));
         let owner = assert_one_owner_at_most(&locks);
@@ -33,7 +34,7 @@ fn at_most_one_owner_at_the_end_of_the_counter() {
         }
     }
     println!("{owned_beyond} owners, numbers: {numbers:?}");
-    assert!(numbers.contains(&(i32::MAX - 1)), "the last number but one must be assigned");
+    assert!(numbers.contains(&(i32::MAX - 1)), "the next-to-last number must be assigned");
 
     for lock in &locks {
         lock.unlock().unwrap();
@@ -70,7 +71,7 @@ fn join(lock: &WriteLock, all: &[WriteLock]) -> Option<i32> {
     }
 }
 
-/// Asserts that at most one lock owns. Returns the owner's znode.
+/// Asserts that at most one of the locks is owned. Returns the owner's znode.
 #[track_caller]
 fn assert_one_owner_at_most(locks: &[WriteLock]) -> Option<String> {
     let mut owners: Vec<_> =
@@ -98,13 +99,13 @@ fn number_of(path: &str) -> i32 {
 
 /// Starts a server with a directory in which `next` is the next sequence number.
 ///
-/// A test cannot create two billion children. So the server finds a transaction in its log that sets the
-/// counter.
+/// A test cannot create two billion children. Instead, it writes a transaction that sets the counter into the
+/// server's log.
 fn server_that_counted_to(next: i32, dir: &str) -> Server {
     let server = Server::start();
     let observer = Observer::at(&server);
     observer.create_persistent(dir);
-    // The number that follows the last transaction in the server's own log.
+    // This is the next number after the last transaction in the server's own log.
     let zxid = server.zxid() + 1;
     server.stop();
     let log = server.dir().join(format!("data/version-2/log.{zxid:x}"));
@@ -112,7 +113,7 @@ fn server_that_counted_to(next: i32, dir: &str) -> Server {
     server.restart();
     let observer = Observer::at(&server);
     observer.delete(&format!("{dir}/last"));
-    // A server returns the number of creations and deletions, which are equal here.
+    // `cversion` is the number of creations plus the number of deletions, which are equal here.
     let stat = observer.zk().exists(dir).unwrap().unwrap();
     assert_eq!(stat.cversion, next.wrapping_mul(2), "the server must have read its log");
     server

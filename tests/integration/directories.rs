@@ -1,4 +1,4 @@
-//! Inspecting and cleaning up lock directories.
+//! Tests of inspecting and cleaning up lock directories.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -219,7 +219,7 @@ fn waiters_acquire_in_the_end_while_the_queue_is_reaped() {
         });
         while Instant::now() < until {
             forcing.reap_expired(Duration::ZERO).unwrap();
-            // The server mostly refuses. If it does not, the next request creates the directory again.
+            // The server mostly refuses this. If it does not, the next request creates the directory again.
             forcing.remove_if_empty().unwrap();
         }
         waiters.map(|waiter| waiter.join().unwrap())
@@ -284,7 +284,7 @@ fn leader_watch_reports_each_change_of_leader() {
     await_leader(&watch, first.id());
     assert_eq!(watch.leader().unwrap().unwrap().data_lossy(), "node-a:8080");
     assert!(!second.lock().unwrap());
-    // The leader's session ends without sending anything first.
+    // End the leader's session without unlocking first.
     let second_id = second.id();
     candidates[0].close();
     await_leader(&watch, second_id);
@@ -344,7 +344,7 @@ fn dropped_watches_leave_only_the_owners_watch() {
             directory.watch_queue(Wait::forever()).unwrap(),
         ));
     }
-    // The owner still watches its own znode.
+    // Only the owner's watch on its own znode remains.
     eventually("their watches are removed", || server.watch_count() <= 1);
     lock.unlock().unwrap();
     eventually("no watch is left", || server.watch_count() == 0);
@@ -417,7 +417,7 @@ fn directory_of_another_lock_is_no_request() {
     let lock_at = |dir: &str| BlockingWriteLock::new(&fixture.session, dir).unwrap();
     let held = lock_at(&inner).lock().unwrap();
     let outer = lock_at(fixture.dir());
-    // Once with a request in the directory, and once as an empty container.
+    // Try twice: first while the inner directory has a request, then while it is an empty container.
     outer.try_lock().unwrap().expect("nobody else is in the queue").unlock().unwrap();
     held.unlock().unwrap();
     assert!(fixture.observer.exists(&inner));

@@ -1,4 +1,4 @@
-//! Locks that are found by the names of resources, on a real server.
+//! Tests of locks that are found by the names of resources, on a real server.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::deadline;
 
-/// Returns names of different resources, all of them difficult to map to a path.
+/// Returns the names of different resources, all of which are difficult to map to a path.
 fn awkward_names() -> Vec<String> {
     let words = [
         "reports/daily",

@@ -1,4 +1,4 @@
-//! Candidates: elections, the end of leadership, and what follows.
+//! Tests of candidates: elections, the end of leadership, and what follows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +43,7 @@ fn start_candidate(session: &Session, dir: &str) -> (Candidate, Receiver<Message
     let lead = move |leadership: &Leadership| {
         sender.send(Message::Leading(leadership.fencing_token()?))?;
         assert!(!leadership.wait(LONGEST));
-        // The reason is set a moment after the loss.
+        // The reason is set a moment after the loss, so wait for it.
         let is_lost = !leadership.is_owner();
         sender.send(Message::Stopped(is_lost.then(|| next(leadership.lost()))))?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Locks on an ensemble of three servers, some of which fail.
+//! Tests of locks on an ensemble of three servers, some of which fail.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -84,8 +84,8 @@ fn owner_on_a_server_without_news_of_the_leader_stops_before_the_next_owns() {
     let cut_off = ensemble.follower();
     let others = || (0..ensemble.size()).filter(|server| *server != cut_off);
     let dir = unique_dir("stalled-links");
-    // Shorter than the time after which a follower gives up its leader: the server still answers pings when the
-    // leader expires the session.
+    // This is shorter than the time after which a follower gives up on its leader, so the server still
+    // answers pings when the leader expires the session.
     let timeout = Duration::from_secs(2);
     let one = connect(&ensemble.connect_string_of(cut_off), timeout);
     let two = connect(&ensemble.connect_string_of(ensemble.leader()), timeout);
@@ -198,7 +198,7 @@ fn lock_works_while_one_server_of_three_is_down() {
     ensemble.kill(follower);
     let dir = unique_dir("one-down");
     for _ in 0..4 {
-        // Connecting may begin at any server but must end at one that serves.
+        // Connecting may begin at any server, but must end at a server that serves.
         let session = connect(&ensemble.connect_string(), LONG);
         BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap().unlock().unwrap();
     }
@@ -207,8 +207,9 @@ fn lock_works_while_one_server_of_three_is_down() {
     assert!(BlockingWriteLock::new(&session, &dir).unwrap().try_lock().unwrap().is_some());
 }
 
-/// A paused server keeps what clients have sent, and passes it on when it resumes. It does so even if the
-/// clients have been at another server meanwhile, have seen nothing of it there, and have come back.
+/// A paused server keeps the requests that clients have sent, and passes them on when it resumes. It does so
+/// even if, in the meantime, the clients moved to another server, saw no effect of the requests there, and
+/// came back.
 #[test]
 fn write_that_a_paused_server_holds_back_leaves_nothing() {
     let ensemble = Ensemble::start(3);
@@ -237,12 +238,12 @@ fn write_that_a_paused_server_holds_back_leaves_nothing() {
             [],
             "the paused server must not have passed anything on yet"
         );
-        // In this time the session searches for the lost create.
+        // Meanwhile the session searches for the lost create.
         thread::sleep(Duration::from_millis(100));
         former.restore();
         other.refuse();
-        // The session asks the former server to serve it. The server may read that before the request that it
-        // holds back.
+        // The session connects to the former server again. The server may read the connect request before the
+        // create that it holds back.
         thread::sleep(Duration::from_millis(150));
         ensemble.resume(followers[0]);
         await_connection(&states);

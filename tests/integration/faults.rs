@@ -1,5 +1,5 @@
-//! Locks under faults: connections that are cut, refused or silent; sessions that end; servers that restart;
-//! znodes that others delete.
+//! Tests of locks under faults: connections that are cut, refused or silent; sessions that end; servers that
+//! restart; znodes that others delete.
 
 use std::fs;
 use std::thread;
@@ -70,7 +70,7 @@ fn waiter_acquires_after_a_reconnect() {
     let waiter = WriteLock::with_listener(&far, &fixture.dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
     fixture.cut_and_reconnect(&far);
-    // The watch on the old connection is gone: only a watch on the new one can fire.
+    // The watch on the old connection is gone, so only a watch on the new connection can fire.
     holder.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
     assert!(waiter.is_owner());
@@ -223,10 +223,10 @@ fn session_closed_during_an_outage_stays_closed() {
     assert!(!guard.is_owner());
     drop(guard);
     drop(far);
-    // This takes a while, in which the first attempts to close fail.
+    // Connecting takes a while, during which the first attempts to close the session fail.
     assert!(Session::connect(&fixture.relay.connect_string(), Duration::from_secs(1)).is_err());
     fixture.relay.restore();
-    // The client library reconnects although its session is closed. The znode must be deleted long before the
+    // The client reconnects even though its session is closed. The znode must be deleted long before the
     // session timeout has passed.
     eventually_within(scaled(LONG / 2), "the znode is gone", || fixture.children().is_empty());
 }
@@ -246,8 +246,8 @@ fn owner_in_a_silent_partition_stops_before_another_acquires() {
     assert!(!next_owner.lock().unwrap());
     fixture.relay.swallow();
     let until = Instant::now() + deadline();
-    // The new owner is asked first: in the other order, a hand-over between the two questions would go
-    // unnoticed.
+    // Ask the new owner first. In the other order, a handover between the two questions would look like two
+    // owners.
     while !(next_owner.is_owner() && lock.is_owner()) {
         assert!(Instant::now() < until, "the waiter did not take over");
         if next_owner.is_owner() {
@@ -279,7 +279,7 @@ fn waiting_call_in_a_silent_partition_ends_with_the_session() {
     assert!(lock.lock().unwrap_err().is_session_lost());
     fixture.observer.await_children(&fixture.dir, 1);
     fixture.relay.restore();
-    // Another session works immediately.
+    // A new session works immediately.
     let again = fixture.far(SHORT);
     let lock = BlockingWriteLock::new(&again, &fixture.dir).unwrap();
     assert!(lock.try_lock().unwrap().is_none());
@@ -296,7 +296,7 @@ fn deadlines_hold_and_drops_return_while_packets_are_swallowed() {
     fixture.relay.swallow();
     let start = Instant::now();
     for _ in 0..40 {
-        // More attempts than there are workers: each leaves a worker stuck.
+        // There are many attempts, because each may leave a thread stuck.
         assert!(lock.try_lock_for(Duration::from_millis(10)).unwrap().is_none());
     }
     drop(guard);
@@ -318,11 +318,13 @@ fn silently_replaced_session_is_reported_as_lost() {
     let lock = WriteLock::with_listener(&session, &observer_dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
-    // A server without its data does not know the session, and the client silently opens another one.
+    // A server that has lost its data does not know the session, so the client silently opens another
+    // session.
     server.stop();
     fs::remove_dir_all(server.dir().join("data").join("version-2")).unwrap();
     server.restart();
-    // The server accepts only clients that have seen no later transaction than its own.
+    // The server accepts a client only if the client has seen no transaction that is later than the server's
+    // last one.
     let observer = Observer::at(&server);
     for number in 0..200 {
         observer.create_persistent(&format!("/busy-{number}"));
@@ -361,7 +363,7 @@ fn owner_gets_the_loss_when_another_deletes_its_znode() {
     fixture.observer.delete(guard.id());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
-    assert_eq!(guard.fencing_token().unwrap(), token, "the resource refuses it, not the lock");
+    assert_eq!(guard.fencing_token().unwrap(), token, "the resource, not the lock, must refuse the token");
     assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
 
     let (listener, calls) = RecordingListener::new();

@@ -19,7 +19,7 @@ pub const LONG: Duration = Duration::from_secs(30);
 /// The session timeout of tests in which a session must end.
 pub const SHORT: Duration = Duration::from_secs(4);
 
-/// Checks for one variant of an error.
+/// Tells which variant an error is.
 pub trait ErrorVariant {
     fn is_session_lost(&self) -> bool;
     fn is_closed(&self) -> bool;
@@ -45,8 +45,8 @@ impl ErrorVariant for LockError {
     }
 }
 
-/// Returns a builder for sessions on servers with ticks of half a second, or with a shortest session timeout
-/// that reveals the tick.
+/// Returns a builder for sessions on servers whose tick is half a second, or whose minimum session timeout
+/// reveals the tick.
 fn builder(connect_string: &str, timeout: Duration) -> SessionBuilder {
     Session::builder(connect_string).session_timeout(timeout).max_tick(Duration::from_millis(500))
 }
@@ -64,12 +64,13 @@ pub fn connect(connect_string: &str, timeout: Duration) -> Session {
     builder(connect_string, timeout).connect().unwrap()
 }
 
-/// Returns a directory that no other test uses. At first, neither it nor its parents exist.
+/// Returns the path of a directory that no other test uses. Neither the directory nor its parents exist at
+/// first.
 pub fn unique_dir(test: &str) -> String {
     format!("/it/{test}/{}", uuid::Uuid::new_v4())
 }
 
-/// A client that inspects and changes znodes like another program.
+/// A client that inspects and changes znodes, as another program does.
 pub struct Observer {
     zk: RawClient,
 }
@@ -87,8 +88,8 @@ impl Observer {
         &self.zk
     }
 
-    /// Returns the names of the children in the order of their sequence numbers; none if the directory does not
-    /// exist.
+    /// Returns the names of the children in the order of their sequence numbers, or no names if the directory
+    /// does not exist.
     pub fn children(&self, dir: &str) -> Vec<String> {
         match self.zk.get_children(dir) {
             Ok(mut children) => {
@@ -128,7 +129,7 @@ impl Observer {
     }
 }
 
-/// A call of a listener.
+/// A call to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Acquired,
@@ -138,7 +139,7 @@ pub enum Call {
     Dropped(LossReason),
 }
 
-/// A listener that sends its calls to a channel.
+/// A listener that records its calls in a channel.
 pub struct RecordingListener {
     sender: Sender<Call>,
 }
@@ -177,7 +178,7 @@ impl LockListener for RecordingListener {
     }
 }
 
-/// Returns the next message on a channel. It must arrive before the deadline.
+/// Returns the next message on a channel. Panics if none arrives before the deadline.
 pub fn next<T>(channel: &Receiver<T>) -> T {
     channel.recv_timeout(deadline()).expect("a message must arrive before the deadline")
 }

@@ -1,4 +1,4 @@
-//! Tasks that wait for locks of a real server on several executors.
+//! Tests of tasks that wait for locks on a real server, under several executors.
 
 use std::future::Future;
 use std::pin::pin;
@@ -32,7 +32,7 @@ impl Contest {
         Arc::new(Contest { lock, dir, owners: AtomicUsize::new(0), acquired: AtomicUsize::new(0) })
     }
 
-    /// Waits for the lock again and again. Each wait but the last races with a timer, which may win.
+    /// Waits for the lock repeatedly. Each wait but the last races with a timer, which may win.
     async fn contend<T: Future>(self: Arc<Contest>, task: usize, timer: impl Fn(Duration) -> T) {
         for attempt in 0..ATTEMPTS {
             let limit = Duration::from_millis(((7 * task + 11 * attempt) % 40) as u64);
@@ -66,7 +66,7 @@ async fn first_of<F: Future, T: Future>(future: F, timer: T) -> Option<F::Output
     .await
 }
 
-/// A minimal executor, because locks need no runtime.
+/// A minimal executor, which shows that locks need no runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
 

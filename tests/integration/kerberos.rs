@@ -1,7 +1,7 @@
-//! SASL with Kerberos on real servers with a real KDC.
+//! Tests of SASL with Kerberos, on real servers with a real KDC.
 //!
-//! The environment variables of Kerberos apply to a whole process. So each test runs in a child process, with a
-//! realm and a credential cache of its own.
+//! The environment variables of Kerberos apply to a whole process. So each test runs in a child process, with
+//! its own realm and credential cache.
 
 use std::env;
 use std::os::unix::fs::symlink;
@@ -35,7 +35,7 @@ struct Realm {
 }
 
 impl Realm {
-    /// Replaces all tickets with the user's.
+    /// Replaces all tickets in the cache with the user's ticket.
     fn log_in(&self, user: &str) {
         self.kdc.kinit(user, &self.cache).unwrap();
     }
@@ -56,7 +56,7 @@ fn options() -> test_server::ServerOptions {
     ServerOptions::default().published()
 }
 
-/// Runs the test with this name again in a child process, and runs its body there. Tickets come from
+/// Runs the body of the test with this name in a child process. Tickets come from
 /// [`log_in`](Realm::log_in).
 fn in_a_realm(name: &str, body: impl FnOnce(&Realm)) {
     run_in_a_realm(name, body, |command, dir| {
@@ -122,7 +122,7 @@ fn assert_locks(session: &Session) {
     lock(session, &unique_dir("kerberos")).lock().unwrap().unlock().unwrap();
 }
 
-/// Returns the error of connecting, which must come in time.
+/// Returns the error from an attempt to connect. Asserts that the error comes in time.
 #[track_caller]
 fn connect_error(builder: SessionBuilder) -> LockError {
     let (wait, begun) = (scaled(Duration::from_secs(2)), Instant::now());
@@ -192,7 +192,7 @@ fn lock_outlives_its_ticket_but_not_the_connection() {
     in_a_realm("lock_outlives_its_ticket_but_not_the_connection", |realm| {
         let server = Server::published(&realm.options());
         let relay = Relay::to(server.connect_string());
-        // The first exchange with a server is slow.
+        // Connect once before the ticket's life is limited, because the first exchange with a server is slow.
         realm.log_in("app");
         assert_locks(&connect(&server.connect_string()));
         realm.kdc.max_ticket_life("app", Duration::from_secs(4)).unwrap();
@@ -208,7 +208,7 @@ fn lock_outlives_its_ticket_but_not_the_connection() {
 
         relay.cut();
         assert_eq!(guard.lost().recv_timeout(deadline()), Ok(LossReason::LeaseExpired));
-        // There is no connect request that would renew the session.
+        // The client sends no connect request, which would renew the session.
         Observer::at(&server).await_children(&dir, 0);
         let error = connect_error(self::builder(&server.connect_string()));
         assert!(error.to_string().contains("expired"), "{error}");
@@ -251,7 +251,7 @@ fn server_that_cannot_authenticate_is_left_for_another() {
     });
 }
 
-/// One server has another principal than the others, and its ticket is obtained in advance.
+/// One server's principal differs from that of the others. Its ticket must be obtained in advance.
 #[test]
 fn rolling_restart_without_a_kdc_costs_no_lock() {
     in_a_realm("rolling_restart_without_a_kdc_costs_no_lock", |realm| {
@@ -263,7 +263,7 @@ fn rolling_restart_without_a_kdc_costs_no_lock() {
         let addresses = [ensemble.connect_string_of(0), ensemble.connect_string_of(1)];
         let servers = format!("{},localhost:{}", addresses.join(","), named.port());
         let builder = builder(&servers).session_timeout(Duration::from_secs(10));
-        // The session has not needed the ticket for the third server yet.
+        // Find a session that has not needed the ticket for the third server yet.
         let first = eventually_some("a session is on another server", || {
             realm.log_in("app");
             let session = builder.clone().connect().unwrap();
@@ -300,7 +300,7 @@ fn tickets_that_a_client_keytab_fetches_ahead_serve_while_the_kdc_is_down() {
         "tickets_that_a_client_keytab_fetches_ahead_serve_while_the_kdc_is_down",
         |realm| {
             let [first, other] = [0; 2].map(|_| Server::published(&realm.options().require_sasl()));
-            // No connection attempt needs the ticket for this name, because the name has no address.
+            // The ticket for this name is never needed to connect, because the name has no address.
             let name = "nowhere.invalid";
             rename(&other, realm, name);
             let servers = format!("{},{name}:2181", first.connect_string());
@@ -316,7 +316,7 @@ fn tickets_that_a_client_keytab_fetches_ahead_serve_while_the_kdc_is_down() {
     );
 }
 
-/// Restarts a server with the principal for another name of its host.
+/// Restarts a server with a principal for another name of its host.
 fn rename(server: &Server, realm: &Realm, host: &str) {
     let principal = format!("zookeeper/{host}");
     let keytab = realm.kdc.keytab(&principal).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the test kit. Without them, the success of other tests would prove little.
+//! Tests of the test kit. Without them, the success of the other tests would prove little.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -350,14 +350,14 @@ fn put(client: &RawClient, path: &str) -> ZkResult<String> {
     client.create(path, b"", &Acl::open_unsafe(), CreateMode::Persistent)
 }
 
-/// Returns paths that exist while the server does: one of its process and one of its directory.
+/// Returns two paths that exist as long as the server does: one for its process, and its directory.
 fn remains_of(server: &Server) -> [String; 2] {
     let process = format!("/proc/{}", server.pid().unwrap());
     [process, server.dir().to_str().unwrap().to_owned()]
 }
 
-/// Starts a server that echoes its input. Its threads end with their connections; the first one ends with the
-/// process.
+/// Starts a server that echoes its input. A connection's thread ends with the connection; the accepting
+/// thread ends with the process.
 fn echo() -> SocketAddr {
     let listener = listen();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! The lease on real servers: nobody here owns a lock that the server may have given to somebody else.
+//! Tests of the lease on real servers: nobody may own a lock that a server may have given to somebody else.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::support::relay::Relay;
 use crate::support::server::{Server, ServerOptions};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 
-/// The part of a zxid that counts the transactions under one leader.
+/// The bits of a zxid that count the transactions under one leader.
 const COUNTER: i64 = 0xffff_ffff;
 
 /// Waits until the waiter owns the lock. Fails if the holder owns it at the same time.
@@ -26,7 +26,8 @@ fn takes_over_without_overlap(guard: &LockGuard, waiter: &WriteLock) {
     assert!(!guard.is_owner(), "two owners at once");
 }
 
-/// A server grants a session timeout at every reconnect, and its configuration may have changed.
+/// A server grants a session timeout on every reconnect, and its configuration may have changed since the
+/// last one.
 #[test]
 fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     let server = Server::start();
@@ -36,7 +37,7 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
     assert_eq!(far.session_timeout(), Duration::from_secs(40));
     server.stop();
-    // Not much shorter, because the lease must outlast the restart of the server with the new value.
+    // The new value is not much shorter, because the lease must outlast the server's restart.
     server.reconfigure("maxSessionTimeout=40000", "maxSessionTimeout=20000");
     server.restart();
     eventually("the session is connected", || far.state() == SessionState::Connected);
@@ -54,13 +55,14 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
 }
 
-/// A new leader restarts the time of every session with the timeout from the session's creation, whatever was
-/// granted on a later connection.
+/// A new leader restarts the clock of every session with the timeout that was granted when the session was
+/// created, whatever was granted on a later connection.
 #[test]
 fn longer_timeout_of_a_reconnect_never_counts_when_the_leader_changes() {
-    // Usually the last server leads at first and the second one next.
+    // Usually the last server leads first and the second server next.
     let granting_less = [("maxSessionTimeout=16000", "maxSessionTimeout=2000")];
-    // This server grants at most twenty of its ticks. The limits of an ensemble are counted in ticks as well.
+    // This server grants at most twenty of its ticks. The time limits of an ensemble are also counted in
+    // ticks.
     let ticking_faster = [
         ("tickTime=500", "tickTime=100"),
         ("maxSessionTimeout=16000", ""),
@@ -74,8 +76,8 @@ fn longer_timeout_of_a_reconnect_never_counts_when_the_leader_changes() {
     });
 }
 
-/// With this change of its configuration, one of three servers grants 2 s; the others grant 16 s. An owner
-/// moves from that server to another one. Then it is cut off and the leader dies.
+/// One of three servers has this change in its configuration and grants 2 s; the others grant 16 s. An owner
+/// moves from that server to another. Then the owner is cut off and the leader dies.
 fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     const SHORT: Duration = Duration::from_secs(2);
     const LONGER: Duration = Duration::from_secs(16);
@@ -85,7 +87,7 @@ fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     for (line, new) in change {
         ensemble.node(short).reconfigure(line, new);
     }
-    // By now the others have a leader, which stays.
+    // By now the other two servers have a leader, which remains the leader.
     ensemble.leader();
     ensemble.restart(short);
     ensemble.await_quorum();
@@ -119,7 +121,8 @@ fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
 }
 
-/// An observer behind an observer master reports to the leader in two hops of up to half a tick each.
+/// An observer behind an observer master reports to the leader in two hops, each of which takes up to half a
+/// tick.
 #[test]
 fn keep_alive_lost_with_an_observer_and_its_master_extends_no_lease() {
     const MASTER: usize = 0;
@@ -204,7 +207,7 @@ fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
     observer.create_persistent(&first);
     observer.create_persistent(&format!("{read_dir}/x-observer-lock-0000000000"));
     let sessions: Vec<_> = (0..SESSIONS).map(|_| connect(&server.connect_string(), timeout)).collect();
-    // The others stay idle.
+    // The remaining sessions stay idle.
     let (waiting, others) = sessions.split_at(SESSIONS / 3);
     let reading = &others[..SESSIONS / 3];
     let waiters: Vec<_> = waiting.iter().map(|session| WriteLock::new(session, &dir).unwrap()).collect();
@@ -223,7 +226,7 @@ fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
         }
         server.zxid() - before
     };
-    // On a slow machine a session may lose contact, and writes after its reconnect.
+    // On a slow machine, a session may lose contact, and it writes after it reconnects.
     eventually_within(20 * window, "no transactions", || transactions_in(window) == 0);
     eventually_within(3 * MINUTE, "no transactions in a minute", || transactions_in(MINUTE) == 0);
 
@@ -245,8 +248,9 @@ fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
 }
 
 /// When a server dies, all its sessions move to the other servers at once, and owners must not wait behind
-/// them. On its first contact with an address, a session asks that server for its tick. It does so with another
-/// session, which begins and ends: two transactions. Later contacts cause none unless the session owns a lock.
+/// them. On its first contact with an address, a session asks the server there for its tick. For that it
+/// opens and closes another session, which causes two transactions. Later contacts cause no transactions
+/// unless the session owns a lock.
 #[test]
 fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are_known() {
     const SESSIONS: usize = 100;
@@ -254,7 +258,7 @@ fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are
     raise_file_limit();
     let ensemble = Ensemble::start(3);
     let leader = ensemble.leader();
-    // The leader is the last server that the sessions visit.
+    // The sessions visit the leader last.
     let servers = [leader + 1, leader + 2, leader].map(|server| server % 3);
     let relays = servers.map(|server| Relay::to(ensemble.connect_string_of(server)));
     let transactions_of = |leader: usize| usize::try_from(ensemble.node(leader).zxid() & COUNTER).unwrap();
@@ -270,7 +274,7 @@ fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are
         eventually("all sessions are on this server", || {
             sessions.iter().all(|session| session.state() == SessionState::Connected && is_here(session))
         });
-        // The session itself and its first write are two more transactions.
+        // For each session, its creation and its first write are two more transactions.
         let made = SESSIONS * (2 + 2 * visited);
         eventually("all sessions know its tick", || transactions_of(leader) >= before + made);
     }
@@ -291,7 +295,7 @@ fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are
     let is_connected = |session: &Session| session.state() == SessionState::Connected;
     eventually("all sessions are connected", || sessions.iter().all(is_connected) && is_connected(&owner));
     let asked = Instant::now() + LAST_QUESTION;
-    eventually("questions would have been asked", || Instant::now() >= asked);
+    eventually("the sessions would have asked for ticks by now", || Instant::now() >= asked);
     // A new leader counts from zero.
     let transactions = transactions_of(ensemble.leader());
     println!("{transactions} transactions under the new leader");
@@ -305,7 +309,7 @@ fn raise_file_limit() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// Even if the window is full of calls that a frozen server does not answer, an attempt ends at its deadline.
+/// An attempt ends at its deadline even if the window is full of calls that a frozen server does not answer.
 #[test]
 fn attempts_end_at_their_deadline_while_a_server_answers_nothing() {
     let server = Server::start();

@@ -1,4 +1,5 @@
-//! Locks with a listener on a healthy server: the order of the calls, and which calls a listener may make.
+//! Tests of locks with a listener on a healthy server: the order of the listener's calls, and which calls a
+//! listener may make.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -104,7 +105,7 @@ fn replaced_listener_gets_the_later_calls() {
     assert!(first_calls.try_recv().is_err());
 }
 
-/// A listener that calls its own lock when it is acquired.
+/// A listener that calls its own lock when the lock is acquired.
 struct CallsItsLock<F> {
     lock: Arc<OnceLock<WriteLock>>,
     listener: Arc<RecordingListener>,
@@ -325,7 +326,7 @@ fn lock_lost_calls_lock_released_unless_overridden() {
     next(&calls);
 }
 
-/// A listener that drops its lock when that is lost, and reports the thread that drops it.
+/// A listener that drops its lock when the lock is lost, and reports the thread that drops the listener.
 struct DropsItsLock {
     lock: Arc<Mutex<Option<WriteLock>>>,
     dropped_on: Sender<String>,

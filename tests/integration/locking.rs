@@ -1,4 +1,4 @@
-//! Blocking locks on a healthy server.
+//! Tests of blocking locks on a healthy server.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
 use crate::support::server::{self, Server};
 use crate::support::wait::{eventually, scaled};
 
-/// Counts the holders and records their greatest number.
+/// Counts the holders, and records the highest count.
 #[derive(Default)]
 struct Room {
     inside: AtomicUsize,
@@ -267,7 +267,7 @@ fn fencing_tokens_grow_from_owner_to_owner() {
         assert!(token > last);
         last = token;
         guard.unlock().unwrap();
-        // In a new directory the sequence numbers start again, but the token keeps growing.
+        // In a new directory, the sequence numbers start over, but the tokens keep growing.
         Observer::at(server::shared()).delete(&dir);
     }
 }
@@ -282,7 +282,7 @@ fn with_lock_returns_the_result() {
 }
 
 /// Returns the znodes below this directory that are watched, each with the number of sessions that watch it.
-/// Nobody watches the directory itself.
+/// Asserts that nobody watches the directory itself.
 fn watched_below(server: &Server, dir: &str) -> BTreeMap<String, usize> {
     let watches = server.four_letter("wchp");
     assert!(!watches.lines().any(|line| line == dir), "{watches}");
@@ -305,7 +305,7 @@ fn waiters_of_many_sessions_are_woken_one_at_a_time() {
     let guard = BlockingWriteLock::new(&session(&server), &dir).unwrap().lock().unwrap();
     let waiters = waiters(&sessions, &dir);
     let owners = guard.id().to_owned();
-    // A znode is watched by its own session and by the two requests that wait behind it.
+    // Each znode is watched by its own session and by the next two requests behind it.
     let watched = || watched_below(&server, &dir);
     eventually("all watches are set", || watched().values().sum::<usize>() == 21 + 20 + 19);
     assert_eq!(watched()[&owners], 3);
@@ -420,7 +420,7 @@ fn waiters_that_give_up_leave_no_watch() {
     for _ in 0..5 {
         assert!(waiter.try_lock_for(scaled(Duration::from_millis(100))).unwrap().is_none());
     }
-    // The owner still watches its own znode.
+    // Only the owner's watch on its own znode remains.
     eventually("the waiters' watches are removed", || server.watch_count() <= 1);
     guard.unlock().unwrap();
     waiter.lock().unwrap().unlock().unwrap();

@@ -5,7 +5,7 @@
     clippy::panic,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "in a test, a panic is the failure report, and its output is shown with it"
+    reason = "in a test, a panic is the failure report, and the output is shown with the report"
 )]
 
 #[path = "../support/acl.rs"]

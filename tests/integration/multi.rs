@@ -1,4 +1,4 @@
-//! Several locks at once, on a real server.
+//! Tests of several locks held at once, on a real server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -16,7 +16,7 @@ fn dirs(test: &str) -> [String; 3] {
     ["a", "b", "c"].map(|name| format!("{dir}/{name}"))
 }
 
-/// Dining philosophers: each needs two of three forks, and names them in a different order.
+/// Dining philosophers: each needs two of three forks and names them in a different order.
 #[test]
 fn overlapping_sets_never_deadlock() {
     const ROUNDS: usize = 15;

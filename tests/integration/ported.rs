@@ -1,8 +1,8 @@
 //! A port of Apache's `WriteLockTest`: an election among three nodes, in which the leader is killed and the
-//! server restarted.
+//! server is restarted.
 //!
-//! The original sleeps for ten seconds and then checks; this port waits for the expected state. It also asserts
-//! what the original left as a TODO: the leader during the outage and after it.
+//! The original sleeps for ten seconds and then checks the state; this port waits for the expected state. It
+//! also checks what the original left as a TODO: who leads during and after the outage.
 
 use crossbeam_channel::{Receiver, unbounded};
 use zookeeper_recipes_lock::{LockListener, Session, SessionState, WriteLock};

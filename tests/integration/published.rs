@@ -1,4 +1,4 @@
-//! The published test tools, used as users would.
+//! Tests of the published test tools, which are used here as their users would use them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -45,7 +45,7 @@ fn published_ensemble_elects_another_leader() {
     assert_ne!(ensemble.leader().unwrap(), leader);
     let dirs: Vec<_> = (0..3).map(|index| ensemble.server(index).dir().to_owned()).collect();
     drop(ensemble);
-    eventually("the data are removed", || !dirs.iter().any(|dir| dir.exists()));
+    eventually("the data is removed", || !dirs.iter().any(|dir| dir.exists()));
 }
 
 /// Runs a program as a user of the realm. Returns whether it succeeds.

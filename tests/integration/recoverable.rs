@@ -1,4 +1,4 @@
-//! Data operations whose requests or replies are lost on a real network.
+//! Tests of data operations whose requests or replies are lost on a real network.
 
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::relay::{Relay, Request};
 use crate::support::server;
 use crate::support::wait::eventually;
 
-/// The operation create2, which returns the metadata.
+/// The operation `create2`, which also returns the metadata.
 const CREATE: i32 = 15;
 const CREATE_CONTAINER: i32 = 19;
 const DELETE: i32 = 2;
@@ -88,7 +88,7 @@ impl Fixture {
 }
 
 impl Drop for Fixture {
-    /// Runs before the relay is dropped: without a server, the client would be busy connecting.
+    /// Closes the session before the relay is dropped: without a server, the client would be busy connecting.
     fn drop(&mut self) {
         self.session.close();
     }
@@ -236,7 +236,7 @@ fn reads_and_writes_with_a_lost_request_are_repeated() {
     assert_eq!(fixture.lose_the_request(GET_DATA, nothing, get).unwrap().0, b"2");
     let list = |zookeeper: &RecoverableZooKeeper| zookeeper.get_children(dir);
     assert_eq!(fixture.lose_the_request(GET_CHILDREN, nothing, list).unwrap(), ["znode"]);
-    // The read before a call that changes something may be lost as well.
+    // The read that precedes a write may be lost, too.
     let delete = |zookeeper: &RecoverableZooKeeper| zookeeper.delete(&path, Some(2));
     fixture.lose_the_request(EXISTS, nothing, delete).unwrap();
     assert!(!fixture.observer.exists(&path));

@@ -1,4 +1,4 @@
-//! Reentrant locks on a real server.
+//! Tests of reentrant locks on a real server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

@@ -1,4 +1,4 @@
-//! Revocation: asking for locks, and taking them away.
+//! Tests of revocation: asking holders to release locks, and taking locks away.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ fn revocation_during_a_disconnect_is_reported_after_the_reconnect() {
     let relay = Relay::to(server.connect_string());
     let far = connect(&relay.connect_string(), LONG);
     let guard = hold(&far, &unique_dir("asked-in-outage"));
-    // The watch is on the connection that will be lost.
+    // Wait for the watch, which is on the connection that will be lost.
     eventually("the holder watches its znode", || server.watch_count() == 1);
     relay.refuse();
     Revoker::new(&session(&server)).request_revocation(guard.id()).unwrap();
@@ -145,7 +145,8 @@ fn unreachable_holder_loses_the_lock_and_gets_a_late_report() {
     let revoked = revoker().force_revocation_after(guard.id(), SHORT_GRACE).unwrap();
     assert_eq!(revoked, Revocation::Forced);
     let next_guard = hold(&session(server::shared()), &dir);
-    // Two owners at once: the documented price of force, because the holder has only its own clock.
+    // There are two owners at once. This is the documented price of force: the holder only has its own clock
+    // to go by.
     assert!(next_guard.is_owner() && guard.is_owner());
     assert!(token < next_guard.fencing_token().unwrap());
     relay.restore();
@@ -188,7 +189,7 @@ fn revoked_waiter_leaves_the_queue() {
     let revoked = revoker().force_revocation_after(&waiter.id().unwrap(), SHORT_GRACE).unwrap();
     assert_eq!(revoked, Revocation::Forced);
     holder.unlock().unwrap();
-    // The waiter notices when the queue moves.
+    // The waiter does not notice before the queue moves.
     assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
 }
 

@@ -1,4 +1,4 @@
-//! Jobs that run once, on real servers.
+//! Tests of jobs that run once, on real servers.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};

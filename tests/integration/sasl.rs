@@ -1,4 +1,4 @@
-//! SASL with DIGEST-MD5 on real servers.
+//! Tests of SASL with DIGEST-MD5 on real servers.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ use crate::support::server::{self, Server, ServerOptions};
 use crate::support::test_server;
 use crate::support::wait::{deadline, eventually, scaled};
 
-/// Clients hash text that fits into Latin-1 in that encoding, and other text in UTF-8.
+/// Clients hash a text as Latin-1 if Latin-1 can encode it, otherwise as UTF-8. These names and passwords
+/// cover both.
 const USERS: [(&str, &str); 4] =
     [("ada", "secret"), ("other", "other"), ("bärbel", "pässwörd\"\\"), ("eu€o", "pa€€ ö")];
 
@@ -32,7 +33,8 @@ fn ada(servers: &str) -> Session {
     builder(servers, "ada", "secret").connect().unwrap()
 }
 
-/// Returns options whose ACL grants everything to the session's user, and READ to others, so a test can look.
+/// Returns options whose ACL grants everything to the session's user, and READ to others, so that the test
+/// can read the znodes.
 pub fn acl_of_the_user() -> LockOptions {
     let others = Acl::new(Permissions::READ, "world", "anyone");
     LockOptions::new().acl([Acl::creator_all(), vec![others]].concat())
@@ -110,7 +112,8 @@ fn lock_is_held_and_handed_over_under_the_acl_of_its_user() {
     eventually("the waiter owns the lock", || waiting.is_owner());
 }
 
-/// A session without SASL can use locks as well, as long as no ACL names the user.
+/// Without this rule, a session that is not authenticated could use locks unnoticed, as long as no ACL names
+/// the user.
 #[test]
 fn session_is_never_opened_without_authentication() {
     let lenient = Server::published(&options().allow_failed_sasl());
@@ -148,7 +151,7 @@ fn session_without_sasl_is_lost_when_the_server_requires_it_and_one_with_sasl_go
     server.restart();
     eventually("the session without SASL is lost", || plain.state() == SessionState::Lost);
     assert!(!guard.is_owner());
-    // Each connect request of the former holder would have renewed its session.
+    // The former holder must not have sent connect requests, each of which would have renewed its session.
     let next = BlockingWriteLock::new(&kept, &dir).unwrap();
     assert!(
         next.try_lock_for(deadline()).unwrap().is_some(),
@@ -177,7 +180,7 @@ fn session_is_lost_when_the_server_refuses_its_user_and_its_lock_is_free_after_t
     );
 }
 
-/// Each connect request of the former holder would have renewed its session.
+/// The former holder must not have sent connect requests, each of which would have renewed its session.
 #[test]
 fn lock_is_lost_and_free_when_the_server_does_not_use_sasl_any_more() {
     let server = Server::published(&options());

@@ -1,4 +1,4 @@
-//! Semaphores on real servers.
+//! Tests of semaphores on real servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -78,8 +78,8 @@ fn waiters_cost_one_watch_on_the_permits() {
             .collect();
         observer.await_children("/pool/locks", sessions.len());
         observer.await_children("/pool/leases", PERMITS as usize + 1);
-        // Watches are on the children, on each permit, and on each turn: by the turn's own session and by up to
-        // two that wait behind it.
+        // There is a watch on the children and one on each permit. Each turn is watched by its own session
+        // and by up to two requests behind it.
         let watches = 1 + PERMITS as usize + (1 + 2 + 3);
         eventually("all requests wait", || server.watch_count() == watches);
         drop(held);

@@ -1,5 +1,5 @@
-//! Connecting to servers that are not ready, that refuse, that serve only reads, or that are not ZooKeeper
-//! servers.
+//! Tests of connecting to servers that are not ready, that refuse, that serve only reads, or that are not
+//! ZooKeeper servers.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ fn limit() -> Duration {
     scaled(Duration::from_secs(2))
 }
 
-/// Returns the error of connecting. It must come in time and name each server.
+/// Returns the error from an attempt to connect. Asserts that the error comes in time and names each server.
 #[track_caller]
 fn connect_error(servers: &str) -> LockError {
     let begun = Instant::now();
@@ -62,7 +62,7 @@ fn session_connects_to_a_server_that_starts_later() {
         assert!(connecting.iter().all(|thread| !thread.is_finished()), "no server is running yet");
         server.restart();
         for thread in connecting {
-            // The first write was answered, but such a short session may end soon.
+            // The session's first write was answered, but such a short session may end soon.
             drop(thread.join().unwrap().unwrap());
         }
     });
@@ -146,7 +146,7 @@ fn name_is_resolved_to_the_address_that_serves() {
 
 // ---- no ZooKeeper servers
 
-/// Serves each connection on a thread, until the end of the test process.
+/// Starts a server that serves each connection on its own thread, until the test process ends.
 fn odd_server(serve: fn(TcpStream) -> io::Result<()>) -> String {
     let listener = listen();
     let address = listener.local_addr().unwrap().to_string();
@@ -181,7 +181,7 @@ fn end_at_once(_: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a session that no other server knows, then sends a reply without a request.
+/// Opens a session that no other server knows, then sends a reply to no request.
 fn reply_without_a_request(mut stream: TcpStream) -> io::Result<()> {
     stream.read_exact(&mut [0; 49])?;
     let accepted = [&37_i32.to_be_bytes()[..], &[0; 4], &30_000_i32.to_be_bytes(), &[7; 8]];
@@ -256,8 +256,8 @@ fn serving_server_is_found_beside_one_that_is_none() {
             let servers = format!("{address},{good}");
             scope.spawn(move || {
                 for _ in 0..4 {
-                    // The server that replies only to pings may come first several times in a row; the client
-                    // leaves it after a ping. The limit ends the test, not the wait.
+                    // The server that replies only to pings may come first several times in a row. The client
+                    // leaves that server after a ping. The limit ends the test, not the wait.
                     let builder = Session::builder(&*servers).session_timeout(Duration::from_secs(10));
                     let session = builder.wait_for_server(4 * deadline()).connect();
                     let session = session.unwrap_or_else(|error| panic!("{case}: {error}"));
@@ -325,7 +325,7 @@ fn servers_that_demand_an_authentication_refuse_a_session_and_end_one_that_holds
         assert_eq!(error.reason(), ErrorReason::CredentialsRefused, "{error:?}");
         assert!(error.to_string().contains("requires SASL authentication"), "{error}");
     }
-    // Each connect request of the former holder would have renewed its session.
+    // The former holder must not have sent connect requests, each of which would have renewed its session.
     let identified = Session::builder(server.connect_string()).auth("digest", "ada:secret");
     let next = identified.session_timeout(timeout).connect().unwrap();
     let lock = BlockingWriteLock::new(&next, &dir).unwrap();
@@ -405,7 +405,7 @@ fn leave_one(ensemble: &Ensemble) -> &Server {
     left
 }
 
-/// Asserts that connecting is refused, rather than accepted without an answer to a write.
+/// Asserts that connecting is refused. It must not succeed on a server that would not answer a write.
 fn assert_refuses(server: &Server) {
     let error = connect_error(&server.connect_string());
     assert_eq!(error.reason(), ErrorReason::NoServer, "{error:?}");
@@ -429,7 +429,7 @@ fn read_only_server_is_not_taken_for_a_serving_one() {
     lock.lock().unwrap().unlock().unwrap();
 }
 
-/// With local sessions, a read-only server opens sessions for clients that ask for no more than that.
+/// With local sessions, a read-only server opens a session for a client that asks for nothing more.
 #[test]
 fn read_only_server_with_local_sessions_is_not_taken_for_a_serving_one() {
     let ensemble =
@@ -441,7 +441,7 @@ fn read_only_server_with_local_sessions_is_not_taken_for_a_serving_one() {
 
 // ---- servers that check ACLs themselves
 
-/// Such a server denies a write at once, ahead of the replies that it owes for earlier requests.
+/// Such a server denies a write at once, ahead of the replies to earlier requests.
 #[test]
 fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
     let options = ServerOptions {
@@ -460,7 +460,7 @@ fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
     let states = session.subscribe();
     let (stop, begun) = (AtomicBool::new(false), Instant::now());
     thread::scope(|scope| {
-        // Keeps the server owing replies at any moment.
+        // These threads ensure that replies are outstanding at any moment.
         for _ in 0..4 {
             scope.spawn(|| {
                 let busy = BlockingWriteLock::new(&session, &unique_dir("busy")).unwrap();
@@ -482,8 +482,9 @@ fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
 
 // ---- the bound on a session's znodes
 
-/// The transaction that ends a session names its ephemeral znodes. If it is longer than servers can read, they
-/// end and cannot restart. The buffer is small here, so a few hundred requests are enough.
+/// The transaction that ends a session names the session's ephemeral znodes. If the transaction is longer
+/// than servers can read, they exit and cannot restart. The buffer is small here, so a few hundred requests
+/// are enough.
 #[test]
 fn server_survives_the_end_of_a_session_with_as_many_requests_as_that_may_have() {
     const BUFFER: usize = 20_000;

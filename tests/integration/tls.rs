@@ -1,4 +1,4 @@
-//! TLS on real servers, and the errors of clients that may not connect.
+//! Tests of TLS on real servers, and of the errors of clients that may not connect.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::support::ensemble::Ensemble;
 use crate::support::server::{Server, ServerOptions, ServerTls};
 use crate::support::wait::{deadline, eventually, scaled};
 
-/// An authority that issued the certificates of both sides.
+/// The authority that issues the certificates of both sides, and a directory for the files.
 struct Fixture {
     authority: Authority,
     files: Files,
@@ -104,7 +104,7 @@ fn lock_over_tls_survives_the_death_of_the_leading_server() {
     guard.unlock().unwrap();
 }
 
-/// Waits for a handshake, because the first handshakes of a server are slow.
+/// Waits until one handshake succeeds, because the first handshakes of a server are slow.
 fn await_first_handshake(servers: &str, tls: &TlsConfig) {
     eventually("the server completes a handshake", || {
         let builder = Session::builder(servers).tls(tls.clone()).wait_for_server(Duration::from_secs(2));

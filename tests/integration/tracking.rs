@@ -1,4 +1,4 @@
-//! Trackers of a znode, through its changes and under faults.
+//! Tests of trackers of a znode, through the znode's changes and under faults.
 
 use std::thread;
 use std::time::Duration;

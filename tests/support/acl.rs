@@ -1,5 +1,5 @@
-//! The ACLs of znodes, which the library neither reads nor replaces. Each function opens a session for one
-//! request and writes the frames by hand.
+//! Reads and replaces the ACLs of znodes, which the library itself cannot do. Each function opens a session
+//! for one request and writes the frames by hand.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ const GET_ACL: i32 = 6;
 const SET_ACL: i32 = 7;
 const CLOSE_SESSION: i32 = -11;
 
-/// The length of a reply's header: the number of the request, a transaction and the error.
+/// The length of a reply's header: the number of the request, the transaction id and the error.
 const HEADER: usize = 16;
 
 const SESSION_TIMEOUT_MS: i32 = 10_000;
@@ -48,8 +48,8 @@ fn ask(connect_string: &str, operation: i32, body: &[u8]) -> Vec<u8> {
     let server = connect_string.split(',').next().expect("there is a first server");
     let mut stream = TcpStream::connect(server).expect("the server listens");
     stream.set_read_timeout(Some(deadline())).expect("the socket is open");
-    // The protocol version, the last transaction seen, the session timeout, no session, no password, and the
-    // demand for a server that accepts writes.
+    // The fields: the protocol version, the last transaction seen, the session timeout, no session, no
+    // password, and the flag that only a server that accepts writes will do.
     let opening =
         [int(0), vec![0; 8], int(SESSION_TIMEOUT_MS), vec![0; 8], bytes(&[0; 16]), vec![0]].concat();
     exchange(&mut stream, &opening);

@@ -8,7 +8,7 @@ use super::panics;
 use super::server::{Server, ServerOptions};
 use super::test_server::{self, TestEnsemble};
 
-/// An ensemble; any error of it fails the test.
+/// An ensemble. Any error from it fails the test.
 #[derive(Debug)]
 pub struct Ensemble {
     nodes: Vec<Server>,
@@ -26,18 +26,18 @@ impl Ensemble {
         Self::published(size, &options.published())
     }
 
-    /// Starts `size` servers with the published options.
+    /// Starts `size` servers with options of the published package.
     pub fn published(size: usize, options: &test_server::ServerOptions) -> Self {
         Self::of(TestEnsemble::start_with(size, options))
     }
 
-    /// Starts `size` servers. The links between them can be stalled.
+    /// Starts `size` servers with links between them that can be stalled.
     pub fn with_links(size: usize, options: &test_server::ServerOptions) -> Self {
         Self::of(TestEnsemble::start_with_links(size, options))
     }
 
-    /// Starts three voting servers and, as the last one, an observer connected to the first server, which is a
-    /// follower.
+    /// Starts three voting servers and an observer, the last server, which is connected to the first server,
+    /// a follower.
     pub fn with_observer(options: &ServerOptions) -> Self {
         Self::of(TestEnsemble::start_with_observer(&options.published()))
     }
@@ -92,7 +92,7 @@ impl Ensemble {
         self.published.links(one, other).for_each(|link| link.restore().expect("the link is restored"));
     }
 
-    /// Loses what was held back on this link, and its connection.
+    /// Cuts the link, which loses what was held back on it.
     pub fn cut_link(&self, one: usize, other: usize) {
         self.published.links(one, other).for_each(|link| link.cut().expect("the link is cut"));
     }

@@ -8,8 +8,8 @@ use super::wait::eventually_within;
 /// The kernel keeps only this many bytes of a thread's name.
 const KEPT: usize = 15;
 
-/// Returns the names of this process's threads that start with `prefix`. The kernel truncates names to 15
-/// bytes.
+/// Returns the names of those threads of this process whose name starts with `prefix`. The kernel truncates
+/// names to 15 bytes.
 pub fn threads_named(prefix: &str) -> Vec<String> {
     let prefix = &prefix.as_bytes()[..prefix.len().min(KEPT)];
     fs::read_dir("/proc/self/task")

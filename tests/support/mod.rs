@@ -1,8 +1,8 @@
-//! The test kit: real ZooKeeper servers, a network with failures on command, and waits with a deadline.
+//! The test kit: real ZooKeeper servers, a network that fails on command, and waits with a deadline.
 //!
 //! The integration tests, the tests of `zklock` and the benchmarks share it. It wraps the servers and the
-//! network of the package `zookeeper-test-server` so that errors panic. All that it knows of the crate under
-//! test is the names of its threads.
+//! network of the package `zookeeper-test-server` so that errors panic. All that the kit knows about the
+//! crate under test is the names of its threads.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary and benchmark uses a part of the kit")]
 #![allow(
@@ -22,7 +22,7 @@ pub mod server;
 
 pub use zookeeper_test_server as test_server;
 
-// Located in `src` because the unit tests use it, too.
+// These modules are in `src` because the unit tests use them, too.
 #[path = "../../src/tests/certificates.rs"]
 pub mod certificates;
 #[path = "../../src/tests/panics.rs"]

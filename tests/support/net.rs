@@ -1,10 +1,10 @@
-//! Free ports. If there is none, the functions panic.
+//! Free ports. The functions panic if there is none.
 
 use std::net::TcpListener;
 
 use super::test_server::net;
 
-/// Returns a free loopback port. Another process may take it before the caller does.
+/// Returns a free loopback port. Another process may take the port before the caller does.
 pub fn free_port() -> u16 {
     net::free_port().expect("some port is free")
 }

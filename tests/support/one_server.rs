@@ -1,4 +1,4 @@
-//! A real server for the checks of the port's contract.
+//! A real server for the checks of the contract of `client::port`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::relay::Relay;
 use crate::support::server::Server;
 use crate::support::wait::{eventually, scaled};
 
-/// A server to which every session connects through a network of its own.
+/// A server to which every session connects through its own relay.
 pub(crate) struct OneServer<C> {
     server: Server,
     session_timeout: Duration,

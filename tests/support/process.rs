@@ -1,4 +1,5 @@
-//! Wraps the published module's child processes, which cannot outlive the test process, so that errors panic.
+//! Wraps the child processes of the published package, so that errors panic. The processes cannot outlive the
+//! test process.
 
 use std::path::Path;
 use std::process::Child;
@@ -18,7 +19,7 @@ impl Supervisor {
         Self(process::Supervisor::new(dir, log, command).expect("a supervisor"))
     }
 
-    /// Starts the command. The previous one must have ended.
+    /// Starts the command. Its previous process must have ended.
     pub fn start(&mut self) -> Process {
         Process(self.0.start().expect("the supervisor starts the command"))
     }

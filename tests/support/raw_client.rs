@@ -1,5 +1,5 @@
-//! A client that makes single calls on the library's own connection, without its session, locks, retries and
-//! names.
+//! A client that makes single calls on the library's own connection, without the library's sessions, locks,
+//! retries and names.
 
 #![allow(
     dead_code,
@@ -48,7 +48,7 @@ impl RawClient {
         self.connection.delete(path, None)
     }
 
-    /// Returns the metadata of a znode, or `None` if it does not exist.
+    /// Returns the metadata of a znode, or `None` if the znode does not exist.
     pub fn exists(&self, path: &str) -> ZkResult<Option<Stat>> {
         self.connection.exists(path, false)
     }
@@ -62,8 +62,8 @@ impl RawClient {
         self.connection.get_data(path, true).map(drop)
     }
 
-    /// Waits until the watch on this znode fires. Returns whether it did. Watches on other znodes that fire
-    /// meanwhile are forgotten.
+    /// Waits until the watch on this znode fires. Returns `false` if it does not fire within the limit.
+    /// Discards watches on other znodes that fire meanwhile.
     pub fn await_change(&self, path: &str, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         std::iter::from_fn(|| self.changes.recv_deadline(end).ok()).any(|changed| changed == path)

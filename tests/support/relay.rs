@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::test_server::{self, RelayTrap};
 
-/// A relay; any error of it fails the test.
+/// A relay. Any error from it fails the test.
 #[derive(Debug)]
 pub struct Relay(test_server::Relay);
 

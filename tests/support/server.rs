@@ -12,7 +12,8 @@ use super::{panics, watchdog};
 /// Far longer than any test with a server takes, even on a busy machine.
 const MAX_TEST: Duration = Duration::from_secs(15 * 60);
 
-/// The configuration of a server. The default is fast: ticks of half a second, session timeouts from 1 to 40 s.
+/// The configuration of a server. The defaults suit fast tests: a tick of half a second, and session timeouts
+/// from 1 to 40 s.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// The server's unit of time. The server checks for expired sessions once a tick.
@@ -52,7 +53,8 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Returns the published options, adding the time that a server may take to start on this machine.
+    /// Converts these options to those of the published package, and adds the time that a server may take to
+    /// start on this machine.
     pub fn published(&self) -> test_server::ServerOptions {
         let timeouts = [self.min_session_timeout_ms, self.max_session_timeout_ms];
         let [min, max] = timeouts.map(Duration::from_millis);
@@ -69,11 +71,11 @@ impl ServerOptions {
     }
 }
 
-/// A server; any error of it fails the test.
+/// A server. Any error from it fails the test.
 #[derive(Debug)]
 pub struct Server(pub(super) Arc<TestServer>);
 
-/// The server shared by all tests of this process that do not break it.
+/// Returns the server that all tests of this process share if they do not break it.
 pub fn shared() -> &'static Server {
     static SHARED: OnceLock<Server> = OnceLock::new();
     watchdog::watch_this_test(scaled(MAX_TEST));
@@ -83,7 +85,7 @@ pub fn shared() -> &'static Server {
 /// Returns the Java class path of the server and of its Java client.
 ///
 /// # Panics
-/// If they are not installed.
+/// If Java or ZooKeeper is not installed.
 pub fn classpath() -> &'static str {
     static CLASSPATH: OnceLock<String> = OnceLock::new();
     CLASSPATH.get_or_init(|| {
@@ -103,7 +105,7 @@ impl Server {
         Self::published(&options.published())
     }
 
-    /// Starts a server with the published options.
+    /// Starts a server with options of the published package.
     pub fn published(options: &test_server::ServerOptions) -> Self {
         panics::watch();
         watchdog::watch_this_test(scaled(MAX_TEST));

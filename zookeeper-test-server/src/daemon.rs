@@ -44,7 +44,7 @@ impl Daemon {
         let mut state = self.state.lock();
         if let State::Running(process) | State::Paused(process) = *state {
             process.signal(signal);
-            process.signal(Signal::CONT); // a stopped process reacts to SIGKILL alone
+            process.signal(Signal::CONT); // a stopped process reacts only to SIGKILL
             process.wait()?;
         }
         *state = State::Down;

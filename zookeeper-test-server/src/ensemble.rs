@@ -11,7 +11,7 @@ use super::relay::Relay;
 use super::server::{TRIES, TestServer};
 use super::wait::{holds_within, some_within};
 
-/// How long a server waits until the server that it follows is listening.
+/// How long a connection to a leader waits until the leader is listening.
 const MAX_LINK_WAIT: Duration = Duration::from_secs(3);
 
 /// An ensemble of ZooKeeper servers on loopback ports.
@@ -69,8 +69,8 @@ impl TestEnsemble {
         })
     }
 
-    /// Like [`start_with`](TestEnsemble::start_with), with two [`Relay`]s between every two servers: each server
-    /// follows the other through one of them. Elections bypass the relays.
+    /// Like [`start_with`](TestEnsemble::start_with), with two [`Relay`]s between every two servers. Each
+    /// server uses one of the two when it follows the other. Elections bypass the relays.
     #[doc(hidden)]
     pub fn start_with_links(size: usize, options: &ServerOptions) -> io::Result<TestEnsemble> {
         TestEnsemble::try_ports(|| {
@@ -83,8 +83,8 @@ impl TestEnsemble {
                 for (to, &(quorum, election)) in ports.iter().enumerate() {
                     let mut seen = quorum;
                     if to != from {
-                        // A follower whose connection is refused tries again; a follower whose connection closes starts
-                        // an election.
+                        // A follower whose connection is refused tries again, but a follower whose connection
+                        // closes starts an election. So this relay waits for its target.
                         let relay = Relay::waiting_for((Ipv4Addr::LOCALHOST, quorum), MAX_LINK_WAIT)?;
                         seen = relay.port();
                         links.push(ServerLink { ends: [from, to], relay });
@@ -99,10 +99,10 @@ impl TestEnsemble {
         })
     }
 
-    /// Starts three voting servers and, as the last one, an observer that is connected to the first server.
+    /// Starts three voting servers and an observer, the last server, which is connected to the first server.
     ///
-    /// The first server is a follower, so the observer has a follower as its master (`observerMasterPort`;
-    /// ZooKeeper 3.6 or later).
+    /// The first server is a follower, so the observer's master is a follower (`observerMasterPort`). This
+    /// requires ZooKeeper 3.6 or later.
     ///
     /// # Errors
     /// Those of [`TestServer::start`].
@@ -135,7 +135,8 @@ impl TestEnsemble {
         Err(io::Error::other(message))
     }
 
-    /// Starts these servers. Waits until they serve or any server of the ensemble has lost its port.
+    /// Starts these servers. Waits until all of them serve, or until some server of the ensemble has lost its
+    /// port.
     fn launch(&self, servers: &[Arc<TestServer>]) -> io::Result<()> {
         servers.iter().try_for_each(|server| server.launch())?;
         let serve = || servers.iter().all(|server| server.serves()) || self.lost_a_port();
@@ -156,7 +157,7 @@ impl TestEnsemble {
         self.servers.len()
     }
 
-    /// Returns the server with this index, to be stopped, killed or paused.
+    /// Returns the server with this index, for example to stop, kill or pause it.
     ///
     /// # Panics
     /// If there is no server with this index.
@@ -187,7 +188,8 @@ impl TestEnsemble {
 
     /// Starts a server that was stopped or killed.
     ///
-    /// Returns once it serves if the awake servers are a quorum, otherwise immediately.
+    /// If the awake servers are a quorum, returns once the restarted server serves; otherwise returns
+    /// immediately.
     ///
     /// # Errors
     /// Those of [`TestServer::restart`].
@@ -244,7 +246,8 @@ impl TestEnsemble {
         (0..self.size()).filter(|&index| self.servers[index].is_awake())
     }
 
-    // A former leader that is cut off from its followers may briefly claim that it still leads.
+    // Requires that exactly one server claims to lead: a former leader that is cut off from its followers may
+    // briefly claim that it still leads.
     fn leading(&self) -> Option<usize> {
         let mut leaders = self.awake().filter(|&index| self.mode(index).as_deref() == Some("leader"));
         let leader = leaders.next();

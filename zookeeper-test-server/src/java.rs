@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 const PACKAGES: &str = "/usr/share/java";
 
-/// The jars that every server needs; the manifest of `zookeeper.jar` names the rest. `slf4j-simple` is the only
-/// binding that needs no further jars.
+/// The jars that every server needs. The manifest of `zookeeper.jar` names the rest. `slf4j-simple` is the
+/// only logging backend that needs no further jars.
 const REQUIRED: [&str; 3] = ["zookeeper", "slf4j-api", "slf4j-simple"];
 
 /// Jars that some versions do not need and that may be missing. The manifest omits some Netty jars that only TLS needs.
@@ -25,10 +25,11 @@ const OPTIONAL: [&str; 9] = [
     "netty-transport",
 ];
 
-/// The JVM is small and starts fast. There is no admin server, and no fsync because the data do not matter.
+/// These flags make the JVM small and fast to start. They disable the admin server, and also fsync, because
+/// the data does not matter.
 ///
-/// The `jmx` line is for servers before 3.8, which otherwise look for a class that is not on the class path. The
-/// `log4j2` line is for the library Log4j 2 when it has no configuration.
+/// The flag with `jmx` is for servers before 3.8, which otherwise look for a class that is not on the class
+/// path. The flag with `log4j2` sets the log level if Log4j 2 has no configuration.
 pub(super) const JVM_FLAGS: [&str; 10] = [
     "-Xmx256m",
     "-XX:+UseSerialGC",
@@ -42,7 +43,8 @@ pub(super) const JVM_FLAGS: [&str; 10] = [
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 ];
 
-/// The main class, for a single server and for a server of an ensemble alike: the configuration makes the difference.
+/// The main class, both for a single server and for a server of an ensemble. The configuration makes the
+/// difference.
 pub(super) const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// Returns the path of the program `java`.
@@ -92,7 +94,8 @@ fn missing(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("a ZooKeeper server cannot start: {what}"))
 }
 
-/// Returns the jars of a release, which are in `lib`, or of another package, which may be in one directory.
+/// Returns the jars of a release or of another package. A release has most of its jars in `lib`; another
+/// package may have all of them in one directory.
 fn release(home: &Path) -> Option<Vec<PathBuf>> {
     let lib = home.join("lib");
     let mut found = jars_in(home);

@@ -30,13 +30,13 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A Kerberos key distribution center (KDC) for the realm `ZK.TEST` on a loopback port.
 ///
-/// The KDC ends, and its data are removed, when this value is dropped or the test process ends in any way. It runs as
-/// the current user and leaves the system's Kerberos configuration alone.
+/// The KDC ends, and its data is removed, when this value is dropped or the test process ends in any way. The
+/// KDC runs as the current user and leaves the system's Kerberos configuration alone.
 ///
 /// Clients find the KDC through the environment variable `KRB5_CONFIG`, which must be set to the path
-/// [`krb5_conf`](TestKdc::krb5_conf). Like `KRB5CCNAME` and `KRB5_CLIENT_KTNAME`, that variable applies to a whole
-/// process. A test whose client runs in the test's own process should therefore set the variables for a child process
-/// and run itself there.
+/// [`krb5_conf`](TestKdc::krb5_conf). Like `KRB5CCNAME` and `KRB5_CLIENT_KTNAME`, this variable applies to a
+/// whole process. A test that runs a client in its own process should therefore start itself again in a child
+/// process, with the variables set.
 ///
 /// `Send` and `Sync`. The [crate docs](super) list what must be installed.
 ///
@@ -145,7 +145,7 @@ impl TestKdc {
     /// servers.
     ///
     /// # Errors
-    /// If the KDC does not answer; the message includes the output of `kinit`. Also the errors of
+    /// If the KDC does not answer; the message includes the output of `kinit`. Also in the cases of
     /// [`keytab`](TestKdc::keytab).
     pub fn kinit(&self, principal: &str, cache: &Path) -> io::Result<()> {
         let keytab = self.keytab(principal)?;
@@ -173,7 +173,7 @@ impl TestKdc {
         Err(io::Error::other(format!("{} {}: {errors}", program.display(), arguments.join(" "))))
     }
 
-    /// Stops the KDC (SIGTERM) and returns once it has ended. Its data are kept.
+    /// Stops the KDC (SIGTERM) and returns once it has ended. Its data is kept.
     ///
     /// Clients notice at once that the KDC is down.
     ///
@@ -218,7 +218,7 @@ impl TestKdc {
         tail(&self.dir.path().join("log"))
     }
 
-    /// Blocks until the KDC has listened again. Returns `false` if it ended instead.
+    /// Blocks until the KDC listens after a new start. Returns `false` if it ended instead.
     fn comes_up(&self, former_starts: usize) -> io::Result<bool> {
         let listens = || self.starts() > former_starts;
         if holds_within(START_LIMIT, || listens() || !self.daemon.is_running()) {
@@ -227,8 +227,8 @@ impl TestKdc {
         Err(with_log("the KDC runs but does not listen", self.dir.path()))
     }
 
-    /// Returns how many times the KDC has listened, according to its log. A connection would prove nothing:
-    /// another process may have taken the port first.
+    /// Returns how many times the KDC has begun to listen, according to its log. A successful connection
+    /// would prove nothing, because another process may have taken the port first.
     fn starts(&self) -> usize {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default().matches(LISTENS).count()
     }
@@ -239,7 +239,7 @@ fn environment(dir: &Path) -> [(&'static str, PathBuf); 2] {
     [("KRB5_CONFIG", dir.join("krb5.conf")), ("KRB5_KDC_PROFILE", dir.join("kdc.conf"))]
 }
 
-/// Names are never looked up: servers are known by their addresses.
+/// Disables all name lookups, because servers are known by their addresses.
 fn client_configuration(port: u16) -> String {
     format!(
         "[libdefaults]
@@ -284,8 +284,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Finds the programs on the `PATH`, or in the directories of administrators' programs, which are rarely on
-    /// the `PATH` of users.
+    /// Finds the programs on the `PATH` or in the `sbin` directories, which are rarely on the `PATH` of a
+    /// user.
     fn find() -> io::Result<Programs> {
         let path = env::var_os("PATH").unwrap_or_default();
         let dirs = env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);

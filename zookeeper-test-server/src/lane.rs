@@ -24,7 +24,7 @@ impl Passes {
     pub(super) const NOTHING: Passes = Passes { requests: false, replies: false };
 }
 
-/// One connection: the client's and the server's half, and a thread for each direction.
+/// One connection: the halves of the client and of the server, and a thread for each direction.
 #[derive(Debug)]
 pub(super) struct Link {
     requests: Arc<Lane>,
@@ -33,7 +33,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects both halves. Each read of the client's bytes is passed to `look` before it is forwarded.
+    /// Connects both halves. The bytes of each read from the client are passed to `look` before they are
+    /// forwarded.
     pub(super) fn new(
         client: TcpStream,
         server: TcpStream,
@@ -86,15 +87,15 @@ impl Link {
     }
 }
 
-/// What arrives on a lane.
+/// Something that arrives on a lane.
 #[derive(Debug)]
 enum Arrival {
     Bytes(Vec<u8>),
     End,
 }
 
-/// The delay of all lanes. One thread suffices, because bytes leave in the order in which they enter. The thread ends
-/// with the last sender.
+/// The delay that all lanes share. One thread suffices, because bytes leave in the order in which they enter.
+/// The thread ends when the last sender is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct Road {
     delay: Duration,
@@ -149,7 +150,7 @@ impl Lane {
         Lane { from: Arc::clone(from), to: Arc::clone(to), gate: Mutex::new(Gate { open, held, end }) }
     }
 
-    /// Forwards bytes, by way of the road if there is one. Each read is passed to `look` first.
+    /// Forwards bytes, through the road if there is one. The bytes of each read are passed to `look` first.
     fn pump(self: &Arc<Self>, road: Option<&Road>, look: impl Fn(&[u8])) {
         let forward = |arrival: Arrival| match road {
             Some(road) => road.send(self, arrival),

@@ -3,7 +3,7 @@
 //! - A [`TestServer`] is one server; a [`TestEnsemble`] is several servers that elect a leader. They listen on
 //!   free loopback ports and keep their data in temporary directories. They end, and their data is removed,
 //!   when the value is dropped, when the test panics, and when the process of the test is killed.
-//! - A [`Relay`] is the network between a client and a server, and fails on command.
+//! - A [`Relay`] stands for the network between a client and a server, and fails on command.
 //! - A [`TestKdc`] issues tickets to clients that authenticate with Kerberos.
 //!
 //! ```no_run
@@ -27,8 +27,8 @@
 //! - `bash`, which supervises each server.
 //! - For a [`TestKdc`], MIT Kerberos: Debian's packages `krb5-kdc`, `krb5-admin-server` and `krb5-user`.
 //!
-//! If one of these is missing, `start` fails with [`NotFound`](std::io::ErrorKind::NotFound), and the message
-//! says what to install.
+//! If one of these is missing, `start` fails with [`NotFound`](std::io::ErrorKind::NotFound), and the error
+//! message says what to install.
 //!
 //! The crate works only on Unix.
 

@@ -1,4 +1,4 @@
-//! Free ports, and the four-letter words that a ZooKeeper server answers.
+//! Free ports, and queries with ZooKeeper's four-letter words.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,8 +13,8 @@ pub fn loopback(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// Returns a free loopback port. Another process may take the port before the caller does; the caller then tries
-/// another port.
+/// Returns a free loopback port. Another process may take the port before the caller does. The caller must
+/// then try another port.
 ///
 /// The port is below the ephemeral range. While no server listens, a client that reconnects repeatedly is
 /// assigned local ports from that range. If the server's port were among them, the client might connect to
@@ -41,7 +41,7 @@ pub fn listen_on(port: u16) -> Option<TcpListener> {
     TcpListener::bind(loopback(port)).ok()
 }
 
-/// Sends a four-letter word and returns the answer. A server that is just starting may accept the connection
+/// Sends a four-letter word and returns the answer. A server that is still starting may accept the connection
 /// but neither answer nor close it.
 pub fn four_letter(port: u16, word: &str, limit: Duration) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&loopback(port), limit)?;

@@ -11,7 +11,7 @@ use super::sasl::Sasl;
 /// The configuration of a [`TestServer`](super::TestServer), or of all servers of a
 /// [`TestEnsemble`](super::TestEnsemble).
 ///
-/// The default is fast: ticks of half a second, session timeouts from 1 to 40 s.
+/// The defaults suit fast tests: a tick of half a second, and session timeouts from 1 to 40 s.
 ///
 /// ```
 /// use std::time::Duration;
@@ -100,7 +100,7 @@ impl ServerOptions {
 
     /// Enables SASL with DIGEST-MD5 for these pairs of user and password.
     ///
-    /// A server has one mechanism, so this replaces [`kerberos`](ServerOptions::kerberos).
+    /// A server has only one mechanism, so this replaces [`kerberos`](ServerOptions::kerberos).
     #[must_use]
     pub fn sasl_users<U: Into<String>, P: Into<String>>(
         self,
@@ -122,8 +122,9 @@ impl ServerOptions {
 
     /// Enables SASL with Kerberos, with another principal and another keytab.
     ///
-    /// The principal is, for example, `zookeeper/localhost`. If the keytab lacks the principal's keys, the server
-    /// starts but refuses all tickets. Otherwise this works like [`kerberos`](ServerOptions::kerberos).
+    /// An example of a principal is `zookeeper/localhost`. If the keytab lacks the principal's keys, the
+    /// server starts but refuses all tickets. Otherwise this works like
+    /// [`kerberos`](ServerOptions::kerberos).
     #[must_use]
     pub fn kerberos_as(self, principal: &str, kdc: &TestKdc, keytab: impl Into<PathBuf>) -> ServerOptions {
         let principal = format!("{principal}@{REALM}");
@@ -192,7 +193,8 @@ impl ServerOptions {
 }
 
 impl Tls {
-    /// Only the Netty connection factory supports TLS. It serves the plain port, too.
+    /// Returns the lines of `zoo.cfg` for TLS. Only the Netty connection factory supports TLS; it also serves
+    /// the plain port.
     fn lines(&self, port: u16) -> io::Result<[String; 7]> {
         Ok([
             "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),

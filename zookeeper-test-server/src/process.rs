@@ -47,7 +47,7 @@ impl Supervisor {
         Ok(Self { child, pids })
     }
 
-    /// Starts the command. The previous one must have ended.
+    /// Starts the command. Its previous process must have ended.
     pub fn start(&mut self) -> io::Result<Process> {
         let stdin = self.child.stdin.as_mut();
         stdin.ok_or_else(|| io::Error::other("the supervisor has no input pipe"))?.write_all(b"start\n")?;
@@ -63,7 +63,7 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        let _ = self.child.wait(); // fails only after another wait
+        let _ = self.child.wait(); // fails only if somebody else has already waited
     }
 }
 
@@ -101,7 +101,7 @@ impl Process {
 
     fn is_stopped(self) -> bool {
         // The state follows the name, which is in parentheses and may contain anything. Systems other than
-        // Linux have no such file; there is nothing to wait for.
+        // Linux have no such file, so there the process counts as stopped at once.
         match fs::read_to_string(format!("/proc/{}/stat", self.pid())) {
             Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')),
             Err(_) => cfg!(not(target_os = "linux")),

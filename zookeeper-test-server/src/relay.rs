@@ -1,4 +1,4 @@
-//! [`Relay`]: the network between a client and a server, with failures on command.
+//! [`Relay`]: stands for the network between a client and a server, and fails on command.
 
 use std::io;
 use std::mem;
@@ -25,7 +25,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// A TCP relay on a fixed loopback port that stands for the network between a client and a server.
 ///
-/// Its methods set a rule for open and for new connections:
+/// Its methods set the rules for open and new connections:
 ///
 /// | method | open connections | new connections |
 /// |---|---|---|
@@ -36,8 +36,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// | [`hold_replies`](Relay::hold_replies) | requests pass, replies do not | the same |
 /// | [`restore`](Relay::restore) | bytes held back are delivered; relayed | relayed |
 ///
-/// The rule that was set last applies. It applies to every byte that the relay has not yet forwarded when the method
-/// returns. Bytes that are held back are delivered later, like a TCP retransmission.
+/// The last method called sets the rules. They apply to every byte that the relay has not yet forwarded when
+/// the method returns. Bytes that are held back are delivered later, like a TCP retransmission.
 ///
 /// `Send` and `Sync`. The relay's threads end when it is dropped.
 ///
@@ -142,7 +142,7 @@ impl Relay {
     /// # Errors
     /// If connections are still accepted after 30 seconds.
     pub fn refuse(&self) -> io::Result<()> {
-        // The listener is closed first: a connection that it accepted after the others were closed would survive.
+        // Close the listener first: a connection that it accepted after the others were closed would survive.
         let acceptor = self.acceptor.lock().take();
         let stopped = acceptor.map_or(Ok(()), |acceptor| acceptor.stop(self.network.address));
         self.network.close_all(Passes::ALL);
@@ -177,7 +177,7 @@ impl Relay {
         self.network.set_trap(request, Passes::REQUESTS);
     }
 
-    /// Delivers the bytes that were held back, and goes back to relaying everything.
+    /// Delivers the bytes that were held back, and relays everything again.
     ///
     /// # Errors
     /// Those of [`cut`](Relay::cut).
@@ -217,7 +217,7 @@ impl Drop for Relay {
     }
 }
 
-/// A request that makes a [`Relay`] start to swallow bytes or to hold them back.
+/// A request that makes a [`Relay`] start to swallow everything or to hold back replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTrap {
     operation: i32,
@@ -233,9 +233,9 @@ impl RelayTrap {
         RelayTrap { operation, path: path.into() }
     }
 
-    /// Returns whether these bytes are such a request. A client sends each request in one write.
+    /// Returns whether these bytes are such a request. Assumes that a client sends each request in one write.
     fn is(&self, bytes: &[u8]) -> bool {
-        // The operation follows the length of the packet and the number of the request.
+        // The operation number follows the length of the packet and the number of the request.
         bytes.get(8..12) == Some(&self.operation.to_be_bytes())
             && bytes.windows(self.path.len()).any(|part| part == self.path.as_bytes())
     }
@@ -272,7 +272,7 @@ impl Acceptor {
         self.stopping.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(address); // wakes the thread
         let _ = self.thread.join();
-        // A process that another thread is spawning may briefly hold a copy of the listener.
+        // A child process that another thread is spawning may briefly hold a copy of the listener.
         if holds_within(MAX_CHANGE, || TcpStream::connect(address).is_err()) {
             return Ok(());
         }
@@ -291,7 +291,7 @@ struct Network {
     address: SocketAddr,
     target: SocketAddr,
     state: Mutex<State>,
-    /// A request, and the rule that applies from this request on.
+    /// A request, and the rule that applies from that request on.
     trap: Mutex<Option<(RelayTrap, Passes)>>,
     /// The road that delays the bytes, if there is a delay.
     road: Option<Road>,
@@ -323,7 +323,7 @@ impl Network {
                     Link::new(client, server, state.passes, self.road.as_ref(), self.address.port(), look);
                 state.links.extend(link);
             }
-            None if state.passes.replies => {} // closed, as close to a refusal as a relay can get
+            None if state.passes.replies => {} // closes the connection, the nearest thing to a refusal
             None => state.stranded.push(client),
         }
     }
@@ -351,7 +351,7 @@ impl Network {
         }
     }
 
-    /// Closes the connections. The rule applies to later connections.
+    /// Closes all connections. The rule applies to later connections.
     fn close_all(&self, passes: Passes) {
         let mut state = self.state.lock();
         state.passes = passes;

@@ -1,4 +1,4 @@
-//! The SASL mechanism of a server: a section of a JAAS file, and flags of the JVM.
+//! The SASL mechanism of a server, as a section of a JAAS file and JVM flags.
 
 use std::fs;
 use std::io;
@@ -43,7 +43,8 @@ fn digest_module(users: &[(String, String)]) -> String {
     module
 }
 
-/// A server that only accepts connections needs no ticket, so it starts without a KDC.
+/// Returns the login module for Kerberos. With `isInitiator=false`, the server needs no ticket, so it starts
+/// without a KDC.
 fn kerberos_module(principal: &str, keytab: &str) -> String {
     format!(
         "com.sun.security.auth.module.Krb5LoginModule required isInitiator=false\n  \

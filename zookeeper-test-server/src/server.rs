@@ -26,7 +26,7 @@ const MAX_ANSWER: Duration = Duration::from_millis(500);
 
 /// A ZooKeeper server on its own loopback port.
 ///
-/// The server ends, and its data are removed, when this value is dropped or the test process ends in any way.
+/// The server ends, and its data is removed, when this value is dropped or the test process ends in any way.
 ///
 /// `Send` and `Sync`. The [crate docs](super) list what must be installed.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl TestServer {
         self.daemon.launch()
     }
 
-    /// Replaces a line of `zoo.cfg`. The change takes effect at the next start.
+    /// Replaces a line of `zoo.cfg`. The change takes effect on the next start.
     ///
     /// # Errors
     /// If there is no such line, or if the file cannot be written.
@@ -125,7 +125,7 @@ impl TestServer {
         self.port
     }
 
-    /// Stops the server cleanly (SIGTERM) and returns once it has ended. Its data are kept.
+    /// Stops the server cleanly (SIGTERM) and returns once it has ended. Its data is kept.
     ///
     /// # Errors
     /// If the server does not end within a minute.
@@ -133,7 +133,7 @@ impl TestServer {
         self.daemon.end(Signal::TERM)
     }
 
-    /// Kills the server (SIGKILL), even if it is paused, and returns once it has ended. Its data are kept.
+    /// Kills the server (SIGKILL), even if it is paused, and returns once it has ended. Its data is kept.
     ///
     /// # Errors
     /// The same as [`stop`](TestServer::stop).
@@ -201,7 +201,8 @@ impl TestServer {
     }
 
     /// Returns whether the server accepts requests, which in an ensemble requires a quorum.
-    // Only an answer that names our directory counts: another server may have taken the port first.
+    // Only an answer that names our data directory counts, because another server may have taken the port
+    // first.
     #[must_use]
     pub fn serves(&self) -> bool {
         let data = self.dir().join("data");
@@ -232,13 +233,14 @@ impl TestServer {
         tail(&self.dir().join("log"))
     }
 
-    /// Returns whether another process took a port before this server did. Other ports may then succeed.
+    /// Returns whether another process took one of this server's ports first. A new attempt with other ports
+    /// may succeed.
     pub(super) fn lost_its_port(&self) -> bool {
         self.log().contains(PORT_TAKEN)
     }
 }
 
-/// Creates a new directory, in memory if possible: tests of locks should not wait for a disk.
+/// Creates a new directory, in memory if possible, because tests of locks should not wait for a disk.
 pub(super) fn data_dir() -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("zookeeper-test.");

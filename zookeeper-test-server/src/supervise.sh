@@ -2,8 +2,8 @@
 # Runs a command for a test process and kills it when that process ends.
 #
 # usage: supervise.sh DIR LOG COMMAND...
-# Each line on stdin starts the command again; the answer is its pid. When stdin ends, the test process
-# no longer needs the command or has itself ended. The command is then killed and DIR is removed.
+# Each line on stdin starts the command, whose pid is then printed. When stdin ends, the test process has
+# ended or no longer needs the command. The command is then killed and DIR is removed.
 set -euo pipefail
 
 dir=$1 log=$2
@@ -19,8 +19,8 @@ while read -r _; do
   echo "$!"
 done
 
-# Bash lists only running processes: the pids of ended processes may have been reused. SIGKILL also ends
-# a stopped process.
+# Kill only the processes that bash lists as running, because the pids of others may have been reused. SIGKILL
+# also ends a stopped process.
 for pid in $(jobs -pr); do
   kill -KILL "$pid" || true
 done

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Blocks until `cond` holds or the time limit has passed. Returns whether it holds.
+/// Blocks until `cond` holds or the time limit has passed. Returns whether `cond` holds.
 pub(super) fn holds_within(limit: Duration, mut cond: impl FnMut() -> bool) -> bool {
     some_within(limit, || cond().then_some(())).is_some()
 }
@@ -14,7 +14,7 @@ pub(super) fn holds_within(limit: Duration, mut cond: impl FnMut() -> bool) -> b
 pub(super) fn some_within<T>(limit: Duration, mut get: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        // The clock is read before the value, so a value that appears during a long last check counts.
+        // Read the clock before the value: a value that appears during a long last check then counts.
         let last_look = start.elapsed() >= limit;
         let found = get();
         if found.is_some() || last_look {

@@ -1,7 +1,7 @@
-//! [`ConnectionState`]: interprets a handle's state for the session and forwards its events.
+//! [`ConnectionState`]: interprets the states of a handle for the session and forwards the handle's events.
 //!
-//! The crate `zookeeper` calls in from its I/O thread and its event thread, while it holds locks of its own. So
-//! everything here is short and calls nothing in that crate.
+//! The crate `zookeeper` calls this code from its I/O thread and its event thread, while it holds its own
+//! locks. So all code here is short and calls nothing in that crate.
 
 use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, WatchedEventType, ZkState};
@@ -10,14 +10,14 @@ use zookeeper_recipes_lock::client::port::{ClientEvent, EventSink, Granted};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 pub(super) struct ConnectionState {
-    /// The grant that the application has stated.
+    /// What the servers grant, according to the application.
     pub(super) granted: Granted,
     state: Mutex<HandleState>,
 }
 
 struct HandleState {
     contact: HandleContact,
-    /// The number of state changes of the handle. It shows whether there was a change during a call.
+    /// The number of the handle's state changes. It shows whether the state changed during a call.
     changes: u64,
     sink: Option<EventSink>,
 }
@@ -35,7 +35,7 @@ enum HandleContact {
 }
 
 impl ConnectionState {
-    /// Creates the state of a handle that was in use before.
+    /// Creates the state of a handle that was already in use.
     pub(super) fn new(granted: Granted) -> ConnectionState {
         let state = HandleState { contact: HandleContact::Unknown, changes: 0, sink: None };
         ConnectionState { granted, state: Mutex::new(state) }
@@ -67,15 +67,15 @@ impl ConnectionState {
         match new {
             ZkState::Connected => state.connected(self.granted),
             ZkState::Connecting => state.change_to(HandleContact::Connecting),
-            // After `Connecting`, this is how the crate reports that the session has expired and that it
-            // continues with a new one. It also reports this when a server hangs up in the middle of its answer
-            // to the connect request. That is rare, and we assume the worse case.
+            // After `Connecting`, this state means that the session has expired and that the crate continues
+            // with a new session. The crate also reports this state when a server hangs up in the middle of
+            // its answer to the connect request. That is rare, so we assume the worse case.
             ZkState::NotConnected if state.contact == HandleContact::Connecting => {
                 state.change_to(HandleContact::Lost)
             }
             ZkState::NotConnected => state.change_to(HandleContact::Disconnected),
             ZkState::Closed | ZkState::AuthFailed => state.change_to(HandleContact::Lost),
-            // Such contact is useless to a lock. It is never requested, so it never occurs.
+            // Read-only contact is useless to a lock. The handle never requests it, so it never occurs.
             ZkState::ConnectedReadOnly | ZkState::Associating => state.change_to(HandleContact::Disconnected),
         }
     }
@@ -96,7 +96,7 @@ impl ConnectionState {
         }
     }
 
-    /// Returns the number of state changes so far, for the comparison after the call.
+    /// Returns the number of state changes so far, to pass to [`after_call`](ConnectionState::after_call).
     pub(super) fn before_call(&self) -> ZkResult<u64> {
         let state = self.state.lock();
         match state.contact {
@@ -114,8 +114,8 @@ impl ConnectionState {
         let unchanged = state.changes == changes_before;
         match (&result, state.contact) {
             (Err(ZkError::SessionExpired), _) => state.change_to(HandleContact::Lost),
-            // The crate reports a loss of contact before it fails the pending calls. If it has not, its I/O
-            // thread has died.
+            // The crate reports a loss of contact before it fails the pending calls. If it did not report
+            // one, its I/O thread has died.
             (Err(ZkError::ConnectionLoss), HandleContact::Connected) if unchanged => {
                 state.change_to(HandleContact::Lost);
                 drop(state);
@@ -156,8 +156,8 @@ impl HandleState {
         }
     }
 
-    /// Passes an event to the sink, under the lock, which keeps events in order. This is allowed because the sink never
-    /// blocks, and makes calls only on other threads.
+    /// Passes an event to the sink. The caller holds the lock, which keeps events in order. This is allowed
+    /// because the sink never blocks and makes calls only on other threads.
     fn emit(&self, event: ClientEvent) {
         if let Some(sink) = &self.sink {
             sink(event);

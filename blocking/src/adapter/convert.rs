@@ -68,8 +68,9 @@ pub fn error_of(error: zookeeper::ZkError) -> ZkError {
         Theirs::BadArguments => ZkError::BadArguments,
         Theirs::NotReadOnly => ZkError::NotReadOnly,
         Theirs::MarshallingError => ZkError::MarshallingError,
-        // The crate does not know the codes for quotas and throttling, and reports this one for them. Every
-        // server implements the calls that the adapter makes, except for containers.
+        // The crate does not know the codes for quotas and throttling, and reports `Unimplemented` instead.
+        // The code cannot mean what it says, because every server implements the calls that the adapter
+        // makes, except for containers.
         Theirs::Unimplemented => ZkError::Throttled,
         other => ZkError::Other(other as i32),
     }

@@ -1,24 +1,27 @@
-//! Implements `client::port` on the crate `zookeeper`, and works around that crate's hazards.
+//! Implements the contract of `client::port` on the crate `zookeeper`, and works around that crate's hazards.
 //!
-//! These are its hazards, and the remedies here:
-//! - It silently opens a new session when the old one has expired. [`connection_state`] notices this; from then
-//!   on every call fails with `SessionExpired`, whatever the handle would answer.
+//! The hazards, and the remedies here:
+//! - The crate silently opens a new session when the old one has expired. [`connection_state`] notices this.
+//!   From then on, every call fails with `SessionExpired`, whatever the handle would answer.
 //! - Calls fail with `ConnectionLoss` forever after the crate has given up or its I/O thread has died.
 //!   [`connection_state`] distinguishes this from a temporary loss.
-//! - It does not set watches again after a reconnect. The contract of `client::port` permits this, and the session
-//!   reads again.
-//! - It keeps a closure for each watch call, even for failed calls. [`watches`] creates at most one for a path.
-//! - It does not expose a server's grant, so the application states it.
-//! - On a disconnect, it gives up for good if it has not sent a ping for a session timeout, and it sends a ping only
-//!   after two thirds of a session timeout without any traffic.
-//!   [`min_idle_for_ping`](BlockingClient::min_idle_for_ping) requests that gap.
-//! - Within a chroot, it sends a watch on `/` with the path "", and calls the application's default watcher
-//!   instead of the closure. There is no remedy here: such a watch never fires.
-//! - A call that is made while its I/O thread starts may not wake that thread, and then no later call does.
-//!   [`adapter`] waits before it makes any.
-//! - Dropping its last handle makes a blocking call, so a dedicated thread drops it.
+//! - The crate does not set watches again after a reconnect. The contract of `client::port` permits this,
+//!   because the session reads again.
+//! - The crate keeps a closure for each watch call, even for failed calls. [`watches`] creates at most one
+//!   closure for each path and kind of watch.
+//! - The crate does not expose which session timeout a server has granted, so the application must state the
+//!   timeout.
+//! - On a disconnect, the crate gives up for good if it has not sent a ping for a session timeout, and it
+//!   sends a ping only after two thirds of a session timeout without any request.
+//!   [`min_idle_for_ping`](BlockingClient::min_idle_for_ping) makes the session leave such gaps.
+//! - Within a chroot, the crate sends a watch on `/` with the path "", and calls the application's default
+//!   watcher instead of the closure. There is no remedy here: such a watch never fires.
+//! - A call that is made while a handle's I/O thread starts may not wake that thread, and then no later call
+//!   does. [`adapter`] waits before it makes any calls.
+//! - Dropping the last reference to a handle makes a blocking call, so a dedicated thread drops it.
 //!
-//! Calls block for as long as packets are swallowed. The contract allows this, and the workers absorb it.
+//! Calls block for as long as the network swallows packets. The contract allows this, because separate
+//! threads make the calls.
 
 mod connection_state;
 mod convert;
@@ -43,17 +46,18 @@ use zookeeper_recipes_lock::client::{Acl, ZkError, ZkResult};
 
 use crate::BlockingClient;
 
-/// After this time, the I/O thread of a handle that was just opened has started.
+/// How long the I/O thread of a new handle may take to start.
 const MAX_START: Duration = Duration::from_millis(100);
 
-/// The longest tick that a handle's servers may have. A report takes up to a full tick, plus a tenth of a tick because
-/// timers run late.
+/// The longest tick that a handle's servers may have. A follower reports a session to the leader within a
+/// tick, plus a tenth of a tick because timers run late.
 const MAX_TICK: Duration = Duration::from_secs(2);
 
-/// Added to the crate's idle time before a ping, because its timer ticks in tenths of a second.
+/// Extra idle time before a ping, because the crate's timer ticks in tenths of a second.
 const AFTER_PING: Duration = Duration::from_millis(200);
 
-/// A handle that the application keeps. Its default watcher belongs to the application, so each watch has a closure.
+/// A handle that the application also uses. Its default watcher belongs to the application, so each watch has
+/// its own closure.
 struct Adapter {
     /// The handle; `None` once closed.
     zk: Mutex<Option<Arc<ZooKeeper>>>,
@@ -62,8 +66,9 @@ struct Adapter {
     watches: HandleWatches,
 }
 
-/// Wraps a handle that the application keeps, as soon as the handle reports its state. A handle that was opened
-/// long ago may not report any. See [`session_on`](crate::session_on) for the requirements.
+/// Wraps a handle that the application continues to use. Waits briefly for the handle to report its state,
+/// because a handle that was opened long ago may not report any. See [`session_on`](crate::session_on) for
+/// the requirements.
 #[must_use]
 pub fn adapter(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<dyn BlockingClient> {
     Adapter::borrow(zk, session_timeout)
@@ -115,8 +120,8 @@ impl Adapter {
         let path = created.clone();
         let result = self.connection.after_call(before, created);
         if let (Err(ZkError::SessionExpired), Ok(path)) = (&result, path) {
-            // The call may have succeeded on a session that the handle opened silently. On an application's handle,
-            // that session lives on, and nothing else would delete the znode.
+            // The call may have succeeded on a session that the handle opened silently. That session lives
+            // on, and nothing else would delete the znode.
             let _ = zk.delete(&path, None);
         }
         Ok(Reply::Created { path: result?, stat: None })
@@ -135,7 +140,7 @@ impl Adapter {
             if !watch {
                 return zk.get_children(path, false);
             }
-            // The order is that of `get_data` below.
+            // Read without a closure first, as in `get_data` below.
             zk.exists(path, false)?.ok_or(zookeeper::ZkError::NoNode)?;
             // The closure is not shared with a data watch on the same path, because the crate separates the two
             // kinds.
@@ -149,7 +154,7 @@ impl Adapter {
 
     fn get_data(&self, path: &str, watch: bool) -> ZkResult<Reply> {
         let (data, stat) = self.ask(|zk| {
-            // Called without a closure first: a closure for a missing znode would stay forever.
+            // Read without a closure first, because the closure for a missing znode would stay forever.
             let read = zk.get_data(path, false)?;
             if !watch {
                 return Ok(read);
@@ -191,8 +196,8 @@ impl BlockingClient for Adapter {
         self.connection.granted.report_delay
     }
 
-    /// Returns a little more than two thirds of the session timeout, after which the crate sends a ping. With more
-    /// frequent requests, the crate would send no pings and give up at the first disconnect.
+    /// Returns a little more than two thirds of the session timeout, after which the crate sends a ping. With
+    /// more frequent requests, the crate would send no pings, and would give up on the first disconnect.
     fn min_idle_for_ping(&self) -> Duration {
         self.session_timeout() * 2 / 3 + AFTER_PING
     }

@@ -1,8 +1,9 @@
-//! One closure for each path that is watched through a handle whose default watcher belongs to the application.
+//! Keeps one closure for each path that is watched through a handle whose default watcher belongs to the
+//! application.
 //!
-//! The crate keeps every closure until an event for its path arrives. A second closure for a path would stay as
-//! long as the first. A call without a closure also sets the watch on the server, and the existing closure
-//! receives the event.
+//! The crate keeps every closure until an event for its path arrives, so a second closure for a path would
+//! stay as long as the first. A second closure is not needed: a call without a closure also sets the watch on
+//! the server, and the existing closure receives the event.
 //!
 //! One leak cannot be avoided: if a znode is deleted at the very moment when the watch is set, or during an outage, the
 //! handle keeps the closure.
@@ -39,7 +40,8 @@ impl HandleWatches {
         HandleWatches { connection: Arc::downgrade(connection), armed: Arc::default() }
     }
 
-    /// Returns the closure to pass to the crate for a watch on this znode, or `None` if the crate has one.
+    /// Returns the closure to pass to the crate for a watch on this znode, or `None` if the crate already has
+    /// one.
     pub(super) fn arm(&self, path: &str) -> Option<OneShotWatcher> {
         self.arm_kind(Kind::Data, path)
     }
@@ -87,7 +89,7 @@ impl OneShotWatcher {
 
 impl Watcher for OneShotWatcher {
     fn handle(&self, event: WatchedEvent) {
-        // Disarms first, so a reader that this event wakes arms a new closure.
+        // Disarm first, so that a reader which this event wakes arms a new closure.
         self.disarm();
         if let Some(connection) = self.connection.upgrade() {
             connection.on_watch(event);
@@ -96,8 +98,8 @@ impl Watcher for OneShotWatcher {
 }
 
 impl Drop for OneShotWatcher {
-    /// Also runs if the crate drops the closure without calling it, because the call that set the watch lost its
-    /// connection.
+    /// This also runs if the crate drops the closure without calling it, because the call that set the watch
+    /// lost its connection.
     fn drop(&mut self) {
         self.disarm();
     }

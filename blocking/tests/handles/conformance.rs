@@ -1,4 +1,4 @@
-//! Checks a handle of the crate `zookeeper` on a real server against the contract of the client port.
+//! Checks a handle of the crate `zookeeper` on a real server against the contract of `client::port`.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,10 +9,10 @@ use zookeeper_recipes_lock_conformance::{Verdict, Violation, checks};
 use crate::handle;
 use crate::one_server::OneServer;
 
-/// Run in sequence, the checks take a minute, most of it spent waiting.
+/// The checks run on several servers at once, because in sequence they take a minute, mostly waiting.
 const SERVERS: usize = 4;
 
-/// The exceptions are rules that the adapter cannot satisfy.
+/// The adapter cannot satisfy the rules that are listed as exceptions.
 #[test]
 fn handle_conforms_to_the_port() {
     let results = check_on_servers();
@@ -50,7 +50,7 @@ fn check_on_servers() -> Vec<Result<Verdict, Violation>> {
 }
 
 fn check_each(numbers: impl Iterator<Item = usize>) -> Vec<(usize, Result<Verdict, Violation>)> {
-    // A panic of the sink ends the crate's event thread.
+    // `false`, because a panic in the sink ends the crate's event thread.
     let fixture = OneServer::new(false, |connect_string, session_timeout| {
         let zk = Arc::new(handle::connect(connect_string, session_timeout));
         (on_workers(adapter(Arc::clone(&zk), session_timeout)), zk)

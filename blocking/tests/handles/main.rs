@@ -1,11 +1,12 @@
-//! Locks and trackers on handles of the crate `zookeeper` that the application has opened, on real servers.
+//! Tests of locks and trackers on handles of the crate `zookeeper` that the application has opened, on real
+//! servers.
 
 #![allow(
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "in a test, a panic is the failure report, and its output is shown with it"
+    reason = "in a test, a panic is the failure report, and the output is shown with the report"
 )]
 
 #[path = "../../../tests/integration/fixtures.rs"]
@@ -49,11 +50,12 @@ fn on_a_handle(connect_string: &str, timeout: Duration) -> Session {
     session_on(handle, timeout).unwrap()
 }
 
-/// A call on a handle that is still starting may never be answered, so no call is made before its first state.
+/// A call on a handle that is still starting may never be answered, so no call is made before the handle's
+/// first state.
 #[test]
 fn handle_is_not_called_before_it_reports_its_state() {
     let relay = Relay::with_delay(server::shared().connect_string(), Duration::from_millis(10));
-    // On a busy machine the state may come too late.
+    // On a busy machine, the state may come too late, so this tries several times.
     let has_contact = |_| {
         let zk = Arc::new(ZooKeeper::connect(&relay.connect_string(), LONG, |_| {}).unwrap());
         adapter(zk, LONG).subscribe(Arc::new(|_| {}))
@@ -119,7 +121,7 @@ fn owner_and_waiter_on_a_handle_survive_a_reconnect() {
     assert!(!waiter.lock().unwrap());
     cut_and_reconnect(&relay, &far);
     assert!(owned.is_owner(), "{:?}", owned.loss());
-    // The watch on the old connection is gone: only a watch on the new one can fire.
+    // The watch on the old connection is gone, so only a watch on the new connection can fire.
     ahead.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
     owned.unlock().unwrap();
@@ -165,7 +167,7 @@ fn tracker_on_a_handle_reports_changes_also_after_a_reconnect() {
     let tracker = NodeTracker::start(&far, &path, Wait::timeout(deadline())).unwrap();
     let set = |data: &str| {
         observer.zk().set_data(&path, data.as_bytes()).unwrap();
-        eventually("the data are reported", || {
+        eventually("the data is reported", || {
             tracker.current().unwrap().is_some_and(|node| *node.data == *data.as_bytes())
         });
     };
@@ -177,7 +179,7 @@ fn tracker_on_a_handle_reports_changes_also_after_a_reconnect() {
     assert!(tracker.wait_deleted(deadline()).unwrap());
 }
 
-/// Writes on the application's handle.
+/// An operation that writes through the application's handle.
 struct Write<'a> {
     handle: &'a ZooKeeper,
     path: &'a str,

@@ -7,11 +7,11 @@ use std::time::Duration;
 use crossbeam_channel::bounded;
 use zookeeper::ZooKeeper;
 
-/// By this time the I/O thread of a new handle has started, even on the slowest machine.
+/// How long the I/O thread of a new handle may take to start, even on the slowest machine.
 const MAX_START: Duration = Duration::from_secs(1);
 
 /// Opens a handle whose first call is safe. A call that is made while the handle's I/O thread starts may not
-/// wake that thread; then this call and all later ones never return.
+/// wake that thread, and then this call and all later calls never return.
 pub fn connect(connect_string: &str, session_timeout: Duration) -> ZooKeeper {
     let zk = ZooKeeper::connect(connect_string, session_timeout, |_| {}).expect("the address is valid");
     let (reports, first_report) = bounded(1);

@@ -15,7 +15,7 @@ use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 use zookeeper_recipes_lock::fake::SimulatedClient;
 
 pub(super) trait BlockingClient: Send + Sync {
-    /// Makes a call. It is never a [`Call::CreateAndList`].
+    /// Makes a call. The call is never a [`Call::CreateAndList`].
     fn call(&self, call: &Call) -> ZkResult<Reply>;
 
     fn remove_watches(&self, path: &str);

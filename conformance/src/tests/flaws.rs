@@ -1,4 +1,4 @@
-//! Clients that violate one rule each, and the checks that must notice it.
+//! Clients that violate one rule each, and the checks that must notice the violation.
 
 use parking_lot::Mutex;
 

@@ -1,4 +1,4 @@
-//! A client that does not block, and variants with one flaw each, which the checks must notice.
+//! A client that does not block, and variants of it with one flaw each, which the checks must notice.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,7 +56,7 @@ const NOTICED: &[(Flaw, &str)] = &[
     (ForgetsWhenDropped, "submitted_calls_end_with_their_client"),
 ];
 
-/// Makes the calls of a blocking client one after another, on its own thread.
+/// A client that makes the calls of a blocking client one after another, on its own thread.
 struct Submits {
     inner: Arc<SimulatedClient>,
     state: Arc<State>,
@@ -144,7 +144,7 @@ impl ZooKeeperClient for Submits {
         let is_create = matches!(call, Call::Create { .. });
         let job = move || {
             if state.has(ForgetsWhenClosed) {
-                // Delayed, so calls are in flight when the client is closed.
+                // Delay the call, so that calls are in flight when the client is closed.
                 thread::sleep(Duration::from_millis(1));
             }
             let outcome = Submits::make(&inner, &state, &call);
@@ -182,7 +182,7 @@ impl ZooKeeperClient for Submits {
         self.inner.subscribe(Arc::new(move |event| {
             let _held = is_locked.then(|| state.mutex.lock());
             if !is_silent || event != ClientEvent::Disconnected {
-                // Runs on the thread of whichever client caused the event.
+                // This runs on the thread of whichever client caused the event.
                 let _ = catch_unwind(AssertUnwindSafe(|| sink(event)));
             }
         }))
@@ -205,7 +205,7 @@ impl ZooKeeperClient for Submits {
 impl Drop for Submits {
     fn drop(&mut self) {
         *self.state.is_dropped.lock() = true;
-        // Ends its calls in flight.
+        // This ends the calls in flight.
         self.inner.give_up();
     }
 }

@@ -42,7 +42,7 @@ fn swallowing_can_start_with_a_request() {
     client.swallow_next(SimOperation::Exists, Effect::Before);
     assert!(client.get_data("/a", false).is_ok());
     let call = start_exists(&zookeeper, &client);
-    eventually("the fault is met", || client.pending_faults() == 0);
+    eventually("the call has reached its fault", || client.pending_faults() == 0);
     zookeeper.create("/late", b"");
     client.release();
     assert_eq!(next(&call), Ok(true));
@@ -128,7 +128,7 @@ fn close_can_be_swallowed() {
     assert!(zookeeper.sessions().is_empty());
 }
 
-/// By contract, `Disconnected` is delivered before any call fails because of it, on whichever thread.
+/// `Disconnected` must be delivered, on whichever thread, before any call fails because of it.
 #[test]
 fn disconnected_event_precedes_the_calls_that_it_fails() {
     let (zookeeper, client, _) = connected();

@@ -71,7 +71,7 @@ fn the_nth_call_fails() {
     client.fail_nth(SetData, 2, Effect::Before, ZkError::NoAuth);
     client.fail_nth(SetData, 2, Effect::Before, ZkError::NoNode);
     client.fail_nth(SetData, 4, Effect::Before, ZkError::NotEmpty);
-    // Applies to the first call without a fault.
+    // This applies to the first call that has no fault yet.
     client.fail_next(SetData, Effect::Before, ZkError::ConnectionLoss);
     client.fail_next(SetData, Effect::Before, ZkError::OperationTimeout);
     let outcomes: Vec<_> = (0..5).map(|_| write(&client)).collect();
@@ -147,7 +147,7 @@ fn each_closure_runs_in_one_call() {
     client.before_next(SetData, note("before 1"));
     client.before_next(SetData, note("before 2"));
     client.after_next(SetData, note("after 2"));
-    // The first call has no effect, so the closure after the effect waits for the second.
+    // The first call has no effect, so the closure that runs after an effect waits for the second call.
     client.fail_next(SetData, Effect::Before, ZkError::ConnectionLoss);
     assert!(write(&client).is_err());
     assert_eq!(*order.lock(), ["before 1"]);

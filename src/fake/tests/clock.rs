@@ -1,4 +1,4 @@
-//! Laws of the virtual clock.
+//! Tests of the virtual clock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::{
 const LOCK: &str = "/lock";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Less than the time after which a running job is ignored.
+/// Shorter than the time after which a running job is ignored.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 struct Fixture {
@@ -35,7 +35,7 @@ impl Fixture {
         (client, session)
     }
 
-    /// Returns a client and a lock on a session of its own.
+    /// Opens a session, and returns its client and a lock on it.
     fn lock(&self) -> (Arc<SimulatedClient>, BlockingWriteLock) {
         let (client, session) = self.open();
         (client, BlockingWriteLock::new(&session, LOCK).unwrap())

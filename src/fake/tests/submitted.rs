@@ -1,4 +1,5 @@
-//! Submitted calls, such as a session makes: their order, and what becomes of them when something fails.
+//! Tests of submitted calls, the kind that a session makes: their order, and what becomes of them when
+//! something fails.
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 
@@ -67,7 +68,7 @@ fn replies_come_in_order_with_events_among_them() {
     assert_eq!(recorder.next(), Replied("watches", Ok(())));
     assert!(recorder.passed.is_empty(), "the stop point must hold up what is behind it");
     drop(release);
-    // The event happens before the effect is confirmed, as on a server.
+    // As on a real server, the event happens before the effect is confirmed.
     assert_eq!(recorder.next(), Event(changed("/a")));
     assert_eq!(recorder.next(), Replied("changes", Ok(())));
     assert_eq!(recorder.next(), Replied("reads", Ok(())));

@@ -69,7 +69,7 @@ fn stat_shows_owner_and_children() {
     assert_eq!(zookeeper.stat("/a/p").unwrap().ephemeral_owner, 0);
     zookeeper.delete("/a/p");
     let parent = zookeeper.stat("/a").unwrap();
-    // Two creations and a deletion.
+    // There were two creations and one deletion.
     assert_eq!((parent.num_children, parent.cversion, parent.version), (1, 3, 0));
     assert_eq!(parent.pzxid, child.czxid + 2);
 }

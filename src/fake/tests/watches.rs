@@ -88,7 +88,7 @@ fn sink_runs_with_no_lock_held() {
     let (sink_seen, server) = (Arc::clone(&seen), zookeeper.clone());
     client.subscribe(Arc::new(move |event| {
         if event == deleted("/a") {
-            // Delivered after the current event.
+            // The event of this creation is delivered after the current event.
             server.create("/b", b"");
         }
         sink_seen.lock().push((event, server.children("/")));

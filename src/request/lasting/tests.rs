@@ -1,5 +1,5 @@
-//! Tests of requests that outlive their session, on the fake server. The loss of a session and the next session come in
-//! every order, with everything that an application may do meanwhile.
+//! Tests of requests that outlive their session, on the fake server. They cover every order of a loss and the
+//! next session, with everything that an application may do in between.
 
 use crate::error::ErrorReason;
 use std::io;
@@ -25,7 +25,7 @@ const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Threads whose callbacks wait until the test lets them run.
+/// Threads that hold back callbacks until the test lets them run.
 #[derive(Debug)]
 struct HeldCallbacks {
     threads: Arc<Threads>,
@@ -90,14 +90,15 @@ impl Runtime for HeldCallbacks {
     }
 }
 
-/// A session that is replaced, and whose losses are delivered, when the test permits it.
+/// A session that is replaced only when the test permits it. The test also decides when a loss is delivered.
 struct Scene {
     server: SimulatedZooKeeper,
     session: Session,
     clients: Receiver<Arc<SimulatedClient>>,
     /// Receives a message whenever a session must be opened.
     asked: Receiver<()>,
-    /// Takes a message for each session that may be opened. When this is dropped, no more sessions are opened.
+    /// Each message permits one session to be opened. When the sender is dropped, no more sessions are
+    /// opened.
     permits: Option<Sender<()>>,
     callbacks: Arc<Gate>,
     /// The znode of another client's request, ahead of all others.
@@ -130,16 +131,16 @@ impl Scene {
         Scene { server, session, clients, asked, permits: Some(permits), callbacks, ahead }
     }
 
-    /// Loses the present session. No other one follows yet.
+    /// Loses the current session. No other session follows yet.
     fn lose(&self) {
         next(&self.clients).expire();
         next(&self.asked);
     }
 
-    /// Opens another session, and waits until everybody was notified of it.
+    /// Opens the next session, and waits until every follower has been notified of it.
     fn replace(&self) {
         let (notified, is_notified) = unbounded();
-        // Everybody who already follows the session is notified before this one.
+        // Every earlier follower of the session is notified before this one.
         let last: Arc<dyn OnNewSession> = Arc::new(Notified(notified));
         self.session.follow(Arc::downgrade(&last));
         self.permits.as_ref().unwrap().send(()).unwrap();
@@ -148,7 +149,7 @@ impl Scene {
 
     /// Opens the next session, before or after the loss of the last one is delivered.
     fn replace_and_deliver(&self, order: Order) {
-        eventually("the loss is to be delivered", || self.callbacks.holds());
+        eventually("the loss waits for its delivery", || self.callbacks.holds());
         match order {
             Order::LossFirst => {
                 self.callbacks.open();
@@ -161,7 +162,8 @@ impl Scene {
         }
     }
 
-    /// A request on the present session would stay, behind the other client's or as the owner.
+    /// Asserts that no request joins the current session. A request that had joined would stay, as the owner
+    /// or behind the other client's request.
     fn assert_nobody_joins(&self) {
         eventually("nobody is on the session", || self.session.core().census().0 == 0);
     }
@@ -183,7 +185,7 @@ impl Scene {
         BlockingWriteLock::new(&self.session, DIR).unwrap()
     }
 
-    /// Makes a request whose events go only to its observer.
+    /// Makes a request without a lock. Its events go to the returned channel.
     fn request(&self) -> (Arc<LastingRequest>, Receiver<String>) {
         let (events, received) = unbounded();
         let support = ProtocolSupport::new(&self.session);
@@ -192,14 +194,14 @@ impl Scene {
         (LastingRequest::new(&self.session, spec, true, Arc::new(Recorder(events))), received)
     }
 
-    /// Closes the session, without waiting for a factory that may be at work.
+    /// Closes the session without waiting for a call of the factory that may be in progress.
     fn close(&mut self) {
         self.permits = None;
         self.session.close();
     }
 }
 
-/// Sends a message when it is notified of a session.
+/// Sends a message when it is notified of a new session.
 struct Notified(Sender<()>);
 
 impl OnNewSession for Notified {
@@ -216,7 +218,7 @@ enum Order {
 
 const ORDERS: [Order; 2] = [Order::LossFirst, Order::LossLast];
 
-/// Sends the events that it gets.
+/// Sends each event that it receives to a channel.
 struct Recorder(Sender<String>);
 
 impl Observer for Recorder {
@@ -245,7 +247,7 @@ fn a_waiter_joins_the_next_session_whether_that_comes_before_or_after_its_loss_i
             scene.callbacks.shut();
             scene.lose();
             scene.replace_and_deliver(order);
-            eventually("it is made again", || !Arc::ptr_eq(&former, &request.request().unwrap()));
+            eventually("the request is made again", || !Arc::ptr_eq(&former, &request.request().unwrap()));
             scene.await_requests(2);
         }
         scene.server.delete(&scene.ahead);
@@ -277,7 +279,7 @@ fn a_request_is_made_once_for_each_session_however_often_it_is_notified() {
     scene.await_requests(1);
 }
 
-/// This is the state after one thread has installed the request of a lock, and before it starts the request.
+/// One thread has installed the request of a lock but has not started it yet. Another thread already waits.
 #[test]
 fn a_thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let scene = Scene::new();
@@ -285,7 +287,7 @@ fn a_thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let (request, _heard) = scene.request();
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
-    eventually("it waits", || request.request().is_some_and(|request| request.is_awaited()));
+    eventually("the thread waits", || request.request().is_some_and(|request| request.is_awaited()));
     request.start();
     assert_eq!(next(&placed), Some(Place::Owner));
     request.withdraw();
@@ -374,10 +376,12 @@ fn a_request_whose_znode_is_deleted_is_not_made_again() {
     let scene = Scene::new();
     let (request, heard) = scene.request();
     request.start();
-    eventually("it is in the queue", || request.request().is_some_and(|request| request.znode().is_some()));
+    eventually("the request is in the queue", || {
+        request.request().is_some_and(|request| request.znode().is_some())
+    });
     let znode = request.request().unwrap().znode().unwrap();
     scene.server.delete(znode.as_str());
-    // As long as another request is ahead, it looks at its znode only routinely.
+    // While another request is ahead, the request checks its own znode only in routine looks.
     scene.server.delete(&scene.ahead);
     assert_eq!(next(&heard), "dropped: NodeDeleted");
     assert!(request.is_over());
@@ -433,7 +437,8 @@ fn a_request_that_is_withdrawn_while_it_is_made_again_leaves_nothing() {
     request.start();
     scene.await_requests(2);
     let core = scene.session.core();
-    // The last step of the thread that makes the request again.
+    // Act as the thread that makes the request again, and withdraw the request before that thread's last
+    // step.
     let again = Request::new(core, &request.spec, Arc::clone(&request) as Arc<dyn Observer>);
     request.withdraw();
     request.install(&again);
@@ -457,7 +462,7 @@ fn a_request_that_is_given_up_is_dropped_with_its_observer() {
         request.withdraw();
         let weak = Arc::downgrade(&request);
         drop(request);
-        eventually("nobody has it", || weak.strong_count() == 0);
+        eventually("nobody holds the request", || weak.strong_count() == 0);
         assert!(heard.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
     }
 }
@@ -514,7 +519,7 @@ fn a_call_that_only_tries_fails_between_two_sessions() {
     assert!(semaphore.try_acquire().unwrap_err().is_session_lost());
     let cohort = crate::locks::CohortLock::new(&scene.session, DIR).unwrap();
     assert!(cohort.try_lock().unwrap_err().is_session_lost());
-    // A thread that waits does not block one that tries later.
+    // The call that failed must not block a later call.
     scene.replace();
     scene.server.delete(&scene.ahead);
     assert!(cohort.try_lock().unwrap().is_some());
@@ -530,14 +535,14 @@ fn a_permit_is_awaited_in_turn_again_on_the_next_session() {
     let held = scene.server.create_sequential(leases, "x-other-lease-", Some(7));
     let semaphore = Semaphore::new(&scene.session, "/permits", 1).unwrap();
     let waiting = in_background(move || semaphore.acquire().map(|permit| permit.is_owner()));
-    eventually("it waits for a permit", || scene.server.children(leases).len() == 2);
+    eventually("the thread waits for a permit", || scene.server.children(leases).len() == 2);
     scene.lose();
     let before = scene.server.create_sequential(turns, "x-other-lock-", Some(7));
     scene.replace();
-    eventually("it waits for its turn", || scene.server.children(turns).len() == 2);
-    assert_eq!(scene.server.children(leases).len(), 1, "it is another one's turn");
+    eventually("the thread waits for its turn", || scene.server.children(turns).len() == 2);
+    assert_eq!(scene.server.children(leases).len(), 1, "it is another request's turn");
     scene.server.delete(&before);
-    eventually("it waits for a permit", || scene.server.children(leases).len() == 2);
+    eventually("the thread waits for a permit", || scene.server.children(leases).len() == 2);
     scene.server.delete(&held);
     assert!(next(&waiting).unwrap());
 }
@@ -565,7 +570,7 @@ fn a_lock_whose_lease_ended_is_not_made_again_after_its_unlock() {
     let scene = Scene::new();
     let (lock, events) = scene.listening();
     assert!(!lock.lock().unwrap());
-    // The znode may live on until the server ends the session.
+    // The znode may outlive the lease, until the server ends the session.
     drop(next(&scene.clients));
     scene.session.core().end(LossReason::LeaseExpired);
     next(&scene.asked);
@@ -594,7 +599,7 @@ fn a_second_call_between_two_sessions_makes_no_second_request() {
     assert_eq!(next(&events), LockEvent::Acquired);
 }
 
-/// Calls its lock when the lock is acquired, and panics.
+/// Panics when its lock is acquired, and locks again when the lock is lost.
 struct CallsBack(Sender<bool>);
 
 impl LockListener for CallsBack {
@@ -618,7 +623,7 @@ fn a_listener_that_panics_and_locks_again_between_two_sessions_owns_on_the_next(
         let lock = WriteLock::with_listener(&scene.session, DIR, CallsBack(sender)).unwrap();
         for _ in 0..2 {
             lock.lock().unwrap();
-            eventually("it owns", || lock.is_owner());
+            eventually("the lock is owned", || lock.is_owner());
             if matches!(order, Order::LossLast) {
                 scene.callbacks.shut();
                 scene.lose();
@@ -630,7 +635,7 @@ fn a_listener_that_panics_and_locks_again_between_two_sessions_owns_on_the_next(
                 assert!(!next(&locked_again), "there is no session");
                 scene.replace();
             }
-            eventually("it owns again", || lock.is_owner());
+            eventually("the lock is owned again", || lock.is_owner());
         }
         assert_eq!(scene.requests(), 1);
     }
@@ -712,7 +717,7 @@ fn the_last_handle_of_a_session_may_be_dropped_while_a_request_waits_for_the_nex
     scene.lose();
     let Scene { server, session, permits, clients, .. } = scene;
     drop((session, permits));
-    // The thread that replaces sessions has ended.
+    // Wait until the thread that replaces sessions has ended.
     while clients.recv_timeout(deadline()).is_ok() {}
     request.deliver();
     assert!(heard.is_empty());
@@ -730,7 +735,7 @@ fn a_session_that_is_lost_as_soon_as_it_is_opened_is_followed_by_the_next() {
         scene.callbacks.shut();
         scene.lose();
         scene.replace();
-        // The request of this session is lost, too, before the former loss is delivered.
+        // This session's request is lost, too, before the previous loss is delivered.
         scene.lose();
         scene.callbacks.open();
         scene.replace();

@@ -1,10 +1,10 @@
-//! Tests of replies and events that cross calls on their way.
+//! Tests of replies and events that cross calls on the wire.
 
 use super::*;
 use crate::client::{Op, Verbs};
 use crate::tests::{Request, SteppedClient};
 
-/// A waiter behind some requests of other clients, on a connection that moves messages on command.
+/// A waiter behind some requests of other clients. Its connection moves messages only on command.
 struct Crossing {
     zk: SimulatedZooKeeper,
     client: Arc<SteppedClient>,
@@ -50,10 +50,11 @@ fn look_at_the_second_request_outlasts_a_look_at_it_as_the_nearest() {
     crossing.session.core().look_routinely();
     crossing.client.serve_until(Request::List);
     crossing.zk.delete(nearest);
-    // After the first listing the third request is the second one ahead, so the waiter looks at it.
+    // In the first listing, the third request is the second one ahead, so the waiter looks at it.
     crossing.deliver(1);
     crossing.client.serve_until(Request::List);
-    // After the event and the other listing the third request is the nearest one, so the waiter looks at it again.
+    // After the event, and in the other listing, the third request is the nearest one, so the waiter looks at
+    // it again.
     crossing.deliver(2);
     crossing.client.move_all();
     crossing.client.hurry();
@@ -114,7 +115,7 @@ fn event_of_the_predecessor_during_the_look_at_its_own_znode_counts_afterwards()
     crossing.deliver(1);
     crossing.zk.set_data(&crossing.id(), b"changed");
     crossing.client.serve_until(Request::List);
-    // The listing arrives, and the event of the waiter's znode, so the waiter looks at its znode again.
+    // The listing and the event of the waiter's znode arrive, so the waiter looks at its znode again.
     crossing.deliver(2);
     crossing.zk.delete(&crossing.ahead[1]);
     crossing.deliver(1);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A lock's directory among the requests of another lock, with a request in it.
+/// Creates a lock's directory among the requests of another lock, with a request in it.
 fn directory(zk: &SimulatedZooKeeper, number: i32) -> String {
     let directory = format!("{DIR}/{number:010}");
     zk.create(&directory, b"");
@@ -20,7 +20,7 @@ fn directory_is_no_request() {
     }
     for attempt in 0..2 {
         let guard = fixture.blocking().try_lock().unwrap();
-        // Unlock the guard, because a drop does not wait for the deletion.
+        // Unlock the guard instead of dropping it, because a drop does not wait for the deletion.
         assert!(guard.is_some_and(|guard| guard.unlock().is_ok()), "attempt {attempt}");
     }
     let sharing = fixture.sharing();

@@ -39,13 +39,13 @@ impl DowngradeFixture {
         eventually("the writer's znode is gone", || self.zk.children(DIR).len() == 2);
         assert!(self.zk.exists(reader.id()));
         assert!(self.waiting.sharing().try_read().unwrap().is_none(), "behind the next writer");
-        // If there is no contact, the deletion is pending.
+        // Without contact, the deletion is pending.
         reader.unlock().unwrap();
         eventually("the next writer owns", || self.next.is_owner());
     }
 
-    /// Checks that the lock is lost, that it leaves nothing behind, and that the next writer
-    /// acquires.
+    /// Checks that the lock is lost, that it leaves nothing behind, and that the next writer acquires the
+    /// lock.
     fn assert_lost(&self, failed: DowngradeError) {
         let guard = failed.guard;
         assert!(!guard.is_owner());
@@ -192,7 +192,7 @@ fn downgrade_fails_after_external_delete() {
         let of_step = Arc::clone(&next);
         downgrade.fixture.client.before_next(step, move || {
             zk.delete(&znode);
-            // At the later step the reader's znode is ahead of the next writer.
+            // At the later step, the reader's znode is ahead of the next writer.
             if step == SimOperation::Create {
                 eventually("the next writer owns", || of_step.is_owner());
             }
@@ -234,7 +234,8 @@ fn stuck_downgrade_ends_with_the_session() {
     fixture.client.release();
 }
 
-/// A client that stays open when the session of locks on it is closed, as an application's handle does.
+/// A client that stays open when the lock session that uses it is closed, as an application's own handle
+/// does.
 struct BorrowedClient(Arc<SimulatedClient>);
 
 impl BlockingClient for BorrowedClient {
@@ -290,7 +291,7 @@ fn loss_of_a_downgraded_reader_is_reported() {
     let (downgrade, writer) = DowngradeFixture::new();
     let reader = writer.downgrade().unwrap();
     downgrade.fixture.client.disconnect();
-    assert!(reader.is_owner(), "the lease runs on");
+    assert!(reader.is_owner(), "the lease continues");
     downgrade.fixture.client.reconnect();
     eventually("the session is connected", || downgrade.fixture.session.state() == SessionState::Connected);
     assert!(reader.is_owner());
@@ -306,7 +307,7 @@ fn downgraded_reader_keeps_the_writers_fencing_token() {
     let (downgrade, writer) = DowngradeFixture::new();
     let token = downgrade.zk.stat(writer.id()).unwrap().czxid;
     let reader = writer.downgrade().unwrap();
-    assert_eq!(reader.fencing_token().unwrap(), token, "it is the writer's");
+    assert_eq!(reader.fencing_token().unwrap(), token, "the token is the writer's");
     reader.unlock().unwrap();
     let next = downgrade.next.outcome().unwrap();
     assert!(next.fencing_token().unwrap() > token, "its znode is older than the reader's");

@@ -1,5 +1,5 @@
-//! Tests of random interleavings: single calls, replies and events of a few connections, in any order that the order of
-//! each connection allows, while other clients join, leave, write and delete.
+//! Tests of random interleavings. The calls, replies and events of a few connections move one at a time, in
+//! any order that keeps the order of each connection, while other clients join, leave, write and delete.
 //!
 //! The [oracle] knows the queue at each moment, including requests whose znodes other clients have deleted.
 //! `INTERLEAVINGS=<number>` sets the number of runs, and `INTERLEAVINGS_SEED=<seed>` sets the first seed.
@@ -19,7 +19,7 @@ use crate::tests::simulation::random::Random;
 use crate::tests::{BlockingFake, ManualRuntime, SteppedClient};
 use crate::time::Runtime;
 
-/// The number of runs, unless the environment sets another one.
+/// The number of runs, unless the environment sets another number.
 const RUNS: u64 = 100;
 const ACTIONS: usize = 600;
 /// The maximum number of our requests in the queue.
@@ -72,8 +72,8 @@ struct Rig {
     shares: bool,
     /// Whether connections are cut.
     cuts: bool,
-    /// Whether clients pass on some outcomes late: after the outcomes of later calls, and after events of the watches
-    /// that those calls set.
+    /// Whether clients pass on some outcomes late: after the outcomes of later calls, and after the events of
+    /// watches that the later calls set.
     is_late: bool,
     was_cut: bool,
 }
@@ -119,13 +119,13 @@ impl Rig {
             }
             0..34 => {
                 if self.clients[client].stepped.deliver() {
-                    self.note(format!("client {client} takes up a reply or an event"));
+                    self.note(format!("client {client} handles a reply or an event"));
                 }
             }
             34..37 if self.is_late => self.other_revokes(),
             34..64 => {
                 if let Some(kind) = self.clients[client].stepped.serve() {
-                    self.note(format!("the server takes up a request of client {client}: {kind:?}"));
+                    self.note(format!("the server handles a request of client {client}: {kind:?}"));
                 }
             }
             64..70 => self.other_joins(),
@@ -234,10 +234,10 @@ impl Rig {
             _ => "x-other-lock-",
         };
         let path = self.zk.create_sequential(DIR, prefix, Some(7));
-        self.note(format!("another joins: {path}"));
+        self.note(format!("another client joins: {path}"));
     }
 
-    /// Deletes a request for another client: more often one at the head of the queue, and seldom one of ours.
+    /// Deletes a request, as another client: often one at the head of the queue, seldom one of ours.
     fn other_deletes_one(&mut self) {
         let queue = self.queue();
         if queue.is_empty() {
@@ -250,7 +250,7 @@ impl Rig {
         }
     }
 
-    /// Deletes the first two requests for another client, the second one first.
+    /// Deletes the first two requests, as another client, beginning with the second.
     fn other_deletes_backwards(&mut self) {
         let queue = self.queue();
         let [first, second, ..] = queue.as_slice() else { return };
@@ -260,12 +260,12 @@ impl Rig {
         }
     }
 
-    /// Writes the second request for another client, and deletes it with the first one, while the server handles
-    /// nothing but listings, and the clients pass on what they have held back.
+    /// Acts as another client: writes the second request, then deletes both the first and the second.
+    /// Meanwhile the server handles nothing but listings, and the clients pass on what they have held back.
     fn other_revokes(&mut self) {
         let queue = self.queue();
         let Some(second) = queue.get(1).filter(|second| self.is_ours(second)) else { return };
-        self.note(format!("another revokes {second} while looks are late"));
+        self.note(format!("another client revokes {second} while looks are late"));
         self.zk.set_data(&format!("{DIR}/{second}"), b"unlock");
         for Client { stepped, .. } in &self.clients {
             while stepped.deliver() || stepped.serve_listing() {}
@@ -285,12 +285,12 @@ impl Rig {
             let deleted = if is_behind { &mut self.deleted_behind } else { &mut self.deleted_first };
             deleted.insert(name.to_owned());
         }
-        self.note(format!("another deletes {name}"));
+        self.note(format!("another client deletes {name}"));
         self.zk.delete(&format!("{DIR}/{name}"));
     }
 
     fn other_deletes_all(&mut self) {
-        self.note("another deletes the directory".to_owned());
+        self.note("another client deletes the directory".to_owned());
         loop {
             let queue = self.queue();
             if queue.is_empty() {
@@ -309,7 +309,7 @@ impl Rig {
         if !queue.is_empty() {
             let end = if self.random.one_in(2) { queue.len().min(2) } else { queue.len() };
             let name = &queue[self.random.index(end)];
-            self.note(format!("another writes {name}"));
+            self.note(format!("another client writes {name}"));
             self.zk.set_data(&format!("{DIR}/{name}"), b"unlock");
         }
     }
@@ -318,14 +318,14 @@ impl Rig {
     fn other_downgrades(&mut self) {
         let first = self.queue().into_iter().next();
         if let Some(writer) = first.filter(|name| name.starts_with("write-other-")) {
-            self.note(format!("another downgrades {writer}"));
+            self.note(format!("another client downgrades {writer}"));
             self.zk.create(&format!("{DIR}/{}", writer.replace("write-", "read-")), b"");
             self.zk.delete(&format!("{DIR}/{writer}"));
         }
     }
 }
 
-/// Runs a seed. Returns what was violated, if anything, and the rig.
+/// Runs a seed. Returns the violated promise, if any, and the rig.
 fn run(seed: u64) -> (Result<(), String>, Rig) {
     let mut rig = Rig::new(seed);
     let outcome = rig.run();

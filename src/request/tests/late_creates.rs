@@ -1,7 +1,7 @@
-//! Tests of creates that take effect after a search has not found them. This happens with real servers: the server of
-//! the lost connection is paused with the create unread, and another server answers the search. Then the session comes
-//! back to the first server, which resumes. The leader learns that the session is on that server before the create
-//! arrives, so it commits the create.
+//! Tests of creates that take effect after a search has not found their znodes. This happens with real
+//! servers. The server of the lost connection is paused before it has read the create, and another server
+//! answers the search. Then the session returns to the first server, which resumes. The leader learns that
+//! the session is on that server before the create arrives, so it commits the create.
 
 use super::*;
 use crate::Candidate;
@@ -9,7 +9,7 @@ use crate::client::{self, CreateMode, Verbs};
 use crate::locks::{ReadWriteLock, RunOnce, Semaphore};
 use crate::tests::{HoldingClient, await_replacement, open_client_on_manual_runtime, replacing_session};
 
-/// Creates what the last create of this client with a lost reply would have created.
+/// Creates the znode of this client's last create whose reply was lost.
 fn pass_on(zk: &SimulatedZooKeeper, client: &SimulatedClient) -> String {
     let is_lost = |call: &&crate::fake::Call| {
         let is_create = call.session == client.session_id() && call.operation == SimOperation::Create;
@@ -27,7 +27,7 @@ fn withdrawn_request() -> (SimulatedZooKeeper, Fixture) {
     fixture.client.cut_next(SimOperation::Create, Effect::Before);
     assert!(fixture.blocking().lock().unwrap_err().is_connection_loss());
     fixture.client.reconnect();
-    eventually("it is searched for", || fixture.session.core().census().0 == 0);
+    eventually("the search for it has ended", || fixture.session.core().census().0 == 0);
     (zk, fixture)
 }
 
@@ -84,7 +84,7 @@ fn late_create_of_a_request_that_was_made_again_and_released_is_undone() {
         let requests = || {
             zk.children(dir).iter().filter(|name| name.ends_with(|end: char| end.is_ascii_digit())).count()
         };
-        eventually("it is released", || requests() == 0);
+        eventually("the request is released", || requests() == 0);
         assert!(pass_on(&zk, &fixture.client).starts_with(dir));
         eventually("nothing is left", || requests() == 0);
     }
@@ -104,7 +104,7 @@ fn late_create_of_a_request_that_waits_or_owns_is_undone_behind_it() {
         let late = pass_on(&zk, &fixture.client);
         let (behind, of_behind) = other.listening();
         assert!(!behind.lock().unwrap());
-        eventually("the late one is gone", || !zk.exists(&late));
+        eventually("the late znode is gone", || !zk.exists(&late));
         assert!(zk.exists(&own) && lock.is_owner() == owns);
         drop(ahead);
         assert_eq!(next(&calls), Call::Acquired);
@@ -139,18 +139,19 @@ fn readers_znode_that_is_created_again_after_its_release_blocks_nobody() {
     assert!(reader.is_owner() && !next_writer.is_owner());
     reader.unlock().unwrap();
     eventually("the next writer owns", || next_writer.is_owner());
-    // The late reader has the number of the former writer, so it is ahead of all requests that have joined since.
+    // The late reader has the sequence number of the former writer, so it is ahead of all requests that
+    // joined since.
     create_late_reader(&zk, &fixture.client);
     eventually("the reader's znode is gone", || zk.children(DIR).len() == 1);
     assert!(next_writer.is_owner());
 }
 
-/// Creates the znode of the reader, after the downgrade seemed to have failed.
+/// Creates the reader's znode after the downgrade has apparently failed.
 fn create_late_reader(zk: &SimulatedZooKeeper, client: &SimulatedClient) {
     let log = zk.log();
     let reader = &log.iter().rfind(|call| call.path.starts_with(&format!("{DIR}/read-"))).unwrap().path;
-    eventually("it does not exist", || !zk.exists(reader));
-    // Only its session can create an ephemeral znode.
+    eventually("the reader's znode does not exist", || !zk.exists(reader));
+    // Only the session that owns an ephemeral znode can create it.
     client.create(reader, b"", &client::Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
 }
 
@@ -171,7 +172,10 @@ fn late_create_of_a_former_session_that_lives_on_is_undone_by_the_next() {
     assert!(zk.sessions().contains(&client.session_id()));
     pass_on(&zk, &client);
     eventually("nothing is left", || zk.children(DIR).is_empty());
-    assert!(zk.sessions().contains(&client.session_id()), "the deletion was not the server's");
+    assert!(
+        zk.sessions().contains(&client.session_id()),
+        "the server did not delete the znode with its session"
+    );
 }
 
 #[test]
@@ -190,5 +194,5 @@ fn borrowed_session_that_is_closed_undoes_a_late_create_before_it_lets_go_of_its
     assert!(zk.children(DIR).is_empty());
     runtime.advance(Duration::from_secs(100));
     drop(runtime);
-    assert_eq!(Arc::strong_count(&client), 1, "nobody has it");
+    assert_eq!(Arc::strong_count(&client), 1, "nobody else holds the client");
 }

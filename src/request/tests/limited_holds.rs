@@ -41,7 +41,7 @@ impl Limited {
         ReadWriteLock::with_options(&self.fixture.session, DIR, limited_options()).unwrap()
     }
 
-    /// Lets the time pass in which the session keeps itself alive.
+    /// Lets this much time pass in small steps, in which the session keeps itself alive.
     fn pass(&self, time: Duration) {
         let until = self.runtime.now().after(time);
         while self.runtime.now() < until {
@@ -89,7 +89,7 @@ fn hold_ends_at_its_limit_and_then_the_znode_is_deleted() {
     assert!(is_held_too_long(&guard.unlock()));
 }
 
-/// An earlier acquisition does not count.
+/// The time of an earlier acquisition does not count.
 #[test]
 fn limit_counts_from_the_acquisition() {
     let limited = Limited::new();
@@ -158,7 +158,7 @@ fn lease_that_ends_before_the_limit_is_the_reason() {
     assert!(remaining < LONG);
     limited.runtime.suspend(remaining);
     assert_eq!((guard.is_owner(), guard.loss()), (false, Some(LossReason::LeaseExpired)));
-    // When the limit is reached, nobody has noticed the end of the lease yet.
+    // The limit is reached before anybody has noticed the end of the lease.
     limited.runtime.suspend(LONG);
     assert_eq!(guard.loss(), Some(LossReason::LeaseExpired));
     limited.runtime.advance(Duration::ZERO);
@@ -212,7 +212,8 @@ fn release_at_the_limit_is_late_and_one_before_it_is_not() {
     assert!(is_held_too_long(&outcome));
 }
 
-/// One thread sees the limit while another one, which has read the clock before, handles the end of the session.
+/// One thread sees that the limit is reached while another thread, which read the clock earlier, handles the
+/// end of the session.
 #[test]
 fn limit_that_a_reader_has_seen_stays_the_reason() {
     let limited = Limited::new();
@@ -345,7 +346,7 @@ fn limit_that_passes_within_the_call_is_reported_by_the_guard() {
     let limited = Limited::new();
     let session = &limited.fixture.session;
     let runtime = Arc::clone(&limited.runtime);
-    // The time of the lock passes at its acquisition, before the call that acquired it goes on.
+    // The limit passes during the acquisition, before the call that acquires the lock continues.
     let hook = move |event: &SessionEvent| {
         if matches!(event, SessionEvent::Acquired(_)) {
             runtime.advance(LIMIT);

@@ -10,7 +10,7 @@ use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Observer, Place, Request, RequestEvent};
 
-/// Makes one call fail in one way while a lock is acquired behind another and released, and checks
+/// Injects the fault into each step of acquiring a lock behind another request and releasing it, and checks
 /// that the outcome is the same as without the fault.
 fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
     for operation in STEPS {
@@ -27,7 +27,7 @@ fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
             zk.delete(&ahead);
             assert_eq!(next(&calls), Call::Acquired, "{operation:?} {when:?}");
             assert_eq!(zk.children(DIR).len(), 1);
-            // A deletion whose reply was lost is pending, which is no error.
+            // A deletion whose reply was lost is pending. This is not an error.
             lock.unlock().unwrap();
             assert_eq!(next(&calls), Call::Released);
             eventually("the znode is gone", || zk.children(DIR).is_empty());
@@ -65,7 +65,7 @@ fn lock_fails_after_its_attempts_when_the_client_always_panics() {
     assert!(fixture.blocking().try_lock_for(deadline()).unwrap().is_some());
 }
 
-/// An observer that panics at the first event.
+/// An observer that panics on the first event.
 struct PanicsOnce(AtomicBool);
 
 impl Observer for PanicsOnce {
@@ -86,13 +86,13 @@ fn request_continues_after_a_step_that_panics() {
     let spec = locking::spec(&dir, &support, Access::Exclusive(NamingScheme::Recipe));
     let request = Request::new(fixture.session.core(), &spec, observer);
     request.start();
-    eventually("it owns", || request.is_owner());
+    eventually("the request owns", || request.is_owner());
     zk.delete(request.znode().unwrap().as_str());
     eventually("the owner looks at its znode", || request.has_ended());
     eventually("no registration is left", || fixture.session.core().census().0 == 0);
 }
 
-/// This is the state after one thread has installed the request of a lock, and before it starts the request.
+/// One thread has installed the request of a lock but has not started it yet. Another thread already waits.
 #[test]
 fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let zk = SimulatedZooKeeper::new();
@@ -104,7 +104,7 @@ fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     let request = Request::new(fixture.session.core(), &spec, observer);
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
-    eventually("it waits", || request.is_awaited());
+    eventually("the thread waits", || request.is_awaited());
     request.start();
     assert_eq!(next(&placed), Some(Place::Owner));
     request.withdraw();
@@ -121,7 +121,7 @@ fn thread_that_waits_for_a_request_which_is_never_started_sees_its_end() {
     let request = Request::new(fixture.session.core(), &spec, observer);
     let of_waiter = Arc::clone(&request);
     let placed = in_background(move || of_waiter.wait_until_placed(&[]).unwrap());
-    eventually("it waits", || request.is_awaited());
+    eventually("the thread waits", || request.is_awaited());
     request.withdraw();
     assert_eq!(next(&placed), None);
 }
@@ -211,7 +211,7 @@ fn an_owner_survives_a_look_whose_reply_cannot_be_read() {
     let calls = zk.calls(SimOperation::GetData);
     fixture.client.disconnect();
     fixture.client.reconnect();
-    eventually("it looks again", || zk.calls(SimOperation::GetData) > calls);
+    eventually("the owner looks again", || zk.calls(SimOperation::GetData) > calls);
     assert!(guard.is_owner() && guard.loss().is_none());
 }
 
@@ -223,7 +223,7 @@ fn a_waiter_looks_again_after_replies_that_cannot_be_read() {
     for operation in [SimOperation::GetChildren, SimOperation::GetData] {
         let zk = SimulatedZooKeeper::new();
         let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
-        // On an ordered client the waiter would also read other znodes than its predecessor's.
+        // On an ordered client, the waiter would also read znodes other than its predecessor's.
         let fixture = Fixture::join_unordered(&zk);
         for _ in 1..MAX_UNREADABLE {
             fixture.client.fail_next(operation, Effect::After, ZkError::MarshallingError);
@@ -231,7 +231,7 @@ fn a_waiter_looks_again_after_replies_that_cannot_be_read() {
         let (lock, calls) = fixture.listening();
         assert!(!lock.lock().unwrap());
         assert_eq!(fixture.client.pending_faults(), 0, "{operation:?}");
-        // The count starts again.
+        // The count starts over.
         for _ in 1..MAX_UNREADABLE {
             fixture.client.fail_next(operation, Effect::After, ZkError::MarshallingError);
         }

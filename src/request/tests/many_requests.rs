@@ -33,8 +33,8 @@ fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
     fixture.client.disconnect();
     zk.clear_log();
     fixture.client.reconnect();
-    // The predecessors of the others belong to this session, and need no watch.
-    eventually("the first waiter watches its predecessor, and itself", || zk.watch_count() == 2);
+    // The predecessors of the other waiters belong to this session and need no watch.
+    eventually("the first waiter watches its predecessor and its own znode", || zk.watch_count() == 2);
     eventually("the others share the second listing", || zk.calls(SimOperation::GetChildren) == 2);
     each_acquires_after(&zk, &ahead, &locks);
     assert_eq!(zk.calls(SimOperation::GetChildren), 2);
@@ -48,7 +48,7 @@ fn waiters_of_one_directory_share_a_listing_that_another_is_reading() {
     let locks = waiting(&fixture);
     fixture.client.disconnect();
     zk.clear_log();
-    // The first waiter lists the queue before the others have asked for a listing.
+    // Let the first waiter list the queue before the others have asked for a listing.
     let (release, held) = crossbeam_channel::bounded::<()>(0);
     let (begin, begun) = crossbeam_channel::bounded::<()>(0);
     fixture.client.before_next(SimOperation::GetChildren, move || {
@@ -56,7 +56,7 @@ fn waiters_of_one_directory_share_a_listing_that_another_is_reading() {
         assert!(held.recv().is_err());
     });
     fixture.client.reconnect();
-    // From then on, the other waiters that ask for a listing are counted as readers of the next one.
+    // From now on, other waiters that ask for a listing are counted as readers of the next listing.
     assert!(begun.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
     let (core, dir) = (fixture.session.core(), ZNodePath::parse(DIR).unwrap());
     eventually("the others have asked", || core.readers(&dir) == WAITERS - 1);

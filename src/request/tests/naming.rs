@@ -7,7 +7,7 @@ use crate::locks::{CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLo
 use crate::recipe::NamingScheme;
 use crate::recipe::path::ZNodePath;
 
-/// Each scheme, with what its exclusive requests have before the number.
+/// Each scheme, with the start and the end of its exclusive requests' names before the number.
 const SCHEMES: [(NamingScheme, &str, &str); 4] = [
     (NamingScheme::Recipe, "x-", "-lock-"),
     (NamingScheme::Curator, "_c_", "-lock-"),
@@ -94,7 +94,8 @@ fn read_write_lock_refuses_a_scheme_without_readers() {
     assert!(refusal.to_string().contains("naming scheme"), "{refusal}");
 }
 
-/// Two owners are what the schemes must prevent: a request of each scheme waits for a request of every other scheme.
+/// Otherwise there could be two owners: a request of each scheme must wait for a request of every other
+/// scheme.
 #[test]
 fn requests_of_all_schemes_exclude_one_another() {
     let zk = SimulatedZooKeeper::new();
@@ -123,7 +124,7 @@ fn request_that_does_not_count_an_owner_and_comes_later_is_mentioned() {
         let held = fixture.blocking().lock().unwrap();
         zk.create_sequential(DIR, prefix, Some(7));
         core.look_routinely();
-        // The log mentions a directory once.
+        // The log mentions each directory only once.
         assert_eq!(core.mentions_first(&dir), !is_mentioned, "{prefix}");
         held.unlock().unwrap();
     }

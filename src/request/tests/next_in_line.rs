@@ -45,7 +45,7 @@ fn next_in_line_owns_when_its_predecessor_is_deleted_without_a_listing() {
     assert_eq!(fixture.calls(&zk, SimOperation::GetData), 2, "the predecessor and its own znode");
     zk.clear_log();
     zk.delete(&ahead);
-    // This thread handles the event, up to the ownership.
+    // This thread handles the event and makes the request the owner.
     assert!(lock.is_owner());
     assert!(zk.log().is_empty());
     assert_eq!(next(&calls), Call::Acquired);
@@ -61,7 +61,7 @@ fn third_in_line_lists_when_the_first_leaves_and_owns_without_a_call_when_the_se
     zk.delete(&first);
     assert!(!lock.is_owner());
     assert_eq!(fixture.calls(&zk, SimOperation::GetChildren), 1);
-    assert_eq!(fixture.calls(&zk, SimOperation::GetData), 0, "all watches stand");
+    assert_eq!(fixture.calls(&zk, SimOperation::GetData), 0, "all watches are still set");
     zk.clear_log();
     zk.delete(&second);
     assert!(lock.is_owner());
@@ -145,15 +145,15 @@ fn waiter_that_reconnects_looks_at_what_it_has_watched_and_lists_only_if_somethi
         zk.clear_log();
         fixture.client.reconnect();
         let listings = usize::from(left.contains(&true));
-        eventually("it has looked", || {
+        eventually("the waiter has looked", || {
             fixture.calls(&zk, SimOperation::GetChildren) >= listings
                 && (lock.is_owner() || fixture.calls(&zk, SimOperation::GetData) >= 3)
         });
         assert_eq!(lock.is_owner(), staying.is_empty(), "{left:?}");
         staying.iter().for_each(|(path, _)| zk.delete(path));
-        eventually("it owns", || lock.is_owner());
+        eventually("the waiter owns", || lock.is_owner());
         if !left.contains(&true) {
-            // It lists only once, as without a reconnect: when it becomes the next in line.
+            // As without a reconnect, the waiter lists only once: when it becomes the next in line.
             assert_eq!(fixture.calls(&zk, SimOperation::GetChildren), 1);
         }
     }
@@ -164,10 +164,10 @@ fn waiter_that_no_longer_watches_its_own_znode_lists_the_queue_after_a_reconnect
     let zk = server();
     let fixture = Fixture::ordered(&zk);
     let first = other(&zk);
-    // Another request may get the number of this one, because a writer may become a reader.
+    // This request is a writer: it may become a reader, and another request then has its number.
     zk.create_sequential(DIR, "write-other-lock-", None);
     let (lock, calls) = waiter(&fixture);
-    // Nobody is between the two any more, and the deletion of the writer would say nothing.
+    // Now nobody is between the two, but the deletion of the writer would prove nothing.
     zk.delete(&first);
     fixture.client.disconnect();
     zk.delete(&lock.id().unwrap());
@@ -183,7 +183,7 @@ fn waiter_whose_znode_cannot_be_read_lists_the_queue() {
     let options = quick_retries().acl([Acl::new(Permissions::DELETE, "world", "anyone")]);
     let lock = BlockingWriteLock::with_options(&fixture.session, DIR, options).unwrap();
     let acquired = in_background(move || lock.lock().map(drop));
-    eventually("both looks were made", || fixture.calls(&zk, SimOperation::GetData) == 2);
+    eventually("both reads were made", || fixture.calls(&zk, SimOperation::GetData) == 2);
     zk.clear_log();
     zk.delete(&ahead);
     next(&acquired).unwrap();
@@ -210,7 +210,7 @@ fn waiter_that_gives_up_leaves_no_watch() {
     let fixture = Fixture::ordered(&zk);
     let _others = [other(&zk), other(&zk), other(&zk)];
     let (lock, calls) = waiter(&fixture);
-    assert_eq!(zk.watch_count(), 3, "on the two next ahead, and on its own znode");
+    assert_eq!(zk.watch_count(), 3, "on the next two ahead and on its own znode");
     lock.unlock().unwrap();
     eventually("no watch is left", || zk.watch_count() == 0);
     assert!(calls.is_empty());
@@ -240,7 +240,8 @@ fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
     let own = lock.id().unwrap();
     ordered.hold_next(Hold::Call);
     zk.set_data(&own, b"changed");
-    // The first read of the waiter's own znode has set a watch, which has fired. The second read comes later.
+    // The first read of the waiter's own znode set a watch, which has fired. The second read is answered
+    // later.
     ordered.release_first();
     zk.delete(&own);
     zk.delete(&ahead);
@@ -275,7 +276,7 @@ fn watch_on_the_predecessor_stands_when_a_reply_shows_that_the_one_before_has_le
     let (second, _calls) = waiter(&fixture);
     let nearest = other(&zk);
     let (lock, _calls) = waiter(&fixture);
-    // The reconnect makes the waiter list the queue, so that it knows both requests ahead.
+    // The reconnect makes the waiter list the queue, from which it learns of both requests ahead.
     fixture.client.disconnect();
     fixture.client.reconnect();
     eventually("the watches are set", || zk.watch_count() == 4);
@@ -286,9 +287,13 @@ fn watch_on_the_predecessor_stands_when_a_reply_shows_that_the_one_before_has_le
     eventually("the queue was listed", || fixture.calls(&zk, SimOperation::GetChildren) > 0);
     let listings = fixture.calls(&zk, SimOperation::GetChildren);
     zk.delete(&nearest);
-    eventually("it was listed again", || fixture.calls(&zk, SimOperation::GetChildren) > listings);
+    eventually("the queue was listed again", || fixture.calls(&zk, SimOperation::GetChildren) > listings);
     let looks = zk.log().into_iter().filter(|call| call.operation == SimOperation::GetData);
-    assert_eq!(looks.filter(|call| call.path == nearest).count(), 0, "that watch stood");
+    assert_eq!(
+        looks.filter(|call| call.path == nearest).count(),
+        0,
+        "the watch on the nearest was still set"
+    );
     drop(lock);
 }
 
@@ -300,8 +305,8 @@ fn refused_deletion_leaves_the_watch_on_the_second_in_line() {
     assert!(owner.lock().unwrap());
     let between = other(&zk);
     let (lock, _calls) = waiter(&fixture);
-    // The reconnect makes the waiter list the queue: it watches the request between, and the owner of its session
-    // ahead of that.
+    // The reconnect makes the waiter list the queue. The waiter then watches the request in between and,
+    // ahead of that, its own session's owner.
     fixture.client.disconnect();
     fixture.client.reconnect();
     let path = owner.id().unwrap();

@@ -22,7 +22,7 @@ fn predecessor_deleted_between_listing_and_watch_is_noticed() {
         assert!(lock.is_owner());
         // This also removes the owner's watch on its own znode.
         lock.unlock().unwrap();
-        assert_eq!(zk.watch_count(), 0, "a watch on a missing znode would stay");
+        assert_eq!(zk.watch_count(), 0, "a watch on a missing znode would remain");
     }
 }
 
@@ -98,14 +98,14 @@ fn routine_look_of_a_waiter_is_a_read_of_its_znode_and_of_its_predecessor() {
     let (lock, _calls) = fixture.listening();
     assert!(!lock.lock().unwrap());
     // The waiter is next in line, so it watches its own znode and its predecessor.
-    eventually("it waits", || zk.watch_count() == 2);
+    eventually("the waiter watches both", || zk.watch_count() == 2);
     zk.clear_log();
     fixture.session.core().look_routinely();
     eventually("the waiter looks", || operations(&zk) == [SimOperation::Exists, SimOperation::GetData]);
     assert_eq!(zk.watch_count(), 2);
 }
 
-/// This holds for any request, behind any other.
+/// This holds for a request of any kind behind a request of any kind.
 #[test]
 fn waiter_notices_the_deletion_of_its_znode_while_the_queue_stays() {
     let delete_unseen = |fixture: &Fixture, zk: &SimulatedZooKeeper, own: &str| {

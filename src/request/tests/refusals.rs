@@ -168,13 +168,13 @@ fn all_who_wait_for_a_refused_request_get_the_same_error() {
     let (lock, _calls) = fixture.listening();
     let lock = Arc::new(lock);
     let (other, second) = (Arc::clone(&lock), unbounded());
-    // The second thread calls while the request of the first one is being created.
+    // The second thread calls while the first thread's request is being created.
     fixture.client.before_next(SimOperation::Create, move || {
         let request = other.request().unwrap();
-        eventually("the first one waits", || request.is_awaited());
+        eventually("the first thread waits", || request.is_awaited());
         let (holders, waits) = (Arc::strong_count(&request), Arc::clone(&other));
         let waiter = in_background(move || waits.lock().map_err(|error| error.to_string()));
-        eventually("it waits for the same request", || Arc::strong_count(&request) > holders);
+        eventually("the second thread waits for the same request", || Arc::strong_count(&request) > holders);
         second.0.send(waiter).unwrap();
     });
     fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
@@ -193,7 +193,7 @@ fn owner_whose_look_is_refused_keeps_its_lock_and_looks_again() {
         fixture.client.fail_next(SimOperation::GetData, Effect::Before, ZkError::Other(-200));
         eventually("the look is refused", || fixture.client.pending_faults() == 0);
         zk.clear_log();
-        eventually("it looks again", || zk.calls(SimOperation::GetData) > 0);
+        eventually("the owner looks again", || zk.calls(SimOperation::GetData) > 0);
         guard.is_owner()
     });
     assert!(result.unwrap());

@@ -53,14 +53,11 @@ fn znodes_of_a_lost_session_are_deleted_on_the_next() {
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let guard = lock.lock().unwrap();
     let left = guard.id().to_owned();
-    // The client gives up, as it does when it was too busy to ping. At the server, the session lives on for its
-    // timeout.
+    // The client gives up, as it does after being too busy to ping. On the server, the session lives on for
+    // its timeout.
     next(&clients).give_up();
     assert_eq!(next(guard.lost()), LossReason::SessionExpired);
-    assert!(
-        lock.try_lock_for(deadline()).unwrap().is_some(),
-        "it does not wait for the end of the old session"
-    );
+    assert!(lock.try_lock_for(deadline()).unwrap().is_some(), "the lock is free before the old session ends");
     assert!(!zk.exists(&left));
 }
 
@@ -72,7 +69,7 @@ fn create_under_way_at_the_loss_of_the_session_is_undone_on_the_next() {
         let (session, clients) = replacing_session(&zk, LONG);
         let client = next(&clients);
         let (release, held) = crossbeam_channel::bounded::<()>(0);
-        // The client gives up before the reply. At the server, the session lives on for its timeout.
+        // The client gives up before the reply. On the server, the session lives on for its timeout.
         let gives_up = Arc::clone(&client);
         client.after_next(SimOperation::Create, move || {
             gives_up.give_up();
@@ -87,7 +84,7 @@ fn create_under_way_at_the_loss_of_the_session_is_undone_on_the_next() {
         assert_eq!(zk.sessions().len(), 2);
         drop(release);
         eventually("the znode is deleted", || zk.children(DIR).is_empty());
-        assert_eq!(zk.sessions().len(), 2, "the deletion was not the server's");
+        assert_eq!(zk.sessions().len(), 2, "the server did not delete the znode");
     }
 }
 
@@ -97,7 +94,7 @@ fn create_that_succeeds_after_the_session_was_replaced_is_undone() {
     zk.create(DIR, b"");
     let (session, clients) = replacing_session(&zk, Duration::from_millis(800));
     let client = next(&clients);
-    // The lease ends in a partition, and the server does not get the close.
+    // The lease ends in a partition, and the server does not receive the close.
     client.fail_next(SimOperation::Close, Effect::Before, ZkError::ConnectionLoss);
     client.swallow_next(SimOperation::Create, Effect::After);
     await_replacement(&session, || {
@@ -107,7 +104,7 @@ fn create_that_succeeds_after_the_session_was_replaced_is_undone() {
     assert_eq!(zk.children(DIR).len(), 1);
     client.release();
     eventually("the znode is deleted", || zk.children(DIR).is_empty());
-    assert!(zk.sessions().contains(&client.session_id()), "the deletion was not the server's");
+    assert!(zk.sessions().contains(&client.session_id()), "the server did not delete the znode");
 }
 
 #[test]
@@ -119,13 +116,16 @@ fn close_ends_the_replacement_of_lost_sessions() {
     let lock = Arc::new(BlockingWriteLock::new(&session, DIR).unwrap());
     let of_thread = Arc::clone(&lock);
     let waiting = in_background(move || of_thread.lock().map(drop));
-    eventually("it is in the queue", || zk.children(DIR).len() == 2);
+    eventually("the request is in the queue", || zk.children(DIR).len() == 2);
     session.close();
     let error = next(&waiting).unwrap_err();
     assert!(error.is_closed(), "{error:?}");
     assert!(lock.lock().unwrap_err().is_closed());
     next(&clients);
-    assert!(clients.recv_timeout(deadline()).is_err(), "the factory is dropped and made no other client");
+    assert!(
+        clients.recv_timeout(deadline()).is_err(),
+        "the factory is dropped without making another client"
+    );
     assert_eq!(session.state(), SessionState::Lost);
 }
 
@@ -147,7 +147,7 @@ fn close_between_two_sessions_ends_a_wait_with_closed() {
     let session = session.unwrap();
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let waiting = in_background(move || lock.lock().map(drop));
-    eventually("it is in the queue", || zk.children(DIR).len() == 2);
+    eventually("the request is in the queue", || zk.children(DIR).len() == 2);
     next(&clients).expire();
     eventually("the loss is noticed", || session.state() == SessionState::Lost);
     session.close();

@@ -56,7 +56,7 @@ fn close_interrupts_the_delay_before_the_next_attempt() {
             Err::<(), _>(LockError::from_client("test", "/", ZkError::ConnectionLoss))
         })
     });
-    // The second attempt is immediate, the third waits for the delay.
+    // The second attempt is immediate. The third waits for the delay.
     next(&attempts);
     next(&attempts);
     support.close();

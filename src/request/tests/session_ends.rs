@@ -147,7 +147,7 @@ fn deletion_of_the_znode_leaves_no_lease() {
     assert_eq!(guard.lease_remaining(), Duration::ZERO);
 }
 
-/// The event of the deletion comes before anything else that shows the end of the session.
+/// The event of the deletion arrives before any other sign that the session has ended.
 #[test]
 fn deletion_seen_after_the_lease_ended_is_the_end_of_the_lease() {
     let zk = SimulatedZooKeeper::new();
@@ -189,7 +189,7 @@ fn nothing_is_logged_of_an_owner_in_a_session_that_has_ended() {
     let zk = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zk, LONG);
     let guard = Fixture { client: client.clone(), session }.blocking().lock().unwrap();
-    // When this job has ended, the participants are notified of both.
+    // The participants are notified of both events when this job has ended.
     let lines = logged(|| {
         runtime.submit(
             Priority::Other,
@@ -222,7 +222,7 @@ fn removals_that_wait_for_contact_are_no_news() {
 
 #[test]
 fn the_deletions_of_a_borrowed_session_outlive_its_handles() {
-    // The end of the session causes the second attempt.
+    // The end of the session triggers the second attempt.
     let refuse = |client: &SimulatedClient| {
         for _ in 0..2 {
             client.fail_next(SimOperation::Delete, Effect::Before, ZkError::Throttled);
@@ -242,7 +242,7 @@ fn the_deletions_of_a_borrowed_session_outlive_its_handles() {
         runtime.advance(Duration::from_secs(1));
         assert!(zk.children(DIR).is_empty());
         drop(runtime);
-        assert_eq!(Arc::strong_count(&client), 1, "nobody has it");
+        assert_eq!(Arc::strong_count(&client), 1, "nobody else holds the client");
     }
 }
 
@@ -268,9 +268,10 @@ fn listener_locks_again_after_a_loss() {
     assert!(lock.lock().unwrap());
     for _ in 0..2 {
         zk.delete(&lock.id().unwrap());
-        // Whether the lock is owned at once depends on whether the deletion of the former znode is known.
+        // Whether the listener owns the lock at once depends on whether the deletion of the former znode is
+        // known.
         next(&owns);
-        eventually("it owns again", || lock.is_owner());
+        eventually("the lock is owned again", || lock.is_owner());
     }
     drop(lock);
     eventually("a dropped lock is closed", || zk.children(DIR).is_empty());

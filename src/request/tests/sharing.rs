@@ -226,7 +226,7 @@ fn release_of_a_reader_is_pending_during_an_outage() {
     eventually("the znode is deleted", || zk.children(DIR).is_empty());
 }
 
-/// The reader waits behind a writer, and its session is lost meanwhile.
+/// The reader waits behind a writer when its session is lost.
 #[test]
 fn reader_that_waits_outlives_its_session_where_that_is_replaced() {
     let zk = SimulatedZooKeeper::new();
@@ -237,7 +237,7 @@ fn reader_that_waits_outlives_its_session_where_that_is_replaced() {
     await_replacement(&fixture.session, || fixture.client.expire());
     assert!(!reader.is_owner());
     zk.delete(&ahead);
-    eventually("it owns on the next session", || reader.is_owner());
+    eventually("the reader owns on the next session", || reader.is_owner());
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn a_lock_whose_owner_watches_its_znode_passes_without_a_listing() {
     zk.clear_log();
     let is_watched = |call: &crate::fake::Call| call.operation == SimOperation::GetData && call.executed;
     eventually("the owner watches its znode", || zk.log().iter().any(is_watched));
-    // The event of the deletion comes before the reply to it.
+    // The event of the deletion arrives before the reply to the delete.
     locks[0].0.unlock().unwrap();
     assert_eq!(next(&locks[1].1), Call::Acquired);
     assert_eq!(zk.calls(SimOperation::GetChildren), 0);
@@ -141,10 +141,11 @@ fn waiter_behind_its_session_learns_at_once_that_the_directory_was_created_anew(
     zk.delete(DIR);
     zk.create(DIR, b"");
     zk.create_sequential(DIR, "x-other-lock-", None);
-    // This request gets the number of the session's first request, and joins before the first one learns of its end.
+    // This request gets the same number as the session's first request, and joins before that request learns
+    // of its end.
     let (again, _calls) = fixture.listening();
     let joined = in_background(move || (again.lock(), again));
-    eventually("it joins", || stepped.requests() > 0);
+    eventually("the request joins", || stepped.requests() > 0);
     while stepped.serve().is_some() {}
     stepped.hurry();
     assert_eq!(next(&calls_ahead), Call::Dropped(LossReason::NodeDeleted));

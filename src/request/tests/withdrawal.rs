@@ -70,7 +70,7 @@ fn request_withdrawn_during_a_create_with_an_unreadable_reply_leaves_no_znode() 
     let _ = lock.lock();
     eventually("the znode is deleted", || zk.children(DIR).is_empty());
     assert_eq!(fixture.client.pending_faults(), 0);
-    assert_eq!(zk.calls(SimOperation::Delete), 1, "there was one");
+    assert_eq!(zk.calls(SimOperation::Delete), 1, "there was one znode");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn waiter_acquires_after_a_predecessor_without_read_permission() {
         let guard = lock.lock().unwrap();
         let (waiting, calls) = other.listening();
         assert!(!waiting.lock().unwrap(), "{read_checks:?}");
-        // This is long enough for the owner to look at its own znode, too.
+        // This is long enough for the owner to look at its own znode as well.
         assert!(calls.recv_timeout(Duration::from_millis(300)).is_err(), "{read_checks:?}");
         assert!(guard.is_owner(), "{read_checks:?}");
         drop(guard);
@@ -197,7 +197,7 @@ fn deletion_failed_at_unlock_is_repeated_after_a_reconnect() {
     }
 }
 
-/// Returns an owner on a client whose calls wait for a command.
+/// Returns an owner on a client whose calls proceed only on command.
 fn owner_step_by_step(zk: &SimulatedZooKeeper) -> (Fixture, Arc<SteppedClient>, LockGuard) {
     let client = zk.connect(LONG);
     let stepped = SteppedClient::new(Arc::clone(&client));

@@ -4,7 +4,7 @@ use crate::client::{Acl, Call, CreateMode, Op, Permissions};
 use crate::tests::simulation::random::Random;
 use zookeeper_connection::codec::{Control, Request};
 
-/// The znode below which everything happens.
+/// The znode below which all other znodes are.
 pub(super) const ROOT: &str = "/it";
 
 /// A container, which the server deletes some time after its last child.
@@ -23,7 +23,7 @@ const MODES: [CreateMode; 5] = [
     CreateMode::Ephemeral,
     CreateMode::PersistentSequential,
     CreateMode::EphemeralSequential,
-    // Containers are created only on purpose.
+    // A container is created only on purpose.
     CreateMode::Persistent,
 ];
 
@@ -79,7 +79,7 @@ fn create(random: &mut Random) -> Op {
     Op::Create { path, data: data(random), acl: acl(random), mode }
 }
 
-/// Draws the path of a znode that sometimes exists, or of one with a number.
+/// Draws a fixed path, whose znode may or may not exist, or the path of a sequential znode.
 fn path(random: &mut Random, known: &[String]) -> String {
     match known.len() {
         length @ 1.. if random.one_in(3) => known[random.index(length)].clone(),

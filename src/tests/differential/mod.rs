@@ -1,10 +1,10 @@
-//! Compares the simulated server with real ones. The same random history of requests runs on both, and both
-//! must show the same results in the same order.
+//! Compares the simulated server with real servers. The same random history of requests runs on both, and
+//! both must show the same results in the same order.
 //!
 //! This ensures that the model of the server, on which the simulation relies, behaves as real servers do, not
-//! as its authors believe. Only one request, or one burst of one client, is in flight at a time, so the
-//! expected results are fully determined. On an ensemble, a write that changes nothing precedes each request,
-//! so the server has applied what other clients have done.
+//! as its authors believe they do. Only one request, or one burst of requests from one client, is in flight
+//! at a time, so the expected results are fully determined. On an ensemble, a write that changes nothing
+//! precedes each request, so the server has applied what other clients did before.
 
 // Each test prints what it has compared.
 #![allow(clippy::print_stdout)]
@@ -31,19 +31,25 @@ use crate::tests::simulation::random::Random;
 use zookeeper_connection::codec::{Control, EventKind, Request};
 use zookeeper_test_server::{ServerOptions, TestEnsemble, TestServer};
 
-/// The number of requests in a history, on one server or on an ensemble, unless the environment sets another.
+/// The number of requests in a history, on one server or on an ensemble, unless the environment sets another
+/// number.
 const CALLS: usize = 6_000;
 const CALLS_VARIABLE: &str = "DIFFERENTIAL_CALLS";
 const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
 
-/// The timeout of sessions that are to expire. The others never expire, however slow the machine is.
+/// The timeout of sessions that are meant to expire. Sessions with the long timeout never expire, however
+/// slow the machine is.
 const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(40);
 
+<<<<<<< HEAD
 /// Makes a server use Netty. The others use Java's own sockets.
 const NETTY: &str = "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory";
 
 /// How many of the last steps are shown with a difference.
+=======
+/// How many of the last steps are shown when the two differ.
+>>>>>>> p2
 const SHOWN: usize = 40;
 
 #[test]
@@ -91,7 +97,7 @@ struct Client {
     watches: Watches,
 }
 
-/// What a client watches since its last event on each path.
+/// The watches that a client has, which are those set since the last event on each path.
 #[derive(Default)]
 struct Watches {
     data: BTreeSet<String>,
@@ -156,7 +162,7 @@ struct Comparison {
     numbers: Numbers,
     random: Random,
     seed: u64,
-    /// The paths with sequence numbers that were created.
+    /// The paths of the sequential znodes that were created.
     known: Vec<String>,
     steps: VecDeque<String>,
     calls: usize,
@@ -313,7 +319,7 @@ impl Comparison {
         self.note(format!("client {number}: a new session"));
     }
 
-    /// Takes the session up on a new connection and sets its watches again.
+    /// Resumes the session on a new connection and sets its watches again.
     fn reconnect(&mut self, number: usize) {
         let client = &mut self.clients[number];
         client.connection = None;
@@ -364,8 +370,8 @@ impl Comparison {
         self.clients[number].is_authenticated = true;
     }
 
-    /// Tries a wrong password. The server refuses it, and may close the session's connection before it even
-    /// looks at the password.
+    /// Tries a wrong password. The server refuses the password, and may even close the session's connection
+    /// before it checks the password.
     fn use_a_wrong_password(&mut self, number: usize) {
         let (server, client) = (self.server(), &self.clients[number]);
         let mut session = client.session.with_a_wrong_password();
@@ -408,7 +414,7 @@ impl Comparison {
         self.open_again(number, LONG);
     }
 
-    /// Records the end of a session. Its znodes were deleted in one transaction, in no particular order.
+    /// Records the end of a session, whose znodes were deleted in one transaction, in no particular order.
     fn handle_session_end(&mut self, number: usize) {
         self.clients[number].connection = None;
         for other in (0..self.clients.len()).filter(|other| *other != number) {
@@ -453,12 +459,16 @@ impl Comparison {
         if is_done {
             self.await_the_end_of(CONTAINER);
             self.zookeeper.delete(CONTAINER);
+<<<<<<< HEAD
             self.note("the container has gone".to_owned());
             self.done.add("container-deleted");
+=======
+            self.note("the container is gone".to_owned());
+>>>>>>> p2
         }
     }
 
-    /// Waits until the real server has deleted a znode. Nothing of this is compared.
+    /// Waits until the real server has deleted a znode. The requests for this are not compared.
     fn await_the_end_of(&mut self, path: &str) {
         let server = self.server();
         let mut session = RealSession::none();
@@ -471,7 +481,7 @@ impl Comparison {
             assert!(Instant::now() < until, "{path} is not deleted");
             for client in &mut self.clients {
                 if let Some((real, _)) = &mut client.connection {
-                    // A new connection would lose events here.
+                    // Keep the connection alive: replacing it here would lose events.
                     real.keep_alive();
                 }
             }
@@ -480,7 +490,7 @@ impl Comparison {
         observer.make(&[Request::Control(Control::Close)], &mut session);
     }
 
-    /// Makes clients ping that have not had a turn for a long time.
+    /// Pings on behalf of clients that have not had a turn for a long time.
     fn keep_alive(&mut self) {
         for client in &mut self.clients {
             if let Some((real, _)) = &mut client.connection {
@@ -491,7 +501,7 @@ impl Comparison {
 
     // ---- the end
 
-    /// Compares the whole tree.
+    /// Compares the whole tree on the two servers.
     fn compare_all_that_is_left(&mut self) {
         self.authenticate(0);
         let mut paths = vec![ROOT.to_owned()];

@@ -17,7 +17,7 @@ pub(super) struct ModelConnection {
 }
 
 impl ModelConnection {
-    /// Takes up a session. Returns `None` if the server does not know it.
+    /// Resumes a session. Returns `None` if the server does not know the session.
     pub(super) fn open(zookeeper: &SimulatedZooKeeper, session: i64) -> Option<ModelConnection> {
         if !zookeeper.sessions().contains(&session) {
             return None;

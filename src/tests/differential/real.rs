@@ -14,10 +14,10 @@ use zookeeper_connection::codec::{
     WatchEvent, XID_AUTH, XID_EVENT, XID_PING, XID_SET_WATCHES, decode_connect_answer,
 };
 
-/// How long a server may be silent before it is nudged.
+/// How long a server may be silent before it gets another request.
 const NUDGE: Duration = Duration::from_secs(2);
 
-/// The number of this request only.
+/// The number used only for that other request.
 const XID_NUDGE: i32 = i32::MAX;
 
 /// A session that a server has granted.
@@ -30,7 +30,7 @@ pub(super) struct RealSession {
 }
 
 impl RealSession {
-    /// Returns what a connect request for a new session names.
+    /// Returns the empty session that a connect request for a new session names.
     pub(super) fn none() -> RealSession {
         RealSession { id: 0, password: Password::default(), zxid: 0 }
     }
@@ -45,14 +45,14 @@ pub(super) struct RealConnection {
     frames: Frames,
     next_xid: i32,
     last_sent: Instant,
-    /// The number of pings whose replies come before those of other requests.
+    /// The number of pings without a reply yet. The replies arrive before the replies to later requests.
     pings: usize,
 }
 
 impl RealConnection {
-    /// Opens a session or takes one up again. Returns `None` if the server does not know it.
+    /// Opens a new session or resumes a session. Returns `None` if the server does not know the session.
     ///
-    /// A server that has not seen everything that the session has seen closes the connection. Then this tries
+    /// A server that lags behind what the session has seen closes the connection. This function then tries
     /// again.
     pub(super) fn open(server: &str, session: &mut RealSession, timeout: Duration) -> Option<RealConnection> {
         let until = Instant::now() + deadline();
@@ -94,7 +94,7 @@ impl RealConnection {
         RealConnection { stream, frames, next_xid: 1, last_sent: Instant::now(), pings: 0 }
     }
 
-    /// Pings the server to keep the session alive. The reply comes before those of later requests.
+    /// Pings the server to keep the session alive. The reply arrives before the replies to later requests.
     pub(super) fn keep_alive(&mut self) {
         if self.last_sent.elapsed() < super::SHORT / 3 {
             return;
@@ -128,7 +128,8 @@ impl RealConnection {
         seen
     }
 
-    /// Reads an event or the reply to this request. Returns `true` for the reply or at the end.
+    /// Reads an event or the reply to this request. Returns `true` for the reply or at the end of the
+    /// connection.
     fn read_one(&mut self, request: &Request<'_>, session: &mut RealSession, seen: &mut Vec<Seen>) -> bool {
         let frame = match self.read_frame(deadline()) {
             Ok(frame) => frame,
@@ -160,7 +161,7 @@ impl RealConnection {
         true
     }
 
-    /// Reads the next frame. Otherwise returns [`Seen::End`] or [`Seen::Silence`].
+    /// Reads the next frame. If there is none, returns [`Seen::End`] or [`Seen::Silence`] as the error.
     fn read_frame(&mut self, limit: Duration) -> Result<Vec<u8>, Box<Seen>> {
         let until = Instant::now() + limit;
         loop {
@@ -183,7 +184,7 @@ impl RealConnection {
 
     /// Makes a request whose answer is ignored.
     ///
-    /// Before 3.8.1, a server of an ensemble may stop answering until another request arrives
+    /// Before release 3.8.1, a server in an ensemble may stop answering until another request arrives
     /// (ZOOKEEPER-4537).
     fn nudge(&mut self) {
         println!("differential: the server is silent and gets another request");

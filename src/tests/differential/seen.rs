@@ -1,4 +1,4 @@
-//! [`Seen`]: what a connection shows, and how the results of two connections are compared.
+//! [`Seen`]: what arrives on a connection, and how two connections are compared.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::client::{OpOutcome, Reply, Stat, Transacted};
 use crate::error::{ZkError, ZkResult};
 use zookeeper_connection::codec::EventKind;
 
-/// One thing that a connection shows.
+/// One thing that arrives on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Reply(ZkResult<Reply>),
@@ -30,6 +30,7 @@ impl Seen {
         }
     }
 
+<<<<<<< HEAD
     /// Returns a name for what a server has done other than answer with success, as `tests/environment.md` lists it.
     pub(super) fn name(&self) -> Option<&'static str> {
         Some(match self {
@@ -50,6 +51,9 @@ impl Seen {
     }
 
     /// Takes out the stats, which contain numbers of transactions and sessions.
+=======
+    /// Takes out the stats, whose transaction ids and session ids differ between the servers.
+>>>>>>> p2
     fn take_stats(&mut self) -> Vec<Stat> {
         match self {
             Seen::Reply(Ok(Reply::Created { stat, .. } | Reply::Found(stat))) => {
@@ -68,7 +72,7 @@ impl Seen {
     }
 }
 
-/// Which numbers of the real server correspond to which numbers of the model.
+/// Maps the ids on the real server to the corresponding ids on the model.
 #[derive(Default)]
 pub(super) struct Numbers {
     transactions: BTreeMap<i64, i64>,
@@ -81,10 +85,10 @@ impl Numbers {
         self.sessions.insert(real, model);
     }
 
-    /// Compares what the two have shown. Fails with a description of the difference.
+    /// Compares what arrived from the two servers. Fails with a description of the difference.
     pub(super) fn compare(&mut self, real: &[Seen], model: &[Seen]) -> Result<(), String> {
         if real.len() != model.len() {
-            return Err("one has shown more than the other".to_owned());
+            return Err("more arrived from one server than from the other".to_owned());
         }
         for (real, model) in real.iter().zip(model) {
             let (mut real, mut model) = (real.clone(), model.clone());
@@ -117,7 +121,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// Checks that each transaction of one corresponds to one of the other, and that their order is the same.
+    /// Checks that each transaction on one server corresponds to one on the other, in the same order.
     fn same_transaction(&mut self, real: i64, model: i64) -> Result<(), &'static str> {
         if let Some(known) = self.transactions.get(&real) {
             return if *known == model { Ok(()) } else { Err("a transaction") };

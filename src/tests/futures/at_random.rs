@@ -1,11 +1,11 @@
-//! Futures that are dropped at random moments.
+//! Tests of futures that are dropped at random moments.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::tests::in_background;
 
-/// Tasks on several threads give up at any moment.
+/// Tasks on several threads give up at random moments.
 #[test]
 fn one_owner_at_a_time_and_nothing_left_when_futures_are_dropped_at_random() {
     begin();
@@ -53,7 +53,7 @@ fn acquires(lock: &BlockingWriteLock, owners: &AtomicUsize, random: &mut fastran
         if let Poll::Ready(guard) = poll(&mut future, &woken) {
             return owns(owners, guard);
         }
-        // Lets other threads and the server run meanwhile.
+        // Let other threads and the server run in between.
         thread::yield_now();
         if random.u8(0..16) == 0 {
             future = Box::pin(lock.lock_async());

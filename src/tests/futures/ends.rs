@@ -1,4 +1,4 @@
-//! What ends a wait, and what does not.
+//! Tests of what ends a wait and what does not.
 
 use super::*;
 use crate::SessionState;

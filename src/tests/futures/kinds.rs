@@ -1,4 +1,4 @@
-//! The futures of the other locks, and of a candidate's end.
+//! Tests of the futures of the other kinds of locks, and of the future that completes when a candidate ends.
 
 use crate::error::ErrorReason;
 use crossbeam_channel::unbounded;
@@ -96,7 +96,7 @@ fn end_of_a_candidate_whose_thread_panics_outside_the_closure_wakes_too() {
     let (_client, runtime, session) = open_on_manual_runtime(&server, LONG);
     server.create_sequential(DIR, "x-other-lock-", None);
     let (go, may_go) = unbounded::<()>();
-    // Runs on the candidate's thread, which waits for its election.
+    // This runs on the candidate's thread, which waits to be elected.
     runtime.while_waiting(move || {
         let _ = may_go.recv_timeout(deadline());
         std::panic::resume_unwind(Box::new("on purpose"))

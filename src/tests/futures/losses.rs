@@ -1,16 +1,16 @@
-//! Futures that complete when a lock is lost.
+//! Tests of futures that complete when a lock is lost.
 
 use super::*;
 use crate::locks::MultiLock;
 
-/// More than the time from an acquisition until the owner watches its znode.
+/// Longer than the time from an acquisition until the owner watches its znode.
 const UNTIL_WATCHED: Duration = Duration::from_secs(1);
 
 #[test]
 fn loss_completes_all_futures_that_wait_and_stays_in_the_channel() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
-    // One task, so its futures have the same waker.
+    // All futures belong to one task, so they have the same waker.
     let woken = Arc::new(Woken::default());
     let mut futures = [(); 3].map(|()| Box::pin(guard.lost_async()));
     futures.iter_mut().for_each(|future| assert!(poll(future, &woken).is_pending()));

@@ -1,9 +1,9 @@
-//! Futures that are polled, woken and dropped after each step of their connection.
+//! Tests of futures that are polled, woken and dropped after each step of their connection.
 
 use super::*;
 use crate::tests::{SteppedClient, open_client_on_manual_runtime};
 
-/// A lock on a connection that moves on command, all on one thread.
+/// A lock on a connection that moves messages only on command, all on one thread.
 struct Stepped {
     server: SimulatedZooKeeper,
     client: Arc<SteppedClient>,
@@ -62,8 +62,9 @@ fn future_that_is_never_polled_sends_nothing() {
     stepped.assert_free("never polled");
 }
 
-/// The steps from the first poll to the acquisition lead through every state: the request is unsent, at the
-/// server, its reply is on its way, it waits, its predecessor is gone, it owns the lock but was not polled.
+/// The steps from the first poll to the acquisition lead through every state: the request is unsent; it is at
+/// the server; its reply is on its way; it waits; its predecessor is gone; it owns the lock, but the future
+/// was not polled.
 #[test]
 fn future_that_is_dropped_after_any_number_of_steps_leaves_nothing() {
     for (is_ahead, least) in [(false, 2), (true, 6)] {
@@ -113,7 +114,7 @@ fn future_is_woken_once_and_ready_then() {
     stepped.assert_free("released");
 }
 
-/// A blocking call, too, would return the lock if its thread ran only now.
+/// A blocking call would also return the lock if its thread ran only now.
 #[test]
 fn lock_that_is_acquired_before_it_is_closed_or_lost_is_still_returned() {
     for is_lost in [false, true] {

@@ -1,4 +1,4 @@
-//! Wakers, which are code of the executor.
+//! Tests of wakers, which are code from the executor.
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
@@ -23,7 +23,7 @@ fn poll_with<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Pol
     future.as_mut().poll(&mut Context::from_waker(waker))
 }
 
-/// A task that its waker polls. It ends with the outcome of its future.
+/// A task whose waker polls its future. When the future completes, its outcome is sent to the channel.
 struct PollsAtOnce(Mutex<Option<Locking>>, Sender<Result<LockGuard, LockError>>);
 
 impl Wake for PollsAtOnce {
@@ -115,7 +115,8 @@ fn waker_that_blocks_delays_no_other_task_and_no_lock() {
     drop(release);
 }
 
-/// Executors drop whatever belongs to a task with its last waker.
+/// The last waker of a task may own the task, so dropping the waker may drop anything that belongs to the
+/// task.
 #[test]
 fn waker_is_dropped_under_no_mutex() {
     struct Task(Sender<()>);
@@ -157,7 +158,7 @@ fn waker_is_dropped_under_no_mutex() {
     next(&third_dropped);
 }
 
-/// A lock outlives the futures that wait for it.
+/// A lock outlives the futures that wait for it, so it must not keep their wakers.
 #[test]
 fn dropped_futures_leave_no_waker_behind() {
     let fixture = Fixture::new();

@@ -1,5 +1,5 @@
-//! Read-write locks under faults: connections that are cut or silent, sessions that end, processes that are
-//! killed.
+//! Tests of read-write locks under faults: connections that are cut or silent, sessions that end, processes
+//! that are killed.
 
 use std::thread;
 
@@ -32,7 +32,7 @@ fn readers_and_writers_survive_a_reconnect() {
     assert!(reading.is_owner() && !writer.is_owner() && !reader.is_owner());
     reading.unlock().unwrap();
     assert!(!writer.is_owner(), "the near reader still owns");
-    // The watch on this reader was set on the connection that was cut.
+    // The watch on this reader was on the connection that was cut.
     also.unlock().unwrap();
     writer.await_acquired();
     reconnect();
@@ -74,7 +74,7 @@ fn writer_in_a_silent_partition_stops_before_a_reader_acquires() {
     eventually("the readers read", || {
         let owned = writing.is_owner();
         let read = readers.iter().any(Waiting::is_owner);
-        // If the writer owns before and after, it owned when the readers were asked.
+        // If the writer owns both before and after, it also owned when the readers were asked.
         assert!(!(owned && read && writing.is_owner()), "two owners at once");
         readers.iter().all(Waiting::is_owner)
     });

@@ -1,5 +1,5 @@
-//! Read-write locks on a real server: readers share, writers exclude everyone else, and requests keep their
-//! order.
+//! Tests of read-write locks on a real server: readers share, writers exclude everyone else, and requests
+//! keep their order.
 
 mod faults;
 mod names;
@@ -144,7 +144,8 @@ fn readers_and_writers_time_out_and_are_cancelled() {
         observer.await_children(&dir, 2);
         let reader = scope.spawn(|| lock.try_read_for(&of_reader).map(|guard| guard.is_some()));
         observer.await_children(&dir, 3);
-        // The reader is cancelled first: without the writer ahead, it might acquire before it notices.
+        // Cancel the reader first: without the writer ahead, it might acquire the lock before it notices the
+        // cancellation.
         cancel[1].cancel();
         assert!(matches!(reader.join().unwrap(), Err(ref error) if error.reason() == ErrorReason::Cancelled));
         cancel[0].cancel();
@@ -192,7 +193,7 @@ impl Guard {
 }
 
 impl Waiting {
-    /// Joins the queue. Returns once the request is in it.
+    /// Joins the queue. Returns once the request is in the queue.
     fn join(lock: &ReadWriteLock, reads: bool) -> Waiting {
         let directory = LockDirectory::new(lock.session(), lock.dir()).unwrap();
         let requests = || directory.contenders().unwrap().len();
@@ -275,8 +276,8 @@ fn release_of_a_writer_wakes_only_the_readers_behind_it() {
         let paths = server.four_letter("wchp");
         paths.lines().filter(|line| line.starts_with(&dir)).map(str::to_owned).collect()
     };
-    // The watches are on the holder's znode, by the holder and its readers; on the last reader before the
-    // writer; and on the writer. There is none on the directory.
+    // Three znodes are watched: the holder's, by the holder and the readers behind it; the last reader's
+    // before the writer; and the writer's. The directory is not watched.
     eventually("each request waits for the one ahead", || watched().len() == 3);
     assert!(watched().contains(&id) && !watched().contains(&dir), "{:?}", watched());
     writing.unlock().unwrap();
@@ -302,7 +303,7 @@ fn stream_of_readers_does_not_starve_a_writer() {
             scope.spawn(|| {
                 let mut held = readers.read().unwrap();
                 while !stop.load(Ordering::SeqCst) {
-                    // The next request is made before the previous one ends.
+                    // Make the next request before the previous one ends.
                     let next = readers.try_read_for(Duration::from_millis(50)).unwrap();
                     drop(held);
                     reads.fetch_add(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Read-write locks together with requests of other libraries, which are recognized by their names.
+//! Tests of read-write locks together with requests of other libraries, which are recognized by their names.
 
 use zookeeper_recipes_lock::client::{Acl, CreateMode};
 use zookeeper_recipes_lock::locks::ReadWriteLock;

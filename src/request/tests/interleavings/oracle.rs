@@ -17,7 +17,7 @@ impl Rig {
         self.ours.iter().any(|ours| name.starts_with(&ours.prefix))
     }
 
-    /// Returns the first request ahead that excludes this one.
+    /// Returns the first request ahead of this one that excludes it.
     pub(super) fn ahead_of<'a>(&self, name: &str, queue: &'a [String]) -> Option<&'a String> {
         let is_reader = |name: &str| name.starts_with("read-");
         let own = generated_sequence(name)?;
@@ -25,8 +25,8 @@ impl Rig {
         ahead.into_iter().find(|other| !(is_reader(other) && is_reader(name)))
     }
 
-    /// Checks what holds at every moment: an owner is the first, or was the first when another client deleted its
-    /// znode.
+    /// Checks what holds at every moment: an owner is first in the queue, or was first when another client
+    /// deleted its znode.
     pub(super) fn check_owners(&self) -> Result<(), String> {
         let queue = self.queue();
         for (number, ours) in self.ours.iter().enumerate().filter(|(_, ours)| ours.request.is_owner()) {
@@ -47,8 +47,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Checks the state after everything has arrived: the first request owns the lock, and every other one waits for a
-    /// reason.
+    /// Checks the state after everything has arrived: the first request owns the lock, and every other
+    /// request has a reason to wait.
     pub(super) fn check_at_rest(&self) -> Result<(), String> {
         self.check_owners()?;
         let queue = self.queue();
@@ -70,8 +70,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Checks a request whose znode was deleted. A waiter need not know of that before the request that it watches
-    /// has left.
+    /// Checks a request whose znode was deleted. A waiter need not know this before the request that it
+    /// watches has left.
     fn check_deleted(&self, number: usize) -> Result<(), String> {
         let request = &self.ours[number].request;
         let watched = request.watched();
