@@ -47,7 +47,7 @@ impl Happened {
 
     fn level(&self) -> Option<Level> {
         Some(match &self.event {
-            // The driver logs the change of state that follows from these.
+            // The driver logs the changes of state that these events cause.
             Event::Connected | Event::Suspended | Event::SessionReplaced => return None,
             Event::Request(_, event) => return level_of_request(event),
             Event::Removed { was_refused: true, .. } | Event::RemovedWithSession(_) | Event::Stray(_) => {
@@ -89,7 +89,7 @@ fn level_of_request(event: &RequestEvent) -> Option<Level> {
         }
         RequestEvent::Ended { place, how, .. } => match how {
             Ending::Withdrawn => Level::Debug,
-            // Until the request has a place in the queue, its caller is waiting for it and gets the error.
+            // Until the request has a place in the queue, its caller waits, and gets the error.
             _ if *place == Place::Unknown => Level::Debug,
             _ if how.reason() == Some(LossReason::SessionClosed) => Level::Info,
             _ => Level::Warn,

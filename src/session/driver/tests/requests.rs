@@ -35,7 +35,7 @@ fn requests_are_shown_with_their_ages_until_they_end() {
     assert_eq!(shown(&session), [owner, (second.id(), false, 2 * SECOND, first.id())]);
 
     first.unlock().unwrap();
-    // From now on, the age is that of the ownership.
+    // From now on, the age counts from the acquisition.
     assert_eq!(shown(&session), [(second.id(), true, Duration::ZERO, None)]);
     runtime.advance(SECOND);
     assert_eq!(shown(&session), [(second.id(), true, SECOND, None)]);
