@@ -372,8 +372,8 @@ struct Opener {
 }
 
 impl Opener {
-    /// Opens sessions until one is established. The first may not be, because the servers may go away right after they
-    /// have opened it.
+    /// Opens sessions until one is established. One attempt may not be enough, because the servers may go away right
+    /// after they have opened a session.
     fn open_first(&self, wait: &Wait) -> Result<Arc<Core>> {
         loop {
             match self.open(wait) {
@@ -407,8 +407,8 @@ impl Opener {
         Ok(client)
     }
 
-    /// Turns a loss of contact during the creation of the chroot into `NoServer`, because the next attempt may succeed
-    /// in creating it.
+    /// Turns a loss of contact during the creation of the chroot into `NoServer`, so that the creation is attempted
+    /// again on another session.
     fn no_contact(&self, error: LockError, begun: Instant, wait: &Wait) -> LockError {
         let servers = self.options.servers.to_string();
         if !error.is_connection_loss() && !error.is_session_lost() {

@@ -271,8 +271,8 @@ impl Events {
         });
     }
 
-    /// Makes an event and passes it to the hook. Making the event of a contact calls the client, which may panic as the
-    /// hook may.
+    /// Makes an event and passes it to the hook. To make an event about a contact, the client is asked for details, and
+    /// it may panic, too.
     fn pass_on(&self, event: impl FnOnce() -> Option<SessionEvent>) {
         let passed_on = self.hook.call(|hook| {
             if let Some(event) = event() {

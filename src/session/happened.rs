@@ -89,7 +89,7 @@ fn level_of_request(event: &RequestEvent) -> Option<Level> {
         }
         RequestEvent::Ended { place, how, .. } => match how {
             Ending::Withdrawn => Level::Debug,
-            // Until the request has a place in the queue, its caller waits, and gets the error.
+            // Until the request has a place in the queue, its caller is still waiting, and gets the error.
             _ if *place == Place::Unknown => Level::Debug,
             _ if how.reason() == Some(LossReason::SessionClosed) => Level::Info,
             _ => Level::Warn,

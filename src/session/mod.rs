@@ -291,8 +291,8 @@ impl Session {
     ///
     /// - During an outage, the result includes requests that wait for the connection. Their znodes may not exist yet.
     /// - On a session that [replaces itself](SessionBuilder::replace_lost_sessions), the result shows the requests on
-    ///   the current session. Between the loss of one session and the start of the next, it is empty. On the next
-    ///   session, a waiting call makes a new request, whose age starts at zero.
+    ///   the current session. Between the loss of one session and the start of the next, the result is empty. On the
+    ///   next session, a waiting call makes a new request, whose age starts at zero.
     /// - All threads that wait for a [`CohortLock`](crate::locks::CohortLock) share one request.
     /// - A [`Semaphore`](crate::locks::Semaphore) makes two requests for a permit, one after the other.
     #[must_use]
@@ -338,7 +338,8 @@ impl Session {
         self.handle.core()
     }
 
-    /// Returns the object that notifies followers of each next session, or `None` if a lost session is not replaced.
+    /// Returns the state of the replacement, which notifies followers of each new session, or `None` if a lost session
+    /// is not replaced.
     pub(crate) fn replacement(&self) -> Option<&Replacement> {
         self.handle.replacement()
     }
@@ -442,7 +443,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // In a forked child the session belongs to the parent, and a mutex may stay held forever.
+        // In a forked child, the session belongs to the parent, and a mutex may stay held forever.
         if self.process.is_current() {
             self.close().end(LossReason::SessionClosed);
         }

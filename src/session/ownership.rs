@@ -72,7 +72,7 @@ impl Ownership {
     }
 
     /// Sets the moment, or ends the hold if `until` is `None`. If a reader has already seen the end of the hold,
-    /// nothing changes, and the method returns when the hold ended (but returns `None` if `until` is `None`).
+    /// nothing changes. In that case, returns when the hold ended, provided that `until` is a moment.
     #[must_use]
     pub(super) fn set(&self, until: Option<Moment>) -> Option<Moment> {
         let nanos = until.map_or(0, Moment::as_nanos);

@@ -85,7 +85,7 @@ impl Pool {
         let mut queue = self.shared.queue.lock();
         queue.closed = true;
         self.shared.work.notify_all();
-        // If an earlier start failed, the timer no longer retries it.
+        // If an earlier start failed, the timer no longer retries it, so it is retried here.
         self.shared.wake_or_start(queue);
     }
 }

@@ -135,7 +135,7 @@ impl Sharing {
     fn add_follower(&mut self, follower: Weak<dyn OnNewSession>) {
         if self.followers.len() >= self.sweep_at {
             self.followers.retain(|follower| follower.strong_count() > 0);
-            // Doubled: otherwise each new follower could cause a search through thousands.
+            // Doubled, because otherwise each new follower could cause a search through thousands.
             self.sweep_at = MIN_SWEPT.max(2 * self.followers.len());
         }
         self.followers.push(follower);

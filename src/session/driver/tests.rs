@@ -308,7 +308,7 @@ fn pending_deletion_makes_no_calls_without_contact() {
     let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
     client.disconnect();
     drop(guard);
-    assert_eq!(zookeeper.calls(SimOperation::Delete), 1, "the failed one");
+    assert_eq!(zookeeper.calls(SimOperation::Delete), 1, "the deletion that failed");
     zookeeper.clear_log();
     for _ in 0..10 {
         runtime.advance(TIMEOUT / 16);

@@ -202,7 +202,7 @@ fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     };
     assert!(session.set_event_hook(hook));
     let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
-    // Only now is the hook blocked. Until then, it may take further events.
+    // From here on, the hook is blocked. Before that, it might have taken further events.
     next(&calls);
     let core = session.core();
     for _ in 0..MAX_WAITING + 5 {
