@@ -3,9 +3,9 @@
 //! The primary type in this module is [`NamingScheme`], which [`LockOptions::naming`](crate::LockOptions::naming)
 //! takes.
 
-// For maintainers: the rules of the recipes, pure functions over names, without I/O, time or threads. `queue` and
-// `permit` decide who owns the lock, using the order that `counter` defines. `access`, `naming_scheme` and `znode_name`
-// define the names of requests, and `peers` knows the names that other libraries use.
+// For maintainers: these are the rules of the recipes, as pure functions over names, without I/O, time or threads.
+// `queue` and `permit` decide who owns the lock, using the order that `counter` defines. `access`, `naming_scheme` and
+// `znode_name` define the names of requests, and `peers` knows the names that other libraries use.
 
 pub(crate) mod access;
 pub(crate) mod counter;

@@ -26,7 +26,7 @@ pub(crate) fn first<'a, N: AsRef<str> + ?Sized + 'a>(
     with_distances(children).into_iter().min().map(|(_, name)| name)
 }
 
-/// Returns the requests, each with the distance of its number from the same number.
+/// Returns the requests, each with the distance of its number from a common origin.
 fn with_distances<'a, N: AsRef<str> + ?Sized + 'a>(
     children: impl IntoIterator<Item = &'a N>,
 ) -> Vec<(i32, &'a str)> {

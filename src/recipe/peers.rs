@@ -144,7 +144,7 @@ pub(crate) fn any_mismatch<'a>(children: impl IntoIterator<Item = &'a str>) -> O
     unlike.iter().find_map(|own| mismatch(own, unlike.iter().copied()))
 }
 
-/// Returns whether two names seem to differ only in GUID and number. This test is quick, and skips most children.
+/// Returns whether two names seem to differ only in GUID and number. A quick test that skips most children.
 fn is_alike(own: &str, child: &str) -> bool {
     let ends = |name: &str| {
         let name = name.as_bytes();

@@ -213,7 +213,7 @@ pub(crate) fn count_ahead<'a>(own: &str, children: impl IntoIterator<Item = &'a 
     children.into_iter().filter(is_ahead).count()
 }
 
-/// Finds the child that a request has created with this prefix, after the reply to the create was lost.
+/// Finds the child that a request created with this prefix, after the reply to the create was lost.
 pub(crate) fn find_own<'a, N: AsRef<str> + ?Sized + 'a>(
     prefix: &str,
     children: impl IntoIterator<Item = &'a N>,

@@ -121,7 +121,7 @@ impl Crew {
             (is_first_failure, is_last_resort, mem::replace(&mut queue.is_retry_set, true))
         };
         if is_first_failure {
-            logging::error!("listeners are late, as a thread could not be started: {error}");
+            logging::error!("listeners are late, because a thread could not be started: {error}");
         }
         if is_last_resort {
             return self.run();

@@ -134,7 +134,8 @@ The wait:
 
 When the lock is lost:
   During an outage, another client can get the lock when the lease ends. The command gets SIGTERM when only
-  --grace or a quarter of the session timeout is left, whichever is less, and SIGKILL just before the end.
+  --grace or a quarter of the session timeout remains, whichever is less. It gets SIGKILL just before the
+  lease ends.
   If another client deletes the znode of the lock, the next client may own the lock at once. The command
   gets SIGTERM immediately, and SIGKILL after --grace.
   If another client asks for the release of the lock ('zklock revoke'), the command gets SIGTERM, but no
@@ -149,7 +150,7 @@ When the lock is lost:
 What is ended:
   SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all other
   descendants of the command, such as those started by timeout, setsid, or a second 'zklock run'. If the
-  lock is lost and the command ends after SIGTERM, those of these processes that are left get SIGKILL.
+  lock is lost and the command ends after SIGTERM, any of these processes that still run get SIGKILL.
   zklock adopts descendants whose parents have ended. If it has to kill them, it exits after the last one has
   ended. As process 1 of a container, it also adopts and kills the other orphans of the container.
   On other systems, descendants outside the group run on without the lock.

@@ -182,7 +182,7 @@ impl History {
         assert!(is_within, "owners at once: {:?} of {:?}", names(), self.names());
     }
 
-    /// Makes every request that does not wait leave, until none is left.
+    /// Lets every request that does not wait leave, until no request is left.
     fn let_every_waiter_own(&mut self) {
         while !self.requests.is_empty() {
             while let Some(index) = self.requests.iter().position(|request| self.can_proceed(request)) {

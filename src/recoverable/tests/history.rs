@@ -399,7 +399,7 @@ impl Run {
                 Some("it took effect after it had returned")
             }
             Ok(()) if effects > 0 || is_gone => None,
-            Ok(()) => Some("it did not take effect, and reports that it did"),
+            Ok(()) => Some("it did not take effect, but reports that it did"),
             Err(ErrorReason::OutcomeUnknown) if lost_attempts == 0 => Some("no attempt was lost"),
             Err(ErrorReason::OutcomeUnknown) if others_acts > 0 => None,
             Err(ErrorReason::OutcomeUnknown) if effects == 1 => Some("its effect is visible"),
@@ -408,7 +408,7 @@ impl Run {
             }
             Err(ErrorReason::OutcomeUnknown) => None,
             Err(ErrorReason::Server(_)) if effects == 0 || may_write_again => None,
-            Err(ErrorReason::Server(_)) => Some("it took effect, and reports that it did not"),
+            Err(ErrorReason::Server(_)) => Some("it took effect, but reports that it did not"),
             Err(_) => Some("an unexpected error"),
         }
     }

@@ -191,8 +191,8 @@ fn entries() -> io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Reads the entries whose parents are missing again. Those parents have ended in the meantime, and other processes
-/// have adopted their children.
+/// Reads again each entry whose parent is missing. The parent has ended in the meantime, and another process has
+/// adopted the child.
 fn adjust_parents(entries: &mut [Entry]) {
     let present: HashSet<i32> = entries.iter().map(|entry| entry.pid).collect();
     for entry in entries.iter_mut().filter(|entry| !present.contains(&entry.parent)) {

@@ -21,8 +21,8 @@
 //!
 //! **The terminal.** Whenever the group of this process has the terminal, this process hands it over to the group of
 //! the command. It does so at once if all three standard descriptors are the terminal. Otherwise, other processes of a
-//! pipeline may read from the terminal, so it waits until the command is stopped for using it. It takes the terminal
-//! back when the command has stopped or ended.
+//! pipeline may read from the terminal, so this process waits until the command is stopped for using it. It takes the
+//! terminal back when the command has stopped or ended.
 //!
 //! While the command has the terminal:
 //!
@@ -400,7 +400,7 @@ impl Mention {
         Mention { is_waiting: Arc::new(AtomicBool::new(true)) }
     }
 
-    /// Looks the holder up and reports it, on another thread.
+    /// Looks up the holder and reports it, on another thread.
     fn report_wait(&self, session: &Session, dir: &str, queue: &str) {
         let Ok(directory) = LockDirectory::new(session, queue) else { return };
         let (dir, is_waiting) = (dir.to_owned(), Arc::clone(&self.is_waiting));
@@ -438,7 +438,7 @@ fn refusal(session: &Session, args: &RunArgs, signals: &Receiver<i32>) -> String
     }
 }
 
-/// Looks the holder up, for [`MAX_LOOKUP`] at most. A signal ends the lookup.
+/// Looks up the holder, for [`MAX_LOOKUP`] at most. A signal ends the lookup.
 fn holder(session: &Session, dir: &str, signals: &Receiver<i32>) -> Option<LockInfo> {
     let directory = LockDirectory::new(session, dir).ok()?;
     let (sender, holder) = bounded(1);

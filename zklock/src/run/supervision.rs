@@ -89,7 +89,7 @@ pub(super) struct Supervision<'a> {
     is_refused: bool,
 }
 
-/// The end of a supervision.
+/// The result of a supervision.
 pub(super) struct Ended {
     pub(super) end: io::Result<End>,
     /// Whether the lock was lost, or was about to be.

@@ -26,8 +26,8 @@ impl Terminal {
     /// Opens the controlling terminal, or returns `None` if this process has none.
     pub(super) fn open() -> Option<Terminal> {
         let file = File::options().read(true).write(true).open("/dev/tty").ok()?;
-        // In a pipeline, another process such as a pager may read from the terminal. The command then gets the
-        // terminal only when the command first uses it.
+        // In a pipeline, another process such as a pager may read from the terminal. In that case, the command gets the
+        // terminal only on its first use.
         let is_wanted = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
         Some(Terminal { file, given: None, is_wanted })
     }

@@ -224,7 +224,8 @@ fn command_at_a_terminal_of_another_pid_namespace_reads_from_it_or_is_said_to_be
         println!("skipped: it needs namespaces");
         return;
     }
-    // The program is first the first process of the namespace, and then the child of a shell that is the first process.
+    // In the first run, the program is the first process of the namespace. In the second, it is the child of a shell
+    // that is.
     terminal.type_line(&format!("{unshare} $zklock run $dir -- sh -c 'echo fi''rst'"));
     terminal.expect("first");
     terminal.type_line(&format!("exec {unshare} sh -c '$zklock run $dir -- sh -c \"read x\"; echo ended'"));
