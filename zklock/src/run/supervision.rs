@@ -128,7 +128,8 @@ impl<'a> Supervision<'a> {
 
     /// Blocks until the command has ended.
     ///
-    /// Nothing else here blocks or writes. Signals are sent before messages are reported.
+    /// Nothing else in the loop blocks, except when the whole job is stopped. Signals are sent before messages are
+    /// reported.
     pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> Ended {
         let states = self.session.subscribe();
         let changes = self.child.changes().clone();

@@ -356,7 +356,7 @@ fn program_without_a_terminal_is_not_stopped_while_it_holds_the_lock() {
     let mut program = Program::spawn(setsid);
     program.line_with("pid");
     program.signal(Signal::TSTP);
-    eventually("it refuses to stop", || program.err().contains("not stopped"));
+    eventually("the program refuses to stop", || program.err().contains("not stopped"));
     program.close_input();
     assert_eq!(program.end().code, 0);
 }

@@ -177,7 +177,7 @@ fn command_is_stopped_and_continued_as_a_job() {
     terminal.expect("Stopped");
     assert_eq!(state_of(pid), 'T');
     terminal.type_line("fg");
-    eventually("it is continued", || state_of(pid) == 'S');
+    eventually("the process is continued", || state_of(pid) == 'S');
     terminal.type_line("hello");
     terminal.expect("got:hello");
 }
