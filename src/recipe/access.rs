@@ -10,7 +10,7 @@ use super::naming_scheme::{NamingScheme, around};
 /// The access that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
-    /// Excludes all other requests, in a queue without readers of this crate.
+    /// Excludes all other requests, in a queue in which this crate has no readers.
     Exclusive(NamingScheme),
     /// Shares the lock with other readers; excludes writers.
     Read(NamingScheme),
@@ -65,7 +65,8 @@ impl Access {
         self.permits().is_some()
     }
 
-    /// Returns whether a request named `ahead`, if it is ahead, makes this one wait or takes a permit.
+    /// Returns whether a request with the name `ahead`, if it is ahead of this one, makes this one wait or takes a
+    /// permit.
     ///
     /// A request that is not known to be a reader counts as a writer, whichever library made it.
     pub(crate) fn waits_for(self, ahead: &str) -> bool {

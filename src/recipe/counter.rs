@@ -14,8 +14,8 @@
 //! # Numbers in doubt
 //! The 2^30 numbers from 2147483647 on are in doubt: they do not define which of two requests came first. All others
 //! are in order: the 2^30 numbers that the server issued before such a number (or all, if there were fewer) are its
-//! predecessors on the circle. The reason is that every server counts from 0 to 2147483646 one by one. It gets past the
-//! numbers in doubt only if it wraps around the circle, or if 2^30 creations overlap without a pause.
+//! predecessors on the circle. The reason is that every server counts from 0 to 2147483646 one by one. A server gets
+//! past the numbers in doubt only if it wraps around the circle, or if 2^30 creations overlap without a pause.
 //!
 //! # Why there is one owner
 //! A request decides from a listing that contains its own znode, so it sees every older request that still exists. Take
@@ -24,10 +24,10 @@
 //! - If its number is in doubt, it owns the lock only if the listing has no request that excludes it.
 //! - If its number is in order, the number of the older request is at most 2^30 before it, so it waits.
 //!
-//! So no request becomes an owner while an older request exists that excludes it. An owner stays
-//! the only one without listing again, whatever numbers the server issues later. A downgraded
-//! reader counts as old as its writer: both znodes have the same number, and one of them exists at
-//! any time.
+//! So no request becomes an owner while an older request exists that excludes it. An owner remains
+//! the only owner without listing the queue again, whatever numbers the server issues later. A
+//! downgraded reader counts as exactly as old as its writer, because both znodes have the same
+//! number, and one of them exists at any time.
 //!
 //! Requests of other libraries are counted like the requests of this crate, but decide by their own rules.
 //!

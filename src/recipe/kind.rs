@@ -28,7 +28,7 @@ pub enum LockKind {
     Permit,
     /// A request of unknown kind.
     ///
-    /// Its name has a sequence number, but no library known here uses such names. In the queue it counts as an
+    /// Its name has a sequence number, but no library known here uses such names. In the queue, it counts as an
     /// exclusive request. It may not be a request for a lock at all, so it is never
     /// [reaped](crate::queue::LockDirectory::reap_expired).
     Other,

@@ -1,5 +1,5 @@
-//! The laws of the recipe rules. They hold for any children of a lock directory, because any client may create any name
-//! there.
+//! The laws of the recipe rules. They must hold for any children of a lock directory, because any client may create any
+//! name there.
 //!
 //! Each function takes untrusted input, and panics if a law is broken. The tests below call the functions with
 //! generated input, and the targets in `fuzz/` call them with mutated input.
@@ -157,7 +157,7 @@ fn check_among_pairs(rule: Rule<'_>, own: &String, decision: Decision<'_>, reque
             (Decision::WaitFor(first), Decision::Owner) if first == other => ahead.push(other.as_str()),
             (Decision::Owner, Decision::Owner) if do_share(rule(own), rule(other)) => {}
             (Decision::Exhausted, Decision::Exhausted) if are_in_doubt(&pair) => exhausted = true,
-            // A request in doubt fails although the other one, in order, counts it as ahead.
+            // A request in doubt fails although the other request, which is in order, counts it as ahead.
             (Decision::Exhausted, Decision::WaitFor(first)) if first == own => exhausted = true,
             (Decision::WaitFor(first), Decision::Exhausted) if first == other => ahead.push(other.as_str()),
             both => unreachable!("{both:?} of {pair:?}"),

@@ -1,10 +1,11 @@
-//! The names of requests, through which programs with different libraries share a lock.
+//! The names of requests, by which programs that use different libraries share a lock.
 //!
-//! The primary type in this module is [`NamingScheme`], which [`LockOptions::naming`](crate::LockOptions::naming) takes.
+//! The primary type in this module is [`NamingScheme`], which [`LockOptions::naming`](crate::LockOptions::naming)
+//! takes.
 
-// For maintainers: the rules of the recipes, pure functions over names, without I/O, time or threads. `queue` and
-// `permit` decide who owns the lock, using the order that `counter` defines. `access`, `naming_scheme` and `znode_name`
-// define the names of requests, and `peers` knows the names that other libraries use.
+// For maintainers: these are the rules of the recipes, as pure functions over names, without I/O, time or threads.
+// `queue` and `permit` decide who owns the lock, using the order that `counter` defines. `access`, `naming_scheme` and
+// `znode_name` define the names of requests, and `peers` knows the names that other libraries use.
 
 pub(crate) mod access;
 pub(crate) mod counter;
@@ -27,8 +28,9 @@ use zookeeper_connection::Stat;
 pub use self::kind::LockKind;
 pub use self::naming_scheme::NamingScheme;
 
-/// Returns whether a znode is a directory, because it has or had children. A directory is not a request: the requests
-/// of every known library are ephemeral, and an ephemeral znode cannot have children.
+/// Returns whether a znode is a directory, which means that it has or had children, or is a container. A directory is
+/// not a request, because the requests of every known library are ephemeral, and an ephemeral znode cannot have
+/// children.
 pub(crate) fn is_directory(stat: &Stat) -> bool {
     stat.num_children > 0 || stat.cversion != 0 || stat.is_container()
 }

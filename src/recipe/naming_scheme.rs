@@ -38,8 +38,8 @@ use uuid::Uuid;
 /// know only the names in these tables. If one of their requests ignores a request of this crate, both may hold the
 /// lock at once.
 ///
-/// If a request of this crate finds another request that would ignore it, the log names the other request at `warn`,
-/// with the scheme to use, once per session and directory. A request looks for such requests when it lists the
+/// If a request of this crate finds another request that would ignore it, a warning in the log names the other request
+/// and the scheme to use, once per session and directory. A request looks for such requests when it lists the
 /// queue, and at least every half minute while it holds the lock. It does not list the queue when it joins behind
 /// another request of its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

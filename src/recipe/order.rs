@@ -26,7 +26,7 @@ pub(crate) fn first<'a, N: AsRef<str> + ?Sized + 'a>(
     with_distances(children).into_iter().min().map(|(_, name)| name)
 }
 
-/// Returns the requests, each with the distance of its number from the number of one of them.
+/// Returns the requests, each with the distance of its number from a common origin.
 fn with_distances<'a, N: AsRef<str> + ?Sized + 'a>(
     children: impl IntoIterator<Item = &'a N>,
 ) -> Vec<(i32, &'a str)> {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     proptest! {
-        /// This holds from any start of the counter, for any order of the listing, and for the decision of each
+        /// This holds for any start of the counter, for any order of the listing, and for the decision of each
         /// request.
         #[test]
         fn order_is_the_order_of_arrival(
@@ -130,8 +130,8 @@ mod tests {
             }
         }
 
-        /// The decisions of requests of this crate agree with what an observer sees. Where the observer guesses, some
-        /// fail.
+        /// The decisions of requests of this crate agree with what an observer sees. Where the observer can only guess,
+        /// some of the requests fail.
         #[test]
         fn count_owners_agrees_with_decide(
             scheme in prop::sample::select(vec![NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo]),

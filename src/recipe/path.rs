@@ -12,7 +12,7 @@ use zookeeper_connection::{broken_rule, printable};
 
 use crate::error::{LockError, Result};
 
-/// The full path of a znode; cheap to clone.
+/// The full path of a znode. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ZNodePath(Arc<str>);
 
@@ -59,7 +59,7 @@ impl ZNodePath {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Returns the parent znode, or `None` directly below the root, which always exists.
+    /// Returns the parent znode, or `None` if the parent is the root, which always exists.
     pub(crate) fn parent(&self) -> Option<ZNodePath> {
         self.dir().map(|dir| ZNodePath(dir.into()))
     }

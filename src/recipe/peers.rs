@@ -1,7 +1,7 @@
 //! The libraries whose requests may be in a lock directory, and which requests each library respects. A library is
 //! recognized by the names of its requests.
 //!
-//! A library *counts* a request if it regards the name as that of a request. This crate counts every name with a
+//! A library *counts* a request if it recognizes the name as that of a request. This crate counts every name with a
 //! sequence number, so it never takes a lock that another library holds. A library that does not count a request of
 //! this crate may take a lock that this crate holds.
 
@@ -30,9 +30,9 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    /// Returns the library that has made the request with this name. Returns `None` if that library counts every
-    /// request, as this crate does, or fails if it cannot read a name, as go-zookeeper does. Also returns `None` for a
-    /// name that no library known here uses.
+    /// Returns the library that made the request with this name. Returns `None` if that library counts every request,
+    /// as this crate does, or fails on a name that it cannot read, as go-zookeeper does. Also returns `None` for a name
+    /// that no library known here uses.
     ///
     /// A request of this crate under the scheme of a library counts as a request of that library.
     fn of(name: &str) -> Option<Peer> {
@@ -65,14 +65,14 @@ impl Peer {
         let Some(before) = before_number(ahead) else { return false };
         let ends_with_any = |ends: &[&str]| ends.iter().any(|end| before.ends_with(end));
         match self {
-            // It reads the number after the last dash.
+            // Apache's class reads the number after the last dash.
             Peer::Apache => before.ends_with('-'),
-            // It sorts a name that lacks this marker by its whole text.
+            // Curator sorts a name that lacks this marker by its whole text.
             Peer::CuratorMutex => ends_with_any(&["lock-"]),
             Peer::CuratorReader => ends_with_any(&["__WRIT__"]),
             Peer::CuratorWriter => ends_with_any(&["__READ__", "__WRIT__"]),
             Peer::CuratorLatch => ends_with_any(&["latch-"]),
-            // A `Lock` does not count readers, but we cannot tell it from a `WriteLock`.
+            // A `Lock` does not count readers, but its name looks like that of a `WriteLock`.
             Peer::Kazoo => ends_with_any(&["__lock__", "__rlock__"]),
             Peer::KazooReader => ends_with_any(&["__lock__"]),
             Peer::HbaseReader => before.starts_with("write-"),
@@ -144,7 +144,7 @@ pub(crate) fn any_mismatch<'a>(children: impl IntoIterator<Item = &'a str>) -> O
     unlike.iter().find_map(|own| mismatch(own, unlike.iter().copied()))
 }
 
-/// Returns whether two names differ only in GUID and number. This quick test is enough for most children.
+/// Returns whether two names seem to differ only in GUID and number. A quick test that skips most children.
 fn is_alike(own: &str, child: &str) -> bool {
     let ends = |name: &str| {
         let name = name.as_bytes();
@@ -253,7 +253,7 @@ mod tests {
                 check_together(&together);
             }
         }
-        // These schemes count all other requests.
+        // Requests of this scheme count all others.
         check_together(&[RECIPE, RECIPE_READER, RECIPE_WRITER]);
     }
 

@@ -1,15 +1,15 @@
 //! Decides which requests own the permits of a semaphore, from nothing but the names of a directory's children.
 //!
-//! Origin: `internalAcquire1Lease` of Curator's `InterProcessSemaphoreV2`, which counts all children. Here a request
-//! counts only the requests ahead of it. So the bound holds no matter how requests join: the lock in front of the
-//! directory keeps the order and prevents a herd, but safety does not depend on it.
+//! Origin: `internalAcquire1Lease` of Curator's `InterProcessSemaphoreV2`, which counts all children. Here, a request
+//! counts only the requests ahead of it, so the bound holds no matter how requests join. The lock in front of the
+//! directory keeps the order and prevents a thundering herd, but safety does not depend on that lock.
 //!
 //! # Why no more than `n` requests own a permit
 //! A request decides from a listing that contains its own znode, so it sees every older request that still exists.
 //! Suppose that there are `n + 1` owners whose znodes exist, and take the youngest. When it decided, the other `n`
 //! existed. If its number is in order, it counted them as ahead. If its number is [in doubt](super::counter), it
-//! counted every request. Either way, it cannot have become an owner. If clients have different numbers of permits, the
-//! largest one bounds the owners.
+//! counted every request. Either way, it cannot have become an owner. If clients allow different numbers of permits,
+//! the largest of these numbers bounds the owners.
 
 use std::num::NonZeroU32;
 
@@ -116,7 +116,7 @@ mod tests {
             assert_eq!(decide_permit(permits(2), own, &listed), Decision::Exhausted, "{own}");
             assert_eq!(decide_permit(permits(3), own, &listed), Decision::Owner, "{own}");
             let with_one_ahead = [ahead.clone(), own.clone()];
-            // 7 is more than 2^30 before these numbers, but the server passed through it.
+            // 7 is more than 2^30 before these numbers, but the server has passed through 7.
             assert_eq!(decide_permit(permits(1), own, &with_one_ahead), Decision::Full, "{own}");
         }
     }
@@ -136,8 +136,8 @@ mod tests {
     }
 
     proptest! {
-        /// While requests leave a queue in any order, the first of the rest own permits, and no owner loses its
-        /// permit to a request behind it.
+        /// While requests leave a queue in any order, the first of the remaining requests own the permits, and no owner
+        /// loses its permit to a request behind it.
         #[test]
         fn first_of_the_rest_own_while_a_queue_empties(
             start in any_start(), number in 1..6_u32, seed: u64,

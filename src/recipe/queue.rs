@@ -19,10 +19,10 @@ use zookeeper_connection::Names;
 pub(crate) enum Decision<'a> {
     /// No request that excludes this one is ahead.
     Owner,
-    /// This child is the nearest one ahead that excludes this request. Watch only this one.
+    /// This child is the nearest one ahead that excludes this request. Watch no other child.
     WaitFor(&'a str),
-    /// As many requests are ahead as there are permits. Any of them may be the next to leave, so
-    /// watch the directory's children.
+    /// At least as many requests are ahead as there are permits. Any of them may be the next to
+    /// leave, so watch the directory's children.
     Full,
     /// The request's own znode is not among the children.
     Missing,
@@ -79,8 +79,8 @@ pub(crate) fn decide<'a, N: AsRef<str> + ?Sized + 'a>(
 /// What a waiting exclusive request can expect when its predecessor leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook<'a> {
-    /// Only the predecessor is ahead, and no other request can take the predecessor's place. So its deletion leaves
-    /// nobody ahead.
+    /// Only the predecessor is ahead, and no other request can take the predecessor's place. So once the predecessor is
+    /// deleted, nobody is ahead.
     Next,
     /// This child is the nearest one ahead of the predecessor.
     Behind(&'a str),
@@ -139,7 +139,7 @@ pub(crate) struct Ordered {
     access: Access,
     /// The numbers of the requests, each with the position of its name in the listing.
     requests: Vec<(i32, usize)>,
-    /// The positions, in `requests`, of the requests that exclude this kind.
+    /// The positions, in `requests`, of the requests that exclude a request of this kind.
     excluding: Vec<usize>,
 }
 
@@ -199,8 +199,8 @@ impl Ordered {
 }
 
 /// A number at a greater distance is behind. At exactly this distance, each of two numbers is as far ahead of the other
-/// as behind it. Then the names decide. So of any two requests, one is ahead, whatever names other clients put into the
-/// directory.
+/// as behind it, so the names decide. Of any two requests, therefore, one is ahead, whatever names other clients put
+/// into the directory.
 pub(super) const HALF_CIRCLE: u32 = 1 << 31;
 
 /// Returns how many requests are ahead of this one.
@@ -213,7 +213,7 @@ pub(crate) fn count_ahead<'a>(own: &str, children: impl IntoIterator<Item = &'a 
     children.into_iter().filter(is_ahead).count()
 }
 
-/// Finds the child that a request has created with this prefix, after the reply to the create was lost.
+/// Finds the child that a request created with this prefix, after the reply to the create was lost.
 pub(crate) fn find_own<'a, N: AsRef<str> + ?Sized + 'a>(
     prefix: &str,
     children: impl IntoIterator<Item = &'a N>,

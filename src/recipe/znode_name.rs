@@ -1,5 +1,5 @@
-//! [`ZNodeName`]: the name of a child of a lock directory, split at its sequence number. Names are ordered as by the
-//! current Java class of the same name.
+//! [`ZNodeName`]: the name of a child of a lock directory, split at its sequence number. Names have the same order as
+//! in the current Java class of the same name.
 
 use std::cmp::Ordering;
 use std::convert::Infallible;
@@ -62,8 +62,8 @@ impl ZNodeName {
 
     /// Returns the sequence number.
     ///
-    /// This is the text after the last dash, or the last ten digits if another character precedes the number. If a
-    /// second dash precedes it, that dash is a minus (ZOOKEEPER-4372).
+    /// This is the text after the last dash, or the last ten digits if another character precedes the number. If two
+    /// dashes precede the number, the second one is a minus (ZOOKEEPER-4372).
     #[must_use]
     pub fn sequence(&self) -> Option<i32> {
         self.sequence
@@ -121,8 +121,8 @@ impl Ord for ZNodeName {
         };
         by_sequence
             .then_with(|| self.prefix().cmp(other.prefix()))
-            // Only names that differ in leading zeros reach this point. The order must agree with
-            // equality.
+            // Names with the same number and prefix may still differ, for example in leading zeros.
+            // The order must agree with equality.
             .then_with(|| self.name.cmp(&other.name))
     }
 }
@@ -156,7 +156,7 @@ fn split_at_dash(name: &str, digits: usize) -> Option<(&str, i32)> {
     if let Some(prefix) = before.strip_suffix('-') {
         return Some((prefix, name[dash..].parse().ok()?));
     }
-    // If the first of ten digits is a zero, there is no minus, which would take its place.
+    // If the first of ten digits is a zero, there is no minus, because a minus would take the place of that zero.
     let may_be_minus = digits.len() == WIDTH - 1 || (digits.len() == WIDTH && !digits.starts_with('0'));
     if before.ends_with('_') && may_be_minus {
         return Some((before, name[dash..].parse().ok()?));
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(sorted, expected);
     }
 
-    // The next seven tests are those of Apache's ZNodeNameTest. Where its first version had another order, they expect
-    // that of version 3.8.
+    // The next seven tests are those of Apache's ZNodeNameTest. Where the first version of Apache's class had a
+    // different order, the tests expect the order of version 3.8.
 
     #[test]
     fn order_with_same_prefix() {

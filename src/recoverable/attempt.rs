@@ -80,8 +80,8 @@ impl<C: Change> Attempts<C> {
 
     /// Determines the outcome of the attempts that were made since the state was `before`.
     fn probe_outcome(&self, core: &Arc<Core>, before: Seen) -> Result<Verdict<C::Output>> {
-        // The write brings the server up to date. It proves nothing about the attempts: a server that this session has
-        // left may still pass a request on when it resumes.
+        // The write brings the server up to date. It proves nothing about the attempts, because a server that this
+        // session has left may still pass a request on when it resumes.
         let written = core.begin_to_write_nothing().wait(core);
         let found = written.and_then(|()| self.call.find(core, &self.path));
         let found = found.map_err(|error| match core.failure(self.operation, &self.path, error) {

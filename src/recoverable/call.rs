@@ -1,9 +1,9 @@
 //! [`Change`]: a modifying call that can determine whether a lost attempt took effect.
 //!
-//! A lost attempt may take effect long after the next one was answered, because a paused server, when it resumes,
-//! passes on what it has received. So "not yet" is not a verdict. An attempt is repeated only if the servers accept at
-//! most one of the two, no matter when the other one arrives. A verdict must hold whatever other clients have done in
-//! between.
+//! A lost attempt may take effect long after the next one was answered, because a paused server passes on what it has
+//! received as soon as it resumes. So "not yet" is not a verdict. An attempt is repeated only if the servers accept at
+//! most one of the two attempts, no matter when each of them arrives. A verdict must hold whatever other clients have
+//! done in the meantime.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(super) trait Change {
 #[derive(Debug)]
 pub(super) enum Verdict<T> {
     TookEffect(T),
-    /// None took effect, and none ever will, because the znode is already past the version that they require.
+    /// No attempt took effect, and none ever will, because the znode is already past the version that they require.
     Superseded(Seen),
     /// No attempt has taken effect so far. One more may be made, because at most one of them will take effect.
     Repeatable(Seen),
@@ -51,7 +51,7 @@ pub(super) enum Verdict<T> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Seen {
     Missing,
-    /// READ is not granted. Servers since 3.8.4 then show nothing of a znode.
+    /// READ is not granted. In that case, servers since 3.8.4 show nothing of the znode.
     Unreadable,
     Present(Stat),
 }
@@ -70,7 +70,7 @@ impl Seen {
 /// The bytes that a call writes.
 pub(super) struct Payload {
     pub(super) data: Vec<u8>,
-    /// Whether the bytes contain a mark, so that no other call writes the same.
+    /// Whether the bytes contain a mark, which makes them unique to this call.
     pub(super) is_marked: bool,
 }
 
@@ -178,7 +178,7 @@ pub(super) struct Delete {
 }
 
 impl Delete {
-    /// Returns whether the server would have deleted the znode in that state. For an unreadable znode, the answer is
+    /// Returns whether the server would have deleted the znode in this state. For an unreadable znode, the answer is
     /// yes unless the call requires a version.
     fn applies_to(&self, seen: Seen) -> bool {
         match seen {
@@ -221,7 +221,7 @@ pub(super) struct SetData {
 }
 
 impl SetData {
-    /// Returns the version that an attempt requires if the znode is in that state. Returns `None` only if the state
+    /// Returns the version that an attempt requires if the znode is in this state. Returns `None` only if the state
     /// cannot be read and the caller accepts any version.
     fn version_at(&self, before: Seen) -> Option<i32> {
         self.version.or(match before {

@@ -55,26 +55,27 @@ use crate::session::{Core, Session};
 /// [What it cannot know](#what-it-cannot-know) lists the exceptions.
 ///
 /// # After a lost reply
-/// A call whose reply was lost may even take effect later, after calls that were made after it: a paused server, when
-/// it resumes, passes on what it has received. So sending a call again could do harm. For example, an item of a queue
-/// that a consumer has already taken would be created twice, or a znode that was created in place of a deleted one
-/// would be deleted. Therefore each modifying call first reads the current state, which costs one extra round trip.
-/// After a lost reply, the call reads the state again and compares:
+/// A call whose reply was lost may take effect late, even after calls that were made after it, because a paused server
+/// passes on what it has received as soon as it resumes. So sending a call again could do harm. For example, it could
+/// create an item of a queue once more after a consumer has taken it, or delete a znode that was created in place of a
+/// deleted one. Therefore each modifying call first reads the current state, which costs one extra round trip. After a
+/// lost reply, the call reads the state again and compares:
 ///
 /// - [`create`](RecoverableZooKeeper::create) took effect if the znode has the call's mark or, for a sequential znode,
 ///   if a child's name has the call's GUID. The call is never sent again.
 /// - [`set_data`](RecoverableZooKeeper::set_data) took effect if the data has the call's mark. The call is sent again
-///   if it is still the same znode, and either still has the required version or provably lost that version to a write
-///   by another client.
+///   if the znode is still the same one, and either still has the required version or provably lost that version to a
+///   write by another client.
 /// - [`delete`](RecoverableZooKeeper::delete) took effect if the znode is gone, and previously had the required version
 ///   and no children. The call is never sent again.
 /// - [`exists`](RecoverableZooKeeper::exists), [`get_data`](RecoverableZooKeeper::get_data) and
 ///   [`get_children`](RecoverableZooKeeper::get_children) are always sent again, and so is the read before a modifying
 ///   call. Therefore, if contact is missing when a call starts, only a read is lost, and the outcome stays certain.
 ///
-/// A write always requires a version: the caller's, or the one that was read. At most one of the writes that require
-/// the same version takes effect. So a write may be sent again as often as the policy allows, and a late one undoes
-/// nothing. Its outcome is never unknown if the znode exists, no other client changes it, and READ is granted.
+/// A `set_data` always requires a version: the caller's, or the one that was read. At most one of the writes that
+/// require the same version takes effect. So a write may be sent again as often as the policy allows, and undoes
+/// nothing if it arrives late. The outcome is never unknown if the znode exists, no other client changes it, and READ
+/// is granted.
 ///
 /// Two znodes are the same if they were created by the same transaction. Servers since 3.8.4 and 3.9.2 show the
 /// transaction id and the mark only with READ permission. Without it, the outcome after a lost reply is unknown.
@@ -93,11 +94,11 @@ use crate::session::{Core, Session};
 /// - Which client deleted a znode. A server keeps no trace of that. So a `delete` whose request was lost succeeds if
 ///   another client has since deleted the znode. The call's own request may still arrive later, and delete a znode that
 ///   was created in the meantime. So do not use a deletion to decide which of two consumers gets an item of a queue.
-///   Take a lock, or first claim the item with a `set_data` at its version, which succeeds for only one of them.
+///   Take a lock, or first claim the item with a `set_data` at its version, which succeeds for only one consumer.
 /// - Whether a znode has been replaced. If the znode of a lost write is deleted and created again, the new znode may
-///   have the version that the write requires. A server may hold a request back for about `syncLimit` of its ticks, 10
-///   s by default. So do not create a znode again within that time after a lost reply.
-/// - Which of two clients wrote the same bytes, if those are [not marked](RecoverableZooKeeper::with_plain_data).
+///   have the version that the write requires. A server may hold a request back for about `syncLimit` ticks, 10 s by
+///   default. So do not create a znode again within that time after a lost reply.
+/// - Which of two clients wrote the same bytes, if the bytes are [not marked](RecoverableZooKeeper::with_plain_data).
 /// - Whether data that begins like a mark really has one. Data of other writers is mistaken for marked data if it
 ///   begins with the bytes 255, 0, 0, 0, 16 and the next 16 bytes have the version and the variant of a random GUID, as
 ///   one in 64 random sequences does. HBase's own marks never do, because they contain text.
@@ -180,7 +181,7 @@ impl RecoverableZooKeeper {
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. This call deleted nothing.
     /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost. Either a znode exists at the path,
-    ///   and may still be deleted; or none does, but the one read before the call had children or another version.
+    ///   and may still be deleted, or it does not exist, but had children or a different version before the call.
     /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
         self.write(Operation::DELETE, ZNodePath::parse(path)?, Delete { version: conditional(version) })
@@ -196,7 +197,7 @@ impl RecoverableZooKeeper {
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, or `BadVersion`
     ///   if another client has replaced that version. Nothing was written.
     /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and other clients have since written
-    ///   the data or deleted the znode. So this call's data may have been there in between.
+    ///   the data or deleted the znode. The znode may have had this call's data in the meantime.
     /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> Result<Stat> {
         let written = self.written(data)?;

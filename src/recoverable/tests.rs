@@ -1,4 +1,4 @@
-//! Each call with a lost request and with a lost reply, while other clients change the same znode.
+//! Tests of each call with a lost request and with a lost reply, while other clients change the same znode.
 
 mod history;
 mod other_clients;
@@ -171,7 +171,7 @@ fn write_that_comes_just_before_its_repetition_takes_effect_once() {
         let fixture = Fixture::new();
         fixture.client.hold_back_next(SimOperation::SetData);
         let client = Arc::clone(&fixture.client);
-        // The first attempt, the write that brings the server up to date, and then the second attempt.
+        // These are the first attempt, the write that brings the server up to date, and the second attempt.
         fixture.client.before_next(SimOperation::SetData, || {});
         fixture.client.before_next(SimOperation::SetData, || {});
         fixture.client.before_next(SimOperation::SetData, move || client.pass_on());

@@ -7,7 +7,7 @@ use crate::time::Moment;
 pub(super) struct Alarm(Option<Moment>);
 
 impl Alarm {
-    /// Sets the alarm. Returns whether the caller must start a timer for that moment.
+    /// Sets the alarm. Returns whether the caller must start a timer for `at`.
     pub(super) fn set(&mut self, at: Moment) -> bool {
         let is_earlier = self.0.is_none_or(|set| at < set);
         if is_earlier {
@@ -16,7 +16,7 @@ impl Alarm {
         is_earlier
     }
 
-    /// Called by the timer for that moment. Returns `false` if another moment has replaced it.
+    /// Called by the timer that was started for `at`. Returns `false` if another moment has replaced `at`.
     pub(super) fn rings(&mut self, at: Moment) -> bool {
         self.0.take_if(|set| *set == at).is_some()
     }

@@ -107,14 +107,14 @@ impl SessionBuilder {
     /// A lock is owned only while the server provably keeps the session, and the proof depends on the tick.
     ///
     /// The session measures the tick on a second connection, as half of the shortest session timeout that the server
-    /// grants there. It then uses the longer of the measured tick and the tick set here, or 2 s if none is set (the
-    /// tick in ZooKeeper's sample configuration). If the server refuses a second connection, the session uses the tick
-    /// set here. If none is set, it assumes the longest tick that the session timeout allows.
+    /// grants there. It then uses the measured tick or the tick set here, whichever is longer. If no tick is set, 2 s
+    /// takes its place (the tick in ZooKeeper's sample configuration). If the server refuses a second connection, the
+    /// session uses the tick set here or, if none is set, the longest tick that the session timeout allows.
     ///
-    /// - If your servers have a shorter tick and you need a session timeout of a few seconds, set that tick. The
+    /// - If your servers' tick is shorter than 2 s and you need a session timeout of a few seconds, set their tick. The
     ///   session's locks then survive longer outages.
-    /// - If the true tick is longer and the servers' `minSessionTimeout` is less than two ticks, set the true tick,
-    ///   because such a `minSessionTimeout` hides it from the measurement.
+    /// - If the true tick is longer than 2 s and the servers' `minSessionTimeout` is less than two ticks, set the true
+    ///   tick. Such a `minSessionTimeout` hides the true tick from the measurement.
     ///
     /// **A value below the true tick breaks mutual exclusion when a server dies**, if `minSessionTimeout` hides the
     /// true tick or the servers refuse a second connection.
@@ -124,20 +124,20 @@ impl SessionBuilder {
 
     /// Sets the servers' `jute.maxbuffer`, in bytes.
     ///
-    /// The default is one mebibyte, as in ZooKeeper. If any server has another value, set the smallest value of all
+    /// The default is one mebibyte, as in ZooKeeper. If any server has a different value, set the smallest value of all
     /// servers. The value must be at least 4096.
     ///
     /// The value limits how many locks, requests and other ephemeral znodes the session may have. The transaction that
     /// ends a session names all of them. If that transaction is longer than `jute.maxbuffer`, no server can read it,
     /// **and the whole ensemble goes down**. So the total length of the paths is limited to seven eighths of the value,
-    /// counting each path with its chroot and four more bytes. That is some 8,000 znodes with paths of 110 bytes. A
-    /// call beyond the limit sends nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). If you need
-    /// more, use several sessions.
+    /// counting each path with its chroot and four more bytes. By default, that is some 8,000 znodes with paths of 110
+    /// bytes. A call beyond the limit sends nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). If
+    /// you need more znodes, use several sessions.
     pub fn jute_max_buffer(self, bytes: usize) -> SessionBuilder {
         SessionBuilder { jute_max_buffer: bytes, ..self }
     }
 
-    /// Sets the length of the outage that a lock survives.
+    /// Sets how long an outage a lock survives.
     ///
     /// The default is 9/16 of the session timeout. While a lock is held, the session writes to the servers so often
     /// that the remaining lease is never shorter than this time, except in the first seconds. The round trips of these
@@ -149,8 +149,8 @@ impl SessionBuilder {
     ///
     /// - The minimum is an eighth of the session timeout. The maximum is three quarters of what remains of the session
     ///   timeout after the clock margin (1/32 of it) and the report delay (1.1 ticks). Other values are clamped.
-    /// - The session gives up a silent connection after 2/5 of the session timeout. If the time set here does not cover
-    ///   that and the move to another server, locks are lost whenever a connection falls silent.
+    /// - The session gives up a silent connection after 2/5 of the session timeout, and then moves to another server.
+    ///   If the time set here is too short for both, locks are lost whenever a connection falls silent.
     pub fn survived_outage(self, outage: Duration) -> SessionBuilder {
         SessionBuilder { survived_outage: Some(outage), ..self }
     }
@@ -171,15 +171,16 @@ impl SessionBuilder {
     /// - The [state](Session::state) changes from `Lost` back to `Connected`.
     ///
     /// Replacement is off by default, because a lost session takes everything with it, including other locks and
-    /// ephemeral znodes. A library should not carry on with only its own part.
+    /// ephemeral znodes. A library should not carry on after restoring only its own part.
     pub fn replace_lost_sessions(self, replace: bool) -> SessionBuilder {
         SessionBuilder { replaces_lost_sessions: replace, ..self }
     }
 
     /// Adds a credential that is presented to every server.
     ///
-    /// This is ZooKeeper's `addauth`. With the scheme `digest`, the credential is `user:password`. It is sent before
-    /// anything else on every connection, even by a session that replaces a lost one. Credentials are never logged.
+    /// This is ZooKeeper's `addauth`. With the scheme `digest`, the credential is `user:password`. The session sends it
+    /// before anything else on every connection, and so does a session that replaces a lost one. Credentials are never
+    /// logged.
     ///
     /// If a server refuses a credential, connecting fails with
     /// [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an established session is lost.
@@ -199,7 +200,8 @@ impl SessionBuilder {
     ///
     /// The created znodes are persistent. Their ACL grants everything to everybody
     /// ([`Acl::open_unsafe`](crate::client::Acl::open_unsafe)), because clients with different identities may share a
-    /// chroot. To protect the chroot, create it by hand. An existing chroot is left as it is, and needs no permission.
+    /// chroot. To protect the chroot, create it by hand. If the chroot exists, it is left as it is, and no permission
+    /// is needed.
     pub fn create_chroot(self, create: bool) -> SessionBuilder {
         SessionBuilder { creates_chroot: create, ..self }
     }
@@ -214,8 +216,8 @@ impl SessionBuilder {
     ///
     /// If a server refuses the user, the session tries another server. It gives up when all servers have refused. It
     /// also gives up when at least one has refused and no server serves it within a session timeout or before the wait
-    /// ends. Then connecting fails with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an
-    /// established session is lost.
+    /// ends. When it gives up, connecting fails with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), or
+    /// an established session is lost.
     #[cfg(feature = "sasl")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
     pub fn sasl_digest(self, user: impl Into<String>, password: impl Into<String>) -> SessionBuilder {
@@ -235,8 +237,8 @@ impl SessionBuilder {
     ///
     /// If a server refuses the ticket, the session tries another server. It gives up when all servers have refused. It
     /// also gives up when at least one has refused and no server serves it within a session timeout or before the wait
-    /// ends. Then connecting fails with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), and an
-    /// established session is lost.
+    /// ends. When it gives up, connecting fails with [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused), or
+    /// an established session is lost.
     #[cfg(feature = "kerberos")]
     #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
     pub fn kerberos(self, kerberos: KerberosConfig) -> SessionBuilder {
@@ -284,8 +286,8 @@ impl SessionBuilder {
     /// - [`NoServer`](crate::ErrorReason::NoServer): no server accepted the session in time. The message contains the
     ///   outcome for each server.
     /// - [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused): a server refused a credential set with
-    ///   [`auth`](SessionBuilder::auth), or the servers refuse the SASL authentication, or they demand an
-    ///   authentication that is not configured.
+    ///   [`auth`](SessionBuilder::auth), or the servers refused the SASL authentication, or they require authentication
+    ///   that is not configured.
     /// - [`NotZooKeeper`](crate::ErrorReason::NotZooKeeper): the servers are ClickHouse Keeper.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`Server`](crate::ErrorReason::Server) or
     ///   [`Refused`](crate::ErrorReason::Refused), only with [`create_chroot`](SessionBuilder::create_chroot): the
@@ -370,7 +372,8 @@ struct Opener {
 }
 
 impl Opener {
-    /// Opens sessions until one is established: the servers may go away right after they opened one.
+    /// Opens sessions until one is established. One attempt may not be enough, because the servers may go away right
+    /// after they have opened a session.
     fn open_first(&self, wait: &Wait) -> Result<Arc<Core>> {
         loop {
             match self.open(wait) {
@@ -404,8 +407,8 @@ impl Opener {
         Ok(client)
     }
 
-    /// Turns a loss of contact during the creation of the chroot into `NoServer`, because the next session may create
-    /// it.
+    /// Turns a loss of contact during the creation of the chroot into `NoServer`, so that the creation is attempted
+    /// again on another session.
     fn no_contact(&self, error: LockError, begun: Instant, wait: &Wait) -> LockError {
         let servers = self.options.servers.to_string();
         if !error.is_connection_loss() && !error.is_session_lost() {

@@ -52,8 +52,8 @@ mod tests;
 ///
 /// # Threads
 /// The events arrive in order, one at a time, on a callback thread of the session, soon after they happened. The crate
-/// holds no internal lock during a call, so a hook may use the crate. A panic is logged, and costs only its event. The
-/// hook is dropped on a callback thread, soon after its session.
+/// holds no internal lock during a call, so a hook may use the crate. If a call panics, the panic is logged, and the
+/// hook receives the next event as usual. The hook is dropped on a callback thread, soon after its session.
 ///
 /// A hook that blocks delays only later events. When 10,000 events wait for the hook, further ones are dropped and
 /// [counted](SessionEvent::Missed).
@@ -172,7 +172,7 @@ pub struct LockJoined {
     pub waits_for: String,
     /// The number of requests ahead.
     ///
-    /// `None` behind a request of the same session, because then the queue is not listed.
+    /// `None` if the request ahead is of the same session, because the queue is then not listed.
     pub ahead: Option<usize>,
 }
 
@@ -234,7 +234,7 @@ pub struct LockGivenUp {
 /// The events of a session, on their way to the hook.
 pub(crate) struct Events {
     hook: External<Arc<dyn EventHook>>,
-    /// The events, each with its session. After a loss the hook also serves the next session.
+    /// The events, each with its session. After a loss, the hook also serves the next session.
     mailbox: Mailbox<(Weak<Core>, Happened)>,
     /// Whether a delivery has been submitted but has not started yet.
     is_submitted: AtomicBool,
@@ -271,7 +271,8 @@ impl Events {
         });
     }
 
-    /// Asks the client about a contact, which may panic, too.
+    /// Makes an event and passes it to the hook. To make an event about a contact, the client is asked for details, and
+    /// it may panic, too.
     fn pass_on(&self, event: impl FnOnce() -> Option<SessionEvent>) {
         let passed_on = self.hook.call(|hook| {
             if let Some(event) = event() {

@@ -47,7 +47,7 @@ impl Happened {
 
     fn level(&self) -> Option<Level> {
         Some(match &self.event {
-            // The driver logs the change of state that follows from these.
+            // The driver logs the changes of state that these events cause.
             Event::Connected | Event::Suspended | Event::SessionReplaced => return None,
             Event::Request(_, event) => return level_of_request(event),
             Event::Removed { was_refused: true, .. } | Event::RemovedWithSession(_) | Event::Stray(_) => {
@@ -89,7 +89,7 @@ fn level_of_request(event: &RequestEvent) -> Option<Level> {
         }
         RequestEvent::Ended { place, how, .. } => match how {
             Ending::Withdrawn => Level::Debug,
-            // Until the request has a place in the queue, its caller is waiting for it and gets the error.
+            // Until the request has a place in the queue, its caller is still waiting, and gets the error.
             _ if *place == Place::Unknown => Level::Debug,
             _ if how.reason() == Some(LossReason::SessionClosed) => Level::Info,
             _ => Level::Warn,
@@ -107,10 +107,10 @@ impl fmt::Display for Happened {
             Event::SessionEnded(reason) => write!(f, "ZooKeeper session lost: {reason}"),
             Event::Request(_, event) => write_of_request(f, self.name(), event),
             Event::Persistent(ahead) => {
-                write!(f, "requests wait for {ahead}, which is persistent: no session's end deletes it")
+                write!(f, "requests wait for {ahead}, which is persistent and does not end with any session")
             }
             Event::Directory(path) => {
-                write!(f, "{path} has the name of a request, but is a directory: passed over")
+                write!(f, "{path} has the name of a request, but is a directory, so it is ignored")
             }
             Event::Peers { dir, mismatch } => write!(f, "in {dir}, {mismatch}"),
             Event::Stray(path) => {
@@ -151,7 +151,7 @@ fn write_of_request(
             write!(f, "suspended {name}: no contact, owned until the lease ends")
         }
         RequestEvent::Suspended { is_owner: false } => {
-            write!(f, "suspended {name}: no contact, waiting for it")
+            write!(f, "suspended {name}: no contact, waiting until it returns")
         }
         RequestEvent::RevocationRequested => write!(f, "somebody asks to release {name}"),
         RequestEvent::Ended { place, how, .. } => match how {

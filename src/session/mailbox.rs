@@ -1,8 +1,8 @@
 //! [`Mailbox`]: delivers items in order, one at a time, outside every mutex.
 //!
-//! For example, it calls listeners. An item is posted under the mutex that decides its order, and delivered after that
-//! mutex is released. A listener may post again, or make another thread post, without a deadlock, because the
-//! delivering thread delivers the new item, too.
+//! An item is posted under the mutex that decides its order, and delivered after that mutex is released. Delivering an
+//! item may, for example, call a listener. A listener may post again, or make another thread post, without a deadlock,
+//! because the delivering thread delivers the new item, too.
 
 use std::collections::VecDeque;
 
@@ -54,8 +54,8 @@ impl<T> Mailbox<T> {
         self.state.lock().deliverer == Some(thread::current().id())
     }
 
-    /// Delivers all posted items. Returns immediately if another thread is already delivering, or a caller further up
-    /// the stack of this thread.
+    /// Delivers all posted items. Returns immediately if a delivery is already under way, on another thread or further
+    /// up the stack of this thread.
     ///
     /// If `handle` panics, the remaining items wait for the next call.
     pub(crate) fn deliver(&self, mut handle: impl FnMut(T)) {

@@ -1,7 +1,7 @@
 //! [`Session`]: one ZooKeeper session, shared by many locks.
 //!
-//! The engine makes all decisions. The session drives the engine and owns the threads: one that watches the clock, and
-//! more while an operation may block.
+//! The engine makes all decisions. The session drives the engine and owns the threads: one timer thread, and others for
+//! work that may block.
 
 mod alarm;
 mod builder;
@@ -44,7 +44,7 @@ pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::seat::{Observer, Seat};
 pub(crate) use self::threads::Threads;
 
-/// The bounds of a session timeout. The server limits it further, by default to between 4 s and 40 s.
+/// The bounds of a session timeout. The server limits the timeout further, by default to between 4 s and 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -52,7 +52,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
 const MAX_CLOSE_SILENCE: Duration = Duration::from_secs(1);
 
-/// The delay before a new session tries its first request again after contact was lost.
+/// The pause between attempts while a session is being opened.
 const CONNECT_RETRY: Duration = Duration::from_millis(100);
 
 /// The state of a session.
@@ -66,21 +66,21 @@ pub enum SessionState {
     /// client that does not [report its pings](crate::client::port::ZooKeeperClient::reports_pings), it applies at all
     /// times.
     Connected,
-    /// There is no contact, or the server has not been heard from for too long.
+    /// There is no contact, or the server has been silent for too long.
     ///
     /// The session may still be alive. Locks stay owned until their lease ends.
     Suspended,
     /// The session has ended for good, with all its locks and requests.
     ///
-    /// Connect a new one. A session that [replaces itself](SessionBuilder::replace_lost_sessions) does that on its own,
-    /// and becomes `Connected` again.
+    /// Connect a new session. A session that [replaces itself](SessionBuilder::replace_lost_sessions) does so on its
+    /// own, and becomes `Connected` again.
     Lost,
 }
 
 /// A ZooKeeper session that any number of locks share.
 ///
 /// Connect one session per process, and create all locks on it. If its server falls silent or goes away, the session
-/// moves to another server in the list. Locks survive the move if their lease lasts long enough.
+/// moves to another server in the connect string. Locks survive the move if their lease lasts long enough.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -134,8 +134,8 @@ pub(super) struct Handle {
     replacement: Option<Replacement>,
     process: Process,
     runtime: Arc<dyn Runtime>,
-    /// The core in a forked child, which must not take the parent's mutexes, because the thread that holds one may not
-    /// exist in the child.
+    /// The core that a forked child uses. The child must not lock the parent's mutexes, because the thread that holds
+    /// one may not exist in the child.
     in_child: OnceLock<Arc<Core>>,
 }
 
@@ -167,7 +167,7 @@ impl Session {
 
     /// Creates a session on a client that the application supplies.
     ///
-    /// The age of the client's session is unknown. So no lock is owned until one
+    /// The age of the client's session is unknown, so no lock is owned until one
     /// [`report_delay`](crate::client::port::ZooKeeperClient::report_delay) after this call.
     ///
     /// # Errors
@@ -197,18 +197,18 @@ impl Session {
 
     /// Creates a session that gets a new client whenever it is lost.
     ///
-    /// The factory makes the first client, and then one after each loss. Apart from that, the session works as with
-    /// [`SessionBuilder::replace_lost_sessions`].
+    /// The factory makes the first client, and then one after each loss. Apart from that, the session behaves like one
+    /// with [`SessionBuilder::replace_lost_sessions`].
     ///
-    /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call. With an older
-    /// session, a lock could therefore seem to be held after the servers have given it to another client.
+    /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call. If the ZooKeeper
+    /// session were older, a lock could seem to be held after the servers have given it to another client.
     ///
     /// The factory is called on a thread of the session. It may block, preferably for no longer than a session timeout.
     /// If it fails or panics, it is called again: soon at first, later every three seconds. A client that cannot be
     /// used is closed. The factory and the lost clients are dropped on a callback thread.
     ///
     /// # Errors
-    /// The error of the factory's first call, or those of [`from_client`](Session::from_client).
+    /// The error of the factory's first call, or the same as [`from_client`](Session::from_client).
     pub fn from_client_factory(
         factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
     ) -> Result<Session> {
@@ -257,9 +257,9 @@ impl Session {
 
     /// Returns the effective session timeout.
     ///
-    /// The server grants a timeout on every connection. The shortest one since the session was opened is the effective
-    /// one. A longer one does not count, because a new leader of the ensemble uses the timeout from the creation of the
-    /// session.
+    /// The server grants a timeout on every connection. The shortest timeout granted since the session was opened is
+    /// the effective one. A longer, later grant does not count, because a new leader of the ensemble uses the timeout
+    /// that was granted when the session was created.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.core().snapshot().session_timeout
@@ -270,7 +270,7 @@ impl Session {
     /// ZooKeeper's logs and four-letter commands print it in hexadecimal. Returns `None` if the client, such as that of
     /// the crate `zookeeper`, does not report it.
     ///
-    /// A session that [replaces](crate::SessionBuilder::replace_lost_sessions) a lost one has another id.
+    /// A session that [replaces](crate::SessionBuilder::replace_lost_sessions) a lost one has a different id.
     #[must_use]
     pub fn id(&self) -> Option<i64> {
         self.core().client().session_id()
@@ -291,8 +291,8 @@ impl Session {
     ///
     /// - During an outage, the result includes requests that wait for the connection. Their znodes may not exist yet.
     /// - On a session that [replaces itself](SessionBuilder::replace_lost_sessions), the result shows the requests on
-    ///   the current session. Between the loss of one session and the start of the next, it is empty. On the next
-    ///   session a waiting call makes a new request, whose age starts at zero.
+    ///   the current session. Between the loss of one session and the start of the next, the result is empty. On the
+    ///   next session, a waiting call makes a new request, whose age starts at zero.
     /// - All threads that wait for a [`CohortLock`](crate::locks::CohortLock) share one request.
     /// - A [`Semaphore`](crate::locks::Semaphore) makes two requests for a permit, one after the other.
     #[must_use]
@@ -338,7 +338,8 @@ impl Session {
         self.handle.core()
     }
 
-    /// If the session is replaced after a loss, returns the object that notifies its followers of the next session.
+    /// Returns the state of the replacement, which notifies followers of each new session, or `None` if a lost session
+    /// is not replaced.
     pub(crate) fn replacement(&self) -> Option<&Replacement> {
         self.handle.replacement()
     }
@@ -352,8 +353,8 @@ impl Session {
         WeakSession { handle: Arc::downgrade(&self.handle) }
     }
 
-    /// Notifies a follower, until it is dropped, of each session that replaces a lost one, and of the close. If the
-    /// session is already closed, it notifies the follower immediately. The caller must not hold a mutex.
+    /// Notifies a follower of each session that replaces a lost one, and of the close, until the follower is dropped.
+    /// If the session is already closed, notifies the follower immediately. The caller must not hold a mutex.
     pub(crate) fn follow(&self, follower: Weak<dyn OnNewSession>) {
         if let Some(replacement) = self.replacement() {
             replacement.follow(follower);
@@ -394,9 +395,9 @@ impl Handle {
 
     /// Ends the replacement, if there is one, and returns the last core.
     ///
-    /// The replacement is closed first. [`replace`](Handle::replace) checks whether it is closed under the same mutex
-    /// under which the core is read here. So a core that arrives in between is either returned here or refused by
-    /// `replace`, and is ended in both cases.
+    /// The replacement is closed before the core is read. [`replace`](Handle::replace) holds the mutex of the core
+    /// while it checks for the close and installs the next core. So a core that arrives at the same time is either
+    /// returned here or refused by `replace`, and is ended in both cases.
     fn close(&self) -> Arc<Core> {
         if let Some(replacement) = self.replacement() {
             replacement.close();
@@ -429,7 +430,7 @@ impl Handle {
             return false;
         }
         if let Some(events) = current.events() {
-            // Before any event of the new session.
+            // Posted here, before any event of the new session.
             events.post(Arc::downgrade(&core), Happened { event: Event::SessionReplaced, seat: None });
             core.keep_events(Arc::clone(events));
         }
@@ -442,7 +443,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // In a forked child the session belongs to the parent, and a mutex may stay held forever.
+        // In a forked child, the session belongs to the parent, and a mutex may stay held forever.
         if self.process.is_current() {
             self.close().end(LossReason::SessionClosed);
         }
@@ -452,7 +453,7 @@ impl Drop for Handle {
 /// The wait of a new session for its first contact.
 pub(crate) struct FirstContact {
     tried: String,
-    /// The time limit, for the error.
+    /// The time limit that the error mentions.
     timeout: Duration,
     deadline: Option<Moment>,
     cancelled: Latch,

@@ -58,7 +58,7 @@ impl OwnClient {
         Ok(Arc::new(OwnClient { connection, jute_max_buffer: *jute_max_buffer }))
     }
 
-    /// The connection. A thread that locks its mutex must not hold another one.
+    /// Returns the connection. A thread that locks its mutex must not hold another mutex.
     fn connection(&self) -> &Connection {
         lock_order::assert_none_held();
         &self.connection
@@ -71,7 +71,7 @@ impl OwnClient {
     }
 }
 
-/// Converts the error of a connection attempt that failed within `timeout`.
+/// Converts the error of an attempt to connect, which was allowed to take `timeout`.
 fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
     match error {
         ConnectError::InvalidConnectString { rule } => LockError::invalid_argument("connect string", rule),
@@ -194,7 +194,7 @@ mod tests {
         ] {
             let mapped = of_connecting(error.clone(), TIMEOUT);
             assert!(mapped.to_string().contains(text), "{mapped}");
-            // Only this error is transient.
+            // Only `NoServer` is transient.
             let is_transient = mapped.reason() == ErrorReason::NoServer;
             assert_eq!(is_transient, matches!(error, ConnectError::Unreachable { .. }), "{mapped:?}");
         }

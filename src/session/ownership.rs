@@ -11,11 +11,11 @@ use crate::time::Moment;
 /// Flag bit: some thread has already seen the hold as ended, so the lock must never appear held again.
 const HAS_ENDED: u64 = 1 << 63;
 
-/// The moment until which a request holds its lock, for any thread to read without a mutex.
+/// The moment until which a request holds its lock. Any thread can read it without a mutex.
 ///
-/// The driver changes it under its mutex, and shortens it before it sends anything that lets others in. A reader that
-/// sees that the hold has ended makes the end final. Otherwise a driver that read the clock earlier could extend the
-/// hold once more.
+/// The driver changes the moment under its own mutex. It shortens a hold before it sends anything that lets others in.
+/// A reader that sees that the hold has ended makes the end final. Otherwise, a driver that had read the clock earlier
+/// could still extend the hold.
 #[derive(Debug, Default)]
 pub(crate) struct Ownership {
     /// The nanoseconds of the [`Moment`], perhaps with the flag. Zero for a request that holds no lock.
@@ -33,7 +33,7 @@ impl Ownership {
         matches!(self.read(now), Reading::For(_))
     }
 
-    /// Returns when the hold ended. Returns `None` if it lasts, or if the lock was released first.
+    /// Returns when the hold ended, or `None` if it still lasts or if the lock was released first.
     pub(crate) fn ended_at(&self, now: Moment) -> Option<Moment> {
         match self.read(now) {
             Reading::Ended(at) => Some(at),
@@ -71,8 +71,8 @@ impl Ownership {
         }
     }
 
-    /// Sets the moment; `None` ends the hold. If a reader has already seen the end of the hold, nothing changes; then
-    /// this returns that end, unless `until` is `None`.
+    /// Sets the moment, or ends the hold if `until` is `None`. If a reader has already seen the end of the hold,
+    /// nothing changes. In that case, returns when the hold ended, provided that `until` is a moment.
     #[must_use]
     pub(super) fn set(&self, until: Option<Moment>) -> Option<Moment> {
         let nanos = until.map_or(0, Moment::as_nanos);

@@ -43,7 +43,7 @@ struct Crew {
 type Start = Box<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 
 /// The queue of jobs. While there are more jobs than idle threads, a thread is being started. Only one thread is
-/// started at a time, because the others may finish many short jobs in the meantime.
+/// started at a time, because the existing threads may finish many short jobs in the meantime.
 #[derive(Default)]
 struct Backlog {
     jobs: VecDeque<Job>,
@@ -73,7 +73,7 @@ impl Pool {
     pub(crate) fn submit(&self, priority: Priority, job: Job) {
         let mut queue = self.shared.queue.lock();
         if queue.closed && priority != Priority::Callback {
-            // The job is dropped outside the mutex, because it may hold the last handle of something.
+            // The job is dropped outside the mutex, because it may hold the last handle to something.
             return drop((queue, job));
         }
         queue.jobs.push_back(job);
@@ -85,7 +85,7 @@ impl Pool {
         let mut queue = self.shared.queue.lock();
         queue.closed = true;
         self.shared.work.notify_all();
-        // The timer no longer retries a failed start.
+        // If an earlier start failed, the timer no longer retries it, so it is retried here.
         self.shared.wake_or_start(queue);
     }
 }
@@ -110,18 +110,18 @@ impl Crew {
     }
 
     fn start_failed(self: &Arc<Self>, error: &io::Error) {
-        let (is_news, is_last_resort, is_retry_set) = {
+        let (is_first_failure, is_last_resort, is_retry_set) = {
             let mut queue = self.queue.lock();
             let is_last_resort = queue.closed && queue.threads == 1;
             if !is_last_resort {
                 queue.is_starting = false;
                 queue.threads -= 1;
             }
-            let is_news = !mem::replace(&mut queue.start_failed, true);
-            (is_news, is_last_resort, mem::replace(&mut queue.is_retry_set, true))
+            let is_first_failure = !mem::replace(&mut queue.start_failed, true);
+            (is_first_failure, is_last_resort, mem::replace(&mut queue.is_retry_set, true))
         };
-        if is_news {
-            logging::error!("listeners are late, as a thread could not be started: {error}");
+        if is_first_failure {
+            logging::error!("listeners are late, because a thread could not be started: {error}");
         }
         if is_last_resort {
             return self.run();
@@ -228,7 +228,7 @@ mod tests {
         eventually("all threads end", || pool.shared.queue.lock().threads == 0);
     }
 
-    /// Occupies threads with calls until the sender is dropped.
+    /// Occupies `count` threads until the returned sender is dropped.
     fn occupy(pool: &Pool, count: usize) -> Sender<()> {
         let (release, stuck) = bounded::<()>(0);
         let (began, at_work) = unbounded();

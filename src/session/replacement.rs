@@ -24,7 +24,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest delay between two attempts. A server that comes back is found within this time.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
 
-/// From this number of followers on, dropped ones are removed.
+/// The minimum number of followers at which dropped ones are removed.
 const MIN_SWEPT: usize = 16;
 
 /// Creates what each new session runs on: first the runtime, then the client.
@@ -49,16 +49,16 @@ impl Factory {
     }
 }
 
-/// A follower of a session, which continues on the next session after a loss.
+/// Follows a session and, after a loss, continues on the next one.
 pub(crate) trait OnNewSession: Send + Sync {
     fn new_session(&self);
 
-    /// Called when the session was closed, so no other session will follow. May be called twice, and may be called
-    /// while the last session is still alive.
+    /// Called when the session has been closed, so no other session will follow. May be called twice, and while the
+    /// last session is still alive.
     fn closed(&self) {}
 }
 
-/// The shared state of the handles of a session that is replaced.
+/// The state that the handles of a session share if the session is replaced after a loss.
 pub(crate) struct Replacement {
     state: Mutex<REPLACEMENT, Sharing>,
 }
@@ -135,7 +135,7 @@ impl Sharing {
     fn add_follower(&mut self, follower: Weak<dyn OnNewSession>) {
         if self.followers.len() >= self.sweep_at {
             self.followers.retain(|follower| follower.strong_count() > 0);
-            // Doubled: otherwise each new follower could cause a search through thousands.
+            // Doubled, because otherwise each new follower could cause a search through thousands.
             self.sweep_at = MIN_SWEPT.max(2 * self.followers.len());
         }
         self.followers.push(follower);
@@ -152,7 +152,7 @@ pub(super) fn make(factory: &Factory) -> Result<Arc<Core>> {
     let mut taken = None;
     let made = contain(|| make_on(&runtime, factory, &mut taken));
     made.unwrap_or_else(|message| {
-        // No session has taken the client, so nobody else closes it.
+        // No session uses the client, so nobody else closes it.
         if let Some(client) = &taken {
             drop(client.call(|client| client.close()));
         }
@@ -199,7 +199,7 @@ pub(super) fn start(handle: &Arc<Handle>, core: Arc<Core>, factory: Factory, clo
     runtime.spawn("zk-lock-replacement", body).map_err(LockError::thread)
 }
 
-/// Waits until the core is lost, and returns its replacement, or `None` if there will be no further one.
+/// Waits until the core is lost, and returns its replacement, or `None` if there will be none.
 fn replace_when_lost(
     handle: &Weak<Handle>,
     lost: &Arc<Core>,
@@ -297,7 +297,7 @@ mod tests {
             if closed {
                 session.close();
             }
-            // The session is dropped after the other thread has used it, or before.
+            // Unless it was closed, the session is dropped here, while the factory is still at work.
             let _held = closed.then_some(session);
             go.send(()).unwrap();
             eventually("the second session is closed", || !server.sessions().contains(&second.session_id()));
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Counts the sessions that follow.
+    /// Counts the new sessions that it is notified of.
     #[derive(Default)]
     struct Counts(AtomicUsize);
 
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(follower.0.load(Ordering::SeqCst), 1);
     }
 
-    /// Closes the session when it has been replaced.
+    /// Closes the session as soon as it has been replaced.
     struct ClosesNext(Session);
 
     impl OnNewSession for ClosesNext {
@@ -400,8 +400,8 @@ mod tests {
         for round in 0..300 {
             let (session, clients) = replacing_session(&server, LONG);
             next(&clients).expire();
-            // The session is closed at some moment between just before the factory is called and just after the new
-            // session is installed.
+            // The delay grows with each round. So the closes spread from before the call of the factory to after the
+            // installation of the new session.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(2 * round) {
                 std::hint::spin_loop();
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(pause_after(3, 0.0), pause_after(3, 1.0) / 2);
     }
 
-    /// A client that panics when a session takes it.
+    /// A client that panics when a session subscribes to its events.
     struct Panicking(Arc<SimulatedClient>);
 
     impl BlockingClient for Panicking {
@@ -492,7 +492,8 @@ mod tests {
         let core = session.core();
         let replacement = Replacement::new();
         let (subscriber, changes) = unbounded();
-        // `Session::subscribe` does this after the new core is installed and before the subscribers are notified.
+        // What `Session::subscribe` does if it is called between the installation of the new core and the notification
+        // of the subscribers.
         replacement.subscribe(subscriber.clone());
         core.subscribe(subscriber);
         replacement.replaced(&core);

@@ -30,7 +30,7 @@ pub(crate) struct Seat {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) made: Moment,
     pub(crate) ownership: Ownership,
-    /// The latest moment at which the hold ends, if it is limited. Known from the acquisition on.
+    /// The moment at which the hold ends at the latest, if it has a limit. Set when the lock is acquired.
     pub(crate) limit: OnceLock<Moment>,
     pub(crate) znode: OnceLock<ZNodePath>,
     pub(crate) fencing_token: OnceLock<i64>,
@@ -38,7 +38,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Sets the hold of the request. If a reader has already seen the end of the hold, returns that end.
+    /// Sets the hold of the request. If a reader has already seen the end of the hold, returns when the hold ended.
     #[must_use]
     pub(super) fn hold(&self, held: Option<Holding>) -> Option<Moment> {
         if let Some(limit) = held.and_then(|held| held.limit) {
@@ -47,7 +47,7 @@ impl Seat {
         self.ownership.set(held.map(|held| held.until))
     }
 
-    /// Returns whether a hold that ended at this moment reached its limit.
+    /// Returns whether a hold that ended at this moment had reached its limit.
     pub(crate) fn has_reached_limit(&self, ended: Moment) -> bool {
         self.limit.get().is_some_and(|limit| *limit <= ended)
     }

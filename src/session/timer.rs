@@ -60,7 +60,7 @@ impl Timer {
             schedule.closed = true;
             std::mem::take(&mut schedule.entries)
         };
-        // Outside the mutex, because a job may hold the last handle of something.
+        // Outside the mutex, because a job may hold the last handle to something.
         drop(dropped);
         self.shared.changed.notify_one();
     }

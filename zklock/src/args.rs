@@ -118,14 +118,14 @@ The command:
   taken in between.
 
 The terminal:
-  In the foreground the command has the terminal, as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.
-  After Ctrl-Z nothing renews the lock, so it is lost when its lease ends. 'fg' then kills the command.
+  In the foreground, the command has the terminal, as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.
+  After Ctrl-Z, nothing renews the lock, so it is lost when its lease ends. 'fg' then kills the command.
   In the background, a command that reads from the terminal is stopped, as any job is. It keeps the lock.
   zklock reports a stopped command and ends it after --stopped-for: with SIGTERM, and with SIGKILL after
   --grace.
 
 The wait:
-  By default zklock waits for the lock forever. It waits for a server for 10s or the session timeout,
+  By default, zklock waits for the lock forever. It waits for a server for 10s or the session timeout,
   whichever is less, and then ends with exit code 69.
   --timeout replaces these limits with one for both waits together, so a restart of the servers need not end
   the wait.
@@ -133,8 +133,9 @@ The wait:
   To limit the run time of the command as well, use timeout(1): zklock run DIR -- timeout 1h COMMAND.
 
 When the lock is lost:
-  During an outage, another client can get the lock when the lease ends. The command gets SIGTERM earlier, by
-  --grace or a quarter of the session timeout, whichever is less. It gets SIGKILL just before the lease ends.
+  During an outage, another client can get the lock when the lease ends. The command gets SIGTERM when only
+  --grace or a quarter of the session timeout remains, whichever is less. It gets SIGKILL just before the
+  lease ends.
   If another client deletes the znode of the lock, the next client may own the lock at once. The command
   gets SIGTERM immediately, and SIGKILL after --grace.
   If another client asks for the release of the lock ('zklock revoke'), the command gets SIGTERM, but no
@@ -149,7 +150,7 @@ When the lock is lost:
 What is ended:
   SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all other
   descendants of the command, such as those started by timeout, setsid, or a second 'zklock run'. If the
-  lock is lost and the command ends after SIGTERM, what is left of these processes gets SIGKILL.
+  lock is lost and the command ends after SIGTERM, any of these processes that still run get SIGKILL.
   zklock adopts descendants whose parents have ended. If it has to kill them, it exits after the last one has
   ended. As process 1 of a container, it also adopts and kills the other orphans of the container.
   On other systems, descendants outside the group run on without the lock.
@@ -157,18 +158,18 @@ What is ended:
   reports this and waits until the command ends. Run 'sudo zklock run ...' instead.
   A process that a daemon starts for the command (systemd-run, cron, a container runtime) is not a
   descendant, so it runs on.
-  If the command ends while the lock is held, its background processes continue without the lock. They also
-  continue if the command ends because of a forwarded signal or 'zklock revoke', and they ignore that signal.
+  If the command ends while the lock is held, its background processes continue without the lock. If a
+  forwarded signal or 'zklock revoke' ends the command, only those that ignore the signal continue.
 
 A lock shared with another library:
   zklock run --naming kazoo /locks/report -- make report
 
-  zklock takes the requests of all libraries into account; another library, only those whose names it knows.
-  If it does not know the names that zklock uses, both can hold the lock at once. zklock warns of such
-  requests when it has acquired the lock, and again before it releases it.
+  zklock takes the requests of all libraries into account. Other libraries ignore requests whose names they
+  do not know. If a library does not know the names that zklock uses, both can hold the lock at once. zklock
+  warns of requests of such a library when it has acquired the lock, and again before it releases the lock.
   zklock creates a missing directory as a container, which the server deletes after it has been empty for a
-  while. After that, kazoo's locks fail, so with 'kazoo' the directory is an ordinary znode. Apache's locks
-  may fail as well: create their directory beforehand.
+  while. After that, kazoo's locks fail, so with '--naming kazoo' the directory is an ordinary znode. Apache's
+  locks may fail as well: create their directory beforehand.
 
 Exit codes:
   The exit code of the command, or
@@ -262,10 +263,10 @@ Examples:
 const ONCE_HELP: &str = "\
 The key:
   One machine runs the command for a key. On the others, zklock exits at once. In the key, %F stands for the
-  date, and %Y, %m, %d, %H and %M for its parts and those of the time, all in UTC. %% stands for %. In a
+  date, and %Y, %m, %d, %H and %M for the parts of date and time, all in UTC. %% stands for %. In a
   crontab, write a backslash before each %. Schedule the job at least a few minutes before or after the key
   changes, because the clocks of the machines differ.
-  By default a key is done when the command begins, even if the command then fails. With --until-success, the
+  By default, a key is done when the command begins, even if the command then fails. With --until-success, the
   key is done when the command has ended with code 0. Until then, the next call tries again, even if this
   machine fails. All calls for a key must agree on --until-success.
 
@@ -457,8 +458,8 @@ Examples:
   zklock reap --older-than 1d --yes /locks/backup",
     after_long_help = "\
 Deletes only persistent requests, which a client in another language may leave behind. Requests of live
-sessions always stay: see 'zklock revoke'. So do requests with names that no known library uses. zklock
-shows them, and you can delete them by hand.
+sessions always stay: see 'zklock revoke'. Requests with names that no known library uses also stay, but
+zklock shows them, and you can delete them by hand.
 
 Ages are measured by the clock of the servers. To read it, zklock creates a znode in the directory and
 deletes it in the same transaction, even without --yes.

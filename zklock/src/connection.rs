@@ -20,7 +20,7 @@ const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// The default of `--max-tick`.
 const DEFAULT_MAX_TICK: Duration = Duration::from_secs(2);
 
-/// The variable with an identity. Other users can see arguments, but not variables.
+/// The variable with an identity. Other users can see a program's arguments, but not its variables.
 const AUTH_VARIABLE: &str = "ZK_AUTH";
 
 /// The variable with the password of the private key.
@@ -57,7 +57,7 @@ pub(crate) struct ConnectionArgs {
     /// [env: ZK_AUTH=]
     #[arg(long, global = true, hide_short_help = true, value_name = "SCHEME:CREDENTIAL")]
     auth: Option<Secret>,
-    /// A file of identities, one per line, in addition to that of --auth or ZK_AUTH
+    /// A file of identities, one per line, in addition to the one in --auth or ZK_AUTH
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     auth_file: Option<PathBuf>,
     #[command(flatten)]
@@ -190,7 +190,7 @@ impl ConnectionArgs {
     }
 }
 
-/// A text that no message may show. Any text parses, because clap shows an argument that it cannot parse.
+/// A text that no message may show. Parsing never fails, because clap shows an argument that it cannot parse.
 #[derive(Clone)]
 pub(crate) struct Secret(pub(crate) String);
 

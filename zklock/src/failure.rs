@@ -1,6 +1,6 @@
 //! [`Failure`]: why the program ends, and its exit code.
 //!
-//! The codes follow sysexits.h, and timeout(1) and flock(1) where a command runs.
+//! The codes follow sysexits.h. For subcommands that run a command, they also follow timeout(1) and flock(1).
 
 use std::error::Error;
 use std::io;

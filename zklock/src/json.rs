@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// The value in one line, with a line feed. Also escapes characters that JSON allows: control characters of a
-/// terminal, and those that some readers take for the end of a line.
+/// Returns the value in one line, with a line feed. Also escapes some characters that JSON allows unescaped: control
+/// characters of a terminal, and characters that some readers take for the end of a line.
 pub(crate) fn line(value: &Value) -> String {
     let mut line = String::new();
     for character in value.to_string().chars() {

@@ -90,8 +90,8 @@ fn data_of(leader: &LockInfo, args: &LeaderArgs) -> Result<String, Failure> {
     }
 }
 
-/// Returns whether the line shown last is still right. A leader that is asked to step down leads until it does, but
-/// the request has overwritten its data.
+/// Returns whether the line shown last is still right. A leader that is asked to step down still leads until it does,
+/// but its data has been overwritten.
 fn is_shown(leader: &Option<LockInfo>, shown: Option<&Option<LockInfo>>) -> bool {
     match (leader, shown) {
         (Some(leader), Some(Some(shown))) if leader.is_revocation_requested() => leader.path == shown.path,

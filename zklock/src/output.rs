@@ -16,7 +16,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     written.map_err(|error| Failure::output(&error))
 }
 
-/// Returns whether the reader of standard output has gone. A program that writes nothing would not notice it.
+/// Returns whether the reader of standard output has gone. A program that writes nothing would not notice otherwise.
 #[cfg(unix)]
 pub(crate) fn is_closed() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,8 +31,8 @@ pub(crate) fn is_closed() -> bool {
     false
 }
 
-/// Text of another client, in one line that is safe for a terminal. Escapes control characters, line separators and
-/// marks that change the writing direction, and nothing else.
+/// Returns the text of another client as one line that is safe for a terminal. Escapes control characters, line
+/// separators and marks that change the writing direction, and nothing else.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {

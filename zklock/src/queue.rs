@@ -29,7 +29,7 @@ pub(crate) fn read(session: &Session, dir: &str) -> Result<Vec<LockInfo>, Failur
     Ok(queue)
 }
 
-/// A warning if the directory has requests that do not count each other. It names options of `zklock`.
+/// Returns a warning if the directory has requests that do not count each other. The warning names options of `zklock`.
 pub(crate) fn mixed_names(directory: &LockDirectory) -> Result<Option<String>, LockError> {
     let with_option = |text: String, naming: &Naming| {
         let (scheme, value) = (naming.scheme(), naming.to_possible_value());
@@ -119,7 +119,7 @@ pub(crate) fn json_of(request: &LockInfo) -> Value {
     })
 }
 
-/// Returns why a persistent request is in the way, and what to do about it. `None` for any other.
+/// Returns why a persistent request is in the way, and what to do about it. Returns `None` for any other request.
 pub(crate) fn obstacle(request: &LockInfo) -> Option<String> {
     let path = one_line(&request.path);
     let remedy = match request.kind {
@@ -144,7 +144,8 @@ pub(crate) fn who(request: &LockInfo) -> String {
     }
 }
 
-/// The data that the maker of a request has written, unless a request to release has overwritten it.
+/// The data that the maker of a request has written, or `None` if it is not readable or was overwritten to ask for the
+/// release of the lock.
 pub(crate) fn known_data(request: &LockInfo) -> Option<&[u8]> {
     request.data.as_deref().filter(|_| !request.is_revocation_requested())
 }
@@ -162,8 +163,8 @@ fn printable_name(request: &LockInfo) -> String {
     one_line(name)
 }
 
-/// The number of permits of a semaphore is not stored, so nobody can say which permits are held. A persistent znode of
-/// an unknown kind may not be a request at all.
+/// Returns the state of a request. The number of permits of a semaphore is not stored, so it is not known which
+/// requests hold one. A persistent znode of an unknown kind may not be a request at all.
 fn state(request: &LockInfo, is_owner: bool) -> &'static str {
     match request.kind {
         LockKind::Other if request.is_persistent => "unknown",

@@ -11,7 +11,7 @@ use zookeeper_recipes_lock::client::KerberosConfig;
 use crate::connection::{Secret, variable};
 use crate::failure::{CONFIG, Failure, USAGE};
 
-/// The variable with a mechanism. Other users can see arguments, but not variables.
+/// The variable with a mechanism. Other users can see a program's arguments, but not its variables.
 const SASL_VARIABLE: &str = "ZK_SASL";
 
 #[derive(Args, Debug)]
@@ -60,7 +60,7 @@ impl FromStr for Mechanism {
 
 impl SaslArgs {
     /// Sets the authentication of a session. `host` is the host in the servers' principal, for a connect string that
-    /// has an address in its place.
+    /// contains an address instead of a name.
     pub(crate) fn apply(
         &self,
         builder: SessionBuilder,

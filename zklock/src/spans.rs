@@ -45,7 +45,7 @@ pub(crate) fn age(since: SystemTime) -> Duration {
 
 /// A time in UTC, as in RFC 3339, to the second.
 pub(crate) fn show_time(time: SystemTime) -> String {
-    // Later times cannot be formatted. Only a broken server has them.
+    // Later times cannot be formatted. Only a broken server reports such times.
     let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
     format_rfc3339_seconds(time.clamp(SystemTime::UNIX_EPOCH, last)).to_string()
 }

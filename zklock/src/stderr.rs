@@ -1,7 +1,7 @@
 //! Standard error, which may block forever: its reader may be stopped, or a pipe may be full.
 //!
-//! Only one thread writes to it. All other threads hand their lines over, and so does the log. Therefore, output cannot
-//! delay the supervision of a command or the keep-alive of its lock.
+//! Only one thread writes to it. All other threads and the log hand their lines over to that thread. Therefore, output
+//! cannot delay the supervision of a command or the keep-alive of its lock.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// The largest number of lines that wait for the reader. Further lines are lost.
+/// The maximum number of lines that wait for the reader. Further lines are lost.
 const MAX_WAITING: usize = 4096;
 
 /// How long the program waits for the reader before it ends.
@@ -28,7 +28,7 @@ enum Message {
 pub(crate) fn start() -> io::Result<()> {
     let (sender, messages) = bounded(MAX_WAITING);
     thread::Builder::new().name("stderr".to_owned()).spawn(move || write_all(&messages))?;
-    // Fails only if a thread was started before.
+    // Fails only if the thread was already started.
     let _ = WRITER.set(sender);
     Ok(())
 }

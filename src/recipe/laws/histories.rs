@@ -67,11 +67,11 @@ struct History {
     created: u64,
 }
 
-/// Runs a history on a server whose next number is `start`. At the end of the history all owners leave, until no
-/// request waits.
+/// Runs a history on a server whose next number is `start`. At the end of the history, owners leave until no request
+/// waits.
 ///
-/// The counter `wraps` as in ZooKeeper up to 3.5, or mixes numbers at its end as in 3.6 and later. The lower half of
-/// each step selects the action, the upper half selects the request.
+/// The counter `wraps` as in ZooKeeper up to 3.5, or mixes numbers at its end as in 3.6 and later. The lower four bits
+/// of each step select the action, the upper four the request.
 pub fn check_history(start: i32, wraps: bool, steps: &[u8]) {
     check(start, wraps, None, steps);
 }
@@ -145,7 +145,7 @@ impl History {
         }
     }
 
-    /// Makes a request decide from its last listing. Others may have decided from newer listings meanwhile.
+    /// Makes a request decide from its last listing. Other requests may already have decided from newer listings.
     fn act(&mut self, index: usize) {
         let Request { access, name, phase } = &mut self.requests[index];
         let Phase::Queued { listed, waits_for } = phase else { return };
@@ -182,7 +182,7 @@ impl History {
         assert!(is_within, "owners at once: {:?} of {:?}", names(), self.names());
     }
 
-    /// Makes every request that does not wait leave, until none is left.
+    /// Lets every request that does not wait leave, until no request is left.
     fn let_every_waiter_own(&mut self) {
         while !self.requests.is_empty() {
             while let Some(index) = self.requests.iter().position(|request| self.can_proceed(request)) {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        // Few histories have two requests that meet in the wrong order.
+        // Many cases, because requests meet in the wrong order in only a few histories.
         #![proptest_config(ProptestConfig { cases: 8 * ProptestConfig::default().cases, ..Default::default() })]
 
         #[test]

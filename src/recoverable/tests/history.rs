@@ -20,7 +20,7 @@ use crate::{LockError, RetryPolicy, Session};
 
 const DIR: &str = "/dir";
 const ZNODE: &str = "/dir/znode";
-/// The approximate number of requests of a call when one of them is lost.
+/// The approximate number of requests that a call makes when one of them is lost.
 const REQUESTS: usize = 10;
 
 /// The call under test, on [`ZNODE`].
@@ -153,7 +153,7 @@ impl Other {
         deleted
     }
 
-    /// The znode, or those that a sequential create has made.
+    /// The znode of the call, or the znodes that a sequential create has made.
     fn znodes(&self) -> Vec<String> {
         let names = self.0.children(DIR).into_iter();
         names.filter(|name| name.starts_with("znode")).map(|name| format!("{DIR}/{name}")).collect()
@@ -164,12 +164,13 @@ impl Other {
 #[derive(Clone, Debug, Default)]
 struct Script {
     losses: BTreeMap<usize, Effect>,
-    /// Requests that a server holds back, and before which later request it passes them on. If there is
-    /// none, it does so after the call has returned.
+    /// The requests that a server holds back, each with the later request before which the server passes
+    /// it on. If there is no such later request, the server passes it on after the call has returned.
     held_back: BTreeMap<usize, usize>,
-    /// The other client's action between the return of the call and the end of the delay.
+    /// The other client's action after the return of the call, before the server passes on what it still holds back.
     afterwards: Option<Act>,
-    /// `Before` a request reaches the server, or `After` its effect and before its reply.
+    /// The other client's actions, each by the number of a request. The flag is `false` before that request reaches the
+    /// server, and `true` between its effect and its reply.
     acts: BTreeMap<(usize, bool), Act>,
 }
 
@@ -179,9 +180,9 @@ struct Scripted {
     other: Other,
     script: Mutex<Script>,
     seen: Mutex<Seen>,
-    /// The creation of the znode that existed, at version 1, before the call.
+    /// The `czxid` of the znode that existed, at version 1, before the call.
     present: Mutex<Option<i64>>,
-    /// What a server holds back, by the request before which it passes it on.
+    /// The calls that a server holds back, by the request before which it passes them on.
     held_back: Mutex<BTreeMap<usize, Vec<client::Call>>>,
 }
 
@@ -226,7 +227,7 @@ impl Scripted {
         if is_lost { Err(ZkError::ConnectionLoss) } else { answer }
     }
 
-    /// Passes on what a server was to hold back until that request.
+    /// Passes on the calls that a server was to hold back until this request.
     fn pass_on_until(&self, number: usize) {
         let later = self.held_back.lock().split_off(&number.saturating_add(1));
         let due = std::mem::replace(&mut *self.held_back.lock(), later);
@@ -236,7 +237,7 @@ impl Scripted {
         }
     }
 
-    /// Passes on the rest, after the call has returned.
+    /// Passes on all remaining calls, after the call under test has returned.
     fn pass_on_late(&self, afterwards: Option<Act>) {
         if let Some(act) = afterwards {
             self.act(act);
@@ -398,7 +399,7 @@ impl Run {
                 Some("it took effect after it had returned")
             }
             Ok(()) if effects > 0 || is_gone => None,
-            Ok(()) => Some("it did not take effect, and reports that it did"),
+            Ok(()) => Some("it did not take effect, but reports that it did"),
             Err(ErrorReason::OutcomeUnknown) if lost_attempts == 0 => Some("no attempt was lost"),
             Err(ErrorReason::OutcomeUnknown) if others_acts > 0 => None,
             Err(ErrorReason::OutcomeUnknown) if effects == 1 => Some("its effect is visible"),
@@ -407,13 +408,13 @@ impl Run {
             }
             Err(ErrorReason::OutcomeUnknown) => None,
             Err(ErrorReason::Server(_)) if effects == 0 || may_write_again => None,
-            Err(ErrorReason::Server(_)) => Some("it took effect, and reports that it did not"),
+            Err(ErrorReason::Server(_)) => Some("it took effect, but reports that it did not"),
             Err(_) => Some("an unexpected error"),
         }
     }
 }
 
-/// Checks each call, and passes the number of its requests when nothing is lost.
+/// Runs `check` for each call, with the number of requests that the call makes when nothing is lost.
 fn every_call(check: impl Fn(&Fixture, Call, bool, Start, usize)) {
     let fixture = Fixture::new();
     for call in CALLS {

@@ -1,4 +1,4 @@
-//! Other clients at the same znode.
+//! Tests in which other clients change the same znode.
 
 use super::*;
 

@@ -23,7 +23,7 @@ pub(super) struct Afterwards {
     pub(super) dropped: Vec<Arc<Seat>>,
 }
 
-/// A piece of work. Tasks are done kind by kind, in this order.
+/// A piece of work. Tasks are done kind by kind, in the order of the variants.
 pub(super) enum Task {
     Answer(OutcomeSink, ZkResult<Reply>),
     /// Calls the callbacks of this request's observer.
@@ -65,8 +65,8 @@ impl Core {
             Task::CallBack(seat) => self.run_callback(move || seat.observer.deliver()),
             Task::LeaveBehind(target) => self.leave_behind(target),
             Task::CompleteEnd => {
-                // Submitted as a job, because this may be a thread of the client that holds locks, and a notification
-                // may drop values of the application.
+                // Submitted as a job, because the current thread may be a thread of the client that holds locks, and a
+                // notification may drop values of the application.
                 self.run_job_as(Priority::Session, Core::complete_end);
             }
             Task::Look(id, tracker, outcome) => self.take_look_step(id, &*tracker, outcome),

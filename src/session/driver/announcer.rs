@@ -139,7 +139,7 @@ impl Core {
             }
         }
         // After the end of the session, the loss is logged instead of the suspension.
-        let is_news = |line: &&Happened| !line.is_suspension() || self.snapshot().end_reason.is_none();
-        log.happened.iter().filter(is_news).for_each(Happened::log);
+        let is_current = |line: &&Happened| !line.is_suspension() || self.snapshot().end_reason.is_none();
+        log.happened.iter().filter(is_current).for_each(Happened::log);
     }
 }

@@ -13,18 +13,18 @@ use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::time::{Latch, Priority, Slot};
 
-/// An item of the outbox. Calls leave in the order in which the engine has made them.
+/// An item of the outbox. Calls leave in the order in which the engine made them.
 pub(super) enum Outgoing {
     Call(CallId, Call, Priority),
     RemoveWatch(ZNodePath),
-    /// An outcome that the client passed on before it returned from the call. It is handled after all items have been
-    /// sent, because handling it may write to the log or wait for calls.
+    /// An outcome that the client reported before `submit` returned. It is handled after all items have been sent,
+    /// because handling it may write to the log or wait for calls.
     Answered(CallId, ZkResult<Reply>),
-    /// A panic of the client. Handled like [`Answered`](Outgoing::Answered).
+    /// A panic in the client. Handled like [`Answered`](Outgoing::Answered).
     Panicked(String),
 }
 
-/// Receives the outcome of a call that the engine has made on behalf of somebody else.
+/// Receives the outcome of a call that the engine made on behalf of somebody else.
 pub(super) type OutcomeSink = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 
 /// The future outcome of a call.
@@ -117,8 +117,8 @@ impl Core {
         Answer { outcome, read }
     }
 
-    /// Makes a write that changes nothing. A read after it shows every write of any client that was answered before it:
-    /// see [`Engine::ask_to_write_nothing`].
+    /// Makes a write that changes nothing. A read that follows it shows every write, by any client, that was answered
+    /// before this one was made. See [`Engine::ask_to_write_nothing`].
     pub(crate) fn begin_to_write_nothing(self: &Arc<Self>) -> Answer<()> {
         Answer { outcome: self.begin((), Engine::ask_to_write_nothing), read: Reply::done }
     }
@@ -141,7 +141,7 @@ impl Core {
         outcome
     }
 
-    /// Creates a znode without data unless it exists, and its missing parents as persistent znodes. A server without
+    /// Creates an empty znode unless it exists, and its missing parents as persistent znodes. A server without
     /// container support creates a persistent znode instead of a container.
     pub(crate) fn ensure_path(
         self: &Arc<Self>,
@@ -160,7 +160,7 @@ impl<T> Answer<T> {
     pub(crate) fn wait(&self, core: &Core) -> ZkResult<T> {
         core.wait(&[self.outcome.latch(), &core.ended], None);
         match self.get() {
-            // The end of the session may lose the reply. In that case the caller must not try again.
+            // If the end of the session lost the reply, the caller must not try again.
             Some(Err(error)) if error.is_reply_lost() && core.snapshot().end_reason.is_some() => {
                 Err(ZkError::SessionExpired)
             }

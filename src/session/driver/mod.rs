@@ -2,10 +2,10 @@
 //!
 //! One mutex guards the engine. Under it, the driver handles an input, sets the ownerships, and posts events to their
 //! observers. That takes little time and calls no other code. Everything that may call other code happens after the
-//! mutex is released. First calls leave through the outbox, in order. Then come events for the hook, callbacks and
+//! mutex is released. First, calls leave through the outbox, in order. Then come events for the hook, callbacks and
 //! notifications, and finally log lines.
 //!
-//! Events and replies arrive on the client's own threads. So everything that is done there is short, and work that may
+//! Events and replies arrive on the client's own threads. So the work on those threads is short, and work that may
 //! block is submitted to the runtime.
 //!
 //! The center is [`Core::feed`]. The modules are:
@@ -17,7 +17,7 @@
 //! - [`orphans`]: the deletions that are left to the next session.
 //! - [`snapshot`]: what others may read, and wait for.
 //!
-//! All of these are methods of [`Core`]. The events for the hook are in `session/events.rs`.
+//! All of these modules add methods to [`Core`]. The events for the hook are in `session/events.rs`.
 
 mod afterwards;
 mod announcer;
@@ -67,7 +67,7 @@ pub(crate) struct Core {
     /// The deletions that the session did not make before it ended, for the next session.
     orphans: Mutex<ORPHANS, Orphans>,
     events: OnceLock<Arc<Events>>,
-    /// Set when the session has ended. Every wait for the session includes it.
+    /// Set when the session has ended. Every thread that waits for something of the session waits for this latch, too.
     ended: Latch,
     /// Set when the client is closed and the threads are ending.
     finished: Latch,
@@ -78,7 +78,7 @@ struct Driver {
     engine: Engine,
     /// The requests that have not ended.
     seats: BTreeMap<ParticipantId, Arc<Seat>>,
-    /// For each request whose place a thread waits for: a setter that is used when the request has a place or has
+    /// Wakes the threads that wait for the place of a request. A setter is used when its request has a place or has
     /// ended.
     awaited: BTreeMap<ParticipantId, Setter>,
     trackers: BTreeMap<ParticipantId, Arc<dyn Tracker>>,
@@ -90,7 +90,8 @@ struct Driver {
     early: Option<Vec<(ClientEvent, Moment)>>,
     announcer: Announcer,
     alarm: Alarm,
-    /// The session itself while it lingers: its handles may be gone, but it still has deletions to make.
+    /// While deletions remain to be made, a handle to the session itself. It keeps the session alive even if all other
+    /// handles are gone.
     lingering: Option<Arc<Core>>,
     /// Sets [`Core::ended`].
     end: Setter,
@@ -121,7 +122,8 @@ impl Core {
     /// Locks the driver and tells the engine the current time.
     fn driver_now(&self) -> MutexGuard<'_, ENGINE, Driver> {
         let mut driver = self.driver.lock();
-        // The clock is read under the mutex. Otherwise a thread that is paused in between would act on a stale time.
+        // The clock is read under the mutex. Otherwise, a thread that is paused after reading it would act on a stale
+        // time.
         driver.engine.begin(self.runtime.now());
         driver
     }
@@ -160,7 +162,7 @@ impl Driver {
         if let Some(at) = self.engine.poll_deadline().filter(|next| self.alarm.set(*next)) {
             core.at(at, move |core| core.ring(at));
         }
-        // Effects come last, because a thread that a report wakes may immediately take the mutex.
+        // Effects come last, because some of them wake threads, which may take the mutex immediately.
         while let Some(effect) = self.engine.poll_effect() {
             self.carry_out_one(core, effect, afterwards);
         }

@@ -24,7 +24,8 @@ impl Core {
     /// Creates a core on a client, and subscribes to the client's events. A write then proves that a server serves the
     /// session.
     ///
-    /// If the session is known to have been opened after `opened_after`, that is its first proof of life.
+    /// `opened_after` is a moment after which the session was opened, if one is known. It is the first proof that the
+    /// session is alive.
     pub(crate) fn start(
         client: Arc<dyn ZooKeeperClient>,
         runtime: Arc<dyn Runtime>,
@@ -39,7 +40,7 @@ impl Core {
         if client.reports_pings() {
             lease = lease.proven_for_owners_only();
         }
-        // The client's settings are read once, because it must not be called while it delivers its own events.
+        // The client's settings are read only here, because a client must not be called while it delivers an event.
         let settings = Settings {
             is_ordered: client.is_ordered(),
             owns_session: client.owns_session(),

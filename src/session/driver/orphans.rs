@@ -21,8 +21,8 @@ impl Core {
         self.feed(|driver| driver.engine.delete_left_behind(left));
     }
 
-    /// Leaves a deletion to the next session, if there is one. A call that was pending at the end of this session may
-    /// return after the next session has begun.
+    /// Leaves a deletion to the next session, if there is one. The next session may already have begun, because a call
+    /// that was pending at the end of this session may return late.
     pub(super) fn leave_behind(&self, target: Target) {
         let successor = match &mut *self.orphans.lock() {
             Orphans::Kept(targets) => return targets.push(target),

@@ -95,8 +95,8 @@ impl Core {
     /// Ends a request and deletes its znode, in the background if necessary. The first outcome of the deletion fills
     /// `first`. Does nothing if the request has already ended.
     ///
-    /// If the observer has callbacks, the caller must call [`deliver`](Observer::deliver) once it holds no mutex. A
-    /// dropped guard has no callbacks.
+    /// If the observer has callbacks, the caller must call [`deliver`](Observer::deliver) once it holds no mutex. The
+    /// observer of a dropped guard has none.
     pub(crate) fn withdraw(self: &Arc<Self>, seat: &Arc<Seat>, first: Option<Filler<ZkResult<()>>>) {
         let unstarted = self.feed(|driver| {
             if driver.engine.place(seat.id).is_none() {
@@ -114,12 +114,12 @@ impl Core {
         drop(unstarted);
     }
 
-    /// Returns whether znodes of a request that has ended may exist.
+    /// Returns whether znodes of a request that has ended may still exist.
     pub(crate) fn may_leave_znodes_of(&self, spec: &RequestSpec) -> bool {
         let driver = self.driver.lock();
         match driver.engine.end_reason() {
             Some(LossReason::SessionExpired) => false,
-            // They may exist until the server ends the session.
+            // The znodes may exist until the server ends the session.
             Some(_) => true,
             None => driver.engine.is_removing(spec),
         }

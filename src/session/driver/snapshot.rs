@@ -53,7 +53,7 @@ impl Core {
             let (engine, now) = (&driver.engine, driver.engine.now());
             for seat in driver.seats.values() {
                 let is_owner = engine.place(seat.id) == Some(Place::Owner);
-                // An owner whose lease has ended is about to end.
+                // A request that owned the lock until its lease ended is about to end, too.
                 if is_owner && !seat.ownership.covers(now) {
                     continue;
                 }

@@ -33,7 +33,7 @@ macro_rules! delegate_calls {
 mod pings;
 mod requests;
 
-/// A client that reports its events under a mutex that its other calls take, too.
+/// A client that reports its events under a mutex that its other methods take, too.
 struct LockedClient {
     simulated: Arc<SimulatedClient>,
     lock: Arc<Mutex<()>>,
@@ -113,7 +113,7 @@ fn contact_lost_during_subscription_is_noticed() {
     assert!(refused.is_err(), "no session is opened without contact: {refused:?}");
 }
 
-/// Contact is lost and regained during the subscription, which takes some time.
+/// A client that loses and regains contact during the subscription, which takes some time.
 struct SubscribesSlowly {
     simulated: Arc<SimulatedClient>,
     runtime: Arc<ManualRuntime>,
@@ -154,7 +154,7 @@ fn a_reconnect_during_subscription_counts_from_its_own_disconnect() {
     let session = Session::open(Ok(port(client)), runtime, None, contact).unwrap();
     let core = session.core();
     let end = core.lease_end();
-    assert!(opened < end && end <= opened.after(TIMEOUT), "{:?} after it", end.since(opened));
+    assert!(opened < end && end <= opened.after(TIMEOUT), "the lease ends after {:?}", end.since(opened));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn end_of_a_lease_that_was_seen_is_final_whatever_proof_is_being_taken_up() {
     while !has_ended.load(Ordering::Relaxed) {
         runtime.advance(TIMEOUT / 64);
     }
-    assert!(!guard.is_owner(), "it has ended");
+    assert!(!guard.is_owner(), "the lease has ended");
     assert_eq!(guard.lost().try_recv(), Ok(LossReason::LeaseExpired));
     assert_eq!(guard.lease_remaining(), Duration::ZERO);
 }
@@ -308,7 +308,7 @@ fn pending_deletion_makes_no_calls_without_contact() {
     let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
     client.disconnect();
     drop(guard);
-    assert_eq!(zookeeper.calls(SimOperation::Delete), 1, "the failed one");
+    assert_eq!(zookeeper.calls(SimOperation::Delete), 1, "the deletion that failed");
     zookeeper.clear_log();
     for _ in 0..10 {
         runtime.advance(TIMEOUT / 16);

@@ -1,4 +1,4 @@
-//! Tests of what hooks receive, and of the fact that a bad hook harms nobody.
+//! Tests of what hooks receive, and of how little harm a faulty hook does.
 
 use crossbeam_channel::{Receiver, unbounded};
 
@@ -45,7 +45,7 @@ fn seen(event: &SessionEvent) -> Seen {
     }
 }
 
-/// A session with a recorder that has recorded the contact.
+/// A session with a hook that records events. The hook has already received `Connected`, which is not in the channel.
 fn session(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session, Receiver<Seen>) {
     let client = server.connect(LONG);
     let session = Session::from_client(Arc::<SimulatedClient>::clone(&client)).unwrap();
@@ -176,7 +176,7 @@ fn hook_that_panics_costs_only_its_events() {
     }
 }
 
-/// A client of the application may panic when it is asked for the server or the session's number.
+/// A client of the application may panic when it is asked for the server or the session id.
 #[test]
 fn panic_while_an_event_is_made_costs_only_that_event() {
     let server = SimulatedZooKeeper::new();
@@ -202,7 +202,7 @@ fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     };
     assert!(session.set_event_hook(hook));
     let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
-    // Earlier events may be delivered in the meantime.
+    // From here on, the hook is blocked. Before that, it might have taken further events.
     next(&calls);
     let core = session.core();
     for _ in 0..MAX_WAITING + 5 {
@@ -211,7 +211,7 @@ fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     guard.unlock().unwrap();
     assert!(misses.is_empty());
     drop(goes);
-    // At least five hand-overs, and the release.
+    // At least five suspensions, and the release.
     assert!(next(&misses) >= 6);
     eventually("everything is delivered", || {
         core.events().is_some_and(|events| events.waiting.load(Ordering::Relaxed) == 0)
@@ -226,7 +226,7 @@ fn nothing_that_happens_on_a_new_session_is_reported_before_it_is() {
     let other = Session::from_client(server.connect(LONG)).unwrap();
     let core = other.core();
     assert!(session.handle.replace(Arc::clone(&core)));
-    // As a request of another thread may do before the replacing thread continues.
+    // A request of another thread may cause such an event before the replacing thread continues.
     core.report_event(Event::Suspended, None);
     assert_eq!((next(&events), next(&events)), (Seen::SessionReplaced, Seen::Suspended));
 }

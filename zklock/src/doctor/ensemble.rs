@@ -8,10 +8,10 @@ use crate::spans::show_duration;
 /// The modes of the members of an ensemble.
 const MEMBERS: [&str; 4] = ["leader", "follower", "observer", "not serving"];
 
-/// The first release without a known loss of changes.
+/// The first release that is not known to lose changes.
 const SOUND: (u32, u32, u32) = (3, 9, 4);
 
-/// Returns whether the server is a member of an ensemble, as far as it says so.
+/// Returns whether the server reports that it is a member of an ensemble.
 pub(super) fn is_member(probe: &Probe) -> bool {
     MEMBERS.contains(&&*probe.mode)
 }
@@ -106,7 +106,7 @@ fn refusal(probe: &Probe) -> Option<String> {
 fn timing(probe: &Probe) -> Option<String> {
     let (name, granted) = (probe.target.name(), probe.granted?);
     let Some(tick) = probe.tick else {
-        // Without a second connection, nobody could ask for the tick: the other warning says so.
+        // If the second connection was refused, the tick could not be measured, and another warning says so.
         return probe.refusal.is_none().then(|| format!(
             "the tick of {name} is not known; a session assumes half of its session timeout, so short outages cost \
              locks: allow the four letter word 'conf', or leave minSessionTimeout at two ticks"
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(findings(&[probe("zk1", "standalone"), probe("zk1", "standalone")]), [""; 0]);
         let ensemble = [probe("zk1", "follower"), probe("zk2", "leader"), probe("zk3", "observer")];
         assert_eq!(findings(&ensemble), [""; 0]);
-        // Their modes are not known.
+        // The modes of these servers are not known.
         assert_eq!(findings(&[probe("zk1", "serves"), probe("zk2", "serves")]), [""; 0]);
     }
 

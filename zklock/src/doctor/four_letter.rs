@@ -38,7 +38,7 @@ impl Status {
             answer.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
         };
         let version = find(srvr, "Zookeeper version:");
-        // The commit and the date follow.
+        // The commit and the build date follow the version.
         let version = version.and_then(|version| Some(version.split(['-', ',']).next()?.to_owned()));
         let tick = find(conf, "tickTime=").and_then(|tick| tick.parse().ok());
         let mode = match srvr.contains("not currently serving requests") {

@@ -1,4 +1,4 @@
-//! The identity that this client has on the servers, with SASL.
+//! The identity that SASL gives this client on the servers.
 
 #[cfg(feature = "kerberos")]
 use std::{
@@ -87,7 +87,7 @@ impl Findings {
 #[cfg(feature = "kerberos")]
 type Ticket = mpsc::Receiver<Result<KerberosTicket, String>>;
 
-/// Fetches a ticket on another thread, because that may take a minute.
+/// Fetches a ticket on another thread, because the KDC may take a minute to answer.
 #[cfg(feature = "kerberos")]
 fn fetch_ticket(config: &KerberosConfig, host: &str) -> Ticket {
     let (sender, ticket) = mpsc::channel();

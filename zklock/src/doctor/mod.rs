@@ -54,7 +54,7 @@ pub(crate) fn doctor(connection: &ConnectionArgs, args: &DoctorArgs) -> Result<u
     if probes.iter().all(|probe| probe.granted.is_none()) {
         findings.show(args, &probes)?;
         let code = if probes.iter().all(|probe| probe.is_denied) { DENIED } else { UNAVAILABLE };
-        return Err(Failure::new(code, format!("no server serves: {}", connection.connect)));
+        return Err(Failure::new(code, format!("no server serves this client: {}", connection.connect)));
     }
     let session = connection.session()?;
     let checked = findings.check_session(&session, &connection.connect, args.dir.as_deref());

@@ -91,7 +91,7 @@ impl Target {
             target: self,
         };
         let Some(address) = probe.target.address else { return Ok(probe) };
-        // Opening a session would retry until its deadline.
+        // Without this check, the attempt to open a session would last until its deadline.
         if let Err(error) = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             probe.failure = Some(error.to_string());
             return Ok(probe);
@@ -145,7 +145,7 @@ impl Target {
         // The servers' principal contains the host's name, not its address.
         builder = connection.sasl.apply(builder, Some(&self.host))?;
         if let Some(tls) = connection.tls_config()? {
-            // So does the certificate.
+            // The certificate contains the host's name, too.
             builder = builder.tls(tls.server_name(&*self.host));
         }
         Ok(builder

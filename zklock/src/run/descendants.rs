@@ -21,14 +21,14 @@ use rustix::process::{
 /// How many bytes to read of a file in `/proc/PID`.
 const MAX_FILE: usize = 4096;
 
-/// How often to look for processes that still have to be stopped, and the pause in between.
+/// How many times to look for processes that still have to be stopped, and the pause in between.
 const MAX_STOPPING_LOOKS: usize = 100;
 const STOPPING_PAUSE: Duration = Duration::from_millis(1);
 
 /// The descendants of a command.
 #[derive(Debug)]
 pub(super) struct Descendants {
-    /// The children that this process had before. They do not belong to the command.
+    /// The children that this process had before it started the command.
     others: HashSet<Identity>,
     /// The processes that [`stop`](Descendants::stop) has stopped.
     stopped: HashSet<Identity>,
@@ -36,7 +36,7 @@ pub(super) struct Descendants {
     has_child_ended: Arc<AtomicBool>,
 }
 
-/// A process id, and the time at which the process was started: the id may be used again.
+/// A process id, and the time at which the process was started, because the id may be used again.
 pub(super) type Identity = (i32, u64);
 
 /// A process, as `/proc/PID/stat` shows it.
@@ -46,7 +46,7 @@ pub(super) struct Entry {
     pub(super) parent: i32,
     group: i32,
     start: u64,
-    /// The process has not ended. It may be stopped.
+    /// Whether the process has not ended. A stopped process counts as running.
     is_running: bool,
     is_stopped: bool,
 }
@@ -64,7 +64,7 @@ impl Descendants {
     /// From now on, adopts descendants whose parents end.
     pub(super) fn adopt(has_child_ended: Arc<AtomicBool>) -> io::Result<Descendants> {
         set_child_subreaper(Some(getpid()))?;
-        // The command runs without /proc, too. When the lock is lost, the missing /proc is reported.
+        // The command runs even without /proc. When the lock is lost, the missing /proc is reported.
         let others = children().unwrap_or_default();
         Ok(Descendants { others, stopped: HashSet::new(), has_child_ended })
     }
@@ -99,7 +99,7 @@ impl Descendants {
             }
             for entry in running {
                 match proc.signal(entry, Signal::KILL) {
-                    // The process may have ended meanwhile.
+                    // The process may have ended in the meantime.
                     Ok(()) | Err(Errno::SRCH) => drop(killed.found.insert(entry.identity())),
                     Err(error) => {
                         let message = format!("process {}: {}", entry.pid, io::Error::from(error));
@@ -153,7 +153,7 @@ impl Descendants {
         Ok(())
     }
 
-    /// The running descendants of a process, without the children it had before and their descendants.
+    /// The running descendants of a process, except the children that it had before the command, and their descendants.
     fn below<'a>(&self, ancestor: i32, entries: &'a [Entry]) -> Vec<&'a Entry> {
         let mut children: HashMap<i32, Vec<&Entry>> = HashMap::new();
         for entry in entries {
@@ -185,14 +185,14 @@ fn entries() -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let pid = entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        // A process that ends meanwhile has no entry.
+        // A process that has ended in the meantime has no entry.
         entries.extend(pid.and_then(Entry::read));
     }
     Ok(entries)
 }
 
-/// Reads the entries again whose parents are missing: those parents ended meanwhile, and others have adopted the
-/// processes.
+/// Reads again each entry whose parent is missing. The parent has ended in the meantime, and another process has
+/// adopted the child.
 fn adjust_parents(entries: &mut [Entry]) {
     let present: HashSet<i32> = entries.iter().map(|entry| entry.pid).collect();
     for entry in entries.iter_mut().filter(|entry| !present.contains(&entry.parent)) {
@@ -202,7 +202,7 @@ fn adjust_parents(entries: &mut [Entry]) {
     }
 }
 
-/// Sends SIGKILL to each process group whose members are all descendants. No member can escape that by a fork.
+/// Sends SIGKILL to each process group whose members are all descendants. No member can escape this signal by forking.
 fn kill_groups(running: &[&Entry], entries: &[Entry]) {
     let ours: HashSet<i32> = running.iter().map(|entry| entry.pid).collect();
     let mut groups: HashSet<i32> = running.iter().map(|entry| entry.group).collect();
@@ -211,7 +211,7 @@ fn kill_groups(running: &[&Entry], entries: &[Entry]) {
         groups.remove(&entry.group);
     }
     for group in groups.into_iter().filter_map(Pid::from_raw) {
-        // Each process gets the signal by its own id as well, and a failure is noticed there.
+        // Each process also gets the signal by its own id, and a failure is noticed there.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
@@ -385,7 +385,7 @@ mod tests {
             entry.is_running && entries().unwrap().iter().any(|other| other.identity() == entry.identity())
         );
         assert_eq!(proc.id_here(&entry), Some(getpid()));
-        // In another namespace that happens to have the same ids.
+        // As if `/proc` belonged to another namespace that happens to have the same ids.
         assert_eq!(Proc { is_outer: true, ..proc }.id_here(&entry), Some(getpid()));
     }
 }

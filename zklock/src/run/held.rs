@@ -33,8 +33,8 @@ impl Contended {
         })
     }
 
-    /// Acquires the lock; without a `wait`, only if that is possible at once. Returns `None` if it was not acquired in
-    /// time.
+    /// Acquires the lock. Without a `wait`, acquires it only if that is possible at once. Returns `None` if the lock
+    /// was not acquired in time.
     pub(super) fn acquire(&self, wait: Option<Wait>) -> Result<Option<Held>, LockError> {
         Ok(match (self, wait) {
             (Contended::Lock(lock), None) => lock.try_lock()?.map(Held::Lock),
@@ -126,7 +126,8 @@ impl Guard<'_> {
         }
     }
 
-    /// Receives a message when another client asks for the release of the lock. Nobody can ask for that of a permit.
+    /// Receives a message when another client asks for the release of the lock. Nobody can ask for the release of a
+    /// permit.
     pub(super) fn revocation(&self) -> Receiver<()> {
         match self {
             Guard::Lock(guard) => guard.revocation().clone(),

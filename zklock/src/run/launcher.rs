@@ -49,7 +49,7 @@ pub(crate) fn launch() -> Option<u8> {
         let arguments: Vec<OsString> = arguments.collect();
         let mut error = Command::new(&program).args(&arguments).exec();
         if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) {
-            // A script without #!. Some implementations of execvp(3) run it by themselves.
+            // The program is a script without #!. Some implementations of execvp(3) run such a script in a shell.
             error = Command::new("/bin/sh").arg(path_of(&program)).args(&arguments).exec();
         }
         let _ = writeln!(io::stderr(), "zklock: {}: {error}", program.to_string_lossy());
@@ -67,12 +67,12 @@ fn path_of(program: &OsString) -> PathBuf {
     found.unwrap_or(program)
 }
 
-/// Returns why this program cannot be executed, as far as its file shows that.
+/// Returns why this program cannot be executed, if its file shows a reason.
 pub(crate) fn check_program(program: &OsString) -> io::Result<()> {
     if Path::new(program).components().count() > 1 {
         return check_file(Path::new(program));
     }
-    // Without PATH, the system has a list of its own.
+    // Without PATH, the system uses its own list of directories.
     let Some(path) = env::var_os("PATH") else { return Ok(()) };
     let mut failure = Errno::NOENT.into();
     for dir in env::split_paths(&path) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// When a command must end, relative to the end of the lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndTimes {
-    /// How long the command has to end, between SIGTERM and SIGKILL.
+    /// How long the command may take to end, from SIGTERM to SIGKILL.
     grace: Duration,
     session_timeout: Duration,
 }
@@ -26,8 +26,8 @@ impl EndTimes {
 
     /// Returns whether the command must end. `has_contact` means that the connection is not known to be lost.
     ///
-    /// In contact, a settled lease always has 5/16 of the session timeout left, minus round trips. Less than 1/8
-    /// therefore means that the server has gone silent, and nobody has noticed yet.
+    /// In contact, a settled lease always has at least 5/16 of the session timeout left, minus round trips. Less than
+    /// 1/8 therefore means that the server has gone silent, and nobody has noticed yet.
     pub(super) fn verdict(&self, remaining: Duration, has_contact: bool, is_settled: bool) -> Verdict {
         let limit = match (has_contact, is_settled) {
             (false, _) => self.grace,
@@ -59,7 +59,7 @@ impl EndTimes {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settling {
     session_timeout: Duration,
-    /// The earliest time of settling, or `None` if it never comes.
+    /// The earliest time at which the lease can settle, or `None` if that time never comes.
     settles_at: Option<Instant>,
     is_settled: bool,
 }
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(times.verdict(Duration::ZERO, true, false), Verdict::MustEnd);
         let now = Instant::now();
         let mut settling = Settling::new(16 * SECOND, now);
-        // An earlier lease, which runs out.
+        // This is an earlier lease, which runs out.
         assert!(!settling.is_settled(8 * SECOND, now + 11 * SECOND));
         assert!(!settling.is_settled(3 * SECOND, now + 12 * SECOND));
         assert!(settling.is_settled(4 * SECOND, now + 12 * SECOND));

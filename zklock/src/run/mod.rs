@@ -19,10 +19,10 @@
 //! capabilities. The kernel does not kill the children of the command, in its group or outside: it kills a process with
 //! its parent only if the process has asked for that, and children do not inherit the request.
 //!
-//! **The terminal.** Whenever the group of this process has the terminal, this process hands it over to the group of the
-//! command. It does so at once if all three standard descriptors are the terminal. Otherwise, other processes of a
-//! pipeline may read from the terminal, so it waits until the command is stopped for using it. It takes the terminal
-//! back when the command has stopped or ended.
+//! **The terminal.** Whenever the group of this process has the terminal, this process hands it over to the group of
+//! the command. It does so at once if all three standard descriptors are the terminal. Otherwise, other processes of a
+//! pipeline may read from the terminal, so this process waits until the command is stopped for using it. It takes the
+//! terminal back when the command has stopped or ended.
 //!
 //! While the command has the terminal:
 //!
@@ -32,11 +32,12 @@
 //! While the command does not have the terminal:
 //!
 //! - **Ctrl-C and Ctrl-\\** go to this process, which forwards them.
-//! - **Ctrl-Z** goes to this process, which stops the command, and then goes on as above.
+//! - **Ctrl-Z** goes to this process, which stops the command, and then continues as above.
 //! - **A command that uses the terminal** is stopped, as any background job is. This process reports the stop, and
 //!   ends the command after `--stopped-for`.
 //!
-//! **`fg` and `bg`** continue this process. If the lease still lasts, it continues the command; otherwise it kills it.
+//! **`fg` and `bg`** continue this process. If the lease still lasts, this process then continues the command.
+//! Otherwise, it kills the command.
 //!
 //! If no shell could continue this process, because its group is orphaned, nothing is stopped. Writing to a terminal
 //! never stops this process: SIGTTOU and SIGTTIN are blocked. A separate thread writes all messages, so a full pipe
@@ -89,7 +90,7 @@ const FENCING_TOKEN: &str = "ZKLOCK_FENCING_TOKEN";
 /// How long to wait for a cancelled wait to end.
 const MAX_WITHDRAWAL: Duration = Duration::from_secs(2);
 
-/// How long to read the queue for a message.
+/// How long a message may be delayed to read the queue.
 const MAX_LOOKUP: Duration = Duration::from_secs(2);
 
 /// The time after which a wait is reported.
@@ -125,7 +126,7 @@ fn begin(connection: &ConnectionArgs, dir: &str) -> Result<(SessionBuilder, Rece
         return Err(Failure::new(USAGE, message));
     }
     let builder = connection.builder(&connection.connect)?;
-    // Before anything waits: the kernel drops a signal to process 1 that has no handler.
+    // Signals are handled before anything waits, because the kernel drops a signal to process 1 that has no handler.
     Ok((builder, platform::signals().map_err(system)?))
 }
 
@@ -157,9 +158,9 @@ fn finish(session: &Session, outcome: Result<End, Failure>) -> Result<u8, Failur
 /// How long to wait for the lock.
 #[derive(Clone, Copy)]
 enum Limit {
-    /// Not at all: the lock is acquired at once, or not.
+    /// Not at all: if the lock is not free, it is not acquired.
     Attempt,
-    /// Until this moment, so the time for connecting is included. `None` means forever.
+    /// Until this moment. It is fixed before connecting, so the limit includes connecting. `None` means forever.
     Wait(Option<Instant>),
 }
 
@@ -236,7 +237,7 @@ fn lock_and_run(
     drop(others.as_ref().map(Others::look));
     let Ended { end, lost } = supervise(session, held.as_guard(), &args.command, signals)?;
     if !lost && session.state() == SessionState::Connected {
-        // Requests that have joined since then may have held the lock at the same time as the command.
+        // Requests that joined while the command ran may have held the lock at the same time.
         let _ = others.map(|others| others.look().recv_timeout(MAX_LOOKUP));
     }
     let unlocked = held.release();
@@ -389,7 +390,7 @@ fn acquire(
     }
 }
 
-/// Reports who holds the lock during a wait. It is dropped when the wait ends, which suppresses a late report.
+/// Reports who holds the lock during a wait. Dropping it at the end of the wait suppresses a late report.
 struct Mention {
     is_waiting: Arc<AtomicBool>,
 }
@@ -399,7 +400,7 @@ impl Mention {
         Mention { is_waiting: Arc::new(AtomicBool::new(true)) }
     }
 
-    /// Looks the holder up and reports it, on another thread.
+    /// Looks up the holder and reports it, on another thread.
     fn report_wait(&self, session: &Session, dir: &str, queue: &str) {
         let Ok(directory) = LockDirectory::new(session, queue) else { return };
         let (dir, is_waiting) = (dir.to_owned(), Arc::clone(&self.is_waiting));
@@ -437,7 +438,7 @@ fn refusal(session: &Session, args: &RunArgs, signals: &Receiver<i32>) -> String
     }
 }
 
-/// Looks the holder up, for [`MAX_LOOKUP`] at most. A signal ends the lookup.
+/// Looks up the holder, for [`MAX_LOOKUP`] at most. A signal ends the lookup.
 fn holder(session: &Session, dir: &str, signals: &Receiver<i32>) -> Option<LockInfo> {
     let directory = LockDirectory::new(session, dir).ok()?;
     let (sender, holder) = bounded(1);

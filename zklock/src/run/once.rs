@@ -98,10 +98,11 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
     Ok(end)
 }
 
-/// The signals. Before the command begins, a signal ends the program. After that, signals are for the command.
+/// The handling of signals. Before the command begins, a signal ends the program. After that, signals are forwarded to
+/// the command.
 struct Signals {
     forwarded: Receiver<i32>,
-    /// Set when the command begins, or by a signal that ends the program before that: whichever comes first.
+    /// Set when the command begins, or by a signal that ends the program before that, whichever comes first.
     is_decided: Arc<AtomicBool>,
     /// The signal that has ended the program before the command began, or 0.
     ending: Arc<AtomicI32>,

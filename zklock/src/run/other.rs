@@ -1,4 +1,4 @@
-//! Processes on systems other than Unix. No signal is forwarded, and a command that must end is killed at once.
+//! Processes on non-Unix systems. No signal is forwarded, and a command that must end is killed at once.
 
 use std::ffi::OsString;
 use std::io;

@@ -11,7 +11,7 @@ use zookeeper_recipes_lock::{LockError, Session};
 use crate::queue::mixed_names;
 use crate::stderr::complain;
 
-/// Looks for such requests, and warns of them once.
+/// Looks for requests that do not count those of this program, and warns of them once.
 pub(super) struct Others {
     directory: LockDirectory,
     is_reported: Arc<AtomicBool>,
@@ -22,7 +22,7 @@ impl Others {
         Ok(Others { directory: LockDirectory::new(session, dir)?, is_reported: Arc::default() })
     }
 
-    /// Looks for such requests on another thread. The channel is disconnected when that is done.
+    /// Looks for such requests on another thread. The channel is disconnected when the search is done.
     pub(super) fn look(&self) -> Receiver<()> {
         let (done, is_done) = bounded(0);
         let (directory, is_reported) = (self.directory.clone(), Arc::clone(&self.is_reported));

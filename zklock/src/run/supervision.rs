@@ -17,15 +17,15 @@ use crate::stderr::complain;
 /// suspended.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest wait before the terminal is checked again, while the command is stopped for using it. A shell does not
-/// notify a running job that it has given it the terminal.
+/// The longest wait before the terminal is checked again, while the command is stopped for using it. A shell that gives
+/// the terminal to a running job does not notify the job.
 const TERMINAL_WAIT: Duration = Duration::from_millis(100);
 
 /// A change of the state of the command.
 #[derive(Debug)]
 #[cfg_attr(not(unix), allow(dead_code, reason = "no command can be stopped there"))]
 pub(super) enum Change {
-    /// This signal has stopped it.
+    /// This signal has stopped the command.
     Stopped(i32),
     Continued,
     /// The command cannot be watched any more, so it is not known whether it has ended.
@@ -48,7 +48,7 @@ pub(super) enum Stop {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) code: u8,
-    /// Ctrl-C ended the command while it had the terminal, so only the command got it.
+    /// Whether Ctrl-C ended the command while the command had the terminal, so that only the command got the signal.
     pub(super) is_interrupted: bool,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Supervision<'a> {
     settling: Settling,
     /// When to kill a command that was asked to end.
     kill_at: Option<Instant>,
-    /// The lock is lost, or about to be.
+    /// Whether the lock is lost, or about to be.
     lost: bool,
     /// Whether the loss was reported.
     is_reported: bool,
@@ -89,10 +89,10 @@ pub(super) struct Supervision<'a> {
     is_refused: bool,
 }
 
-/// The end of a supervision.
+/// The result of a supervision.
 pub(super) struct Ended {
     pub(super) end: io::Result<End>,
-    /// The lock was lost, or was about to be.
+    /// Whether the lock was lost, or was about to be.
     pub(super) lost: bool,
 }
 
@@ -128,7 +128,8 @@ impl<'a> Supervision<'a> {
 
     /// Blocks until the command has ended.
     ///
-    /// Nothing else here blocks or writes. Signals are sent before messages are reported.
+    /// Nothing else in the loop blocks, except when the whole job is stopped. Signals are sent before messages are
+    /// reported.
     pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> Ended {
         let states = self.session.subscribe();
         let changes = self.child.changes().clone();
@@ -162,12 +163,12 @@ impl<'a> Supervision<'a> {
                     }
                     revocation = never();
                 }
-                // This may be a reconnect that is already over.
+                // The change may belong to a reconnect that is already over.
                 recv(states) -> _ => self.settling.begin_again(Instant::now()),
                 recv(after(wait)) -> _ => {}
             }
         };
-        // The lock may have been lost without being noticed, before the command ended.
+        // The lock may have been lost before the command ended, and the loop has not noticed.
         if let Some(reason) = self.guard.loss() {
             self.handle_lost_lock(reason);
         }
@@ -201,7 +202,7 @@ impl<'a> Supervision<'a> {
                 let lease = shown(self.guard.lease_remaining());
                 complain(&format!("stopped; the lock is lost unless this goes on within {lease}"));
                 if self.child.stop_job() {
-                    // This process was continued. Its SIGCONT is the next signal.
+                    // This process was stopped, and is running again. The next signal that it handles is its SIGCONT.
                     return;
                 }
             }
@@ -217,7 +218,7 @@ impl<'a> Supervision<'a> {
         complain(&format!("the command is stopped while it holds the lock, because {cause}; {consequence}"));
     }
 
-    /// Continues the command, unless the lock was lost meanwhile.
+    /// Continues the command, unless the lock was lost in the meantime.
     fn go_on(&mut self) {
         self.check_lease();
         if self.lost {
@@ -229,7 +230,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Checks the lease and a stopped command. Returns when to check again.
+    /// Checks the lease and a stopped command. Returns how long to wait before the next check.
     fn check(&mut self) -> Duration {
         let until_lease = self.check_lease();
         let Activity::Stopped(end_at) = self.activity else { return until_lease };
@@ -243,7 +244,7 @@ impl<'a> Supervision<'a> {
         until_lease.min(TERMINAL_WAIT)
     }
 
-    /// Ends the command if the lock is lost, or about to be. Returns when to check again.
+    /// Ends the command if the lock is lost, or about to be. Returns how long to wait before the next check.
     fn check_lease(&mut self) -> Duration {
         if let Some(reason) = self.guard.loss() {
             self.handle_lost_lock(reason);
@@ -269,7 +270,8 @@ impl<'a> Supervision<'a> {
         MAX_WAIT
     }
 
-    /// Contact was lost, and the lease is about to end. The command has `time` to end. Returns when to check again.
+    /// Ends the command because contact was lost and the lease is about to end. The command has `time` to end. Returns
+    /// how long to wait before the next check.
     fn handle_ending_lease(&mut self, remaining: Duration, time: Duration) -> Duration {
         if time.is_zero() {
             // Nothing may run on, not even to handle SIGTERM: this process may have been suspended until now.
@@ -293,9 +295,9 @@ impl<'a> Supervision<'a> {
         }
         let was_ending = std::mem::replace(&mut self.lost, true);
         match reason {
-            // Nobody could know this before, and the next client may own the lock already.
+            // Such a loss cannot be foreseen, and the next client may already own the lock.
             LossReason::NodeDeleted | LossReason::Refused if !was_ending => self.end_within(self.grace),
-            // The time of the command is over.
+            // The command has had its time to end.
             _ => {
                 self.kill_at = Some(Instant::now());
                 self.kill();

@@ -1,7 +1,7 @@
 //! [`Terminal`]: the controlling terminal, which a shell gives to one process group at a time.
 //!
-//! This process blocks SIGTTOU and SIGTTIN. Otherwise the calls here, and every message, would stop it when another
-//! group has the terminal.
+//! This process blocks SIGTTOU and SIGTTIN. Otherwise, the calls here and every message would stop this process when
+//! another group has the terminal.
 //!
 //! A process group or session outside this PID namespace has the id 0, which the functions of `rustix` do not expect.
 //! Therefore some calls here are those of `nix`.
@@ -26,8 +26,8 @@ impl Terminal {
     /// Opens the controlling terminal, or returns `None` if this process has none.
     pub(super) fn open() -> Option<Terminal> {
         let file = File::options().read(true).write(true).open("/dev/tty").ok()?;
-        // In a pipeline, another process such as a pager may read from the terminal. Then the command gets the
-        // terminal only when it first uses it.
+        // In a pipeline, another process such as a pager may read from the terminal. In that case, the command gets the
+        // terminal only on its first use.
         let is_wanted = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
         Some(Terminal { file, given: None, is_wanted })
     }
@@ -40,7 +40,8 @@ impl Terminal {
         }
     }
 
-    /// Takes the terminal back from the command. Restores the modes if asked to: a killed command may leave any.
+    /// Takes the terminal back from the command. With `restores_modes`, also restores the modes of the terminal, which
+    /// a killed command may have changed.
     pub(super) fn take_back(&mut self, restores_modes: bool) {
         if let Some(modes) = self.given.take() {
             // This fails only if the terminal has gone.

@@ -83,14 +83,14 @@ pub(super) fn signals() -> io::Result<Receiver<i32>> {
     Ok(receiver)
 }
 
-/// The ignored signals as bits. Without /proc, none.
+/// The ignored signals as bits. Without /proc, no signal counts as ignored.
 fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// Returns whether a signal ends the wait for the lock. Stops this process for SIGTSTP, if a shell can continue it.
+/// Returns whether a signal ends the wait for the lock. On SIGTSTP, stops this process if a shell can continue it.
 pub(super) fn ends_wait(signal: i32) -> bool {
     if signal == SIGTSTP && has_job_control() {
         stop_myself();
@@ -103,7 +103,7 @@ pub(super) fn is_continuing(signal: i32) -> bool {
     signal == SIGCONT
 }
 
-/// Returns whether a signal is meant to end the command. SIGUSR1 and SIGUSR2 have a meaning only to the command.
+/// Returns whether a signal is meant to end the command. What SIGUSR1 and SIGUSR2 mean is up to the command.
 fn ends(signal: i32) -> bool {
     ![SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT].contains(&signal)
 }
@@ -115,7 +115,7 @@ fn stop_myself() {
 }
 
 /// Ends this process as Ctrl-C would have ended it if the command had not had the terminal: with its whole process
-/// group, which includes a script that runs it. Returns if that fails.
+/// group, which includes a script that runs it. Returns only if that fails.
 pub(super) fn end_as_interrupted() {
     let _ = kill_current_process_group(Signal::INT);
     let _ = emulate_default_handler(SIGINT);
@@ -176,8 +176,8 @@ impl Child {
         &self.changes
     }
 
-    /// Forwards a signal to the process group. If the signal should end the command, also continues the group: a stopped
-    /// command would keep the lock forever.
+    /// Forwards a signal to the process group. If the signal should end the command, also continues the group, because
+    /// a stopped command would keep the lock forever.
     pub(super) fn forward(&mut self, signal: i32) -> io::Result<()> {
         match signal {
             SIGTSTP if self.terminal.is_none() || !has_job_control() => {
@@ -233,7 +233,7 @@ impl Child {
         true
     }
 
-    /// Starts or continues the command. It gets the terminal if it should have it and this process has it.
+    /// Starts or continues the command. Gives it the terminal if it should have the terminal and this process has it.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
         if let Some(terminal) = &mut self.terminal {
             terminal.give(self.group);
@@ -262,8 +262,8 @@ impl Child {
         group
     }
 
-    /// Kills what is left of the process group when the command has ended, and all its descendants. Blocks until only
-    /// those are left that cannot be killed.
+    /// Kills what is left of the process group when the command has ended, and all its descendants. Blocks until all
+    /// are gone except those that cannot be killed.
     #[cfg(target_os = "linux")]
     pub(super) fn kill_rest(&self) -> io::Result<()> {
         // The id of the group stays in use until the exit code is read.
@@ -271,7 +271,7 @@ impl Child {
         let (mut pause, mut known, mut empty_looks) = (MIN_PAUSE, HashSet::new(), 0);
         loop {
             let Killed { found, failure } = self.descendants.kill();
-            // One scan may miss a process whose parent ends meanwhile.
+            // One scan may miss a process whose parent ends during the scan.
             empty_looks = if found.is_empty() { empty_looks + 1 } else { 0 };
             if empty_looks == 2 {
                 return group.and(failure.map_or(Ok(()), Err));

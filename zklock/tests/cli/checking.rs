@@ -173,7 +173,7 @@ fn connections_are_encrypted() {
     ];
     let options = options.concat();
     let tls = |args: &[&str]| run(command(&server.tls_connect_string(), &[args, &options].concat()));
-    // The server opens this port last. A session waits for it, and `doctor` does not.
+    // The server opens this port last. A session waits for the port, but `doctor` does not.
     tls(&["who", "/missing"]).assert_failed(66, "does not exist");
     let ended = tls(&["doctor"]);
     assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{ended:?}");
@@ -203,7 +203,7 @@ fn connections_are_encrypted() {
     }
 }
 
-// ---- servers that demand an authentication
+// ---- servers that require authentication
 
 #[test]
 fn servers_that_demand_an_authentication_are_77() {

@@ -1,4 +1,4 @@
-//! Which processes `zklock run` ends, and that nothing delays it.
+//! Tests of which processes `zklock run` ends, and that nothing delays it.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -111,7 +111,7 @@ fn no_descendant_survives_the_loss_of_the_lock() {
 fn descendants_of_all_generations_are_killed_before_another_client_owns_the_lock() {
     let fixture = Fixture::new();
     let relay = Relay::to(("127.0.0.1", fixture.server.port()));
-    // Each generation has another session.
+    // Each generation has its own session.
     let generation = "trap '' TERM; [ $1 = 0 ] && echo last pid $$
         [ $1 = 0 ] || setsid sh -c \"$0\" \"$0\" $(($1 - 1)) & while :; do sleep 0.5; done";
     let script = "setsid sh -c \"$0\" \"$0\" 28 & wait";
@@ -143,7 +143,7 @@ fn descendant_whose_name_is_no_text_is_killed() {
     assert!(!is_alive(&pid), "{pid}");
 }
 
-/// Such a `/proc` shows other process ids than those that the program uses.
+/// Such a `/proc` shows process ids that differ from those that the program uses.
 #[cfg(target_os = "linux")]
 #[test]
 fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
@@ -181,7 +181,7 @@ fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
     assert_eq!(program.end().code, 0);
 }
 
-/// Only the kernel can kill the command then. It does not kill the children of the command.
+/// If the program is killed, only the kernel can kill the command. The kernel does not kill the command's children.
 #[cfg(target_os = "linux")]
 #[test]
 fn command_is_killed_with_the_program_but_its_children_are_not() {
@@ -249,7 +249,7 @@ fn process_from_before_the_program_is_not_ended() {
 #[cfg(target_os = "linux")]
 #[test]
 fn process_that_may_not_be_signalled_is_reported() {
-    // The root of a user namespace has no other users.
+    // In a user namespace, there may be no other user.
     let mut other_user = Command::new("setpriv");
     other_user.args(["--reuid", "65534", "--clear-groups", "true"]);
     if !geteuid().is_root() || !other_user.output().is_ok_and(|ran| ran.status.success()) {
@@ -258,7 +258,7 @@ fn process_that_may_not_be_signalled_is_reported() {
     }
     let fixture = Fixture::new();
     let connect = fixture.server.connect_string();
-    // The command has another user, and the program has no right to signal it. So it is with sudo(8).
+    // The command runs as another user, and the program has no right to signal it. The same happens with sudo(8).
     let mut program = Command::new("setpriv");
     program.args(["--bounding-set", "-kill", "--inh-caps", "-kill", env!("CARGO_BIN_EXE_zklock")]);
     program.args(["run", "-c", &connect, "--max-tick", "500ms", "--grace", "300ms", &fixture.dir, "--"]);
@@ -293,7 +293,7 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
     // The directory is removed when the test ends, however it ends, and then the commands end.
     let running = TempDir::new().unwrap();
     let is_running = running.path().display();
-    // Four generations, each in another session, whose processes fork without end.
+    // Four generations, each in its own session, whose processes fork without end.
     let beat = format!(
         "trap '' TERM; n=$1; [ $n = 0 ] || setsid sh -c \"$0\" \"$0\" $((n - 1)) &
         while [ -d {is_running} ]; do echo $ZKLOCK_FENCING_TOKEN $n >>{beats}; sleep 0.02; done"
@@ -337,7 +337,7 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
             });
         }
     }
-    // The program that was started last may not handle signals yet.
+    // Without this wait, the program that was started last might not handle signals yet.
     fixture.await_requests(2);
     for program in programs {
         program.signal(Signal::TERM);
@@ -381,7 +381,7 @@ fn command_that_ends_by_itself_after_an_unnoticed_loss_is_76() {
     program.end().assert_failed(76, "another client deleted the znode");
 }
 
-// ---- how it was started
+// ---- how the program is started
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -455,7 +455,7 @@ fn signal_ends_an_attempt_during_an_outage() {
         let mut program = Program::spawn(command(&relay.connect_string(), &args));
         eventually("the request is swallowed", || relay.bytes_held() > 0 || !program.is_running());
         if !program.is_running() {
-            // This program creates its request by the other operation.
+            // This program creates its request with the other operation.
             assert_eq!(program.end().code, 75);
             continue;
         }

@@ -1,4 +1,4 @@
-//! The program `zklock` on real servers.
+//! Tests of the program `zklock` on real servers.
 
 #![cfg(unix)]
 #![allow(

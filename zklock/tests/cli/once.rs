@@ -95,7 +95,7 @@ fn command_that_loses_its_lock_is_ended() {
 fn key_has_placeholders_and_old_keys_are_forgotten() {
     let fixture = Fixture::new();
     fixture.once(&["--key", "day %Y-%m-%d"], "true").end().assert_code_and_out(0, "");
-    // The key is the same, unless midnight is between the two. Then the second command runs as well.
+    // The key is the same, unless midnight falls between the two calls. In that case, the second command runs as well.
     let same = fixture.once(&["--key", "day %F", "--keep", "0"], "true").end();
     assert!([0, 79].contains(&same.code), "{same:?}");
     eventually("the key is forgotten", || {

@@ -1,4 +1,4 @@
-//! Runs `zklock`, and prepares what it finds on the servers.
+//! Runs `zklock`, and prepares the servers for it.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -118,7 +118,7 @@ impl Program {
     /// The first line of the output that has this text.
     pub fn line_with(&self, text: &str) -> String {
         eventually_some(&format!("a line with '{text}'"), || {
-            // Without an incomplete last line.
+            // An incomplete last line does not count.
             let out = self.out();
             let lines = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
             lines.map(str::trim_end).find(|line| line.contains(text)).map(str::to_owned)
@@ -240,7 +240,7 @@ pub fn pid_of(line: &str) -> Pid {
     line.rsplit(' ').next().and_then(|pid| Pid::from_raw(pid.parse().ok()?)).unwrap()
 }
 
-/// Returns whether the process runs whose id a command has printed at the end of this line. A zombie does not run.
+/// Returns whether the process whose id is at the end of this line is alive. A zombie is not.
 pub fn is_alive(line: &str) -> bool {
     let pid = pid_of(line);
     test_kill_process(pid).is_ok() && state_of(pid) != 'Z'

@@ -62,7 +62,7 @@ fn naming_is_that_of_the_chosen_library() {
 fn request_that_does_not_count_ours_is_a_warning_once() {
     let fixture = Fixture::new();
     let kazoo = |number| format!("5f0a5bd197a14c3c9b2ea7a4ab4c1ac9__lock__00000000{number}");
-    // At first, the request comes while the command runs. Later, it is there before the command.
+    // The first foreign request comes while the command runs. The second is there before the command starts.
     let mut program = fixture.run(&[], WAITING);
     program.line_with("pid");
     fixture.create(&kazoo(77), b"", CreateMode::Ephemeral);
@@ -110,7 +110,7 @@ fn command_without_permission_is_126() {
     zklock(fixture.server, &["run", &fixture.dir, "--", script]).assert_failed(126, script);
 }
 
-/// As execvp(3) does it.
+/// execvp(3) does the same.
 #[test]
 fn script_without_an_interpreter_is_run_by_a_shell() {
     let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
@@ -147,7 +147,7 @@ fn wait_is_mentioned_once_with_the_holder() {
 /// The length of a pause of the server.
 const PAUSE: Duration = Duration::from_millis(1300);
 
-/// The lease of such a lock is shorter at first than usual.
+/// The lease of a lock that is acquired after a pause is at first shorter than usual.
 #[test]
 fn command_that_begins_after_a_pause_of_the_server_is_not_ended() {
     let server = Server::with(ServerOptions { tick_time_ms: 2000, ..Default::default() });
@@ -163,8 +163,8 @@ fn command_that_begins_after_a_pause_of_the_server_is_not_ended() {
         server.resume();
         (begun.elapsed() < PAUSE + Duration::from_millis(150)).then_some(program)
     };
-    // The lease falls to less than an eighth of the session timeout before a new one is proven. After a longer pause
-    // it would end. A machine that is too busy to pause so shortly tries again.
+    // The lease falls to less than an eighth of the session timeout before a new one is proven. After a longer pause,
+    // the lease would end. If the machine is so busy that the pause is longer, the test tries again.
     eventually_some("the pause is not too long", run).end().assert_succeeded();
 }
 
@@ -188,7 +188,7 @@ fn shared_lock_is_held_by_several_but_not_beside_an_exclusive_one() {
     let pids = readers.each_ref().map(|reader| reader.line_with("pid"));
     fixture.run(&["--try"], "echo mine").end().assert_failed(75, "is held");
     readers[0].close_input();
-    // The first reader may still be an owner, and is then asked as well.
+    // The first reader may still be an owner. In that case, it is asked as well.
     fixture.zklock(&["revoke"]).assert_succeeded();
     let [first, second] = readers.map(Program::end);
     assert!(first.code == 0 || first.code == 143, "{first:?}");
@@ -207,7 +207,7 @@ fn permits_are_held_by_so_many() {
     assert_eq!(who.out.matches("pump 7").count(), 2, "{who:?}");
     holders[0].close_input();
     fixture.run(&["--permits", "2", "--timeout", "1m"], "true").end().assert_succeeded();
-    // A permit that is taken away ends its command.
+    // If a permit is taken away, its command is ended.
     let path = fixture.zookeeper().get_children(&format!("{}/leases", fixture.dir)).unwrap().remove(0);
     fixture.zookeeper().delete(&format!("{}/leases/{path}", fixture.dir), None).unwrap();
     let [first, second] = holders.map(Program::end);
@@ -309,7 +309,7 @@ fn signal_ends_the_wait_for_the_lock() {
     let mut program = fixture.run(&[], "echo mine");
     fixture.await_requests(2);
     program.signal(Signal::USR1);
-    assert!(program.is_running(), "a signal for the command alone");
+    assert!(program.is_running(), "the signal is meant for the command");
     program.signal(Signal::TERM);
     let ended = program.end();
     assert_eq!((ended.code, ended.out.as_str()), (143, ""), "{ended:?}");
@@ -318,7 +318,7 @@ fn signal_ends_the_wait_for_the_lock() {
 
 #[test]
 fn signal_ends_the_wait_for_the_servers() {
-    // It accepts connections and never answers.
+    // This server accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let connect = silent.local_addr().unwrap().to_string();
     let args = ["run", "--timeout", "10m", "/locks/silent", "echo", "mine"];
@@ -335,7 +335,7 @@ fn signal_that_the_program_was_started_to_ignore_is_not_forwarded() {
     let fixture = Fixture::new();
     let connect = fixture.server.connect_string();
     let mut shell = Command::new("sh");
-    // As nohup(1) does it.
+    // As nohup(1) does.
     shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_zklock")]);
     shell.args(
         fixture.run_args(&["-c", &connect], "trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done"),
@@ -356,7 +356,7 @@ fn program_without_a_terminal_is_not_stopped_while_it_holds_the_lock() {
     let mut program = Program::spawn(setsid);
     program.line_with("pid");
     program.signal(Signal::TSTP);
-    eventually("it refuses to stop", || program.err().contains("not stopped"));
+    eventually("the program refuses to stop", || program.err().contains("not stopped"));
     program.close_input();
     assert_eq!(program.end().code, 0);
 }
@@ -504,7 +504,7 @@ fn command_that_waits_for_its_own_lock_is_64() {
     }
     again("--try", &fixture.dir).assert_failed(75, "is held");
     assert_eq!(again("", &format!("{}-other", fixture.dir)).code, 0);
-    // The outer lock was released, so nothing would wait for itself.
+    // The outer lock was released, so the program would not wait for itself.
     let mut late = command(&connect, &fixture.run_args(&[], "echo mine"));
     late.env("ZKLOCK_PATH", format!("{}/x-0b2e-lock-0000000001", fixture.dir));
     assert_eq!(Program::spawn(late).end().code, 0);

@@ -1,4 +1,4 @@
-//! `zklock run` at a terminal, as a job of an interactive shell.
+//! Tests of `zklock run` at a terminal, as a job of an interactive shell.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -30,7 +30,7 @@ struct Terminal {
     shell: Child,
     input: File,
     output: Arc<Mutex<String>>,
-    /// The length of the output up to the end of what was expected last.
+    /// The length of the output up to the end of the last expected text.
     seen: usize,
 }
 
@@ -81,12 +81,12 @@ impl Terminal {
         self.input.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits for a text in the output after what was expected last. Returns the rest of its line.
+    /// Waits for a text in the output after the last expected text. Returns the line from this text on.
     fn expect(&mut self, text: &str) -> String {
         let found = eventually_some(&format!("'{text}' is on the terminal"), || {
             let output = self.output.lock();
             let start = self.seen + output[self.seen..].find(text)?;
-            // An incomplete line is read when it has ended. A prompt never ends.
+            // A line is read when it is complete, except for a prompt, which never ends.
             let line = &output[start..];
             let length = line.find('\r').or(text.ends_with(' ').then_some(line.len()))?;
             Some((line[..length].to_owned(), start + length))
@@ -177,7 +177,7 @@ fn command_is_stopped_and_continued_as_a_job() {
     terminal.expect("Stopped");
     assert_eq!(state_of(pid), 'T');
     terminal.type_line("fg");
-    eventually("it is continued", || state_of(pid) == 'S');
+    eventually("the process is continued", || state_of(pid) == 'S');
     terminal.type_line("hello");
     terminal.expect("got:hello");
 }
@@ -199,7 +199,7 @@ fn command_that_has_lost_the_lock_while_it_was_stopped_is_killed_when_it_is_cont
     guard.unlock().unwrap();
 }
 
-/// No shell could continue the command: a process stopped there would stay stopped.
+/// No shell could continue the command, so it would stay stopped.
 #[test]
 fn command_of_a_session_leader_is_not_stopped_by_its_terminal() {
     let fixture = Fixture::new();
@@ -211,7 +211,8 @@ fn command_of_a_session_leader_is_not_stopped_by_its_terminal() {
     terminal.expect("got:hello");
 }
 
-/// For example by `unshare` in a container. Outer process groups and sessions have the id 0 there.
+/// `unshare` in a container creates such a namespace, for example. In it, outer process groups and sessions have the
+/// id 0.
 #[cfg(target_os = "linux")]
 #[test]
 fn command_at_a_terminal_of_another_pid_namespace_reads_from_it_or_is_said_to_be_stopped() {
@@ -223,7 +224,8 @@ fn command_at_a_terminal_of_another_pid_namespace_reads_from_it_or_is_said_to_be
         println!("skipped: it needs namespaces");
         return;
     }
-    // As the first process of the namespace, and as a child of a shell that is.
+    // In the first run, the program is the first process of the namespace. In the second, it is the child of a shell
+    // that is.
     terminal.type_line(&format!("{unshare} $zklock run $dir -- sh -c 'echo fi''rst'"));
     terminal.expect("first");
     terminal.type_line(&format!("exec {unshare} sh -c '$zklock run $dir -- sh -c \"read x\"; echo ended'"));
@@ -246,8 +248,8 @@ fn waiter_is_stopped_and_continued_as_a_job() {
 
 // ---- signals
 
-/// Sends each signal that ends the program, in each state of the command, at each kind of terminal. Nothing of the
-/// command and of the request may be left.
+/// Sends each signal that ends the program, in each state of the command, at each kind of terminal. Neither the command
+/// nor the request may be left.
 #[test]
 fn signal_ends_the_command_in_each_state_at_each_terminal() {
     // What follows on the command line, and whether the shell waits for the command.
@@ -296,7 +298,7 @@ fn signal_ends_the_command_in_each_state_at_each_terminal() {
                 fixture.await_requests(usize::from(guard.is_some()));
                 eventually(&context, || ['-', 'Z'].contains(&state_of(program)));
                 assert!(command.is_none_or(|command| state_of(command) == '-'), "{context}");
-                // The shell has the terminal again.
+                // The shell must have the terminal again.
                 terminal.type_line("echo next'': $((6 * 7))");
                 terminal.expect("next: 42");
                 drop(guard);

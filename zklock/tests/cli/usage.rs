@@ -1,4 +1,4 @@
-//! Arguments, and servers that cannot be reached.
+//! Tests of arguments, and of servers that cannot be reached.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::{deadline, eventually};
 
-/// A port without a server, which notices whether anybody has connected to it.
+/// A port without a server. It notices whether anybody has connected.
 struct Unused(TcpListener);
 
 impl Unused {
@@ -285,7 +285,7 @@ fn help_and_completions_need_no_reader() {
     for args in [&["--help"][..], &["run"], &["completions", "bash"]] {
         let mut program = Piped::spawn(command("127.0.0.1:1", args));
         drop((program.0.stdout.take(), program.0.stderr.take()));
-        // A panic would be 101.
+        // After a panic, the code would be 101.
         assert!([Some(0), Some(64), Some(141)].contains(&program.code()), "{args:?}: {:?}", program.code());
     }
 }

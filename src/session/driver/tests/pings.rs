@@ -107,7 +107,7 @@ fn idle_and_waiting_sessions_write_nothing_and_are_connected() {
     assert!(!lock.lock().unwrap());
     assert_eq!(fixture.pass(5 * TIMEOUT, |_| {}), 0);
     assert_eq!(states.try_iter().collect::<Vec<_>>(), []);
-    // The lease has lapsed, and is proven again when the turn of the request comes.
+    // The lease has lapsed, and is proven again when the request's turn comes.
     fixture.zookeeper.delete(&holder);
     assert!(lock.is_owner(), "without any delay");
     assert_eq!(states.try_iter().collect::<Vec<_>>(), []);
@@ -120,7 +120,7 @@ fn first_lock_of_an_idle_session_is_owned_at_once() {
     fixture.zookeeper.clear_log();
     let lock = WriteLock::new(&fixture.session, "/lock").unwrap();
     assert!(lock.lock().unwrap());
-    assert_eq!(fixture.zookeeper.calls(SimOperation::SetData), 0, "its create is the proof");
+    assert_eq!(fixture.zookeeper.calls(SimOperation::SetData), 0, "the create itself is the proof");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn reconnect_of_a_session_that_owns_nothing_writes_nothing() {
     let states = fixture.session.subscribe();
     fixture.lose_contact_for_a_while();
     assert_eq!(fixture.zookeeper.calls(SimOperation::SetData), 0);
-    assert!(fixture.zookeeper.calls(SimOperation::GetData) > 0, "the waiter has looked");
+    assert!(fixture.zookeeper.calls(SimOperation::GetData) > 0, "the waiter has read a znode");
     assert_eq!(fixture.pass(3 * TIMEOUT, |_| {}), 0);
     assert_eq!(states.try_iter().collect::<Vec<_>>(), [SessionState::Suspended, SessionState::Connected]);
     fixture.zookeeper.delete(&holder);
@@ -247,7 +247,7 @@ fn owner_ends_with_a_shorter_timeout_that_a_server_grants_before_it_serves() {
     assert!(lock.is_owner());
     fixture.runtime.advance(TIMEOUT / 16);
     assert!(!lock.is_owner());
-    assert_eq!(lock.id(), None, "it has noticed the end");
+    assert_eq!(lock.id(), None, "the lock has noticed the end");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn requests_are_shown_with_their_ages_until_they_end() {
     assert_eq!(shown(&session), [owner, (second.id(), false, 2 * SECOND, first.id())]);
 
     first.unlock().unwrap();
-    // From now on, the age is that of the ownership.
+    // From now on, the age counts from the acquisition.
     assert_eq!(shown(&session), [(second.id(), true, Duration::ZERO, None)]);
     runtime.advance(SECOND);
     assert_eq!(shown(&session), [(second.id(), true, SECOND, None)]);
@@ -104,10 +104,10 @@ fn replaced_session_shows_the_new_requests_only() {
         let [(Some(id), false, _, Some(ahead))] = &shown(session)[..] else { return None };
         (ahead == holder.id()).then(|| id.clone())
     };
-    let id = eventually_some("it waits", || waits(&session));
+    let id = eventually_some("the request waits", || waits(&session));
     let client = next(&clients);
     await_replacement(&session, || client.expire());
-    let again = eventually_some("it waits again", || waits(&session));
+    let again = eventually_some("the request waits again", || waits(&session));
     assert_ne!(id, again);
     drop(holder);
     next(&locked).unwrap();
