@@ -40,6 +40,7 @@
 
 #![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]
 
+mod application;
 mod baton;
 mod checks;
 mod clients;

@@ -11,6 +11,9 @@ use crate::fake::SequenceEnd;
 /// The longest transaction that can still name two requests.
 const ROOM_FOR_TWO: usize = 200;
 
+/// Distinguishes the random numbers of the application's code from the others.
+pub(super) const APPLICATION: u64 = 0xa991;
+
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
     pub(super) clients: usize,
@@ -67,6 +70,10 @@ pub(super) struct Profile {
     pub(super) jute_max_buffer: usize,
     /// Whether holds of some locks have a limit.
     pub(super) limits_holds: bool,
+    /// Whether the application's code blocks, panics and calls the library wherever the library runs it.
+    pub(super) misbehaves: bool,
+    /// Whether users mix all kinds of locks.
+    pub(super) mixes: bool,
 }
 
 /// The faults that may occur.
@@ -176,6 +183,8 @@ impl Profile {
             is_narrow: false,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             limits_holds: false,
+            misbehaves: false,
+            mixes: false,
             raises: faults.regrants && random.one_in(2),
         };
         if profile.first_sequence == i32::MAX - 2 {
@@ -233,7 +242,28 @@ impl Profile {
         }
         // Drawn from a copy of the generator, so the other runs do not change.
         profile.sasl = profile.on_wire && Random::new(!random.clone().next()).one_in(2);
+        let mut apart = Random::new(random.clone().next() ^ APPLICATION);
+        profile.misbehaves = apart.one_in(2);
+        if apart.one_in(8) {
+            profile.mix();
+        }
         profile
+    }
+
+    /// Lets users of all kinds of locks meet.
+    fn mix(&mut self) {
+        self.mixes = true;
+        self.misbehaves = true;
+        (self.blocks, self.shares, self.cohorts, self.replaces) = (true, true, true, true);
+        (self.mostly_cohorts, self.mostly_jobs, self.is_narrow, self.unreadable) =
+            (false, false, false, false);
+        (self.callbacks_act, self.limits_holds) = (true, true);
+        self.permits = 2;
+        self.dirs = 2;
+        self.locks_per_client = self.locks_per_client.max(1);
+        self.transacts = !self.on_wire;
+        // Other clients ask owners to release their locks.
+        self.faults.deletions |= self.faults.any();
     }
 
     /// Favors long ownership: time passes while little else happens.
