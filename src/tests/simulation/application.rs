@@ -5,6 +5,7 @@
 //! and the threads on which it may do so.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -109,8 +110,7 @@ pub(super) fn run(world: &Arc<World>, code: Code) {
         Deed::Panics => {
             saw(code.panics);
             world.note(format!("{} panics", code.what));
-            // Bypasses the panic hook, which would print the panic.
-            resume_unwind(Box::new("the application panics on purpose"));
+            panic_on_purpose();
         }
         Deed::Reenters => {
             saw(code.reenters);
@@ -129,7 +129,10 @@ pub(super) fn check_thread(world: &World, code: Code) {
     if !may {
         world.fail(format!("{} runs on a thread that must not block: {thread:?}", code.what));
     }
-    crate::lock_order::assert_none_held();
+    // The library catches panics of the application, and thus would hide this one.
+    if catch_unwind(crate::lock_order::assert_none_held).is_err() {
+        world.fail(format!("{} runs under a mutex", code.what));
+    }
 }
 
 fn choose(world: &World) -> Deed {
@@ -148,10 +151,22 @@ fn choose(world: &World) -> Deed {
     }
 }
 
+/// What panics of the application carry.
+const ON_PURPOSE: &str = "the application panics on purpose";
+
+/// Panics. Bypasses the panic hook, which would print the panic.
+pub(super) fn panic_on_purpose() -> ! {
+    resume_unwind(Box::new(ON_PURPOSE))
+}
+
 /// Runs code on a thread of the application, which survives the panics of the code. Returns `None` after a
-/// panic.
+/// panic. Panics of the library go on.
 pub(super) fn survive<T>(code: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(code)).ok()
+    match catch_unwind(AssertUnwindSafe(code)) {
+        Ok(value) => Some(value),
+        Err(payload) if payload.downcast_ref::<&str>() == Some(&ON_PURPOSE) => None,
+        Err(payload) => resume_unwind(payload),
+    }
 }
 
 /// Calls the library, as any code of the application may.
@@ -179,7 +194,8 @@ fn act_on_some_lock(world: &Arc<World>) {
         let mut state = world.state();
         let locks = state.locks.len();
         let lock = state.application.index(locks);
-        let actions = [Action::Lock, Action::Lock, Action::Unlock, Action::Unlock, Action::Close, Action::Drop];
+        let actions =
+            [Action::Lock, Action::Lock, Action::Unlock, Action::Unlock, Action::Close, Action::Drop];
         (lock, state.application.of(&actions))
     };
     if lock < world.state().locks.len() {
@@ -256,16 +272,16 @@ impl Drop for Value {
 /// Makes an event hook. The events must come one at a time.
 pub(super) fn hook(world: &Arc<World>) -> impl Fn(&SessionEvent) + Send + Sync + use<> {
     let value = Value::new(world, HOOK_DROP);
-    let is_running = std::sync::atomic::AtomicBool::new(false);
+    let is_running = AtomicBool::new(false);
     move |event| {
         let Some(world) = value.world.upgrade() else { return };
-        if is_running.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        if is_running.swap(true, Ordering::Relaxed) {
             world.fail(format!("{event:?} reaches a hook during another event"));
         }
         let survived = survive(|| run(&world, HOOK));
-        is_running.store(false, std::sync::atomic::Ordering::Relaxed);
+        is_running.store(false, Ordering::Relaxed);
         if survived.is_none() {
-            resume_unwind(Box::new("the hook panics on purpose"));
+            panic_on_purpose();
         }
     }
 }

@@ -115,7 +115,8 @@ fn factory(world: &Arc<World>, process: usize) -> Factory {
             application::run(&world, FACTORY);
         }
         let client = new.connect(&world)?;
-        Ok(Arc::new(OwnClient { client, _value: Value::new(&world, CLIENT_DROP) }) as Arc<dyn ZooKeeperClient>)
+        Ok(Arc::new(OwnClient { client, _value: Value::new(&world, CLIENT_DROP) })
+            as Arc<dyn ZooKeeperClient>)
     };
     Factory::new(runtime, client)
 }

@@ -122,9 +122,14 @@ fn lead(world: &Weak<World>, leadership: &Leadership) -> Result<(), Box<dyn Erro
         }
     }
     match ends {
-        0 => Err("the leader fails on purpose".into()),
-        // Bypasses the panic hook, which would print the panic.
-        1 => std::panic::resume_unwind(Box::new("the leader panics on purpose")),
+        0 => {
+            saw("leader-fails");
+            Err("the leader fails on purpose".into())
+        }
+        1 => {
+            saw("leader-panics");
+            application::panic_on_purpose()
+        }
         _ => Ok(()),
     }
 }

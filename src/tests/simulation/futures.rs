@@ -25,6 +25,8 @@ pub(super) struct Signal {
     is_waking: AtomicBool,
     /// Whether the future is gone, or has another waker.
     is_over: AtomicBool,
+    /// Whether the task waits no longer.
+    has_given_up: AtomicBool,
     waker: OnceLock<Weak<Task>>,
     /// Another task that the waker waits for.
     peer: OnceLock<Arc<Signal>>,
@@ -45,6 +47,11 @@ impl Signal {
         self.is_over.load(Ordering::Acquire)
     }
 
+    /// Returns whether another waker need not wait for this one.
+    fn releases_its_peer(&self) -> bool {
+        self.is_woken() || self.is_over() || self.has_given_up.load(Ordering::Acquire)
+    }
+
     fn is_kept(&self) -> bool {
         self.waker.get().is_some_and(|waker| waker.strong_count() > 0)
     }
@@ -54,7 +61,7 @@ impl Signal {
     }
 
     fn waits_for_its_peer(&self) -> bool {
-        self.is_waking() && self.peer.get().is_some_and(|peer| !peer.is_woken() && !peer.is_over())
+        self.is_waking() && self.peer.get().is_some_and(|peer| !peer.releases_its_peer())
     }
 
     /// Returns what is wrong if nothing is left to do at this moment.
@@ -113,7 +120,7 @@ impl Wake for Task {
         }
         if let Some(peer) = self.signal.peer.get().cloned() {
             saw("waker-waits-for-another-task");
-            pause(Pause::Until(Box::new(move || peer.is_woken() || peer.is_over())));
+            pause(Pause::Until(Box::new(move || peer.releases_its_peer())));
         }
         application::run(&world, WAKER);
     }
@@ -190,6 +197,8 @@ impl User {
     }
 
     /// Like [`run_task`](User::run_task), with the time at which the future is dropped.
+    ///
+    /// Polls the future with a new waker each time, sometimes without having been woken.
     pub(super) fn run_task_until<T>(
         &self,
         future: impl Future<Output = T>,
@@ -201,7 +210,6 @@ impl User {
         let output = application::survive(|| {
             let mut future = pin!(future);
             loop {
-                // A new waker each time, because the task may move.
                 let (waker, signal) = Task::new(&self.world);
                 signals.push(Arc::clone(&signal));
                 let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
@@ -262,6 +270,7 @@ impl User {
         let (waker, signal) = Task::new(&self.world);
         let (other_waker, other_signal) = Task::new(&self.world);
         let signals = [Arc::clone(&signal), Arc::clone(&other_signal)];
+        let of_pair = signals.clone();
         let _ = (signal.peer.set(Arc::clone(&other_signal)), other_signal.peer.set(Arc::clone(&signal)));
         let _ = application::survive(|| {
             let (mut one, mut other) = (pin!(guard.lost_async()), pin!(guard.lost_async()));
@@ -273,6 +282,8 @@ impl User {
                 let is_woken = move || signal.is_woken() && other_signal.is_woken();
                 pause(Pause::Signals(vec![Box::new(is_woken)], Some(until)));
             }
+            // The drop of the first waker may block while the second is still registered.
+            of_pair.iter().for_each(|signal| signal.has_given_up.store(true, Ordering::Release));
         });
         signals.iter().for_each(|signal| signal.is_over.store(true, Ordering::Release));
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::application::{self, Value};
 use super::baton::{Condition, Wait as Pause, pause, role};
-use super::seen::saw;
 use super::holds::Holding;
 use super::locks::{SCHEME, options};
 use super::scheduler::{ALL_DIRS, DIRS};
+use super::seen::saw;
 use super::world::World;
 use super::{faults, wire};
 use crate::error::Result;
@@ -508,6 +508,12 @@ impl User {
             faults::perhaps_change_leader_of_owner(&self.world, self.client, &guard.request());
             faults::perhaps_hold_through_stalls(&self.world, &guard.request());
         }
+        let is_limited = |guard: &&&LockGuard| guard.request().max_hold().is_some();
+        let holds_on = self.world.in_trouble() && self.world.state().application.one_in(3);
+        if let Some(guard) = guards.first().filter(|guard| holds_on && is_limited(guard)) {
+            self.hold_beyond_the_limit(guard);
+            return self.check_guards(guards);
+        }
         let awaits_loss = self.world.state().holds_so_far % 2 == 0;
         let uses_register = self.world.state().random.one_in(2);
         if let Some(guard) = guards.first().filter(|_| uses_register && self.world.in_trouble()) {
@@ -534,6 +540,18 @@ impl User {
             }
         }
         self.check_guards(guards);
+    }
+
+    /// Holds until the very moment at which the hold ends, perhaps before the library has noticed.
+    fn hold_beyond_the_limit(&self, guard: &LockGuard) {
+        saw("held-beyond-the-limit");
+        let (world, request) = (Arc::clone(&self.world), guard.request());
+        pause(Pause::Until(Box::new(move || !request.is_owner() || !world.in_trouble())));
+        let before = guard.loss();
+        pause(Pause::Turn);
+        if (before, guard.loss()) == (Some(LossReason::LeaseExpired), Some(LossReason::HeldTooLong)) {
+            self.world.fail("the end of a lease was reported for a hold that reached its limit");
+        }
     }
 
     pub(super) fn await_loss(&self, guard: &LockGuard, until: Moment) {

@@ -196,8 +196,7 @@ impl RecordingListener {
         pause(Wait::Turn);
         world.state().locks[self.lock].in_callback = false;
         if survived.is_none() {
-            // Bypasses the panic hook, which would print the panic.
-            std::panic::resume_unwind(Box::new("a listener panics on purpose"));
+            application::panic_on_purpose();
         }
     }
 
@@ -245,12 +244,10 @@ impl RecordingListener {
         let sessions = state.sessions_of(client);
         let alive = world.zookeeper.sessions();
         let true_reason = match reason {
-            LossReason::SessionExpired => sessions
-                .iter()
-                .any(|session| !alive.contains(session) || state.given_up.contains(session)),
-            LossReason::NodeDeleted => {
-                sessions.iter().any(|session| state.node_deleted.contains(session))
+            LossReason::SessionExpired => {
+                sessions.iter().any(|session| !alive.contains(session) || state.given_up.contains(session))
             }
+            LossReason::NodeDeleted => sessions.iter().any(|session| state.node_deleted.contains(session)),
             LossReason::LeaseExpired => !world.profile.is_calm(),
             LossReason::HeldTooLong => held && is_limited,
             // Refused after the last attempt to join, or at the end of the counter.
@@ -289,8 +286,7 @@ impl RecordingListener {
             }
             None => {
                 saw("listener-panics");
-                // Bypasses the panic hook, which would print the panic.
-                std::panic::resume_unwind(Box::new("a listener panics on purpose"));
+                application::panic_on_purpose();
             }
         }
     }

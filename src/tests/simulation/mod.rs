@@ -20,6 +20,9 @@
 //!   changes.
 //! - Some links of that network are narrow, and users start more calls than those can transmit.
 //! - In some runs, holds have a time limit.
+//! - In half of the runs, the [application's code](application) blocks, panics and calls the library, wherever
+//!   the library runs or drops it: listeners, hooks, wakers, closures, factories, clients.
+//! - In some runs, users mix all of this.
 //!
 //! The [promises](checks) are checked after every step. Once the faults have stopped, every waiter must own
 //! in turn, and nothing may be left at the end.
@@ -36,7 +39,9 @@
 //! Threads switch only at the points named above, never between two instructions, so data races are not
 //! found. Without the network of bytes there is a single server, which never lags behind. With it, no link
 //! between servers stalls: only the leader does. Clocks do not drift. The first sessions are opened without
-//! faults. Locks with a listener are not used on sessions that are replaced.
+//! faults. The library clones a waker between two looks at what a task waits for, but a clone cannot run code of
+//! the application without `unsafe`, so nothing happens between these looks. No listener is so slow that calls
+//! are left out. The network of bytes has no transactions.
 
 #![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]
 

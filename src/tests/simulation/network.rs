@@ -12,6 +12,7 @@ use super::baton::{Wait, pause, role};
 use super::checks::has_number_in_doubt;
 use super::faults;
 use super::link::Fate;
+use super::seen::saw;
 use super::world::{World, short};
 use crate::client::KEEP_ALIVE_PATH;
 use crate::client::{
@@ -159,6 +160,7 @@ impl Wire {
             panics
         };
         if panics {
+            saw("client-panics");
             self.world.note(format!("{what} {} panics", short(path)));
             // Bypasses the panic hook, which would print the panic.
             std::panic::resume_unwind(Box::new("the client panics on purpose"));

@@ -245,9 +245,8 @@ fn all_locks(world: &World) -> Vec<(usize, Arc<WriteLock>)> {
 }
 
 fn waiters(world: &World) -> Vec<usize> {
-    let waits = |lock: &WriteLock| {
-        lock.request().is_some_and(|it| !it.has_ended()) || waits_for_a_session(lock)
-    };
+    let waits =
+        |lock: &WriteLock| lock.request().is_some_and(|it| !it.has_ended()) || waits_for_a_session(lock);
     all_locks(world).into_iter().filter(|(_, lock)| waits(lock)).map(|(number, _)| number).collect()
 }
 

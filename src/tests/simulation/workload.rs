@@ -9,6 +9,7 @@ use super::guards::User;
 use super::locks::{Action, Callback, LockRecord, act, new_lock};
 use super::profile::Profile;
 use super::scheduler::{DIRS, Scheduler};
+use super::seen::saw;
 
 /// The maximum number of concurrent user threads.
 const MAX_USERS: usize = 6;
@@ -184,6 +185,7 @@ impl Scheduler<'_> {
             client,
             None,
             Box::new(move || {
+                saw("session-closed");
                 world.note("closes its session");
                 session.close();
             }),
