@@ -90,7 +90,9 @@ const MAX_LEFT: usize = 2;
 
 /// Runs the application's code. It may panic.
 pub(super) fn run(world: &Arc<World>, code: Code) {
-    check_thread(world, code);
+    if !check_thread(world, code) {
+        return;
+    }
     match choose(world) {
         Deed::Behaves => {}
         Deed::Blocks => {
@@ -120,7 +122,8 @@ pub(super) fn run(world: &Arc<World>, code: Code) {
     }
 }
 
-pub(super) fn check_thread(world: &World, code: Code) {
+/// Checks where the application's code runs. Returns whether it may run there.
+pub(super) fn check_thread(world: &World, code: Code) -> bool {
     let thread = role().map(|role| role.name);
     let may = thread.as_deref().is_some_and(|name| match code.threads {
         Threads::Callbacks => name.contains(" callback "),
@@ -130,9 +133,11 @@ pub(super) fn check_thread(world: &World, code: Code) {
         world.fail(format!("{} runs on a thread that must not block: {thread:?}", code.what));
     }
     // The library catches panics of the application, and thus would hide this one.
-    if catch_unwind(crate::lock_order::assert_none_held).is_err() {
+    let holds_none = catch_unwind(crate::lock_order::assert_none_held).is_ok();
+    if !holds_none {
         world.fail(format!("{} runs under a mutex", code.what));
     }
+    may && holds_none
 }
 
 fn choose(world: &World) -> Deed {

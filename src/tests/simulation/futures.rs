@@ -169,8 +169,9 @@ impl<T: Send + 'static> Wake for Inline<T> {
     fn wake(self: Arc<Self>) {
         let Some(world) = self.world.upgrade() else { return };
         saw("waker-polls");
-        application::check_thread(&world, WAKER);
-        self.poll();
+        if application::check_thread(&world, WAKER) {
+            self.poll();
+        }
     }
 }
 
