@@ -84,15 +84,15 @@ impl Signal {
 struct Task {
     world: Weak<World>,
     signal: Arc<Signal>,
-    value: Option<Value>,
+    _value: Value,
 }
 
 impl Task {
     /// Makes a waker. The caller does not keep it, so the library drops it.
-    fn new(world: &Arc<World>) -> (Waker, Arc<Signal>) {
+    fn waker(world: &Arc<World>) -> (Waker, Arc<Signal>) {
         let signal = Arc::new(Signal::default());
-        let value = Some(Value::new(world, WAKER_DROP));
-        let task = Arc::new(Task { world: Arc::downgrade(world), signal: Arc::clone(&signal), value });
+        let _value = Value::new(world, WAKER_DROP);
+        let task = Arc::new(Task { world: Arc::downgrade(world), signal: Arc::clone(&signal), _value });
         let _ = signal.waker.set(Arc::downgrade(&task));
         world.state().tasks.push(Arc::downgrade(&signal));
         (Waker::from(task), signal)
@@ -123,13 +123,6 @@ impl Wake for Task {
             pause(Pause::Until(Box::new(move || peer.releases_its_peer())));
         }
         application::run(&world, WAKER);
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        // A waker that was woken is dropped by the thread that wakes it.
-        drop(self.value.take());
     }
 }
 
@@ -211,7 +204,7 @@ impl User {
         let output = application::survive(|| {
             let mut future = pin!(future);
             loop {
-                let (waker, signal) = Task::new(&self.world);
+                let (waker, signal) = Task::waker(&self.world);
                 signals.push(Arc::clone(&signal));
                 let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
                 drop(waker);
@@ -262,14 +255,13 @@ impl User {
         task.is_over.store(true, Ordering::Release);
         let future = task.future.lock().take();
         drop(future);
-        let output = task.output.lock().take();
-        output
+        task.output.lock().take()
     }
 
     /// Waits in two tasks for the loss of a lock. The waker of each waits for the other task to be woken.
     pub(super) fn await_loss_twice(&self, guard: &LockGuard, until: Moment) {
-        let (waker, signal) = Task::new(&self.world);
-        let (other_waker, other_signal) = Task::new(&self.world);
+        let (waker, signal) = Task::waker(&self.world);
+        let (other_waker, other_signal) = Task::waker(&self.world);
         let signals = [Arc::clone(&signal), Arc::clone(&other_signal)];
         let of_pair = signals.clone();
         let _ = (signal.peer.set(Arc::clone(&other_signal)), other_signal.peer.set(Arc::clone(&signal)));
