@@ -135,9 +135,9 @@ impl World {
         let now = self.now();
         let believing: Vec<(usize, Arc<WriteLock>)> = {
             let state = self.state();
-            let is_free = |client: usize| {
-                let client = &state.clients[client];
-                client.jobs.is_empty() && client.paused_until <= now
+            let is_free = |process: usize| {
+                let mut clients = state.clients.iter().filter(|client| client.process == process);
+                clients.all(|client| client.jobs.is_empty() && client.paused_until <= now)
             };
             let locks = state.locks.iter().enumerate();
             let believing = locks

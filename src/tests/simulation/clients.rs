@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::application::{self, CLIENT_DROP, FACTORY, FACTORY_DROP, OwnClient, Value};
 use super::baton::{Wait, pause, role};
 use super::link::{Drift, Heard, Link, Pings};
 use super::locks::new_lock;
@@ -48,14 +49,14 @@ pub(super) fn open_client_later(world: &Arc<World>) {
     }
 }
 
-/// Opens a session. If the session is never replaced, creates some locks with a listener on it.
+/// Opens a session, and creates some locks with a listener on it.
 pub(super) fn open_client(world: &Arc<World>) {
     let replaces = world.profile.replaces && world.state().random.one_in(2);
     let (number, session) = if replaces {
         let number = world.state().clients.len();
-        (number, Session::open_replaced(factory(world)).expect("there is contact"))
+        (number, Session::open_replaced(factory(world, number)).expect("there is contact"))
     } else {
-        let (runtime, new) = new_client(world, true);
+        let (runtime, new) = new_client(world, true, None);
         let contact = FirstContact::by(world.now(), new.timeout, "the simulation");
         let session = Session::open(new.connect(world), runtime, Some(world.now()), contact);
         (new.number, session.expect("there is contact"))
@@ -71,8 +72,9 @@ pub(super) fn open_client(world: &Arc<World>) {
         let kind = if replaces { "that is replaced when it is lost" } else { "" };
         world.note(format!("client {number} opens a session of {timeout:?} {kind}"));
     }
-    if replaces {
-        return;
+    if world.profile.misbehaves {
+        let is_first = session.set_event_hook(application::hook(world));
+        assert!(is_first, "the session has no hook yet");
     }
     for _ in 0..world.profile.locks_per_client {
         let dir = {
@@ -85,7 +87,7 @@ pub(super) fn open_client(world: &Arc<World>) {
 
 /// Returns a factory of clients for the sessions of a process. While faults occur, it may fail or take its
 /// time.
-fn factory(world: &Arc<World>) -> Factory {
+fn factory(world: &Arc<World>, process: usize) -> Factory {
     let newest = Arc::new(Mutex::new(None));
     let (of_runtime, made) = (Arc::clone(world), Arc::clone(&newest));
     let runtime = move || -> Result<Arc<dyn Runtime>> {
@@ -94,12 +96,14 @@ fn factory(world: &Arc<World>) -> Factory {
             of_runtime.note("no new session is opened");
             return Err(LockError::no_server("the simulation", Duration::ZERO));
         }
-        let (runtime, new) = new_client(&of_runtime, is_first);
+        let (runtime, new) = new_client(&of_runtime, is_first, Some(process));
         *made.lock() = Some(new);
         Ok(runtime)
     };
+    let value = Value::new(world, FACTORY_DROP);
     let world = Arc::clone(world);
     let client = move || {
+        let _ = &value;
         // Proof: the runtime is made before the client.
         let new = newest.lock().take().expect("the runtime comes first");
         if role().is_some() {
@@ -107,21 +111,31 @@ fn factory(world: &Arc<World>) -> Factory {
         }
         // The session begins before the client library knows.
         pause(Wait::Turn);
-        new.connect(&world)
+        if role().is_some() {
+            application::run(&world, FACTORY);
+        }
+        let client = new.connect(&world)?;
+        Ok(Arc::new(OwnClient { client, _value: Value::new(&world, CLIENT_DROP) })
+            as Arc<dyn ZooKeeperClient>)
     };
     Factory::new(runtime, client)
 }
 
 /// Opens a connection for tests without a session of the library. It may be used on the calling thread.
 pub(super) fn open_connection(world: &Arc<World>) -> (usize, Arc<SimulatedConnection>) {
-    let (_, new) = new_client(world, true);
+    let (_, new) = new_client(world, true, None);
     (new.number, SimulatedConnection::new(world, new.number))
 }
 
-fn new_client(world: &Arc<World>, opening: bool) -> (Arc<SimulatedRuntime>, NewClient) {
+fn new_client(
+    world: &Arc<World>,
+    opening: bool,
+    process: Option<usize>,
+) -> (Arc<SimulatedRuntime>, NewClient) {
     let number = world.state().clients.len();
     let runtime = Arc::new(SimulatedRuntime { world: Arc::clone(world), client: number });
     let new = add_client(world, Arc::downgrade(&runtime), opening);
+    world.state().clients[number].process = process.unwrap_or(number);
     (runtime, new)
 }
 
@@ -157,6 +171,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         ),
     };
     let client = ClientState {
+        process: state.clients.len(),
         simulated: world.zookeeper.connect(timeout),
         wire: None,
         session_timeout: timeout,
@@ -213,6 +228,13 @@ impl World {
         for session in sessions {
             self.note_core(&session.core());
         }
+    }
+
+    /// Returns the client that uses this core.
+    pub(super) fn client_of(&self, core: &Arc<Core>) -> Option<usize> {
+        let runtime: *const () = Arc::as_ptr(core.runtime()).cast();
+        let state = self.state();
+        state.clients.iter().position(|client| client.runtime.as_ptr().cast::<()>() == runtime)
     }
 
     fn note_core(&self, core: &Arc<Core>) {

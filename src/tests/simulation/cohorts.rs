@@ -196,8 +196,9 @@ impl User {
     /// Acts under a guard and releases it.
     fn keep_cohort_lock(&self, number: usize, guard: CohortGuard) {
         // Registered until after the release, when nobody may own with this guard any more.
-        let _holding = Holding::of_cohort(&self.world, guard.grant());
+        let holding = Holding::of_cohort(&self.world, guard.grant());
         self.hold_cohort_lock(number, &guard);
+        let Some((guard, _holding)) = self.world.leave((guard, holding)) else { return };
         let drops = self.world.state().random.one_in(3);
         if drops {
             drop(guard);

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::application::{self, Value};
 use super::baton::{Wait as Pause, pause};
 use super::faults::some_request;
 use super::guards::User;
 use super::holds::Holding;
 use super::locks::options;
+use super::seen::saw;
 use super::world::{World, short};
 
 use crate::queue::Revoker;
@@ -22,7 +24,9 @@ impl User {
         let (world, has_led) = (Arc::downgrade(&self.world), Arc::new(AtomicBool::new(false)));
         let leads = Arc::clone(&has_led);
         self.world.note(format!("stands for election on {}", self.dir));
+        let value = Value::new(&self.world, application::LEADER_DROP);
         let candidate = Candidate::start(lock.expect("a good path"), move |leadership| {
+            let _ = &value;
             leads.store(true, Ordering::Relaxed);
             lead(&world, leadership)
         });
@@ -34,6 +38,11 @@ impl User {
                     || ended.try_recv().is_err_and(|error| error.is_disconnected())
             })));
         }
+        let awaits_loss = self.world.profile.misbehaves && self.world.state().application.one_in(2);
+        if let Some(leadership) = candidate.leadership().filter(|_| awaits_loss) {
+            saw("loss-of-leadership-awaited");
+            self.await_loss(&leadership, self.some_time_from_now());
+        }
         for _ in 0..4 {
             if self.world.in_trouble() {
                 let length = self.world.state().random.below(2_000_000_000);
@@ -44,6 +53,10 @@ impl User {
             return; // dropped, which stops it
         }
         candidate.stop();
+        if self.world.profile.misbehaves && self.world.state().application.one_in(2) {
+            saw("end-of-a-candidate-awaited");
+            self.run_task_until(candidate.ended_async(), None, None);
+        }
         if !candidate.wait(Wait::forever()) {
             self.world.fail("a wait without a deadline ended before the candidate");
         }
@@ -89,6 +102,7 @@ fn lead(world: &Weak<World>, leadership: &Leadership) -> Result<(), Box<dyn Erro
         world.fail("a candidate's closure runs before it leads");
     }
     let _holding = Holding::of(&world, [leadership.request()]);
+    application::run(&world, application::LEADER);
     let (terms, ends) = {
         let mut state = world.state();
         (state.random.of(&[1, 3, 10]), state.random.below(8))
@@ -108,9 +122,14 @@ fn lead(world: &Weak<World>, leadership: &Leadership) -> Result<(), Box<dyn Erro
         }
     }
     match ends {
-        0 => Err("the leader fails on purpose".into()),
-        // Bypasses the panic hook, which would print the panic.
-        1 => std::panic::resume_unwind(Box::new("the leader panics on purpose")),
+        0 => {
+            saw("leader-fails");
+            Err("the leader fails on purpose".into())
+        }
+        1 => {
+            saw("leader-panics");
+            application::panic_on_purpose()
+        }
         _ => Ok(()),
     }
 }

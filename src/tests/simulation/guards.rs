@@ -2,12 +2,15 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::baton::{Wait as Pause, pause, role};
+use super::application::{self, Value};
+use super::baton::{Condition, Wait as Pause, pause, role};
 use super::holds::Holding;
 use super::locks::{SCHEME, options};
 use super::scheduler::{ALL_DIRS, DIRS};
+use super::seen::saw;
 use super::world::World;
 use super::{faults, wire};
 use crate::error::Result;
@@ -16,6 +19,15 @@ use crate::locks::locking::finish;
 use crate::locks::{MultiGuard, MultiLock, ReadGuard, ReadWriteLock, ReentrantLock, WriteGuard};
 use crate::time::Moment;
 use crate::{BlockingWriteLock, CancelToken, ErrorReason, LockError, LockGuard, LossReason, Session, Wait};
+
+/// The way of acquiring a lock in which a task waits for it.
+const TASK: u64 = 3;
+
+/// Returns a condition that holds once the flag is set.
+pub(super) fn is_set(flag: &Arc<AtomicBool>) -> Condition {
+    let flag = Arc::clone(flag);
+    Box::new(move || flag.load(Ordering::Acquire))
+}
 
 /// A call with a deadline or a token.
 pub(super) struct Call {
@@ -167,14 +179,21 @@ impl User {
         }
         let tag = self.new_tag();
         let lock = Arc::new(self.new_lock(&tag));
-        self.close_sometimes(&lock);
-        let way = self.world.state().random.below(6);
+        let closed = self.close_sometimes(&lock);
+        let way = self.choose_way();
         let outcome = match way {
-            0 => lock.with_lock(|guards| self.hold(guards)).map(|()| None),
+            0 => match self.with_lock(&lock) {
+                Some(outcome) => outcome.map(|()| None),
+                None => return self.check_that_nothing_is_held(&tag),
+            },
             1 => lock.try_lock(),
             2 => lock.lock().map(Some),
             3 => match lock.lock_async() {
-                Some(locking) => self.run_task(locking).transpose(),
+                Some(locking) => {
+                    let of_closer = Arc::clone(&lock);
+                    self.close_while_a_task_waits(&closed, move || of_closer.close());
+                    self.run_task(locking, Some(is_set(&closed))).transpose()
+                }
                 None => lock.lock().map(Some),
             },
             _ => self.try_lock_for(&lock),
@@ -191,6 +210,41 @@ impl User {
                 }
                 self.check_that_nothing_is_held(&tag);
             }
+        }
+    }
+
+    /// Draws one of six ways to acquire a lock.
+    pub(super) fn choose_way(&self) -> u64 {
+        let mut state = self.world.state();
+        let way = state.random.below(6);
+        // Tasks run the most code of the application.
+        if self.world.profile.misbehaves && state.application.one_in(4) { TASK } else { way }
+    }
+
+    /// Holds a lock in a closure. Returns `None` if the closure panics.
+    fn with_lock(&self, lock: &Lock) -> Option<Result<()>> {
+        let value = Value::new(&self.world, application::CLOSURE_DROP);
+        application::survive(|| {
+            lock.with_lock(move |guards| {
+                let _value = value;
+                self.hold(guards);
+                application::run(&self.world, application::CLOSURE);
+            })
+        })
+    }
+
+    /// Acquires a lock on behalf of other code.
+    pub(super) fn acquire_briefly(&self) {
+        let lock = BlockingWriteLock::with_options(&self.session, self.dir, options(&self.world));
+        let lock = lock.expect("a good path");
+        match self.wait_limited(|wait| lock.try_lock_for(wait)) {
+            Ok(Some(guard)) => {
+                let _holding = Holding::of(&self.world, [guard.request()]);
+                self.check_guards(&[&guard]);
+                drop(guard);
+            }
+            Ok(None) => {}
+            Err(error) => self.check_error(&error),
         }
     }
 
@@ -246,24 +300,68 @@ impl User {
     }
 
     /// Sometimes makes another thread close the lock.
-    fn close_sometimes(&self, lock: &Arc<Lock>) {
+    fn close_sometimes(&self, lock: &Arc<Lock>) -> Arc<AtomicBool> {
         let lock = Arc::clone(lock);
-        self.sometimes_close(move || lock.close());
+        self.sometimes_close(move || lock.close())
     }
 
     /// Like `close_sometimes`, for any lock.
-    pub(super) fn sometimes_close(&self, close: impl FnOnce() + Send + 'static) {
+    ///
+    /// Returns a flag that is set when it is closed.
+    pub(super) fn sometimes_close(&self, close: impl FnOnce() + Send + 'static) -> Arc<AtomicBool> {
+        let closed = Arc::new(AtomicBool::new(false));
         if self.world.in_trouble() && self.world.state().random.one_in(16) {
-            let world = Arc::clone(&self.world);
-            let at = self.some_time_from_now();
-            self.spawn("closer", move || {
-                if world.in_trouble() {
-                    pause(Pause::Time(at));
-                }
-                world.note("closes a blocking lock");
-                close();
-            });
+            self.close_later(&closed, close);
         }
+        closed
+    }
+
+    fn close_later(&self, closed: &Arc<AtomicBool>, close: impl FnOnce() + Send + 'static) {
+        let (world, closed) = (Arc::clone(&self.world), Arc::clone(closed));
+        let at = self.some_time_from_now();
+        self.spawn("closer", move || {
+            if world.in_trouble() {
+                pause(Pause::Time(at));
+            }
+            world.note("closes a blocking lock");
+            saw("lock-closed-by-another-thread");
+            close();
+            closed.store(true, Ordering::Release);
+        });
+    }
+
+    /// Sometimes closes a lock for which a task waits, or its session while it is being replaced.
+    pub(super) fn close_while_a_task_waits(
+        &self,
+        closed: &Arc<AtomicBool>,
+        close: impl FnOnce() + Send + 'static,
+    ) {
+        if !self.world.profile.misbehaves || !self.world.in_trouble() {
+            return;
+        }
+        let choice = self.world.state().application.below(16);
+        match choice {
+            0..4 => self.close_later(closed, close),
+            4..6 if self.session.replacement().is_some() => self.close_between_sessions(),
+            _ => {}
+        }
+    }
+
+    /// Closes the session when it has been lost, before another replaces it.
+    fn close_between_sessions(&self) {
+        let (world, session, client) = (Arc::clone(&self.world), self.session.clone(), self.client);
+        self.spawn("closer", move || {
+            let (of_wait, core) = (Arc::clone(&world), session.core());
+            let is_lost = move || !of_wait.in_trouble() || core.snapshot().end_reason.is_some();
+            pause(Pause::Until(Box::new(is_lost)));
+            if world.in_trouble() {
+                world.note("closes a session that is replaced");
+                saw("session-closed-while-replaced");
+                let own = world.state().clients[client].session.take();
+                drop(own);
+                session.close();
+            }
+        });
     }
 
     fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) {
@@ -295,6 +393,7 @@ impl User {
                 if let Some(call) = world.state().calls.get_mut(&number) {
                     call.cancelled = Some(now);
                 }
+                saw("call-cancelled");
                 world.note("cancels a call");
                 token.cancel();
             });
@@ -370,6 +469,7 @@ impl User {
             guard => guard,
         };
         let drops = self.world.state().random.one_in(3);
+        let Some((guard, holding)) = self.world.leave((guard, holding)) else { return };
         if drops {
             drop(guard);
         } else {
@@ -411,6 +511,12 @@ impl User {
             faults::perhaps_change_leader_of_owner(&self.world, self.client, &guard.request());
             faults::perhaps_hold_through_stalls(&self.world, &guard.request());
         }
+        let is_limited = |guard: &&&LockGuard| guard.request().max_hold().is_some();
+        let holds_on = self.world.in_trouble() && self.world.state().application.one_in(3);
+        if let Some(guard) = guards.first().filter(|guard| holds_on && is_limited(guard)) {
+            self.hold_beyond_the_limit(guard);
+            return self.check_guards(guards);
+        }
         let awaits_loss = self.world.state().holds_so_far % 2 == 0;
         let uses_register = self.world.state().random.one_in(2);
         if let Some(guard) = guards.first().filter(|_| uses_register && self.world.in_trouble()) {
@@ -423,9 +529,10 @@ impl User {
             pause(Pause::Time(self.some_time_from_now()));
         } else if let (&[guard], true) = (guards, awaits_loss) {
             let until = self.some_time_from_now();
-            let lost = self.run_task_until(guard.lost_async(), Some(until));
-            if lost.is_some() && guard.loss().is_none() {
-                self.world.fail("a loss completed a task's future without cause");
+            if self.world.profile.misbehaves && self.world.state().application.one_in(2) {
+                self.await_loss_twice(guard, until);
+            } else {
+                self.await_loss(guard, until);
             }
         } else if let Some(guard) = guards.first() {
             let until = self.some_time_from_now();
@@ -436,6 +543,27 @@ impl User {
             }
         }
         self.check_guards(guards);
+    }
+
+    /// Holds until the very moment at which the hold ends, perhaps before the library has noticed.
+    fn hold_beyond_the_limit(&self, guard: &LockGuard) {
+        saw("held-beyond-the-limit");
+        let (world, request) = (Arc::clone(&self.world), guard.request());
+        pause(Pause::Until(Box::new(move || !request.is_owner() || !world.in_trouble())));
+        let before = guard.loss();
+        pause(Pause::Turn);
+        if (before, guard.loss()) == (Some(LossReason::LeaseExpired), Some(LossReason::HeldTooLong)) {
+            self.world.fail("the end of a lease was reported for a hold that reached its limit");
+        }
+    }
+
+    pub(super) fn await_loss(&self, guard: &LockGuard, until: Moment) {
+        let request = guard.request();
+        let is_lost: Condition = Box::new(move || request.loss().is_some());
+        let lost = self.run_task_until(guard.lost_async(), Some(until), Some(is_lost));
+        if lost.is_some() && guard.loss().is_none() {
+            self.world.fail("a loss completed a task's future without cause");
+        }
     }
 
     /// Checks that a guard owns the lock or says why it does not.

@@ -1,9 +1,11 @@
 //! The users of jobs that run once, and the promises about their runs.
 
+use super::application::{self, Value};
 use super::guards::User;
 use super::locks::options;
 use super::seen::saw;
 use super::world::World;
+use crate::LockGuard;
 use crate::error::Result;
 use crate::locks::{Repeat, RunOnce, RunOutcome};
 
@@ -105,15 +107,25 @@ impl User {
 
     fn run(&self, jobs: &RunOnce, key: usize) -> Result<()> {
         self.world.note(format!("is to run the job of {}", KEYS[key]));
-        let outcome = jobs.run(name_of(key), |guard| {
+        let value = Value::new(&self.world, application::CLOSURE_DROP);
+        let job = |guard: &LockGuard| {
+            let _value = value;
             self.world.begin_job(key);
+            application::run(&self.world, application::CLOSURE);
             if self.world.state().random.one_in(3) {
                 self.hold(&[guard]);
             }
             let mut state = self.world.state();
             let fails = state.random.one_in(4);
-            if fails { Err(()) } else { Ok(state.jobs[key]) }
-        })?;
+            if fails {
+                saw("job-fails");
+                Err(())
+            } else {
+                Ok(state.jobs[key])
+            }
+        };
+        let Some(outcome) = application::survive(|| jobs.run(name_of(key), job)) else { return Ok(()) };
+        let outcome = outcome?;
         self.world.note(format!("has run the job of {}: {outcome:?}", KEYS[key]));
         if let RunOutcome::Ran(before) = outcome {
             self.world.end_job(key, before);

@@ -5,7 +5,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::application::{self, Code, Value};
 use super::baton::{Wait, pause, role};
+use super::seen::saw;
 use super::world::{State, World};
 use crate::client::{Acl, Permissions};
 use crate::recipe::NamingScheme;
@@ -45,6 +47,19 @@ pub(super) enum Callback {
     Dropped(LossReason),
 }
 
+impl Callback {
+    /// The code that the callback runs.
+    fn code(self) -> Code {
+        match self {
+            Callback::Acquired => application::ACQUIRED,
+            Callback::RevocationRequested => application::REVOCATION_REQUESTED,
+            Callback::Released => application::RELEASED,
+            Callback::Lost(_) => application::LOST,
+            Callback::Dropped(_) => application::DROPPED,
+        }
+    }
+}
+
 /// The actions of users and callbacks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
@@ -58,12 +73,23 @@ pub(super) enum Action {
 struct RecordingListener {
     world: Weak<World>,
     lock: usize,
+    _value: Value,
+}
+
+impl RecordingListener {
+    fn new(world: &Arc<World>, lock: usize) -> RecordingListener {
+        RecordingListener {
+            world: Arc::downgrade(world),
+            lock,
+            _value: Value::new(world, application::LISTENER_DROP),
+        }
+    }
 }
 
 /// Creates a lock on a client's session.
 pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir: &'static str) {
     let number = world.state().locks.len();
-    let listener = RecordingListener { world: Arc::downgrade(world), lock: number };
+    let listener = RecordingListener::new(world, number);
     let options = options(world).naming(SCHEME);
     let max_hold = options.hold_limit();
     let lock =
@@ -163,9 +189,15 @@ impl RecordingListener {
             world.fail(format!("lock {}: {broken}", self.lock));
         }
         pause(Wait::Turn);
-        self.act(&world);
+        let survived = application::survive(|| {
+            self.act(&world);
+            application::run(&world, callback.code());
+        });
         pause(Wait::Turn);
         world.state().locks[self.lock].in_callback = false;
+        if survived.is_none() {
+            application::panic_on_purpose();
+        }
     }
 
     /// Records the callback. Returns what is wrong with it, if anything.
@@ -189,8 +221,7 @@ impl RecordingListener {
         let record = &mut state.locks[self.lock];
         let notified_before = std::mem::replace(&mut record.revocation_notified, true);
         let (last, client) = (record.last, record.client);
-        let session = state.clients[client].simulated.session_id();
-        let asked = state.asked.contains(&session);
+        let asked = state.sessions_of(client).iter().any(|session| state.asked.contains(session));
         match last {
             Some(Callback::Acquired) if notified_before => Some("a revocation was reported twice".to_owned()),
             Some(Callback::Acquired) if !asked => Some("a revocation was reported without cause".to_owned()),
@@ -210,11 +241,13 @@ impl RecordingListener {
             return Some(format!("{callback:?} after {before:?}"));
         }
         let (Callback::Lost(reason) | Callback::Dropped(reason)) = callback else { return None };
-        let session = state.clients[client].simulated.session_id();
-        let lives = world.zookeeper.sessions().contains(&session);
+        let sessions = state.sessions_of(client);
+        let alive = world.zookeeper.sessions();
         let true_reason = match reason {
-            LossReason::SessionExpired => !lives || state.given_up.contains(&session),
-            LossReason::NodeDeleted => state.node_deleted.contains(&session),
+            LossReason::SessionExpired => {
+                sessions.iter().any(|session| !alive.contains(session) || state.given_up.contains(session))
+            }
+            LossReason::NodeDeleted => sessions.iter().any(|session| state.node_deleted.contains(session)),
             LossReason::LeaseExpired => !world.profile.is_calm(),
             LossReason::HeldTooLong => held && is_limited,
             // Refused after the last attempt to join, or at the end of the counter.
@@ -226,6 +259,12 @@ impl RecordingListener {
 
     /// Sometimes makes the callback act itself.
     fn act(&self, world: &Arc<World>) {
+        let replaces_itself =
+            world.profile.misbehaves && world.in_trouble() && world.state().application.one_in(8);
+        if let Some(lock) = world.lock(self.lock).filter(|_| replaces_itself) {
+            saw("listener-replaced");
+            lock.set_lock_listener(RecordingListener::new(world, self.lock));
+        }
         if !world.in_trouble() || !world.profile.callbacks_act || world.state().random.one_in(2) {
             return;
         }
@@ -241,11 +280,13 @@ impl RecordingListener {
             ])
         };
         match action {
-            Some(action) => act(world, self.lock, action),
+            Some(action) => {
+                saw("callback-acts-on-its-lock");
+                act(world, self.lock, action);
+            }
             None => {
-                world.state().locks[self.lock].in_callback = false;
-                // Bypasses the panic hook, which would print the panic.
-                std::panic::resume_unwind(Box::new("a listener panics on purpose"));
+                saw("listener-panics");
+                application::panic_on_purpose();
             }
         }
     }

@@ -22,6 +22,9 @@
 //! - On that network, users also make [records], and some clients know only a load balancer.
 //! - The servers' clocks run as fast as a client's, or faster or slower.
 //! - In some runs, holds have a time limit.
+//! - In half of the runs, the [application's code](application) blocks, panics and calls the library, wherever
+//!   the library runs or drops it: listeners, hooks, wakers, closures, factories, clients.
+//! - In some runs, users mix all of this.
 //!
 //! The [promises](checks) are checked after every step. Once the faults have stopped, every waiter must own
 //! in turn, and nothing may be left at the end.
@@ -38,11 +41,14 @@
 //! Threads switch only at the points named above, never between two instructions, so data races are not
 //! found. Without the network of bytes there is a single server, which never lags behind. With it, a stalled
 //! link between a server and the leader delays what the leader sends, not what the server proposes. Clocks
-//! differ by the promised margin at most. The first sessions are opened without faults. Locks with a listener
-//! are not used on sessions that are replaced.
+//! differ by the promised margin at most. The first sessions are opened without faults. The library clones a
+//! waker between two looks at what a task waits for, but a clone cannot run code of the application without
+//! `unsafe`, so nothing happens between these looks. No listener is so slow that calls are left out. The network
+//! of bytes has no transactions.
 
 #![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]
 
+mod application;
 mod baton;
 mod checks;
 mod clients;

@@ -182,6 +182,7 @@ impl Wire {
             panics
         };
         if panics {
+            saw("client-panics");
             self.world.note(format!("{what} {} panics", short(path)));
             saw("client-panics-in-a-call");
             // Bypasses the panic hook, which would print the panic.

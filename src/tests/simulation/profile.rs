@@ -11,6 +11,9 @@ use crate::fake::SequenceEnd;
 /// The longest transaction that can still name two requests.
 const ROOM_FOR_TWO: usize = 200;
 
+/// Distinguishes the random numbers of the application's code from the others.
+pub(super) const APPLICATION: u64 = 0xa991;
+
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
     pub(super) clients: usize,
@@ -77,6 +80,10 @@ pub(super) struct Profile {
     pub(super) jute_max_buffer: usize,
     /// Whether holds of some locks have a limit.
     pub(super) limits_holds: bool,
+    /// Whether the application's code blocks, panics and calls the library wherever the library runs it.
+    pub(super) misbehaves: bool,
+    /// Whether users mix all kinds of locks.
+    pub(super) mixes: bool,
 }
 
 /// The faults that may occur.
@@ -191,6 +198,8 @@ impl Profile {
             holds_back: false,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             limits_holds: false,
+            misbehaves: false,
+            mixes: false,
             raises: faults.regrants && random.one_in(2),
         };
         if profile.first_sequence == i32::MAX - 2 {
@@ -255,7 +264,28 @@ impl Profile {
         profile.holds_back = may_hold_back && (faults.slow_replies || others.one_in(2));
         profile.makes_records = profile.holds_back && profile.blocks && others.one_in(2);
         profile.balances = profile.servers > 1 && !profile.is_calm() && others.one_in(6);
+        let mut apart = Random::new(random.clone().next() ^ APPLICATION);
+        profile.misbehaves = apart.one_in(2);
+        if apart.one_in(8) {
+            profile.mix();
+        }
         profile
+    }
+
+    /// Lets users of all kinds of locks meet.
+    fn mix(&mut self) {
+        self.mixes = true;
+        self.misbehaves = true;
+        (self.blocks, self.shares, self.cohorts, self.replaces) = (true, true, true, true);
+        (self.mostly_cohorts, self.mostly_jobs, self.is_narrow, self.unreadable) =
+            (false, false, false, false);
+        (self.callbacks_act, self.limits_holds) = (true, true);
+        self.permits = 2;
+        self.dirs = 2;
+        self.locks_per_client = self.locks_per_client.max(1);
+        self.transacts = !self.on_wire;
+        // Other clients ask owners to release their locks.
+        self.faults.deletions |= self.faults.any();
     }
 
     /// Favors long ownership: time passes while little else happens.

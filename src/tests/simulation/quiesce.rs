@@ -29,7 +29,7 @@ const MAX_STEPS: usize = 20_000;
 fn settle(scheduler: &mut Scheduler<'_>) -> Verdict {
     for _ in 0..MAX_STEPS {
         if !scheduler.step_on() {
-            return Ok(());
+            return scheduler.world.check_tasks().map_or(Ok(()), Err);
         }
         check(&scheduler.world)?;
     }
@@ -61,6 +61,8 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
     world.note("the faults stop");
     world.calm_down();
     scheduler.end_timed_waits();
+    let left = std::mem::take(&mut world.state().left);
+    left.into_iter().for_each(|left| scheduler.spawn_user(0, None, left));
     let other_requests = std::mem::take(&mut world.state().other_requests);
     for path in other_requests {
         world.zookeeper.delete(&path);
@@ -261,8 +263,15 @@ fn all_locks(world: &World) -> Vec<(usize, Arc<WriteLock>)> {
 }
 
 fn waiters(world: &World) -> Vec<usize> {
-    let waits = |lock: &WriteLock| lock.request().is_some_and(|it| !it.has_ended());
+    let waits =
+        |lock: &WriteLock| lock.request().is_some_and(|it| !it.has_ended()) || waits_for_a_session(lock);
     all_locks(world).into_iter().filter(|(_, lock)| waits(lock)).map(|(number, _)| number).collect()
+}
+
+/// Returns whether a lock's request will be made again on the session that replaces a lost one.
+fn waits_for_a_session(lock: &WriteLock) -> bool {
+    let is_replaced = lock.session().replacement().is_some_and(|replacement| !replacement.is_closed());
+    is_replaced && lock.request().is_some_and(|request| request.was_dropped_with_its_session())
 }
 
 /// Returns the locks that do not own although no request before them excludes them.
@@ -284,6 +293,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
         // A request that was not withdrawn has ended by itself and must have reported that. A withdrawn
         // request may still be known, because its znode is not deleted yet.
         let ended_by_itself = lock.request().is_some_and(|request| !request.was_withdrawn());
+        let ended_by_itself = ended_by_itself && !waits_for_a_session(&lock);
         let last = world.state().locks[number].last;
         if ended_by_itself && !matches!(last, Some(Callback::Lost(_) | Callback::Dropped(_))) {
             return Err(format!("lock {number} is dropped, but its last callback was {last:?}"));

@@ -85,7 +85,8 @@ impl<'a> Scheduler<'a> {
         let mut steps = self.possible_steps(&weights);
         let is_idle = steps.is_empty();
         if is_idle {
-            if let Some(broken) = self.world.check_that_losses_are_reported() {
+            let broken = self.world.check_that_losses_are_reported().or_else(|| self.world.check_tasks());
+            if let Some(broken) = broken {
                 self.world.fail(broken);
             }
             if self.world.profile.is_prompt() {

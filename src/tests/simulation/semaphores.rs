@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::checks::keeps_waiting;
-use super::guards::User;
+use super::guards::{User, is_set};
 use super::holds::Holding;
 use super::locks::options;
 use super::scheduler::{LEASES, SEMAPHORE};
@@ -57,8 +57,8 @@ impl User {
         let semaphore = Semaphore::with_options(&self.session, SEMAPHORE, permits, options);
         let semaphore = Arc::new(semaphore.expect("a good path"));
         let of_closer = Arc::clone(&semaphore);
-        self.sometimes_close(move || of_closer.close());
-        let way = self.world.state().random.below(6);
+        let closed = self.sometimes_close(move || of_closer.close());
+        let way = self.choose_way();
         self.world.note("uses the semaphore");
         let outcome = match way {
             0 => semaphore.acquire().and_then(|permit| {
@@ -67,7 +67,11 @@ impl User {
             }),
             1 => semaphore.try_acquire(),
             2 => semaphore.acquire().map(Some),
-            3 => self.run_task(semaphore.acquire_async()).transpose(),
+            3 => {
+                let of_closer = Arc::clone(&semaphore);
+                self.close_while_a_task_waits(&closed, move || of_closer.close());
+                self.run_task(semaphore.acquire_async(), Some(is_set(&closed))).transpose()
+            }
             _ => self.wait_limited(|wait| semaphore.try_acquire_for(wait)),
         };
         match outcome {
@@ -87,8 +91,9 @@ impl User {
 
     /// Acts with a permit and releases it.
     fn keep_permit(&self, permit: Permit) {
-        let _holding = Holding::of(&self.world, [permit.request()]);
+        let holding = Holding::of(&self.world, [permit.request()]);
         self.hold(&[&permit]);
+        let Some((permit, _holding)) = self.world.leave((permit, holding)) else { return };
         let drops = self.world.state().random.one_in(3);
         if drops {
             return drop(permit);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::application::{self, Value};
 use super::faults;
 use super::guards::User;
 use super::scheduler::DIRS;
@@ -36,7 +37,16 @@ impl User {
         let data = self.new_tag().into_bytes();
         self.world.state().commits.begun.insert(data.clone(), guard.id().to_owned());
         faults::delete_owners_znode(&self.world, self.dir, &guard.request());
-        let outcome = guard.commit(|changes| changes.set_data(REGISTER, data.as_slice()));
+        let value = Value::new(&self.world, application::CLOSURE_DROP);
+        let outcome = application::survive(|| {
+            guard.commit(|changes| {
+                let _value = value;
+                application::run(&self.world, application::CLOSURE);
+                changes.set_data(REGISTER, data.as_slice())
+            })
+        });
+        let Some(outcome) = outcome else { return };
+        saw("commit");
         self.world.note(format!("commits: {outcome:?}"));
         let is_effective = self.world.state().commits.effective.contains(&data);
         let is_unknown = |error: &LockError| {

@@ -142,8 +142,9 @@ impl World {
             let lives = |request: &Arc<Request>| request.core().snapshot().end_reason.is_none();
             let waits = current.is_some_and(|request| lives(&request) && !request.has_ended());
             let Some(id) = lock.id().filter(|_| waits) else { continue };
+            let of_request = lock.request().and_then(|request| self.client_of(request.core()));
             let mut state = self.state();
-            let client = state.locks[number].client;
+            let client = of_request.unwrap_or(state.locks[number].client);
             let client = &mut state.clients[client];
             let (connection, timeout) =
                 (client.undisturbed_connection(now), client.session_timeout.max(client.created_timeout));

@@ -9,6 +9,7 @@ use super::guards::User;
 use super::locks::{Action, Callback, LockRecord, act, new_lock};
 use super::profile::Profile;
 use super::scheduler::{DIRS, Scheduler};
+use super::seen::saw;
 
 /// The maximum number of concurrent user threads.
 const MAX_USERS: usize = 6;
@@ -87,7 +88,19 @@ impl Scheduler<'_> {
         // Only blocking calls and tasks create readers.
         let may_share = shares && self.world.state().random.one_in(2);
         let runs_jobs = mostly_jobs || transacts && self.world.state().random.one_in(2);
+        let kind = match self.world.profile.mixes {
+            true => self.world.state().application.below(8),
+            false => 8,
+        };
+        let transacts = self.world.profile.transacts;
         let body: Body = match choice {
+            _ if kind == 0 && transacts => Box::new(move || user.use_job()),
+            _ if kind == 1 => Box::new(move || user.use_semaphore()),
+            _ if kind == 2 => Box::new(move || user.use_cohort_lock()),
+            _ if kind == 3 => Box::new(move || user.stand()),
+            _ if kind == 4 => Box::new(move || user.use_reentrant_lock()),
+            _ if kind == 5 && revokes => Box::new(move || user.revoke()),
+            _ if kind < 8 => Box::new(move || user.use_lock()),
             13.. if self.world.profile.is_narrow => Box::new(move || user.start_too_much()),
             _ if runs_jobs => Box::new(move || user.use_job()),
             _ if uses_semaphore => Box::new(move || user.use_semaphore()),
@@ -127,7 +140,7 @@ impl Scheduler<'_> {
             let dir = DIRS[state.random.index(self.world.profile.dirs)];
             (client, state.clients[client].session.clone(), dir)
         };
-        if let Some(session) = session.filter(|session| session.replacement().is_none()) {
+        if let Some(session) = session {
             new_lock(&self.world, client, &session, dir);
         }
     }
@@ -172,6 +185,7 @@ impl Scheduler<'_> {
             client,
             None,
             Box::new(move || {
+                saw("session-closed");
                 world.note("closes its session");
                 session.close();
             }),

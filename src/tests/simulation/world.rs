@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::application::Left;
 use super::baton::role;
 use super::cohorts::CohortRecord;
+use super::futures::Signal;
 use super::guards::Call;
 use super::holds::Hold;
 use super::jobs::{JobRecord, KEYS};
 use super::link::{Arrival, Link};
 use super::locks::LockRecord;
-use super::profile::Profile;
+use super::profile::{APPLICATION, Profile};
 use super::random::Random;
 use super::runtime::{SimulatedRuntime, Timer};
 use super::transactions::Commits;
@@ -47,6 +49,12 @@ pub(super) struct World {
 
 pub(super) struct State {
     pub(super) random: Random,
+    /// Chooses what the application's code does.
+    pub(super) application: Random,
+    /// Guards that the application has left for any of its code to drop.
+    pub(super) left: Vec<Left>,
+    /// The tasks, with a waker each.
+    pub(super) tasks: Vec<Weak<Signal>>,
     pub(super) clients: Vec<ClientState>,
     pub(super) locks: Vec<LockRecord>,
     /// Znodes that another client deleted, and the sessions that they belonged to.
@@ -107,6 +115,8 @@ pub(super) struct State {
 
 /// One process with its session.
 pub(super) struct ClientState {
+    /// The number of the process's first client. Further clients have taken the place of lost ones.
+    pub(super) process: usize,
     /// The simulated client. For a client on the wire it only holds the session.
     pub(super) simulated: Arc<SimulatedClient>,
     pub(super) wire: Option<Wired>,
@@ -161,6 +171,12 @@ pub(super) struct ClientState {
 }
 
 impl State {
+    /// Returns the sessions of a process, one after the other.
+    pub(super) fn sessions_of(&self, process: usize) -> Vec<i64> {
+        let of_process = self.clients.iter().filter(|client| client.process == process);
+        of_process.map(|client| client.simulated.session_id()).collect()
+    }
+
     /// Returns how often a client was suspended or the clock has jumped, and whether it is suspended now. If
     /// this changes during a call, time may have passed while the thread could have run.
     pub(super) fn disturbances(&self, client: usize, now: Moment) -> (u64, bool) {
@@ -174,7 +190,10 @@ impl World {
         let origin = Moment::from_nanos(Duration::from_secs(1000).as_nanos() as u64);
         let state = State {
             ensemble: Ensemble::new(profile.servers, origin),
+            application: Random::new(random.clone().next() ^ APPLICATION),
             random,
+            left: Vec::new(),
+            tasks: Vec::new(),
             clients: Vec::new(),
             locks: Vec::new(),
             deleted_by_another: BTreeSet::new(),
