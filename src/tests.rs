@@ -1,16 +1,8 @@
-<<<<<<< HEAD
-//! Shared parts of the unit tests: waits with a deadline, and monitors that end the run where a test could
-//! not fail by itself.
-//!
-//! The tests in `tests/` and the benchmarks share some of these parts, through `tests/support`. Packages
-//! share files through symbolic links, because a published package contains only its own files.
-=======
 //! Shared parts of the unit tests: waits with a deadline, and monitors that end the test run when something
 //! goes wrong that no test would notice.
 //!
 //! The tests in `tests/` and the benchmarks share some of these parts through `tests/support`. Packages share
 //! files by symbolic links, because a published package contains only its own files.
->>>>>>> p2
 
 mod blocking;
 #[cfg(feature = "tls")]
@@ -55,23 +47,14 @@ pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runti
 pub(crate) use self::stepped::{Request, SteppedClient};
 pub(crate) use self::wait::{deadline, eventually};
 
-<<<<<<< HEAD
-/// Starts the monitors. They end the run where a test could not fail by itself: when a background thread
-/// panics, and when the test hangs. Call this before the threads of a session are started.
-=======
 /// Starts the monitors that end the test run when something goes wrong that no test would notice. Must be
 /// called before the threads of a session are started.
->>>>>>> p2
 pub(crate) fn begin() {
     panics::watch();
     watchdog::watch_this_test(4 * deadline());
 }
 
-<<<<<<< HEAD
-/// Like [`begin`], but for a test that may take any amount of time, because each of its waits has a limit.
-=======
 /// Like [`begin`], for a test that may run for any length of time because each of its waits has a limit.
->>>>>>> p2
 pub(crate) fn begin_without_a_limit() {
     panics::watch();
     watchdog::watch_this_test(Duration::MAX);
@@ -85,11 +68,7 @@ pub(crate) fn replacing_session(
     replacing_session_on(|| Ok(Threads::start()? as Arc<dyn Runtime>), zookeeper, session_timeout)
 }
 
-<<<<<<< HEAD
-/// Like [`replacing_session`], with the given runtime for each session.
-=======
 /// Like [`replacing_session`], but each session runs on a runtime that `runtime` returns.
->>>>>>> p2
 pub(crate) fn replacing_session_on(
     runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
     zookeeper: &SimulatedZooKeeper,
@@ -105,23 +84,15 @@ pub(crate) fn replacing_session_on(
     (Session::open_replaced(factory).unwrap(), clients)
 }
 
-<<<<<<< HEAD
-/// Calls `lose`, and waits until the session has been replaced.
-=======
 /// Calls `lose`, then waits until another session has replaced the current one.
->>>>>>> p2
 pub(crate) fn await_replacement(session: &Session, lose: impl FnOnce()) {
     let former = session.core();
     lose();
     eventually("the session is replaced", || !Arc::ptr_eq(&former, &session.core()));
 }
 
-<<<<<<< HEAD
-/// Makes a call on another thread, where it may block forever, and returns a channel for its outcome.
-=======
 /// Makes a call on another thread, where it may block forever. Returns a channel that receives the call's
 /// result.
->>>>>>> p2
 pub(crate) fn in_background<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (outcome, returned) = bounded(1);
     thread::spawn(move || drop(outcome.send(call())));

@@ -42,14 +42,10 @@ const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
 const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(40);
 
-<<<<<<< HEAD
 /// Makes a server use Netty. The others use Java's own sockets.
 const NETTY: &str = "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory";
 
-/// How many of the last steps are shown with a difference.
-=======
 /// How many of the last steps are shown when the two differ.
->>>>>>> p2
 const SHOWN: usize = 40;
 
 #[test]
@@ -459,12 +455,8 @@ impl Comparison {
         if is_done {
             self.await_the_end_of(CONTAINER);
             self.zookeeper.delete(CONTAINER);
-<<<<<<< HEAD
-            self.note("the container has gone".to_owned());
-            self.done.add("container-deleted");
-=======
             self.note("the container is gone".to_owned());
->>>>>>> p2
+            self.done.add("container-deleted");
         }
     }
 

@@ -30,7 +30,6 @@ impl Seen {
         }
     }
 
-<<<<<<< HEAD
     /// Returns a name for what a server has done other than answer with success, as `tests/environment.md` lists it.
     pub(super) fn name(&self) -> Option<&'static str> {
         Some(match self {
@@ -50,10 +49,7 @@ impl Seen {
         })
     }
 
-    /// Takes out the stats, which contain numbers of transactions and sessions.
-=======
     /// Takes out the stats, whose transaction ids and session ids differ between the servers.
->>>>>>> p2
     fn take_stats(&mut self) -> Vec<Stat> {
         match self {
             Seen::Reply(Ok(Reply::Created { stat, .. } | Reply::Found(stat))) => {
