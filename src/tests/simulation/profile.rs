@@ -256,6 +256,11 @@ impl Profile {
             profile.limits_holds = random.one_in(3);
         }
         // Drawn from a copy of the generator, so the other runs do not change.
+        let mut apart = Random::new(random.clone().next() ^ APPLICATION);
+        profile.misbehaves = apart.one_in(2);
+        if apart.one_in(8) {
+            profile.mix();
+        }
         let mut others = Random::new(!random.clone().next());
         profile.sasl = profile.on_wire && others.one_in(2);
         profile.is_narrow_down = profile.is_narrow && others.one_in(2);
@@ -264,11 +269,6 @@ impl Profile {
         profile.holds_back = may_hold_back && (faults.slow_replies || others.one_in(2));
         profile.makes_records = profile.holds_back && profile.blocks && others.one_in(2);
         profile.balances = profile.servers > 1 && !profile.is_calm() && others.one_in(6);
-        let mut apart = Random::new(random.clone().next() ^ APPLICATION);
-        profile.misbehaves = apart.one_in(2);
-        if apart.one_in(8) {
-            profile.mix();
-        }
         profile
     }
 
