@@ -18,6 +18,7 @@ mod peer;
 mod report;
 mod role;
 mod rows;
+mod tasks;
 
 #[path = "../floor/mod.rs"]
 mod floor;
@@ -82,8 +83,7 @@ fn compare(options: &Options) -> std::io::Result<()> {
     FloorLock::new(&server.connect_string(), SESSION_TIMEOUT, ROOT, &[]);
     report::print_head(options);
 
-    let mut peers: Vec<Contestant> =
-        options.libraries.iter().cloned().map(Contestant::new).collect();
+    let mut peers: Vec<Contestant> = options.libraries.iter().cloned().map(Contestant::new).collect();
     let mut measured = Vec::new();
     for is_far in [false, true] {
         if !if is_far { options.far } else { options.near } {

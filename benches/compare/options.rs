@@ -14,9 +14,11 @@ Compares our lock with those of other libraries, in turns on one server.
 usage: scripts/compare [options]
 
   --rows ROW,...    of: one, sixteen, hand-over-8, hand-over-100, threads-8, threads-8-contended
-  --peers NAME,...  of: ours, dropped (the same without waiting for the deletion), cohort (CohortLock),
-                    curator, curator-home, apache, kazoo, floor (bare sockets); default: all but
-                    dropped. The first is what the others are compared with
+  --peers NAME,...  of: ours, dropped (the same without waiting for the deletion), async (lock_async, and
+                    then the same), cohort (CohortLock), curator, curator-home, apache,
+                    zookeeper-client (futures, also without waiting for the deletion), kazoo,
+                    floor (bare sockets); default: all but dropped. The first is what the others are
+                    compared with
   --near, --far     only on a server nearby, or only with 5 ms added in each direction; default: both
   --rounds N        how often each library takes its turn in each row; default: 5
   --seconds S       the length of a turn; default: 1
@@ -82,6 +84,9 @@ impl Options {
                 Long("class-path") => options.places.class_path = Some(parser.value()?.string()?),
                 Long("curator-home") => options.places.curator_home = Some(parser.value()?.string()?),
                 Long("release") => options.releases.push(parser.value()?.parse_with(release)?),
+                Long("zookeeper-client") => {
+                    options.places.zookeeper_client = Some(parser.value()?.string()?);
+                }
                 Long("python") => options.places.python = Some(parser.value()?.string()?),
                 Long("help") | Short('h') => return Ok(Command::Help),
                 _ => return Err(argument.unexpected()),

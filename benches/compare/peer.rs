@@ -23,6 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(45);
 /// The roles that this program takes itself.
 pub(crate) const OURS: &str = "ours";
 pub(crate) const DROPPED: &str = "dropped";
+pub(crate) const ASYNC: &str = "async";
 pub(crate) const COHORT: &str = "cohort";
 pub(crate) const FLOOR: &str = "floor";
 
@@ -41,18 +42,22 @@ pub(crate) struct Library {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Language {
     Rust,
+    /// Rust in a program of its own.
+    OtherRust,
     Java,
     Python,
 }
 
 /// All libraries. The floor sends no pings, so it is prepared last.
-pub(crate) const LIBRARIES: [Library; 8] = [
+pub(crate) const LIBRARIES: [Library; 10] = [
     library(OURS, "ours", Language::Rust),
     library(DROPPED, "ours, guard dropped", Language::Rust),
+    library(ASYNC, "ours, lock_async", Language::Rust),
     library(COHORT, "ours, CohortLock", Language::Rust),
     library("curator", "Curator", Language::Java),
     library(CURATOR_HOME, "Curator", Language::Java),
     library("apache", "Apache WriteLock", Language::Java),
+    library("zookeeper-client", "zookeeper-client", Language::OtherRust),
     library("kazoo", "kazoo", Language::Python),
     library(FLOOR, "bare socket", Language::Rust),
 ];
@@ -68,6 +73,8 @@ pub(crate) struct Places {
     pub(crate) class_path: Option<String>,
     /// The same with the other release of Curator.
     pub(crate) curator_home: Option<String>,
+    /// The program that uses the crate `zookeeper-client`.
+    pub(crate) zookeeper_client: Option<String>,
     /// A Python interpreter with kazoo.
     pub(crate) python: Option<String>,
 }
@@ -96,29 +103,35 @@ impl Library {
     pub(crate) fn is_available(&self, places: &Places) -> bool {
         match self.language {
             Language::Rust => true,
+            Language::OtherRust => places.zookeeper_client.is_some(),
             Language::Java => places.class_path_of(self.name).is_some(),
             Language::Python => places.python.is_some(),
         }
     }
 
     pub(crate) fn start(&self, places: &Places) -> Peer {
-        let this_program = std::env::current_exe().expect("the system knows this program's path");
-        let mut command = match self.language {
-            Language::Rust => Command::new(this_program),
-            Language::Java => Command::new(java()),
-            Language::Python => Command::new(places.python.as_deref().expect("the interpreter is available")),
-        };
-        match self.language {
-            Language::Rust => command.args(["--peer", self.name]),
+        let command = match self.language {
+            Language::Rust => {
+                let mut command =
+                    Command::new(std::env::current_exe().expect("the system knows this program's path"));
+                command.args(["--peer", self.name]);
+                command
+            }
+            Language::OtherRust => {
+                Command::new(places.zookeeper_client.as_deref().expect("the program is available"))
+            }
             Language::Java => {
-                command.args(["-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"]).args([
-                    places.class_path_of(self.name).expect("the class path is available"),
-                    "Peer",
-                    self.name,
-                ])
+                let class_path = places.class_path_of(self.name).expect("the class path is available");
+                let mut command = Command::new(java());
+                command.args(["-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path]);
+                command.args(["Peer", self.name]);
+                command
             }
             Language::Python => {
-                command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/kazoo_peer.py"))
+                let mut command =
+                    Command::new(places.python.as_deref().expect("the interpreter is available"));
+                command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/kazoo_peer.py"));
+                command
             }
         };
         Peer::start(command)
