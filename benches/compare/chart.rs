@@ -39,7 +39,7 @@ pub(crate) fn svg(measured: &[Measured]) -> String {
 
 /// Draws the names of the libraries. Returns where the next part begins.
 fn legend(body: &mut String, cells: &[Cell], y: f64) -> f64 {
-    let first = cells.first().map_or("", |cell| cell.library.title);
+    let first = cells.first().map_or("", |cell| &cell.library.title);
     text(
         body,
         0.0,
@@ -50,7 +50,7 @@ fn legend(body: &mut String, cells: &[Cell], y: f64) -> f64 {
     for (number, cell) in cells.iter().enumerate() {
         let x = number as f64 * WIDTH / cells.len() as f64;
         rect(body, x, y - 9.0, BAR, number);
-        text(body, x + BAR + 5.0, y, "normal", cell.library.title);
+        text(body, x + BAR + 5.0, y, "normal", &cell.library.title);
     }
     y + 2.0 * GAP
 }

@@ -1,5 +1,5 @@
 //! Compares our lock with those of other libraries, which take turns on one server. `scripts/compare` installs
-//! the other libraries and runs this program.
+//! the other libraries and runs this program. The report names the releases of everything.
 //!
 //! ```text
 //! scripts/compare                                 everything, in about twelve minutes
@@ -18,6 +18,7 @@ mod peer;
 mod report;
 mod role;
 mod rows;
+mod tasks;
 
 #[path = "../floor/mod.rs"]
 mod floor;
@@ -82,8 +83,7 @@ fn compare(options: &Options) -> std::io::Result<()> {
     FloorLock::new(&server.connect_string(), SESSION_TIMEOUT, ROOT, &[]);
     report::print_head(options);
 
-    let mut peers: Vec<Contestant> =
-        options.libraries.iter().map(|library| Contestant::new(*library)).collect();
+    let mut peers: Vec<Contestant> = options.libraries.iter().cloned().map(Contestant::new).collect();
     let mut measured = Vec::new();
     for is_far in [false, true] {
         if !if is_far { options.far } else { options.near } {
@@ -145,7 +145,7 @@ fn measure(
     for peer in peers.iter_mut() {
         peer.end();
     }
-    let libraries: Vec<Library> = peers.iter().map(|peer| peer.library).collect();
+    let libraries: Vec<Library> = peers.iter().map(|peer| peer.library.clone()).collect();
     report::measured(row, is_far, &libraries, series)
 }
 
@@ -156,7 +156,7 @@ impl Contestant {
 
     /// Prepares the processes, starting those that are not running.
     fn prepare(&mut self, options: &Options, row: Row, connect_string: &str, dir: &str) {
-        let library = self.library;
+        let library = &self.library;
         let peer = self.peer.get_or_insert_with(|| library.start(&options.places));
         let mut prepared = peer.prepare(row.layout, row.threads, connect_string, dir);
         if row.is_contended {

@@ -14,16 +14,22 @@ Compares our lock with those of other libraries, in turns on one server.
 usage: scripts/compare [options]
 
   --rows ROW,...    of: one, sixteen, hand-over-8, hand-over-100, threads-8, threads-8-contended
-  --peers NAME,...  of: ours, dropped (the same without waiting for the deletion), curator, apache,
-                    kazoo, floor (bare sockets); default: all but dropped. The first is what the
-                    others are compared with
+  --peers NAME,...  of: ours, dropped (the same without waiting for the deletion), async (lock_async, and
+                    then the same), cohort (CohortLock), curator, curator-home, apache,
+                    zookeeper-client (futures, also without waiting for the deletion), kazoo,
+                    floor (bare sockets); default: all but dropped. The first is what the others are
+                    compared with
   --near, --far     only on a server nearby, or only with 5 ms added in each direction; default: both
   --rounds N        how often each library takes its turn in each row; default: 5
   --seconds S       the length of a turn; default: 1
   --quick           3 rounds of half a second
   --json FILE       write all numbers
   --svg FILE        write a bar chart
-  --help            print this";
+  --help            print this
+
+CURATOR_HOME names a directory with the jars of another release of Curator and of its ZooKeeper client. It
+gets a second column of Curator, curator-home. `scripts/compat --help` says where to get one. ZOOKEEPER_HOME
+names the release of the server; all libraries from the system's packages use the client among these.";
 
 /// What this process is asked to do.
 pub(crate) enum Command {
@@ -43,6 +49,8 @@ pub(crate) struct Options {
     pub(crate) json: Option<PathBuf>,
     pub(crate) svg: Option<PathBuf>,
     pub(crate) places: Places,
+    /// The releases of everything, by name.
+    pub(crate) releases: Vec<(String, String)>,
 }
 
 impl Options {
@@ -57,6 +65,7 @@ impl Options {
             json: None,
             svg: None,
             places: Places::default(),
+            releases: Vec::new(),
         };
         while let Some(argument) = parser.next()? {
             match argument {
@@ -73,6 +82,11 @@ impl Options {
                 Long("json") => options.json = Some(parser.value()?.into()),
                 Long("svg") => options.svg = Some(parser.value()?.into()),
                 Long("class-path") => options.places.class_path = Some(parser.value()?.string()?),
+                Long("curator-home") => options.places.curator_home = Some(parser.value()?.string()?),
+                Long("release") => options.releases.push(parser.value()?.parse_with(release)?),
+                Long("zookeeper-client") => {
+                    options.places.zookeeper_client = Some(parser.value()?.string()?);
+                }
                 Long("python") => options.places.python = Some(parser.value()?.string()?),
                 Long("help") | Short('h') => return Ok(Command::Help),
                 _ => return Err(argument.unexpected()),
@@ -83,6 +97,7 @@ impl Options {
         }
         options.rounds = options.rounds.max(1);
         options.leave_out_missing();
+        options.add_releases_to_titles();
         Ok(Command::Compare(options))
     }
 
@@ -91,11 +106,25 @@ impl Options {
         self.libraries.retain(|library| {
             let is_available = library.is_available(places);
             if !is_available {
-                eprintln!("compare: {} is skipped; scripts/compare installs it", library.title);
+                eprintln!("compare: {} is skipped; see scripts/compare --help", library.name);
             }
             is_available
         });
     }
+
+    fn add_releases_to_titles(&mut self) {
+        for library in &mut self.libraries {
+            if let Some((_, release)) = self.releases.iter().find(|(name, _)| name == library.name) {
+                library.title = format!("{} {release}", library.title).into();
+            }
+        }
+    }
+}
+
+/// Parses `name=release`.
+fn release(text: &str) -> Result<(String, String), String> {
+    let (name, release) = text.split_once('=').ok_or_else(|| format!("{text} has no ="))?;
+    Ok((name.to_owned(), release.to_owned()))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -7,6 +7,7 @@
 //!
 //! A process ends when its input ends.
 
+use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -22,40 +23,58 @@ const TIMEOUT: Duration = Duration::from_secs(45);
 /// The roles that this program takes itself.
 pub(crate) const OURS: &str = "ours";
 pub(crate) const DROPPED: &str = "dropped";
+pub(crate) const ASYNC: &str = "async";
 pub(crate) const COHORT: &str = "cohort";
 pub(crate) const FLOOR: &str = "floor";
 
+/// The Curator in the directory `CURATOR_HOME`.
+const CURATOR_HOME: &str = "curator-home";
+
 /// A compared library.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Library {
     pub(crate) name: &'static str,
-    pub(crate) title: &'static str,
+    /// The title of its column.
+    pub(crate) title: Cow<'static, str>,
     language: Language,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Language {
     Rust,
+    /// Rust in a program of its own.
+    OtherRust,
     Java,
     Python,
 }
 
 /// All libraries. The floor sends no pings, so it is prepared last.
-pub(crate) const LIBRARIES: [Library; 7] = [
-    Library { name: OURS, title: "ours", language: Language::Rust },
-    Library { name: DROPPED, title: "ours, guard dropped", language: Language::Rust },
-    Library { name: COHORT, title: "ours, CohortLock", language: Language::Rust },
-    Library { name: "curator", title: "Curator", language: Language::Java },
-    Library { name: "apache", title: "Apache WriteLock", language: Language::Java },
-    Library { name: "kazoo", title: "kazoo", language: Language::Python },
-    Library { name: FLOOR, title: "bare socket", language: Language::Rust },
+pub(crate) const LIBRARIES: [Library; 10] = [
+    library(OURS, "ours", Language::Rust),
+    library(DROPPED, "ours, guard dropped", Language::Rust),
+    library(ASYNC, "ours, lock_async", Language::Rust),
+    library(COHORT, "ours, CohortLock", Language::Rust),
+    library("curator", "Curator", Language::Java),
+    library(CURATOR_HOME, "Curator", Language::Java),
+    library("apache", "Apache WriteLock", Language::Java),
+    library("zookeeper-client", "zookeeper-client", Language::OtherRust),
+    library("kazoo", "kazoo", Language::Python),
+    library(FLOOR, "bare socket", Language::Rust),
 ];
+
+const fn library(name: &'static str, title: &'static str, language: Language) -> Library {
+    Library { name, title: Cow::Borrowed(title), language }
+}
 
 /// Where programs in other languages are found.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     /// The Java class path, with the compiled `Peer`.
     pub(crate) class_path: Option<String>,
+    /// The same with the other release of Curator.
+    pub(crate) curator_home: Option<String>,
+    /// The program that uses the crate `zookeeper-client`.
+    pub(crate) zookeeper_client: Option<String>,
     /// A Python interpreter with kazoo.
     pub(crate) python: Option<String>,
 }
@@ -81,35 +100,47 @@ impl Library {
     }
 
     /// Returns whether the library's program can run.
-    pub(crate) fn is_available(self, places: &Places) -> bool {
+    pub(crate) fn is_available(&self, places: &Places) -> bool {
         match self.language {
             Language::Rust => true,
-            Language::Java => places.class_path.is_some(),
+            Language::OtherRust => places.zookeeper_client.is_some(),
+            Language::Java => places.class_path_of(self.name).is_some(),
             Language::Python => places.python.is_some(),
         }
     }
 
-    pub(crate) fn start(self, places: &Places) -> Peer {
-        let this_program = std::env::current_exe().expect("the system knows this program's path");
-        let mut command = match self.language {
-            Language::Rust => Command::new(this_program),
-            Language::Java => Command::new(java()),
-            Language::Python => Command::new(places.python.as_deref().expect("the interpreter is available")),
-        };
-        match self.language {
-            Language::Rust => command.args(["--peer", self.name]),
+    pub(crate) fn start(&self, places: &Places) -> Peer {
+        let command = match self.language {
+            Language::Rust => {
+                let mut command =
+                    Command::new(std::env::current_exe().expect("the system knows this program's path"));
+                command.args(["--peer", self.name]);
+                command
+            }
+            Language::OtherRust => {
+                Command::new(places.zookeeper_client.as_deref().expect("the program is available"))
+            }
             Language::Java => {
-                command.args(["-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"]).args([
-                    places.class_path.as_deref().expect("the class path is available"),
-                    "Peer",
-                    self.name,
-                ])
+                let class_path = places.class_path_of(self.name).expect("the class path is available");
+                let mut command = Command::new(java());
+                command.args(["-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path]);
+                command.args(["Peer", self.name]);
+                command
             }
             Language::Python => {
-                command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/kazoo_peer.py"))
+                let mut command =
+                    Command::new(places.python.as_deref().expect("the interpreter is available"));
+                command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/kazoo_peer.py"));
+                command
             }
         };
         Peer::start(command)
+    }
+}
+
+impl Places {
+    fn class_path_of(&self, name: &str) -> Option<&str> {
+        if name == CURATOR_HOME { self.curator_home.as_deref() } else { self.class_path.as_deref() }
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn measured(row: Row, is_far: bool, libraries: &[Library], series: Ve
         let cells = libraries.iter().zip(&series).map(|(library, series)| {
             let times = times(series);
             let ratios: Vec<f64> = times.iter().zip(&first).map(|(time, first)| time / first).collect();
-            Cell { library: *library, ratio: median(&ratios), times, stalls: series.stalls }
+            Cell { library: library.clone(), ratio: median(&ratios), times, stalls: series.stalls }
         });
         Measured { name, title: title.to_owned(), is_far, cells: cells.collect() }
     };
@@ -76,18 +76,23 @@ pub(crate) fn print_head(options: &Options) {
     let cores = available_parallelism().map_or(0, usize::from);
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().unwrap_or("unknown");
+    let releases: Vec<String> =
+        options.releases.iter().map(|(name, release)| format!("{name}={release}")).collect();
     println!(
-        "\nrounds of {:?} for each library, {} of them, in turns, after one that warms up\n\
+        "\nreleases: {}\n\
+         rounds of {:?} for each library, {} of them, in turns, after one that warms up\n\
          {cores} cores for clients, server and all other programs; load average at the start {load}\n\
          numbers: the median microseconds per lock and unlock; in parentheses how many times those of the first column,\n\
          the median of the rounds' own ratios",
-        options.length, options.rounds,
+        releases.join(" "),
+        options.length,
+        options.rounds,
     );
 }
 
 pub(crate) fn print_title(options: &Options, is_far: bool) {
     let place = if is_far { format!("{DELAY:?} away in each direction") } else { "nearby".to_owned() };
-    let names: Vec<&str> = options.libraries.iter().map(|library| library.title).collect();
+    let names: Vec<&str> = options.libraries.iter().map(|library| &*library.title).collect();
     println!("\n| a server {place} | {} |\n|---|{}", names.join(" | "), "---|".repeat(names.len()));
 }
 
@@ -109,7 +114,7 @@ pub(crate) fn print_notes(measured: &[Measured]) {
     for line in measured {
         let place = if line.is_far { "far" } else { "near" };
         for cell in line.cells.iter().filter(|cell| cell.stalls > 0.0 && !line.name.ends_with("-other")) {
-            let (library, stalls, name) = (cell.library.title, cell.stalls, &line.name);
+            let (library, stalls, name) = (&cell.library.title, cell.stalls, &line.name);
             println!(
                 "{name}, {place}: {library} missed {stalls} releases, and its caller called lock() again"
             );
@@ -119,8 +124,11 @@ pub(crate) fn print_notes(measured: &[Measured]) {
 
 /// Returns all numbers as JSON.
 pub(crate) fn json(options: &Options, measured: &[Measured]) -> String {
+    let releases: Vec<String> =
+        options.releases.iter().map(|(name, release)| format!("\"{name}\": \"{release}\"")).collect();
     let mut text = format!(
-        "{{\n  \"unit\": \"µs\", \"rounds\": {}, \"seconds\": {},\n  \"rows\": [\n",
+        "{{\n  \"releases\": {{{}}},\n  \"unit\": \"µs\", \"rounds\": {}, \"seconds\": {},\n  \"rows\": [\n",
+        releases.join(", "),
         options.rounds,
         options.length.as_secs_f64()
     );

@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -19,7 +20,7 @@ import org.apache.zookeeper.recipes.lock.WriteLock;
 
 /**
  * Locks and unlocks with a Java library on commands from standard input, which benches/compare/peer.rs
- * describes. The argument names the library: curator or apache.
+ * describes. The argument names the library: curator, curator-home or apache.
  */
 public final class Peer {
     private static final int SESSION_TIMEOUT_MS = 60_000;
@@ -43,10 +44,13 @@ public final class Peer {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Peer peer = new Peer(arguments[0].equals("curator"));
+        Peer peer = new Peer(arguments[0].startsWith("curator"));
+        // Standard output is for answers only, but some loggers write to it.
+        PrintStream answers = System.out;
+        System.setOut(System.err);
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
-            System.out.println(peer.obey(line.split(" ")));
+            answers.println(peer.obey(line.split(" ")));
         }
         System.exit(0);
     }

@@ -58,6 +58,7 @@ fn client(mut arguments: impl Iterator<Item = String>) -> Result<Orders, String>
         history: value("HISTORY", arguments.next())?,
         socket: value("SOCKET", arguments.next())?,
         servers: value("SERVERS", arguments.next())?,
+        certificates: value("CERTIFICATES", arguments.next())?,
     })
 }
 

@@ -11,6 +11,9 @@ pub const THREADS: usize = 3;
 /// The number of servers in the ensemble.
 pub const SERVERS: usize = 3;
 
+/// The server without a port for TLS. It has the connections that are a server's default; the others need Netty's.
+pub const WITHOUT_TLS: usize = 0;
+
 /// The directories of the locks; the last one is a semaphore. Elsewhere, a lock is identified by its index
 /// here.
 pub const LOCKS: [&str; 4] = ["/chaos/a", "/chaos/b", "/chaos/c", "/chaos/s"];
@@ -21,6 +24,11 @@ pub const PERMITS: usize = 2;
 /// threads.
 pub fn has_tickets(client: usize) -> bool {
     client >= CLIENTS / 2
+}
+
+/// Returns whether a client connects by TLS: one of those with tickets does, and one of those without.
+pub fn uses_tls(client: usize) -> bool {
+    (1..=CLIENTS / 2).contains(&client)
 }
 
 /// The calls that acquire, each of which must succeed in a run. The names of futures have the suffix.

@@ -50,6 +50,8 @@ pub struct Plan {
     pub pairs: Vec<&'static Pair>,
     pub class_path: Option<String>,
     pub python: Option<String>,
+    /// The releases of everything, as `name=release`.
+    pub releases: Vec<String>,
 }
 
 /// A process with contenders of one side.
@@ -75,6 +77,7 @@ pub fn run(plan: &Plan) -> ExitCode {
         eprintln!("interop: none of the other libraries is installed");
         return ExitCode::FAILURE;
     }
+    println!("releases: {}", plan.releases.join(" "));
     let scratch = tempfile::Builder::new().prefix("interop.").tempdir().expect("a directory for the logs");
     let jvm_flags = vec![CONTAINER_CHECKS.to_owned()];
     let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });

@@ -64,12 +64,19 @@ fn main() -> ExitCode {
 }
 
 fn parse(mut parser: lexopt::Parser) -> Result<Plan, lexopt::Error> {
-    let mut plan = Plan { rounds: DEFAULT_ROUNDS, pairs: Vec::new(), class_path: None, python: None };
+    let mut plan = Plan {
+        rounds: DEFAULT_ROUNDS,
+        pairs: Vec::new(),
+        class_path: None,
+        python: None,
+        releases: Vec::new(),
+    };
     let mut wanted: Option<String> = None;
     while let Some(argument) = parser.next()? {
         match argument {
             Long("class-path") => plan.class_path = Some(parser.value()?.string()?),
             Long("python") => plan.python = Some(parser.value()?.string()?),
+            Long("release") => plan.releases.push(parser.value()?.string()?),
             Long("pairs") => wanted = Some(parser.value()?.string()?),
             Value(rounds) => plan.rounds = rounds.parse()?,
             _ => return Err(argument.unexpected()),

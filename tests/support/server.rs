@@ -121,6 +121,11 @@ impl Server {
         self.0.tls_connect_string().expect("the server is configured with TLS")
     }
 
+    pub fn tls_port(&self) -> u16 {
+        let address = self.tls_connect_string();
+        address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("an address has a port")
+    }
+
     pub fn stop(&self) {
         self.0.stop().expect("the server stops");
     }

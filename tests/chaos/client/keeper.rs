@@ -10,7 +10,8 @@ use zookeeper_recipes_lock::{LockOptions, Session, SessionBuilder, SessionState}
 use super::contender::class_of;
 use super::journal::Journal;
 use super::orders::Orders;
-use crate::plan::{LOCKS, RAISED_TIMEOUT, SEMAPHORE, SESSION_TIMEOUT, TICK, has_tickets};
+use crate::certificates;
+use crate::plan::{LOCKS, RAISED_TIMEOUT, SEMAPHORE, SESSION_TIMEOUT, TICK, has_tickets, uses_tls};
 
 /// The servers have this name whatever address a client reaches them by.
 const SERVER_PRINCIPAL: &str = "zookeeper/127.0.0.1";
@@ -49,6 +50,10 @@ impl Keeper {
                 (builder.kerberos(config), "authenticated")
             }
             false => (builder, "connected"),
+        };
+        let builder = match uses_tls(orders.index) {
+            true => builder.tls(certificates::of_client(&orders.certificates)),
+            false => builder,
         };
         Arc::new(Keeper { builder, connected, kept: Mutex::new(None), journal: Arc::clone(journal) })
     }

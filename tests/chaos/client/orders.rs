@@ -18,6 +18,8 @@ pub struct Orders {
     pub socket: PathBuf,
     /// The connect string.
     pub servers: String,
+    /// The directory with the certificates of the run.
+    pub certificates: PathBuf,
 }
 
 /// The stage that the conductor orders.

@@ -18,11 +18,23 @@ pub struct Client {
 
 impl Client {
     /// Prepares a client without starting it.
-    pub fn new(index: usize, link: Link, seed: u64, history: &Path, scratch: &Path) -> Client {
+    pub fn new(
+        index: usize,
+        link: Link,
+        seed: u64,
+        history: &Path,
+        scratch: &Path,
+        certificates: &Path,
+    ) -> Client {
         let program = std::env::current_exe().expect("this program has a path");
         let mut command = link.command();
         command.extend([utf8(&program), "--client".to_owned(), index.to_string(), seed.to_string()]);
-        command.extend([utf8(history), utf8(&scratch.join("socket")), link.connect_string()]);
+        command.extend([
+            utf8(history),
+            utf8(&scratch.join("socket")),
+            link.connect_string(),
+            utf8(certificates),
+        ]);
         let command: Vec<_> = command.iter().map(String::as_str).collect();
         // The supervisor removes the scratch directory when this process no longer needs it or has ended.
         let log = history.join(format!("client-{index}.out"));

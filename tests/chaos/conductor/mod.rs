@@ -18,13 +18,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use self::client::Client;
 use self::leftovers::Leftovers;
 use self::place::Place;
+use crate::certificates;
 use crate::clock::{now, seconds};
 use crate::history::checker::{Findings, check, check_the_checker, list};
 use crate::history::timeline::{self, Calm};
 use crate::history::{History, Wait, figures, linear};
 use crate::nemesis::{Nemesis, World};
 use crate::network::{Link, Namespaces};
-use crate::plan::{CHAOS, CLIENTS, PERMITS, Plan, SEMAPHORE, SERVERS, SESSION_TIMEOUT, SETTLING, THREADS};
+use crate::plan::{
+    CHAOS, CLIENTS, PERMITS, Plan, SEMAPHORE, SERVERS, SESSION_TIMEOUT, SETTLING, THREADS, WITHOUT_TLS,
+};
 use crate::register::Register;
 use crate::support::ensemble::Ensemble;
 use crate::support::server::ServerOptions;
@@ -120,13 +123,16 @@ fn perform(plan: &Plan, dir: &Path, interrupted: &AtomicBool) -> Verdict {
     // if the servers deleted an empty one.
     let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
     let max_session_timeout_ms = SESSION_TIMEOUT.as_millis() as u64;
-    let options = ServerOptions { jvm_flags, max_session_timeout_ms, ..ServerOptions::default() };
+    let (certificates, tls) = certificates::issue(scratch.path());
+    let options =
+        ServerOptions { jvm_flags, max_session_timeout_ms, tls: Some(tls), ..ServerOptions::default() };
     let kdc = TestKdc::start().unwrap_or_else(|error| panic!("{error}"));
     let ensemble = Ensemble::with_links(SERVERS, &options.published().kerberos(&kdc));
+    remove_tls(&ensemble, WITHOUT_TLS);
     leftovers::create_states(&ensemble);
     let namespaces = plan.namespaces.then(|| Namespaces::make(CLIENTS)).flatten();
     println!(
-        "{SERVERS} servers of ZooKeeper {}, {CLIENTS} clients of {THREADS} threads, half of them with Kerberos, {} locks, a semaphore of {PERMITS} permits, session timeout {SESSION_TIMEOUT:?}; partitions: {}",
+        "{SERVERS} servers of ZooKeeper {}, {CLIENTS} clients of {THREADS} threads, half of them with Kerberos, half by TLS, {} locks, a semaphore of {PERMITS} permits, session timeout {SESSION_TIMEOUT:?}; partitions: {}",
         release_of(&ensemble),
         SEMAPHORE,
         match &namespaces {
@@ -137,7 +143,7 @@ fn perform(plan: &Plan, dir: &Path, interrupted: &AtomicBool) -> Verdict {
     let register = Register::open(&scratch.path().join("socket"));
     let clients = (0..CLIENTS).map(|index| {
         let link = Link::new(index, &ensemble, &kdc, namespaces.clone(), scratch.path());
-        Client::new(index, link, plan.seed, dir, scratch.path())
+        Client::new(index, link, plan.seed, dir, scratch.path(), certificates.dir.path())
     });
     let clients: Vec<_> = clients.collect();
     let log = File::create(dir.join("faults.log")).expect("the history can be written");
@@ -161,6 +167,7 @@ fn perform(plan: &Plan, dir: &Path, interrupted: &AtomicBool) -> Verdict {
             seconds: plan.chaos.as_secs(),
             acquisitions: history.acquisitions().count(),
             by_futures: history.acquired(Wait::is_of_a_future),
+            by_tls: history.acquired(Wait::uses_tls),
             with_kerberos: history.acquired(Wait::has_tickets),
             faults: run.world.records.lock().len(),
             complaints: run.complaints.len(),
@@ -168,6 +175,16 @@ fn perform(plan: &Plan, dir: &Path, interrupted: &AtomicBool) -> Verdict {
         println!("{}", totals::add(file, run).expect("the sums can be written"));
     }
     Verdict::Judged(run.complaints)
+}
+
+/// Restarts a server without TLS.
+fn remove_tls(ensemble: &Ensemble, server: usize) {
+    let node = ensemble.node(server);
+    ensemble.kill(server);
+    node.reconfigure("serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory", "");
+    node.reconfigure("secureClientPortAddress=127.0.0.1", "");
+    node.reconfigure(&format!("secureClientPort={}", node.tls_port()), "");
+    ensemble.restart(server);
 }
 
 /// Returns the release of the servers.

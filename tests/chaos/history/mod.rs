@@ -14,7 +14,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use self::sight::Sight;
-use crate::plan::{CALLS, OF_FUTURES, has_tickets};
+use crate::plan::{CALLS, OF_FUTURES, has_tickets, uses_tls};
 
 /// The thread that a hold or a wait belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,6 +73,10 @@ impl Wait {
 
     pub fn has_tickets(&self) -> bool {
         has_tickets(self.actor.client)
+    }
+
+    pub fn uses_tls(&self) -> bool {
+        uses_tls(self.actor.client)
     }
 }
 
@@ -176,6 +180,9 @@ impl History {
             ("with Kerberos", self.acquired(Wait::has_tickets)),
             ("by futures, with Kerberos", self.acquired(|wait| wait.is_of_a_future() && wait.has_tickets())),
             ("without Kerberos", self.acquired(|wait| !wait.has_tickets())),
+            ("by TLS", self.acquired(Wait::uses_tls)),
+            ("by TLS, with Kerberos", self.acquired(|wait| wait.uses_tls() && wait.has_tickets())),
+            ("without TLS", self.acquired(|wait| !wait.uses_tls())),
         ]);
         kinds
     }

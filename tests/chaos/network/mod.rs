@@ -6,14 +6,14 @@ mod gate;
 mod namespaces;
 mod tickets;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 
 use self::gate::Gate;
 pub use self::namespaces::{Direction, Namespaces};
 use self::tickets::Tickets;
-use crate::plan::has_tickets;
+use crate::plan::{WITHOUT_TLS, has_tickets, uses_tls};
 use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
 use crate::support::test_server::TestKdc;
@@ -43,8 +43,12 @@ impl Link {
         scratch: &Path,
     ) -> Link {
         let outside: Option<IpAddr> = namespaces.as_ref().map(|all| all.outside_of(client));
-        let ways = (0..ensemble.size()).map(|server| {
-            let relay = Relay::to(ensemble.connect_string_of(server));
+        let servers = (0..ensemble.size()).filter(|server| *server != WITHOUT_TLS || !uses_tls(client));
+        let ways = servers.map(|server| {
+            let relay = match uses_tls(client) {
+                true => Relay::to((Ipv4Addr::LOCALHOST, ensemble.node(server).tls_port())),
+                false => Relay::to(ensemble.connect_string_of(server)),
+            };
             Way { gate: outside.map(|address| Gate::open(address, relay.port())), relay }
         });
         let ways = ways.collect();
@@ -79,9 +83,9 @@ impl Link {
         }
     }
 
-    /// Blocks all bytes, to one server or to all.
+    /// Blocks all bytes, to one server or to all. The number of the server may exceed those on this link.
     pub fn silence(&self, server: Option<usize>) {
-        let concerned = |index| server.is_none_or(|server| server == index);
+        let concerned = |index| server.is_none_or(|server| server % self.ways.len() == index);
         let ways = self.ways.iter().enumerate().filter(|(index, _)| concerned(*index));
         ways.for_each(|(_, way)| way.relay.swallow());
     }
