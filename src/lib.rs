@@ -2,8 +2,8 @@
 //!
 //! Threads in different processes queue up under a znode and take turns. An owner knows from its *lease* that it still
 //! owns the lock: the lease ends before the servers can give the lock to anybody else. The crate is made for daemons
-//! with many threads, and modeled on the Java recipe `WriteLock`. It can share a lock with programs that use Curator,
-//! Apache's recipe, go-zookeeper or kazoo. Async programs can [await](BlockingWriteLock::lock_async) a lock on any
+//! with many threads, and modeled on `WriteLock`, Apache's Java recipe. It can share a lock with programs that use that
+//! recipe, Curator, go-zookeeper or kazoo. Async programs can [await](BlockingWriteLock::lock_async) a lock on any
 //! runtime.
 //!
 //! The primary types in this crate are [`Session`], a connection to the servers that any number of locks
@@ -13,10 +13,13 @@
 //! - You have no ZooKeeper ensemble. Another lock service is less work than an ensemble that you run only for locks:
 //!   see the guide on [choosing](guide::choosing).
 //! - All threads are in one process, or all processes on one machine. A mutex or `flock` is faster, and cannot be lost.
-//! - The lock is for rows of one Postgres database (use its advisory locks), or double work does no harm (use Redis).
-//! - The lock protects something that cannot refuse a late writer. No lock service can stop a paused process from
-//!   acting after it has lost its lock. If the work touches anything outside ZooKeeper, pass the
-//!   [`fencing_token`](LockGuard::fencing_token) along and let the resource refuse older tokens.
+//! - The lock protects rows of one Postgres database. Its advisory locks need no second system.
+//! - Doing the work twice does no harm. A lock in Redis is enough.
+//! - A late write would do damage, and the resource cannot refuse it. No lock service can stop a paused process from
+//!   acting after it has lost its lock.
+//!
+//! If the work touches anything outside ZooKeeper, send the [`fencing_token`](LockGuard::fencing_token) with each
+//! write, and let the resource refuse a token that is smaller than one it has seen.
 //!
 //! # Example
 //! ```no_run
@@ -30,8 +33,8 @@
 //! let guard = lock.lock()?; // waits until it is our turn
 //! let token = guard.fencing_token()?;
 //! for page in 1..=3 {
-//!     if guard.is_owner() { // ask before each action
-//!         write(page, token); // the storage refuses smaller tokens
+//!     if guard.is_owner() { // check before each action
+//!         write(page, token); // the storage refuses tokens that are too small
 //!     }
 //! }
 //! guard.unlock()?; // dropping the guard releases the lock, too
@@ -41,8 +44,8 @@
 //! # Which lock?
 //! | need | type |
 //! |---|---|
-//! | one owner at a time, in scoped code or in a task | [`BlockingWriteLock`] |
-//! | one owner at a time, with callbacks as in Java instead of a waiting thread | [`WriteLock`] |
+//! | one owner at a time, for the length of a scope, in a thread or a task | [`BlockingWriteLock`] |
+//! | the same, with callbacks as in Java instead of a waiting thread | [`WriteLock`] |
 //! | a leader that works until it loses the lead | [`Candidate`] |
 //! | readers together, writers alone | [`ReadWriteLock`](locks::ReadWriteLock) |
 //! | at most n at a time | [`Semaphore`](locks::Semaphore) |
@@ -106,7 +109,7 @@
 //!   revoking a lock.
 //! - [`data`]: reading, writing and following data kept beside a lock.
 //! - [`events`]: what happens on a session, for metrics and audit logs.
-//! - [`client`]: ZooKeeper's own terms, such as ACLs, and the interface to other client libraries.
+//! - [`client`]: ZooKeeper's own types, such as ACLs, and the interface for other client libraries.
 //! - [`recipe`]: the names of requests, which let programs with different libraries share a lock.
 //! - `fake`, with the feature `test-util`: an in-memory ZooKeeper for tests, with faults on command and a clock that
 //!   the test advances.
@@ -130,12 +133,16 @@
 //! - `zookeeper-test-server`: real servers for tests, and a network that fails on command.
 //!
 //! # Logging
-//! The crate logs through [`log`]. It logs single steps, acquisitions and releases at `debug`, the states of
-//! a session at `info`, and what an operator should see at `warn` and `error`. A line about a lock names its
-//! znode or directory. An outage is logged after one second, then at growing intervals.
+//! The crate logs through [`log`]:
+//! - at `debug`, single steps, such as acquisitions and releases;
+//! - at `info`, rare but normal events: for example, a session is connected, closed or replaced, a revocation is
+//!   requested, a lock is downgraded, or an empty lock directory is removed;
+//! - at `warn` and `error`, what an operator should see.
 //!
-//! The logger is called on the threads of the session and of the callers. The crate holds no mutex during
-//! these calls, so the logger may call back into the crate. But the logger should not wait for a lock,
+//! A line about a lock names its znode or directory. An outage is logged after one second, then at growing intervals.
+//!
+//! The logger is called on the session's threads, and on threads that call the crate. The crate holds no mutex during
+//! these calls, so the logger may call back into the crate. But the logger must not wait to acquire a ZooKeeper lock,
 //! because that would block a thread of the session. A panic in the logger is caught.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -209,7 +216,7 @@ pub use session::own_connection;
 pub use session::{Session, SessionBuilder, SessionState};
 pub use wait::{CancelToken, Wait};
 
-/// The channels that the public interface returns.
+/// The crate whose channels the public interface returns.
 ///
 /// Thanks to this re-export, programs need not depend on `crossbeam-channel` themselves.
 pub use crossbeam_channel;

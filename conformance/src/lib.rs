@@ -9,9 +9,9 @@
 //! [`check`]. Only [`Fixture::connect`] and [`Subject::client`] are required. A check that needs more than
 //! the fixture offers is [skipped](Verdict::Skipped).
 //!
-//! A fixture should be able to [disconnect](Subject::disconnect) and [expire](Subject::expire) a session,
-//! because most faults in clients show only in these cases. A TCP relay in front of a real server can do
-//! both, and can also [stall](Subject::stall) a connection.
+//! A fixture should be able to [disconnect](Subject::disconnect) and [expire](Subject::expire) a session, because most
+//! bugs in clients show only then. A TCP relay in front of a real server can do both, and can also
+//! [stall](Subject::stall) a connection.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -60,10 +60,11 @@
 //! [`checks`] returns the individual checks, for a test harness that lists each of them.
 //!
 //! # What no check can show
-//! - That the session timeout a client reports is no longer than the server grants, and that its
-//!   [`report_delay`](zookeeper_recipes_lock::client::port::ZooKeeperClient::report_delay) is long enough. A
-//!   wrong value does no harm until a server dies at the wrong moment. Compare both with the configuration of
-//!   the servers.
+//! - That the client's session timeout is the one that the server grants, unless [`Fixture::session_timeout`] returns
+//!   that timeout. A timeout that is too long does no harm until the client loses contact while it owns a lock.
+//! - That the client's [`report_delay`](zookeeper_recipes_lock::client::port::ZooKeeperClient::report_delay) is long
+//!   enough. A delay that is too short does no harm until a server dies at the wrong moment. Compare the delay with the
+//!   `tickTime` of the servers.
 //! - That an event never overtakes the reply to the call that set its watch. A caller cannot see which of the
 //!   two arrived first.
 //! - That a [`CreateAndList`](zookeeper_recipes_lock::client::port::Call::CreateAndList) returns the path of the new
@@ -99,19 +100,21 @@ pub trait Fixture {
 
     /// Opens a session whose client prefixes every path with `chroot`.
     ///
-    /// Otherwise works like [`connect`](Fixture::connect). The znode `chroot` exists. Returns `None` if the
-    /// client has no such setting.
+    /// Apart from the prefix, the session is like one that [`connect`](Fixture::connect) opens. The znode `chroot`
+    /// already exists. Returns `None`, the default, if the client cannot prefix its paths.
     fn connect_below(&self, chroot: &str) -> Option<Box<dyn Subject>> {
         let _ = chroot;
         None
     }
 
-    /// Returns the session timeout that the servers grant, if it is known.
+    /// Returns the session timeout that the servers grant, or `None` if it is unknown.
     fn session_timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// Returns how long a check waits for something that must happen. The default is 30 s.
+    /// Returns how long a check waits for something that must happen.
+    ///
+    /// The default is 30 s.
     fn deadline(&self) -> Duration {
         Duration::from_secs(30)
     }
@@ -192,7 +195,7 @@ pub struct Violation {
 }
 
 impl Check {
-    /// Returns the name of the check, which is the rule in a few words in the style of a function name.
+    /// Returns the name of the check: the rule that it checks, written like the name of a function.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
@@ -238,7 +241,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns whether no check found a violation.
+    /// Returns `true` if no check found a violation. A skipped check finds none.
     #[must_use]
     pub fn is_passed(&self) -> bool {
         self.violations().next().is_none()
@@ -277,7 +280,7 @@ macro_rules! named {
 }
 use named;
 
-/// Returns a violation from the check if the condition does not hold.
+/// Makes the calling function return a violation if the condition is false.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {

@@ -77,8 +77,10 @@ impl LockError {
     /// | `ConnectionLoss`, `OperationTimeout`, `SessionMoved` | [`ConnectionLoss`](ErrorReason::ConnectionLoss) |
     /// | `SessionExpired` | [`SessionLost`](ErrorReason::SessionLost) |
     /// | `NoAuth`, `AuthFailed` | [`AccessDenied`](ErrorReason::AccessDenied) |
-    /// | a quota, or throttling | [`Refused`](ErrorReason::Refused) |
-    /// | any other | the reason of the same name, or [`Server`](ErrorReason::Server) |
+    /// | `QuotaExceeded`, `Throttled` | [`Refused`](ErrorReason::Refused) |
+    /// | `Unimplemented` | [`Unsupported`](ErrorReason::Unsupported) |
+    /// | `InvalidAcl`, `SessionFull`, `EndsConnection` | the reason of the same name |
+    /// | any other | [`Server`](ErrorReason::Server) |
     ///
     /// ```
     /// use zookeeper_recipes_lock::client::ZkError;
@@ -171,11 +173,11 @@ impl LockError {
         LockError::connecting(ErrorReason::InvalidTls, format!("invalid TLS configuration: {rule}"))
     }
 
-    /// No server answered within `timeout`. `tried` names each server and its outcome.
+    /// No server served the session within `timeout`. `tried` names each server, and what happened there.
     pub(crate) fn no_server(tried: impl fmt::Display, timeout: Duration) -> LockError {
         let message = format!(
-            "connect: no ZooKeeper server could be reached within {timeout:?}, check the connect string and the \
-             servers; tried {tried}"
+            "connect: no ZooKeeper server could be reached within {timeout:?} (tried {tried}); check the connect \
+             string and the servers"
         );
         LockError::connecting(ErrorReason::NoServer, message)
     }
@@ -191,16 +193,16 @@ impl LockError {
         let reason = ErrorReason::of_client(source);
         let text = match (reason, source) {
             (ErrorReason::AccessDenied, _) => {
-                format!("access denied; the ACL grants this client no {permission} permission there")
+                format!("access denied; the ACL there must grant this client {permission} permission")
             }
             (ErrorReason::Refused, _) => format!(
                 "the server refuses the request, because a quota is exceeded or requests are throttled ({source}); \
                  check the quota and try again later"
             ),
             (_, ZkError::SessionFull { limit }) => format!(
-                "the paths of a session's ephemeral znodes may total at most {limit} bytes, because the end of a \
-                 larger session could take the ensemble down; release locks, or use several sessions; if the servers \
-                 have a larger jute.maxbuffer, set it with SessionBuilder::jute_max_buffer"
+                "the paths of a session's ephemeral znodes may total at most {limit} bytes, because ending a session \
+                 with more than that could take the ensemble down; release locks, or use several sessions; if all \
+                 servers have a larger jute.maxbuffer, pass its value to SessionBuilder::jute_max_buffer"
             ),
             (ErrorReason::EndsConnection, _) => source.to_string(),
             (ErrorReason::Server(_), _) => format!("the server answered: {source}"),
@@ -249,8 +251,8 @@ impl LockError {
 
     pub(crate) fn leader_panicked(dir: &str, message: &str) -> LockError {
         let text = format!(
-            "the closure panicked, and the candidate has ended; fix the closure and start another candidate \
-             ({message})"
+            "the closure panicked ({message}), and the candidate has ended; fix the closure and start another \
+             candidate"
         );
         LockError::on(ErrorReason::LeaderPanicked, "lead", dir, text, None)
     }

@@ -114,7 +114,7 @@ fn error_names_operation_path_and_advice_and_keeps_its_source() {
     assert_eq!((error.operation(), error.path()), (Some("create"), Some("/a")));
     assert_eq!(
         error.to_string(),
-        "create '/a': access denied; the ACL grants this client no CREATE permission there"
+        "create '/a': access denied; the ACL there must grant this client CREATE permission"
     );
     let source = error.source().and_then(|source| source.downcast_ref::<ZkError>());
     assert_eq!(source, Some(&ZkError::NoAuth));

@@ -1,12 +1,13 @@
 //! A simulated ZooKeeper for tests that need a fault at a chosen moment.
 //!
 //! The primary types in this module are [`SimulatedZooKeeper`], an in-memory server, and [`SimulatedClient`], a client
-//! with a session on it. Pass the client to a session in place of the crate's own connection. Like that
-//! connection, it is ordered and sends pings. Nothing is random.
+//! with a session on it. Pass the client to a session in place of the crate's own connection. Like that connection, the
+//! client sends pings, and its calls, replies and events [keep their order](SimulatedClient::set_ordered). Nothing in
+//! the simulation is random.
 //!
 //! - Methods of [`SimulatedClient`] inject faults: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`,
 //!   `hold_back_next`. `before_next` and `after_next` run a closure inside a chosen call, to stage a race.
-//! - Methods of [`SimulatedZooKeeper`] do what other clients do.
+//! - Methods of [`SimulatedZooKeeper`] act as another client: they create, change and delete znodes.
 //! - For sessions on a [`VirtualClock`], time passes only when the test advances it.
 //! - A [`SimulatedLeadership`] is for testing functions that take a [`Leadership`](crate::Leadership).
 //!
@@ -32,8 +33,8 @@
 //! There is one server, so every client sees every write immediately, while a real follower may lag behind. Sessions
 //! expire only on request. Every call refuses a bad path, while a real server checks only the paths of znodes to be
 //! created. There are no quotas and no TTLs. Container znodes are persistent: they are never collected. The server's
-//! clock starts in 1970. It advances by a millisecond with each transaction and [on
-//! command](SimulatedZooKeeper::advance_clock).
+//! clock starts in 1970. Each transaction advances it by one millisecond, and
+//! [`advance_clock`](SimulatedZooKeeper::advance_clock) by any time.
 
 mod access;
 mod client;
@@ -128,14 +129,13 @@ impl SimulatedZooKeeper {
 
     /// Creates `<dir>/<prefix><sequence>` and returns its path. Creates `dir` if it is missing.
     ///
-    /// With a session, the znode is ephemeral and belongs to that session; without one, it is persistent. The
-    /// session may be the id of a client's session, or any other number, which then stands for a session
-    /// without a client. [`expire_session`](SimulatedZooKeeper::expire_session) ends a session of either
-    /// kind.
+    /// If `session` is given, the znode is ephemeral and belongs to that session; otherwise, it is persistent.
+    /// `session` may be the id of a client's session. Any other number stands for a session without a client.
+    /// [`expire_session`](SimulatedZooKeeper::expire_session) ends a session of either kind.
     ///
     /// # Panics
-    /// If the server would refuse: a parent is ephemeral, the path is bad, or a client's session
-    /// has ended.
+    /// If the server would refuse: a parent is ephemeral, the path is bad, or `session` is the id of a client's session
+    /// that has ended.
     #[track_caller]
     pub fn create_sequential(&self, dir: &str, prefix: &str, session: Option<i64>) -> String {
         let path = tree::join(dir, prefix);
@@ -168,7 +168,8 @@ impl SimulatedZooKeeper {
     /// If the znode does not exist.
     #[track_caller]
     pub fn set_data(&self, path: &str, data: &[u8]) {
-        granted("set", path, self.act(|state| state.set_data(path, data, None, Requester::Other(0))));
+        let set = self.act(|state| state.set_data(path, data, None, Requester::Other(0)));
+        granted("set the data of", path, set);
     }
 
     /// Replaces a znode's ACL. No watch fires.
@@ -208,7 +209,7 @@ impl SimulatedZooKeeper {
         self.shared.lock().tree.advance_clock(millis);
     }
 
-    /// Sets which operations require READ. The default follows the newest releases.
+    /// Sets which operations require READ. The default is the behaviour of ZooKeeper's newest releases.
     pub fn set_read_checks(&self, read_checks: ReadChecks) {
         self.shared.lock().read_checks = read_checks;
     }
@@ -262,7 +263,7 @@ impl SimulatedZooKeeper {
 
     /// Returns the number of watches on the server.
     ///
-    /// A data watch and a child watch that one client has on the same znode count as two.
+    /// If one client has a data watch and a child watch on the same znode, they count as two.
     #[must_use]
     pub fn watch_count(&self) -> usize {
         self.shared.lock().watches.count()
@@ -327,6 +328,6 @@ impl fmt::Debug for SimulatedZooKeeper {
 fn granted<T>(verb: &str, path: &str, result: ZkResult<T>) -> T {
     match result {
         Ok(value) => value,
-        Err(error) => panic!("another client cannot {verb} '{path}': {error:?}"),
+        Err(error) => panic!("the simulated server refuses to {verb} '{path}': {error:?}"),
     }
 }

@@ -1,10 +1,10 @@
 //! [`Semaphore`]: a limited number of permits, shared by all processes.
 //!
-//! Origin: Curator's `InterProcessSemaphoreV2`, which uses the same protocol. A lock on `<dir>/locks` lets
-//! one process at a time join `<dir>/leases`. There, the process waits until fewer requests are ahead of its
-//! own than there are permits. The lock keeps the order, and ensures that only one process watches the
-//! directory. Safety does not depend on the lock ([`permit`](crate::recipe::permit) has the proof), so losing
-//! it during the wait does no harm.
+//! Origin: Curator's `InterProcessSemaphoreV2`, which uses the same protocol. A lock on `<dir>/locks` lets one waiter
+//! at a time create its request in `<dir>/leases`. That request waits until fewer requests are ahead of it than there
+//! are permits. The lock keeps the waiters in order, and ensures that only one of them watches `<dir>/leases`. Safety
+//! does not depend on the lock ([`permit`](crate::recipe::permit) has the proof), so losing it during the wait does no
+//! harm.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::wait::Wait;
 
-/// The directory of the lock whose owner may join the leases.
+/// The directory of the lock that lets one waiter at a time request a permit.
 const TURNS: &str = "locks";
 
 /// The directory whose children are the held permits and the requests for permits.
@@ -52,18 +52,18 @@ const LEASES: &str = "leases";
 ///
 /// # Sharing between threads
 /// Any number of threads may share one `Semaphore`, because each call makes its own request. A thread may hold several
-/// permits. A thread that holds all permits and waits for one more waits for itself.
+/// permits. If a thread holds all permits and waits for one more, it waits for itself.
 ///
 /// # The number of permits
-/// Each client uses its own number, which ZooKeeper does not store. All clients should use the same number. If the
-/// numbers differ, the largest one limits how many permits are held, and a waiter with a smaller number holds up those
-/// behind it. To change the number, first stop the clients that use the old one, or accept that both are in use for a
-/// while.
+/// Pass the same number of permits in every client: ZooKeeper does not store it. If the numbers differ, the largest one
+/// limits how many permits are held, and a waiter with a smaller number holds up those behind it. To change the number,
+/// first stop the clients that use the old one, or accept that both are in use for a while.
 ///
 /// # Cost
 /// Only the first waiter watches the held permits. Every other waiter watches the one before it, so a release wakes one
-/// waiter. The client makes two requests for each permit. An [event hook](crate::events::EventHook) sees the first as
-/// an exclusive lock and the second as a [permit](crate::recipe::LockKind::Permit).
+/// waiter. A client makes two requests for each permit: one for its turn, then one for the permit. An [event
+/// hook](crate::events::EventHook) sees the first as an exclusive lock and the second as a
+/// [permit](crate::recipe::LockKind::Permit).
 ///
 /// # With Curator
 /// Curator's `InterProcessSemaphoreV2` can share the directory. The requests are below `<dir>/locks` and `<dir>/leases`
@@ -74,7 +74,7 @@ pub struct Semaphore {
     support: Arc<ProtocolSupport>,
     dir: ZNodePath,
     permits: NonZeroU32,
-    /// The lock whose owner may join the leases.
+    /// The lock that lets one waiter at a time request a permit.
     turns: BlockingLock,
     leases: BlockingLock,
 }
@@ -94,7 +94,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the number of permits is zero,
-    /// the data is longer than about 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
+    /// the data of the options is longer than about 1 MiB, or their [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dir: &str,
@@ -107,13 +107,13 @@ impl Semaphore {
             return Err(LockError::invalid_argument("permits", rule));
         };
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
-        // Parsed again because the path is longer than the directory's.
+        // Parsed again to check the length: the path is longer than the directory's.
         let path = |name| ZNodePath::parse(dir.child(name).as_str());
         let access = Access::Exclusive(NamingScheme::Curator);
         // `max_hold` limits how long a permit is held, not the wait for it.
         let turns = BlockingLock::new(Arc::clone(&support), path(TURNS)?, access).without_limit();
-        // After a loss, another process may have the turn, so the request for a permit must not be made again on its
-        // own.
+        // If the session is lost, the turn is lost with it, and another process may take the next turn. So a waiting
+        // request for a permit must not continue on the next session: the call first waits for a new turn.
         let leases = BlockingLock::not_lasting(Arc::clone(&support), path(LEASES)?, Access::Permit(permits));
         Ok(Semaphore { support, dir, permits, turns, leases })
     }
@@ -129,7 +129,7 @@ impl Semaphore {
     ///   request.
     /// - [`Closed`](crate::ErrorReason::Closed): the semaphore or the session was closed.
     ///
-    /// After an error no request is left in the queue.
+    /// After an error, no request is left in the queue.
     pub fn acquire(&self) -> Result<Permit> {
         let acquired = self.acquire_within(&Wait::forever())?;
         // Cannot be `None`: a wait without a deadline does not time out.
@@ -140,9 +140,9 @@ impl Semaphore {
     ///
     /// See [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
     ///
-    /// Poll the future or drop it. If its turn has come, a future that is kept but not polled holds up everybody else
-    /// who wants a permit. [`max_hold`](crate::LockOptions::max_hold) does not help, because it counts from the
-    /// acquisition of the permit.
+    /// Keep polling the future, or drop it. Once its turn has come, a future that is no longer polled holds up
+    /// everybody else who waits for a permit. [`max_hold`](crate::LockOptions::max_hold) does not help, because it
+    /// counts from the acquisition of the permit.
     ///
     /// # Errors
     /// The same as [`acquire`](Semaphore::acquire).
@@ -163,14 +163,15 @@ impl Semaphore {
     ///
     /// Blocks only until the server has answered. During an outage, that includes all retries.
     ///
-    /// The call never overtakes the first waiter, but it may overtake later ones. When several permits become
-    /// free at once, there is a moment when one waiter has been served and the next waiter has not asked yet.
+    /// Waiters request their permits one after the other. The call never overtakes a waiter that has made its request,
+    /// but it may overtake those behind it: when several permits become free at once, the call may take one before the
+    /// next waiter requests it.
     ///
     /// # Errors
     /// The same as [`acquire`](Semaphore::acquire).
     pub fn try_acquire(&self) -> Result<Option<Permit>> {
-        // Bypasses the lock on the turns, because that lock would refuse a free permit while another process is
-        // acquiring one.
+        // Requests the permit without a turn. A call that had to take the turn first would fail while a waiter has it,
+        // even if a permit is free.
         Ok(self.leases.try_lock()?.map(Permit::new))
     }
 
@@ -203,7 +204,8 @@ impl Semaphore {
         retry_lasting(self.support.session(), || {
             let Some(turn) = self.turns.wait(wait, &GuardSignals::of(1))? else { return Ok(None) };
             let acquired = self.leases.wait(wait, &GuardSignals::of(1));
-            // The turn must not be released before the lease is acquired or its deletion has begun.
+            // The turn must not end earlier: by now, the request has acquired a permit, or the deletion of its znode
+            // has begun.
             drop(turn);
             Ok(acquired?.map(Permit::new))
         })
@@ -232,8 +234,8 @@ impl Semaphore {
 async fn acquire_in_turn(turns: &BlockingLock, leases: &BlockingLock) -> Result<Permit> {
     let turn = turns.wait_async().await?;
     let acquired = leases.wait_async().await;
-    // The turn must not be released before the lease is acquired or its deletion has begun. The same order holds if the
-    // future is dropped.
+    // The turn must not end earlier: by now, the request has acquired a permit, or the deletion of its znode has begun.
+    // If the future is dropped, the request is withdrawn before the turn ends, too.
     drop(turn);
     acquired.map(Permit::new)
 }

@@ -1,7 +1,7 @@
 //! [`Revoker`]: asks the holder of a lock to release it, and takes the lock away if the holder does not.
 //!
-//! Origin: "Recoverable Shared Locks" (also called "Freaking Laser Beams") on ZooKeeper's recipe page; Curator's class
-//! of the same name.
+//! Origin: "Recoverable Shared Locks" (also called "Freaking Laser Beams") on ZooKeeper's recipe page, and Curator's
+//! `Revoker`.
 
 #[cfg(test)]
 mod tests;
@@ -48,9 +48,9 @@ use crate::tracking::DeletionWatch;
 /// message once it has acquired the lock.
 ///
 /// The message overwrites the data of the znode. It is the word `unlock`, or `__REVOKE__` if the request has one of
-/// Curator's names, so that holders with other libraries understand it. Curator's holders react to the
-/// message if they have called `makeRevocable`. Earlier builds of this crate do not know `__REVOKE__`: update
-/// the holders before the processes that revoke.
+/// Curator's names, so that holders with other libraries understand it. A holder that uses Curator reacts to the
+/// message if it has called `makeRevocable`. A holder whose build of this crate is too old to know `__REVOKE__` ignores
+/// that message. So update the holders before the processes that revoke.
 ///
 /// # Calls
 /// Each call blocks until the server has answered. After a loss of contact, the call is repeated as often as the [retry
@@ -72,7 +72,8 @@ pub enum Revocation {
     Complied,
     /// The holder did not comply in time, so the znode was deleted.
     ///
-    /// The holder loses the lock with [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as it can be reached.
+    /// The holder loses the lock with [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as the servers can reach
+    /// it, or with [`LeaseExpired`](crate::LossReason::LeaseExpired) if its lease ends first.
     Forced,
 }
 
@@ -126,16 +127,17 @@ impl Revoker {
 
     /// Asks the holder to release the lock, and deletes its request if it does not comply.
     ///
-    /// The holder has the time `grace` to comply, counted from the moment at which it was asked. A loss of contact does
-    /// not interrupt the wait.
+    /// The holder has the time `grace` to comply, counted from the server's confirmation of the message. A loss of
+    /// contact does not interrupt the wait.
     ///
     /// **After the deletion, the former holder may still be working.** The next request in the queue acquires the lock
     /// immediately. A former holder that is paused or unreachable considers itself the owner until it notices
     /// the deletion or its lease ends. That takes at most the timeout of its session. Only the [fencing
     /// token](crate::LockGuard::fencing_token) protects a resource from such a holder.
     ///
-    /// The request may also be one that still waits. Its process notices the deletion when the request ahead
-    /// is gone, after a reconnect, or after half a minute.
+    /// The request may also be one that still waits. Its process notices the deletion when the request ahead is gone,
+    /// after a reconnect, or otherwise within half a minute (with a client of the crate `zookeeper`, up to a session
+    /// timeout later).
     ///
     /// # Errors
     /// The same as [`request_revocation`](Revoker::request_revocation). DELETE permission on the lock's directory is
@@ -152,8 +154,8 @@ impl Revoker {
             return Ok(Revocation::Complied);
         }
         drop(deletion_watch);
-        // Fails if the session ended during the wait, even if its replacement is already connected: the
-        // holder still has time left.
+        // If the session ended during the wait, the wait may have been shorter than `grace`. So nothing is deleted, not
+        // even if a replacement session is already connected.
         core.check_open(Operation::REVOKE, &znode)?;
         self.delete(&znode, czxid)
     }
@@ -182,7 +184,7 @@ impl Revoker {
         if !was_deleted && !reply_lost {
             return Ok(Revocation::Complied);
         }
-        logging::warn!("took the lock away from {znode}, whose holder did not release it in time");
+        logging::warn!("deleted {znode}, whose process did not release it in time");
         Ok(Revocation::Forced)
     }
 
@@ -212,8 +214,7 @@ fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<AskOutcome> {
     core.begin_to_write_nothing().wait(core)?;
     match core.ask(Call::exists(znode, false))? {
         None => return Ok(AskOutcome::Gone),
-        // Not ephemeral, for example a lock directory. (Curator's are containers, which belong to no session
-        // either.)
+        // Not ephemeral: for example a lock directory, which may be a container that Curator created.
         Some(stat) if stat.session().is_none() => return Ok(AskOutcome::NoRequest),
         Some(_) => {}
     }

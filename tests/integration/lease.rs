@@ -26,8 +26,8 @@ fn takes_over_without_overlap(guard: &LockGuard, waiter: &WriteLock) {
     assert!(!guard.is_owner(), "two owners at once");
 }
 
-/// A server grants a session timeout on every reconnect, and its configuration may have changed since the
-/// last one.
+/// On every reconnect, the server grants the session timeout anew. Its configuration may have changed since the last
+/// connection.
 #[test]
 fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     let server = Server::start();
@@ -37,7 +37,7 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
     assert_eq!(far.session_timeout(), Duration::from_secs(40));
     server.stop();
-    // The new value is not much shorter, because the lease must outlast the server's restart.
+    // The new timeout must be longer than the restart takes, because the lease must not end in that time.
     server.reconfigure("maxSessionTimeout=40000", "maxSessionTimeout=20000");
     server.restart();
     eventually("the session is connected", || far.state() == SessionState::Connected);
@@ -46,8 +46,8 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     let waiter = WriteLock::new(&near, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
     let settled = Instant::now() + Duration::from_secs(21);
-    eventually("a session timeout has passed in contact", || {
-        assert!(guard.is_owner() && !waiter.is_owner(), "contact must keep the lock");
+    eventually("a whole session timeout has passed without a loss of contact", || {
+        assert!(guard.is_owner() && !waiter.is_owner(), "a session in contact must keep its lock");
         Instant::now() >= settled
     });
     relay.swallow();
@@ -55,14 +55,15 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
 }
 
-/// A new leader restarts the clock of every session with the timeout that was granted when the session was
-/// created, whatever was granted on a later connection.
+/// A new leader restarts the clock of every session. The session then has the timeout that was granted when it was
+/// created. A timeout that was granted on a later connection does not count.
 #[test]
 fn longer_timeout_of_a_reconnect_never_counts_when_the_leader_changes() {
-    // Usually the last server leads first and the second server next.
+    // Usually, server 2 leads first and, once it is dead, server 1. So the new leader grants the longer timeout in the
+    // first case, and the shorter timeout in the other cases.
     let granting_less = [("maxSessionTimeout=16000", "maxSessionTimeout=2000")];
-    // This server grants at most twenty of its ticks. The time limits of an ensemble are also counted in
-    // ticks.
+    // Without `maxSessionTimeout`, a server grants at most 20 of its ticks, which is here 2 s. The two limits are also
+    // counted in ticks. Their values are five times as high, because the tick is a fifth as long.
     let ticking_faster = [
         ("tickTime=500", "tickTime=100"),
         ("maxSessionTimeout=16000", ""),
@@ -76,8 +77,8 @@ fn longer_timeout_of_a_reconnect_never_counts_when_the_leader_changes() {
     });
 }
 
-/// One of three servers has this change in its configuration and grants 2 s; the others grant 16 s. An owner
-/// moves from that server to another. Then the owner is cut off and the leader dies.
+/// The server `short` of three grants 2 s, because its configuration has this change. The others grant 16 s. An owner
+/// moves from the server `short` to another. Then the owner is cut off, and the leader dies.
 fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     const SHORT: Duration = Duration::from_secs(2);
     const LONGER: Duration = Duration::from_secs(16);
@@ -87,7 +88,7 @@ fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     for (line, new) in change {
         ensemble.node(short).reconfigure(line, new);
     }
-    // By now the other two servers have a leader, which remains the leader.
+    // Wait until the other two servers have a leader. It stays the leader when the third server joins.
     ensemble.leader();
     ensemble.restart(short);
     ensemble.await_quorum();
@@ -110,8 +111,8 @@ fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     let waiter = WriteLock::new(&near, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
     let settled = Instant::now() + SHORT;
-    eventually("a session timeout has passed in contact", || {
-        assert!(guard.is_owner() && !waiter.is_owner(), "contact must keep the lock");
+    eventually("a whole session timeout has passed without a loss of contact", || {
+        assert!(guard.is_owner() && !waiter.is_owner(), "a session in contact must keep its lock");
         Instant::now() >= settled
     });
     to_long.swallow();
@@ -309,7 +310,8 @@ fn raise_file_limit() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// An attempt ends at its deadline even if the window is full of calls that a frozen server does not answer.
+/// `try_lock_for` returns at its deadline even if the session may send no more calls, because too many have not been
+/// answered yet.
 #[test]
 fn attempts_end_at_their_deadline_while_a_server_answers_nothing() {
     let server = Server::start();

@@ -33,7 +33,7 @@ pub enum ConnectError {
         rule: String,
     },
     /// No server served the session before the deadline.
-    #[error("no ZooKeeper server could be reached; check the connect string and the servers; tried {tried}")]
+    #[error("no ZooKeeper server could be reached (tried {tried}); check the connect string and the servers")]
     Unreachable {
         /// Each server that was tried, with the outcome.
         tried: String,

@@ -331,7 +331,7 @@ fn session_without_a_client_owns_its_znodes_until_it_expires() {
 }
 
 #[test]
-#[should_panic(expected = "another client cannot delete '/missing': NoNode")]
+#[should_panic(expected = "the simulated server refuses to delete '/missing': NoNode")]
 fn verb_panics_where_the_server_would_refuse() {
     SimulatedZooKeeper::new().delete("/missing");
 }

@@ -6,10 +6,11 @@
 //!
 //! - [`state`] keeps track of the waiting threads and the request, under one mutex.
 //! - [`request`] defines the request and receives its events.
-//! - This module makes all calls to the session, because such calls must be made without holding the mutex.
+//! - This module makes all calls to the session, and holds no mutex during a call. [`state`] makes none: events reach
+//!   it under the session's mutex, so a call under the cohort's mutex could deadlock.
 //!
-//! Origin: "Lock Cohorting" by Dice, Marathe and Shavit (2012), with the servers' queue as the global lock; and the
-//! locks of cluster file systems, which a node keeps until another node asks for them.
+//! Origin: "Lock Cohorting" by Dice, Marathe and Shavit (2012). Here, the queue on the servers is the global lock.
+//! Cluster file systems have similar locks, which a node keeps until another node asks for them.
 
 mod ownership;
 pub(crate) mod request;
@@ -113,7 +114,7 @@ impl Cohort {
         }
     }
 
-    /// Waits until the place of a `try_lock`'s request in the queue is known.
+    /// Waits until a `try_lock`'s request knows its place in the queue, and gives up unless it is the owner.
     fn find_out(self: &Arc<Self>, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         let Turn { started, outcome } = &ticket.turn;
         let core = self.session().core();
@@ -214,7 +215,7 @@ impl Cohort {
         }
     }
 
-    /// The error of a `try_lock` that is called between two sessions.
+    /// Returns the error of a `try_lock` that is called after a session was lost and before the next is connected.
     fn no_session(&self) -> LockError {
         let end = self.session().core().snapshot().end_reason;
         LockError::ended(Operation::LOCK, &self.dir, end.unwrap_or(LossReason::SessionExpired))
@@ -234,7 +235,7 @@ impl Cohort {
         drop(useless);
     }
 
-    /// Starts the timer after which an idle lock is no longer kept.
+    /// Starts the timer that limits how long an idle lock is kept.
     fn start_timer(self: &Arc<Self>, grant: &Grant, timer: Option<Moment>) {
         if let Some(at) = timer {
             let (core, number) = (grant.request.core(), grant.request.number);
@@ -243,8 +244,8 @@ impl Cohort {
     }
 }
 
-/// Sets a kept lock's timer to ring at `at`. The timer's thread must neither block nor drop the last handle
-/// of a session. So it submits the work as a job.
+/// Sets a kept lock's timer to ring at `at`. The timer's thread must neither block nor drop the last handle of a
+/// session, so it leaves the work to a job.
 fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<CohortShared>, cohort: Weak<Cohort>, number: u64) {
     core.at(at, move |core| {
         let Some(state) = shared.upgrade() else { return };
