@@ -6,7 +6,8 @@
 //! - E3, only while a lock is held: *another write* was sent after the answer to that write, and was answered
 //!   as well.
 //!
-//! There, and in the files of this module, a *request* is whatever the client sends to a server, even a ping.
+//! In the files of this module, a *request* is whatever the client sends to a server, even a ping.
+//! `docs/design.md` calls that a *message*.
 //! [`evidence`] records what the answers prove. [`keep_alive`] says when requests are due to keep a lease
 //! from ending.
 //!
