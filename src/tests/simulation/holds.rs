@@ -28,6 +28,10 @@ impl Hold {
         Arc::ptr_eq(&self.request, &other.request) && thread(self) == thread(other)
     }
 
+    pub(super) fn has_limit(&self) -> bool {
+        self.limit.is_some()
+    }
+
     pub(super) fn is_owner(&self) -> bool {
         let is_current = |turn: &Turn| turn.request.tenure() == turn.tenure;
         self.turn.as_ref().is_none_or(is_current) && self.request.is_owner()

@@ -26,7 +26,8 @@ impl World {
         let holds: Vec<Hold> = self.state().holds.values().cloned().collect();
         let now = self.now();
         let mut remaining = std::collections::BTreeMap::new();
-        for hold in holds.iter().filter(|hold| hold.is_owner()) {
+        // A hold with a limit may end soon, whatever is left of the lease.
+        for hold in holds.iter().filter(|hold| hold.is_owner() && !hold.has_limit()) {
             let core = std::sync::Arc::as_ptr(hold.request.core());
             let client = self.state().clients.iter().position(|client| client.core.as_ptr() == core);
             remaining.extend(client.map(|client| (client, hold.request.lease_remaining())));
