@@ -181,7 +181,7 @@ impl Contender {
     fn on_seen(&mut self, commons: &mut Commons, look: &WatchedRead, sight: ZkResult<Sight>) -> Next {
         let WatchedRead { path, connection, purpose } = look;
         // In two cases, forget the watch that this read has left: the request was woken meanwhile and no longer needs
-        // it, or the znode is gone. (If it is gone, the existence check has left a watch for its creation.)
+        // it, or the znode is gone. (If it is gone, an existence check leaves a watch for its creation.)
         if self.watched.as_ref() != Some(path) || sight == Ok(Sight::Gone) {
             commons.remove_stray_watch(path, self.id);
         }
