@@ -26,10 +26,11 @@
 //! 1. `lock()` (`locks/blocking_lock.rs`) calls `request/lasting.rs`, which makes a request (`request/mod.rs`) with the
 //!    settings from `locks/locking.rs`. If the session is lost and replaced, `lasting.rs` makes another
 //!    request. The driver (`session/driver/requests.rs`) starts the request, and the caller waits.
-//!    (`locks/write_lock.rs` does not wait.)
+//!    (`WriteLock`, in `locks/write_lock.rs`, notifies a listener instead of blocking.)
 //! 2. [`Engine::start`] inserts a [`contender`]. From here on, the contender's method `step` ([`steps`])
 //!    chooses each step. The first step is to [`join`]: the contender submits a call that creates its znode
-//!    and lists the directory. An exclusive contender behind another one of its session needs no listing.
+//!    and lists the directory. An exclusive contender that queues behind another exclusive contender of the same
+//!    session needs no listing.
 //! 3. [`calls`]: if the [`budget`] has room for another znode, the call is sent as soon as the [`window`] has
 //!    room for another call. `Core::feed` (`session/driver/mod.rs`) carries out the resulting effect: it
 //!    passes the call through an outbox (`session/driver/calls.rs`) to the client. The client is
@@ -49,8 +50,9 @@
 //! # From a watch event to the next owner
 //! 1. [`contact`]: the client reports `NodeChanged`. [`watchers`] knows which participants wait for an event
 //!    on this path, and [`participants`] notifies each of them.
-//! 2. [`ahead`]: before its turn, a waiter also watches its own znode, and the request ahead of its
-//!    predecessor. So when the predecessor's znode is deleted, the event alone makes the next waiter in line
+//! 2. [`ahead`]: an exclusive waiter behind a request of another session watches its predecessor. If the client
+//!    reports replies and events in order, the waiter usually also watches its own znode, and the request ahead of
+//!    its predecessor. So when the predecessor's znode is deleted, the event alone makes the next waiter in line
 //!    the owner ([`turn`]). If the watch on its own znode or the proof of the lease is missing, the waiter
 //!    reads its own znode first. If other requests may be ahead, the waiter lists the queue again, and shares
 //!    that listing with the other waiters of its session ([`listings`]).
@@ -74,24 +76,25 @@
 //!
 //! # From the limit of a hold to the loss of the lock
 //! 1. When a request with a limit (`LockOptions::max_hold`) acquires the lock, it tells the [`lease`] when its hold
-//!    ends ([`turn`]). The driver passes that moment on together with the ownership (`session/seat.rs`), and
-//!    `is_owner()` returns `false` from that moment on.
+//!    ends ([`turn`]). The driver passes that moment on together with the ownership (`session/seat.rs`), so
+//!    `is_owner()` returns `false` from then on.
 //! 2. The limit is one of the deadlines of the [`clock`]. When the earliest limit is reached, the engine
-//!    checks all owners, and ends the request that has reached its limit ([`ended`]). The request's last
+//!    checks all owners, and ends each request that has reached its limit ([`ended`]). The request's last
 //!    event names `HeldTooLong`, and a [`removal`] deletes its znode.
 //!
 //! # From a guard dropped during an outage to the deletion
 //! The guard's claim (`request/claim.rs`) withdraws the request ([`ended`]), and a [`removal`] begins. The
 //! removal reports `ConnectionLoss` at once, because no outcome can come soon. It still submits the deletion,
 //! which waits in the connection for a reconnect, for up to a tenth of the session timeout. If no reconnect
-//! comes in that time, the deletion fails. The removal then sets no alarm: it tries again after the
-//! reconnect, when every participant looks again (while another lock of the session is held, once the first
-//! write is answered).
+//! comes in that time, the deletion fails. The removal then sets no alarm. It tries again when every
+//! participant looks again: after the reconnect or, if the session holds another lock, once the first write on
+//! the new connection is answered.
 //!
 //! # From the loss of a session to the next one
 //! 1. The client reports `SessionLost`, or the [`clock`] gives the session up. The session's [`life`] ends,
-//!    and with it every request and all tracking. A worker of the driver reports these ends, sets the latch
-//!    `ended`, and keeps a list of the znodes that are still to be deleted (`session/driver/orphans.rs`).
+//!    and with it every request and every tracker. A worker of the driver reports to each of them that it has
+//!    ended, sets the latch `ended`, and keeps a list of the znodes that are still to be deleted
+//!    (`session/driver/orphans.rs`).
 //! 2. The thread of `session/replacement.rs` waits for that latch, opens the next session, and moves to it
 //!    everything that outlives a session: `request/lasting.rs` makes its request again, and `tracking/mod.rs`
 //!    looks again.
@@ -102,8 +105,10 @@
 //! create takes effect later, it leaves a znode that belongs to no request. The session recognizes that znode
 //! by its name in any listing, and deletes it ([`strays`]).
 //!
-//! What users watch (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) takes the same paths:
-//! [`tracked`] says when to look, and the room `tracking` has the steps of a look.
+//! # What users watch
+//! The trackers behind `NodeTracker`, `LeaderWatch`, `QueueWatch` and a cohort's waiters are participants, too.
+//! They get the same events and reconnects. [`tracked`] decides when a tracker looks, and the module
+//! `src/tracking/` carries out the steps of the look.
 //!
 //! # Why this is safe
 //! Only sequence numbers decide who owns a lock, and a listing that contains a request's own znode contains
@@ -357,8 +362,8 @@ impl Engine {
         matches!(self.commons.life, Life::Lingering(..) | Life::Finished(..))
     }
 
-    /// Returns whether the session has ended in this process but may live on at the server, where it still deletes
-    /// znodes.
+    /// Returns whether the session has ended in this process but may live on at the server. While it does, the engine
+    /// goes on deleting its znodes.
     pub(crate) fn lingers(&self) -> bool {
         matches!(self.commons.life, Life::Lingering(..))
     }

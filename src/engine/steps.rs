@@ -152,8 +152,8 @@ impl Contender {
             // The listing that follows also shows the request's own znode.
             Phase::Queued { .. } if self.spec.access.watches_children() => {}
             Phase::Queued { znode, .. } => {
-                // Many waiters do not watch their own znode. Without this check, they would learn of its deletion only
-                // when the queue moves.
+                // Some waiters do not watch their own znodes (see `ahead.rs`). Without this check, they would learn of
+                // the deletion of their znodes only when the queue moves.
                 let pending = Pending::Request(self.id, Asked::CheckOwn(znode.clone()));
                 commons.submit(Call::exists(znode, false), Priority::Other, pending);
             }
@@ -180,8 +180,8 @@ impl Contender {
 
     fn on_seen(&mut self, commons: &mut Commons, look: &WatchedRead, sight: ZkResult<Sight>) -> Next {
         let WatchedRead { path, connection, purpose } = look;
-        // Forget the watch that this read has left in two cases: the request was woken meanwhile and no longer needs
-        // it, or the znode is gone. (The existence check of an unreadable znode leaves a watch for its creation.)
+        // In two cases, forget the watch that this read has left: the request was woken meanwhile and no longer needs
+        // it, or the znode is gone. (If it is gone, an existence check leaves a watch for its creation.)
         if self.watched.as_ref() != Some(path) || sight == Ok(Sight::Gone) {
             commons.remove_stray_watch(path, self.id);
         }

@@ -24,7 +24,7 @@
 //! # What it does
 //! - *Calls*: A method of [`Verbs`] waits for the reply. [`Connection::submit`] does not wait; it passes the outcome to
 //!   a [`Done`]. Calls take effect and are answered in the order in which they were submitted, except that a call may
-//!   be refused before earlier calls are answered. Each call is sent once and never repeated.
+//!   be refused before earlier calls are answered. Each call is sent at most once.
 //! - *Watches*: The client sets its watches again after a reconnect, and no change in between goes unnoticed. The sink
 //!   of [`Connection::subscribe`] receives a [`ClientEvent::NodeChanged`] for each fired watch. Fired watches and
 //!   replies are delivered in the order in which the server sent them.
@@ -42,14 +42,15 @@
 //! # let connection = Connection::open("zk1:2181", Duration::from_secs(30))?;
 //! let (sender, changes) = crossbeam_channel::unbounded();
 //! connection.subscribe(Arc::new(move |event| match event {
-//!     ClientEvent::NodeChanged { path, .. } => drop(sender.send(path)),
-//!     ClientEvent::SessionLost => {} // and `changes` ends when the connection is dropped
+//!     ClientEvent::NodeChanged { .. } | ClientEvent::SessionLost => _ = sender.send(()),
 //!     _ => {}
 //! }));
 //! loop {
-//!     let (data, _) = connection.get_data("/config", true)?; // sets a watch
+//!     // Sets a watch. Fails if the session is lost, which ends this loop.
+//!     let (data, _) = connection.get_data("/config", true)?;
 //!     println!("{data:?}");
-//!     changes.recv()?; // the watch has fired: read again
+//!     // Waits until the watch has fired or the session is lost.
+//!     changes.recv()?;
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

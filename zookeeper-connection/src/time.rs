@@ -1,15 +1,16 @@
-//! The clock that measures the life of a session. It is monotonic, and on Linux it keeps running while the machine is
-//! suspended.
+//! The clock that measures the life of a session. It is monotonic. On Linux and Android, it keeps running while the
+//! machine is suspended.
 //!
-//! On Linux, [`std::time::Instant`] reads `CLOCK_MONOTONIC`, which stands still while the machine is suspended. By that
-//! clock, a session would seem alive long after the server has ended it. `CLOCK_BOOTTIME` counts suspended time.
+//! On these systems, [`std::time::Instant`] reads `CLOCK_MONOTONIC`, which stands still while the machine is suspended.
+//! By that clock, a session would seem alive long after the server has ended it. So this clock reads `CLOCK_BOOTTIME`,
+//! which counts suspended time.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The longest time for which a thread sleeps before it reads this clock again. A sleep does not count suspended time,
-/// so a deadline that passes while the machine is suspended is noticed up to this much later. Waking up once a second
-/// costs next to nothing.
+/// The longest time for which a thread sleeps before it reads this clock again. A sleep does not count suspended time.
+/// So if a deadline passes while the machine is suspended, a thread may notice it up to this long after the machine has
+/// woken up. Waking up once a second costs next to nothing.
 pub const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// A point in time on the clock that measures the life of a session.
@@ -29,7 +30,7 @@ impl Moment {
 
     /// Returns whether the clock counts the time during which the machine is suspended.
     ///
-    /// If the clock does not, a program may believe for too long that it owns a lock after the machine has woken up.
+    /// If the clock does not, a program may believe for too long, after the machine has woken up, that it owns a lock.
     #[must_use]
     pub const fn counts_suspended_time() -> bool {
         cfg!(any(target_os = "linux", target_os = "android"))

@@ -1,17 +1,21 @@
 //! The requests that keep a lease from ending, and the times at which they are due.
 //!
+//! A lease is proven by a *pair* of answered requests (E1), a write that confirms the pair (E2) and, for owners,
+//! another write (E3). The [parent module](super) states these conditions, `evidence.rs` records what the
+//! answers prove, and `docs/design.md` explains why, under "The lease".
+//!
 //! A *keep-alive* is two writes, one after the other. The first confirms a pair, because enough time has
 //! passed since the pair was answered (E2). The second proves that pair for owners, because it follows the
 //! first (E3). A *touch* is two reads, sent together: they make a pair, and cost no transaction. If the
-//! client reports its pings, neither a keep-alive nor a touch is due while no lock is held, even after a
-//! reconnect. The lease then lapses. When a lock is wanted again, the first write proves the lease, because
-//! it confirms the most recent pings that are old enough.
+//! client reports its pings, and a write of the session has been answered before, neither a keep-alive nor a
+//! touch is due while no lock is held, even after a reconnect. The lease then lapses. When a lock is wanted
+//! again, the first write proves the lease, because it confirms the most recent pings that are old enough.
 //!
 //! While a lock is held,
 //! - a touch is due one period D after the last touch was sent;
 //! - a keep-alive is due when a new pair is *known* (a report delay R has passed since it was answered),
-//!   provided that its first request was sent at least D after the first request of the pair that is already
-//!   proven.
+//!   provided that the first request of this pair was sent at least D after the first request of the pair that
+//!   is already proven.
 //!
 //! So each keep-alive proves the touch after the one that the previous keep-alive proved. Apart from round
 //! trips, a proof is R old when it is made, and R + D old when the next keep-alive replaces it. A proof holds
@@ -19,17 +23,19 @@
 //!
 //! > F = S − R − D, so D = S − R − F.
 //!
-//! With fewer writes, less than F would remain. To see this, take three writes in a row. The first confirms a
-//! pair that is at least R old, and the second proves that pair. When the third is made, the proof is as old
-//! as R plus the time since the first write. This age must not exceed R + D, so each D needs two writes,
-//! however they are spaced. If one follows right behind the other, one touch is enough for both.
+//! With fewer than two writes in each D, less than F would remain at times. To see this, take three writes in a
+//! row. The first confirms a pair that is at least R old, and the second proves that pair. The third is the
+//! first that can replace this proof. Until then, the proof gets as old as R plus the time from the first write
+//! to the third. This age must not exceed R + D, so the third write must follow within D of the first. A write
+//! must therefore be made every D/2 on average, however the writes are spaced. If they come in twos, one right
+//! behind the other, one touch is enough for both.
 //!
 //! F is the longest outage that an owner survives, including the time it takes to reach a server again. In
 //! practice, up to three round trips (of the touch and of the two writes) and the delays of two timers must
 //! be subtracted from F. If the answer to a touch takes longer than T/64, the keep-alive does not wait for
-//! it, and proves an older pair instead. The larger F is, the more writes it needs. By default, F is more
-//! than half of T if the report delay is short enough for that. Otherwise it is three quarters of S − R,
-//! which leaves a quarter for the keep-alives.
+//! it, and proves an older pair instead. The larger F is, the shorter D is, and the more writes are needed. By
+//! default, F is 9/16 of T if the report delay is short enough for that. Otherwise F is three quarters of
+//! S − R, which leaves a quarter for D.
 //! [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage) sets another F.
 //!
 //! | T in ticks (R is 1.1 ticks) | F | D |
@@ -45,11 +51,14 @@
 //!
 //! The session sends nothing on behalf of a lock until the lock has been held for D/2. If the session owned
 //! nothing before, the lease may have less than F left until the first touch is proven, because until then
-//! only the client's pings make pairs. With a ping every T/6, the proof of a pair is up to R + T/3 old when
-//! the next pair is confirmed, so at least S − R − T/3 − D/2 remains. If the lease stems from an earlier
-//! write, its proof is even older. If the lease has less than T/8 left, a write extends it before the lock is
-//! taken. If it still does not last for D/2 + F/2, the session sends touches and keep-alives without waiting
-//! for D/2.
+//! only the client's pings make pairs. A client pings every T/6. A pair of pings counts from the first ping, and
+//! is complete with the second, T/6 later. The next pair is complete after another T/6. When it becomes known, a
+//! proof by the older pair is therefore R + T/3 old. So if the lease is proven by a write that was made just
+//! before the lock was taken, it has at least S − R − T/3 − D/2 left after the first D/2. If a request takes the
+//! lock long after the last write, for example because it had to wait, the proof is older. If the lease then has
+//! less than T/8 left, a write extends it before the lock is taken. If the lease does not last for D/2 + F/2
+//! from the moment at which the lock is taken, the session sends touches and keep-alives without waiting for
+//! D/2.
 
 use std::time::Duration;
 
@@ -57,26 +66,27 @@ use super::Lease;
 use super::evidence::{RoundTrip, newest};
 use crate::time::Moment;
 
-/// The fraction of the session timeout that an owner's lease always has left, by default. It is more than a
-/// half: half of T is for the outage, and the rest is for finding a server.
+/// F by default, as a fraction of the session timeout T, if [`MAX_OUTAGE_OF_SPARE`] permits that much. Half of T
+/// is for the outage, and T/16 is for finding a server afterwards.
 const OUTAGE: (u32, u32) = (9, 16);
 
-/// The largest fraction of S − R that is kept for outages. The rest is for the keep-alives.
+/// The largest F, as a fraction of S − R. The rest of S − R is for D.
 const MAX_OUTAGE_OF_SPARE: (u32, u32) = (3, 4);
 
-/// The smallest fraction of the session timeout that is kept for outages, as a divisor. A smaller fraction
-/// would save hardly any writes, and every lost connection would cost the lock.
+/// The smallest F is the session timeout divided by this number, if [`MAX_OUTAGE_OF_SPARE`] permits that much. A
+/// smaller F would save hardly any writes, and every lost connection would cost the lock.
 const MIN_OUTAGE_DIVISOR: u32 = 8;
 
-/// The shortest time between two keep-alives, as a divisor of the session timeout.
+/// The shortest time between two keep-alives is the session timeout divided by this number.
 const MIN_PERIOD_DIVISOR: u32 = 64;
 
-/// How much earlier than necessary a keep-alive is sent on a connection that wants to be idle, as a divisor
-/// of the session timeout.
+/// On a connection that wants to be idle, a keep-alive is sent earlier than necessary, by the session timeout divided
+/// by this number.
 const SLACK_DIVISOR: u32 = 16;
 
 impl Lease {
-    /// Returns when a keep-alive is due, on a connection that wants to be idle for `quiet`.
+    /// Returns when a keep-alive is due. The connection wants to be idle for `quiet` once in every session timeout. If
+    /// `quiet` is zero, the connection does not want to be idle.
     pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
         if !self.is_kept_proven() {
             return Moment::from_nanos(u64::MAX);
@@ -101,13 +111,14 @@ impl Lease {
 
     /// Returns whether a keep-alive is due.
     pub(crate) fn is_keep_alive_due(&mut self, quiet: Duration, now: Moment) -> bool {
-        // If the connection wants to be idle, a request that was just made is confirmed later instead of
-        // being repeated.
+        // On a connection that wants to be idle, the answered requests may already have made a pair that can be
+        // confirmed in time. The session then makes no keep-alive now, but one that confirms this pair later.
         let repeats = quiet.is_zero() || self.last_write.is_none();
         self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
     }
 
-    /// Returns whether the first write of a keep-alive has left something for a second write to prove.
+    /// Returns whether the first write of a keep-alive has left something for a second write to prove. On a connection
+    /// that wants to be idle, a second write is always made.
     pub(crate) fn is_second_write_due(&self, quiet: Duration, now: Moment) -> bool {
         !quiet.is_zero() || self.due_for_proof() <= now.after(self.least_period())
     }
@@ -136,8 +147,11 @@ impl Lease {
         self.sparing_short_holds(due)
     }
 
-    /// Returns when the lease must be extended: as soon as a pair is known that was made at least a period after the
-    /// pair that is proven.
+    /// Returns when the lease must be extended.
+    ///
+    /// If a pair was sent at least a period D after the pair that is proven, this is when the newer pair is known,
+    /// provided that the lease then has at least F − T/64 left. Otherwise, this is when only F is left, or later if no
+    /// newer pair is known by then.
     fn due_for_proof(&self) -> Moment {
         let must = self.end().before(self.outage());
         if !self.needs_pairs() {
@@ -153,13 +167,14 @@ impl Lease {
         if let Some(at) = newer().find(|pair| next <= pair.sent).map(known_at).filter(in_time) {
             return at;
         }
-        // Until a newer pair is known, a write proves nothing, but it makes a pair with the write after it.
+        // Until a newer pair is known, a write proves nothing. If there is no newer pair, a write makes one, together
+        // with the write after it.
         let first_known = newer().map(known_at).min();
         must.max(first_known.unwrap_or_else(|| self.last_proof().after(self.period() / 2)))
     }
 
-    /// Postpones `due` until a lock has been held for half a period, if its lease lasts long enough. So
-    /// nothing is sent for a short hold.
+    /// Postpones `due` until a lock has been held for half a period, if the lease lasts long enough. For a hold that
+    /// is shorter, nothing is sent.
     fn sparing_short_holds(&self, due: Moment) -> Moment {
         let spared = self.owned_since.after(self.period() / 2);
         let may_wait = spared.after(self.outage() / 2) <= self.end();
@@ -203,9 +218,9 @@ impl Lease {
 
     // ---- on a connection that wants to be idle
 
-    /// Returns when the next keep-alive is due if keep-alives make the pairs themselves, instead of waiting
-    /// until a pair can be confirmed. This is half a period after the last proof or the newest pair,
-    /// whichever is older.
+    /// Returns when the next keep-alive is due if the lease is too short to wait until a pair can be confirmed. The
+    /// writes of the keep-alives then make the pairs themselves. The next one is due half a period after the last
+    /// proof or the newest pair, whichever is older, but not right after the last write.
     fn next_without_touches(&self) -> Moment {
         let never = Moment::from_nanos(0);
         let last_write = self.last_write.map_or(never, |write| write.sent);
@@ -221,7 +236,7 @@ impl Lease {
 
     /// Returns whether a lease lasts long enough for a keep-alive, its confirmation one report delay later, and then
     /// another keep-alive and its confirmation. If not, keep-alives are sent at short intervals, and each confirms an
-    /// older one.
+    /// earlier one.
     fn has_room_to_wait(&self) -> bool {
         self.span() >= self.granted.report_delay.saturating_mul(2).saturating_add(2 * self.slack())
     }

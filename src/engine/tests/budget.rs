@@ -97,7 +97,8 @@ fn create_whose_reply_was_lost_counts_until_a_search_was_answered() {
         engine.commons.calls.window = Window::new(0);
         let children = Names::from_iter(listed.iter().copied());
         engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(children))));
-        // If the request creates another znode, that create is under way.
+        // If the listing is empty, the lost create no longer counts. But the request then submits another create,
+        // which counts.
         assert_eq!(engine.commons.calls.budget.used(), used.max(REQUEST), "{listed:?}");
     }
 }
@@ -133,7 +134,8 @@ fn stray_that_a_search_lists_counts_until_it_is_gone() {
     assert_eq!(engine.commons.calls.budget.used(), 0);
 }
 
-/// The listing may be older than the lost create.
+/// The listing of the search that is under way may have been made before the lost create took effect. So if the znode
+/// is missing from that listing, it may still exist.
 #[test]
 fn create_that_is_lost_while_a_search_is_under_way_counts_until_the_next_one_is_answered() {
     let mut engine = engine_for(3);

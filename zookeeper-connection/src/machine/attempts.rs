@@ -9,7 +9,8 @@ use crate::codec::{ConnectAnswer, ConnectRequest, ConnectResponse, Frames, decod
 use crate::error::ZkError;
 use crate::time::Moment;
 
-/// The error for bytes from a server that the protocol does not allow at this point.
+/// The error for a connection that must be dropped, usually because the server has sent bytes that the protocol does
+/// not allow at this point.
 pub(super) struct Malformed;
 
 impl<C> Machine<C> {
@@ -20,8 +21,8 @@ impl<C> Machine<C> {
         self.actions.push_back(Action::Open);
     }
 
-    /// Sends the connect request, and nothing else. A server that closes a connection with unread bytes pending may
-    /// reset the connection, so its answer would be lost.
+    /// Sends the connect request, and nothing else. If the server closed the connection before it had read all bytes,
+    /// it might reset the connection, and its answer would be lost.
     ///
     /// From now on, the server may use a shorter session timeout than before. The client does not know this until the
     /// answer arrives.
@@ -43,7 +44,8 @@ impl<C> Machine<C> {
         match decode_connect_answer(frame).map_err(|_| Malformed)? {
             ConnectAnswer::Accepted(ConnectResponse { read_only: true, .. })
             | ConnectAnswer::ReadOnlyServer => Err(Malformed),
-            // A request for session 0 opens a new session, so a session 0 could never be resumed. No server opens -1.
+            // A request for session 0 opens a new session, so a session 0 could never be resumed. No server
+            // opens a session with the id -1.
             ConnectAnswer::Accepted(ConnectResponse { session_id: 0 | -1, .. }) => Err(Malformed),
             ConnectAnswer::ClickHouseKeeper => {
                 self.refused(now, SessionLoss::ClickHouseKeeper);
@@ -69,8 +71,8 @@ impl<C> Machine<C> {
         let millis = u64::from(response.timeout_ms.unsigned_abs());
         let mut granted = Granted::new(Duration::from_millis(millis));
         if !is_new {
-            // A new leader uses the timeout that was granted when the session was created, so a longer one never
-            // counts.
+            // A timeout that is longer than an earlier grant never counts, because the leader may go back to the
+            // earlier one. For example, a new leader uses the timeout that was granted when the session was created.
             granted = granted.at_most(self.pacing.session_timeout);
         }
         self.pacing.session_timeout = granted.session_timeout;
@@ -145,12 +147,14 @@ impl<C> Machine<C> {
             }
         }
         if let Some(loss) = self.service.ended(now, is_renewed, &self.pacing) {
-            // A close has a deadline already.
+            // A session that is being closed has a deadline already.
             if self.closing_until.is_none() {
                 return self.lose_session(loss);
             }
         }
-        // Another attempt would only renew the session that this attempt could not close.
+        // Do not try again to close the session if it has no id, because another attempt would only open a session. If
+        // the attempt ended during the SASL exchange, another one would probably end there, too, and would only renew
+        // the session.
         if self.closing_until.is_some() && (was_in_sasl || self.identity.id == 0) {
             return self.end();
         }
