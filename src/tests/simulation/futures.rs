@@ -4,7 +4,7 @@
 //! the future in the waker itself.
 
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -22,7 +22,8 @@ use crate::time::Moment;
 #[derive(Default)]
 pub(super) struct Signal {
     is_woken: AtomicBool,
-    is_waking: AtomicBool,
+    /// How many threads wake the task now: several of its latches may be set.
+    wake_ups: AtomicUsize,
     /// Whether the future is gone, or has another waker.
     is_over: AtomicBool,
     /// Whether the task waits no longer.
@@ -40,7 +41,7 @@ impl Signal {
     }
 
     fn is_waking(&self) -> bool {
-        self.is_waking.load(Ordering::Acquire)
+        self.wake_ups.load(Ordering::Acquire) > 0
     }
 
     fn is_over(&self) -> bool {
@@ -105,14 +106,14 @@ struct Waking<'a>(&'a Signal);
 impl Drop for Waking<'_> {
     fn drop(&mut self) {
         self.0.is_woken.store(true, Ordering::Release);
-        self.0.is_waking.store(false, Ordering::Release);
+        self.0.wake_ups.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         let Some(world) = self.world.upgrade() else { return };
-        self.signal.is_waking.store(true, Ordering::Release);
+        self.signal.wake_ups.fetch_add(1, Ordering::AcqRel);
         let _waking = Waking(&self.signal);
         let wakes_first = self.signal.peer.get().is_some() || world.state().application.one_in(2);
         if wakes_first {
