@@ -33,7 +33,7 @@ names the release of the server; all libraries from the system's packages use th
 
 /// What this process is asked to do.
 pub(crate) enum Command {
-    Compare(Options),
+    Compare(Box<Options>),
     /// Take the role of this library.
     Peer(String),
     Help,
@@ -98,7 +98,7 @@ impl Options {
         options.rounds = options.rounds.max(1);
         options.leave_out_missing();
         options.add_releases_to_titles();
-        Ok(Command::Compare(options))
+        Ok(Command::Compare(Box::new(options)))
     }
 
     fn leave_out_missing(&mut self) {
