@@ -260,7 +260,9 @@ impl LockError {
     /// The system could not start a thread.
     pub(crate) fn thread(source: impl Into<Arc<std::io::Error>>) -> LockError {
         let source: Arc<std::io::Error> = source.into();
-        let message = format!("no thread could be started ({source}); check the limits of the process");
+        let message = format!(
+            "no thread could be started, or no file opened ({source}); check the limits of the process"
+        );
         LockError::build(ErrorReason::Thread, None, None, message, Some(source))
     }
 

@@ -370,6 +370,11 @@ impl WriteLock {
         self.inner.request()
     }
 
+    /// Returns whether the request was not released since the lock has joined the queue.
+    pub(crate) fn has_joined(&self) -> bool {
+        matches!(&*self.inner.current.lock(), Some(Current::Joined(_)))
+    }
+
     pub(crate) fn observer(&self) -> &Arc<ListenerSlot> {
         &self.inner.listener
     }

@@ -294,7 +294,7 @@ impl SessionBuilder {
     ///   chroot cannot be created. The path in an `AccessDenied` is that of the parent znode. It starts at the servers'
     ///   root, not at the chroot.
     /// - [`Cancelled`](crate::ErrorReason::Cancelled): another thread cancelled the wait.
-    /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started.
+    /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started, or no file opened, because of a limit.
     pub fn connect(mut self) -> Result<Session> {
         let hook = self.event_hook.take();
         let session = self.open()?;

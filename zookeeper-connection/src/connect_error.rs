@@ -61,7 +61,7 @@ pub enum ConnectError {
         servers: String,
     },
     /// The system refused to start a thread, or to open a file descriptor that a thread needs.
-    #[error("no thread could be started ({source}); check the limits of the process")]
+    #[error("no thread could be started, or no file opened ({source}); check the limits of the process")]
     Thread {
         /// The system's error.
         #[source]

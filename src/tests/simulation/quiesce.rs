@@ -271,7 +271,8 @@ fn waiters(world: &World) -> Vec<usize> {
 /// Returns whether a lock's request will be made again on the session that replaces a lost one.
 fn waits_for_a_session(lock: &WriteLock) -> bool {
     let is_replaced = lock.session().replacement().is_some_and(|replacement| !replacement.is_closed());
-    is_replaced && lock.request().is_some_and(|request| request.was_dropped_with_its_session())
+    let has_joined = is_replaced && lock.has_joined();
+    has_joined && lock.request().is_some_and(|request| request.was_dropped_with_its_session())
 }
 
 /// Returns the locks that do not own although no request before them excludes them.

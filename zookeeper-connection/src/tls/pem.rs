@@ -3,9 +3,12 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
+#[cfg(unix)]
+use rustix::io::Errno;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -71,7 +74,17 @@ pub(super) fn private_key(file: &Path, password: Option<&Password>) -> Result<Pr
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {
-    fs::read(file).map_err(|error| refused_file(file, error))
+    fs::read(file).map_err(|error| unreadable(file, error))
+}
+
+/// Returns the error for a file that could not be read. A lack of file descriptors passes, and says nothing about
+/// the file.
+fn unreadable(file: &Path, error: io::Error) -> ConnectError {
+    #[cfg(unix)]
+    if [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+        return ConnectError::thread(error);
+    }
+    refused_file(file, error)
 }
 
 /// Returns the first encrypted PKCS #8 key, from its first line to its last. Other text may surround it.
@@ -147,4 +160,23 @@ fn is_pkcs12(bytes: &[u8]) -> bool {
 
 pub(super) fn refused_file(file: &Path, rule: impl fmt::Display) -> ConnectError {
     refused(format!("file {file:?}: {rule}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn lack_of_descriptors_is_no_fault_of_the_file() {
+        let file = Path::new("ca.pem");
+        for errno in [Errno::MFILE, Errno::NFILE] {
+            let error = unreadable(file, io::Error::from(errno));
+            assert!(matches!(error, ConnectError::Thread { .. }), "{error:?}");
+        }
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::IO] {
+            let error = unreadable(file, io::Error::from(errno));
+            assert!(matches!(error, ConnectError::InvalidTls { .. }), "{error:?}");
+        }
+    }
 }

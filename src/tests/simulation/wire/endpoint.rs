@@ -299,12 +299,16 @@ impl Endpoint {
             None => transport.down.take(random, splits, longest),
         };
         transport.received += segment.len() as u64;
-        let (mut must_leave, mut events) = (false, 0);
+        let (mut must_leave, mut events, mut declined) = (false, 0, None);
         // What follows garbage in the same segment is lost with the connection.
         while !must_leave {
             let Some(meaning) = transport.peer.next_meaning(transport.received) else { break };
             if matches!(meaning, Meaning::Refusal) {
                 self.refusals.push(transport.server);
+            }
+            if matches!(meaning, Meaning::Declined) {
+                let before = (self.ledger.clone(), self.is_admitted, self.answered_at, events);
+                declined.get_or_insert(before);
             }
             if matches!(meaning, Meaning::Reply { .. }) {
                 (self.is_admitted, self.answered_at) = (true, now);
@@ -326,6 +330,10 @@ impl Endpoint {
             (self.is_admitted, self.answered_at) = (true, now);
         }
         let stays = self.transport.is_some() && number == self.link_number;
+        // A client that leaves because a request was declined does not read on.
+        if let Some(before) = declined.filter(|_| !stays && !must_leave) {
+            (self.ledger, self.is_admitted, self.answered_at, events) = before;
+        }
         if must_leave && stays {
             return Some("continues to use a connection after garbage");
         }
