@@ -294,7 +294,9 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
         // A request that was not withdrawn has ended by itself and must have reported that. A withdrawn
         // request may still be known, because its znode is not deleted yet.
         let ended_by_itself = lock.request().is_some_and(|request| !request.was_withdrawn());
-        let ended_by_itself = ended_by_itself && !waits_for_a_session(&lock);
+        // If the lock was released before its lost session was replaced, there was nothing to report.
+        let was_released = lock.session().replacement().is_some() && !lock.has_joined();
+        let ended_by_itself = ended_by_itself && !was_released && !waits_for_a_session(&lock);
         let last = world.state().locks[number].last;
         if ended_by_itself && !matches!(last, Some(Callback::Lost(_) | Callback::Dropped(_))) {
             return Err(format!("lock {number} is dropped, but its last callback was {last:?}"));
