@@ -264,7 +264,8 @@ impl Profile {
         let mut others = Random::new(!random.clone().next());
         profile.sasl = profile.on_wire && others.one_in(2);
         profile.is_narrow_down = profile.is_narrow && others.one_in(2);
-        profile.is_narrow_to_leader = profile.is_narrow && others.one_in(2);
+        // All clients of a server share its link, which may therefore cost a lease.
+        profile.is_narrow_to_leader = profile.is_narrow && others.one_in(2) && !profile.is_calm();
         let may_hold_back = profile.servers > 1 && !profile.is_calm();
         profile.holds_back = may_hold_back && (faults.slow_replies || others.one_in(2));
         profile.makes_records = profile.holds_back && profile.blocks && others.one_in(2);

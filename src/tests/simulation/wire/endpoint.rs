@@ -114,8 +114,11 @@ impl Endpoint {
     /// Changes the list of servers, as the answers of the name service do. Not all names may have an address.
     pub(super) fn change_servers(&mut self, servers: Vec<usize>, are_all: bool) {
         (self.servers, self.next) = (servers, 0);
-        self.misses_addresses = !are_all;
-        self.refusals.clear();
+        // A loss that is about to be reported was caused by the servers known before.
+        if self.reported_loss().is_none() {
+            self.misses_addresses = !are_all;
+            self.refusals.clear();
+        }
         if !self.is_balanced {
             self.machine.set_addresses(self.servers.len(), are_all);
         }
