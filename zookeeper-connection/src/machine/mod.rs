@@ -17,7 +17,7 @@
 //! After a failed attempt or a lost connection, the next attempt (`Opening`) follows at once or after a pause.
 //!
 //! # Rules
-//! - A request is sent once. If its connection ends before the reply, the request fails with `ConnectionLoss`. A
+//! - A request is sent at most once. If its connection ends before the reply, the request fails with `ConnectionLoss`. A
 //!   request that is made without a connection waits for the next connection, for at most a tenth of the session
 //!   timeout.
 //! - Replies come in the order of the requests, including pings. An unexpected reply ends the connection, unless it
