@@ -126,7 +126,7 @@ pub enum ErrorReason {
     EndsConnection,
     /// The server refused the operation with this error.
     Server(ZkError),
-    /// The system could not provide a thread, or a file descriptor that a thread needs.
+    /// The system could not provide a thread or a file descriptor.
     Thread,
     /// An error of the application, made by [`LockError::other`](crate::LockError::other).
     Other,

@@ -313,7 +313,7 @@ fn look_at_files(config: &TlsConfig, mut files: Files, log_target: &'static str,
                 logging::log!(
                     log_target,
                     Level::Warn,
-                    "TLS files have changed, their former contents stay in use: {error}"
+                    "TLS files have changed, but their former contents stay in use: {error}"
                 );
             }
             files.refusal = refusal;

@@ -89,7 +89,7 @@ fn next_line() -> Option<DeferredLine> {
     loop {
         if queue.lines.is_empty() && queue.dropped > 0 {
             let dropped = std::mem::take(&mut queue.dropped);
-            let text = format!("{dropped} lines were dropped, as the logger was blocked");
+            let text = format!("{dropped} lines were dropped because the logger was blocked");
             return Some(DeferredLine { level: Level::Warn, target: queue.dropped_target, text });
         }
         if let Some(line) = queue.lines.pop_front() {
