@@ -53,11 +53,10 @@ fn nothing_is_left_after_everything_is_dropped() {
     let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
     let znodes = server.metric("znode_count");
     closed_session_keeps_no_descriptor(&server);
-    waiting_locks_need_two_threads(&server);
+    waiting_locks_and_trackers_need_two_threads(&server);
     timed_out_attempts_leave_no_watch(&server);
     permits_leave_nothing(&server);
     timed_out_attempts_on_a_full_semaphore_leave_nothing(&server);
-    trackers_need_two_threads(&server);
     session_lost_in_silence_leaves_no_thread(&server);
     dropped_candidate_leaves_no_thread(&server);
     revocation_leaves_no_thread(&server);
@@ -70,7 +69,7 @@ fn nothing_is_left_after_everything_is_dropped() {
     assert_eq!(server.watch_count(), 0);
 }
 
-fn waiting_locks_need_two_threads(server: &Server) {
+fn waiting_locks_and_trackers_need_two_threads(server: &Server) {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
     let locks: Vec<WriteLock> = (0..1000)
         .map(|_| {
@@ -80,9 +79,17 @@ fn waiting_locks_need_two_threads(server: &Server) {
         })
         .collect();
     assert!(locks[0].is_owner());
+    let directory = LockDirectory::new(&session, "/leaks/queue").unwrap();
+    let (leader, queue) =
+        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
+    let trackers: Vec<NodeTracker> = (0..1000)
+        .map(|number| NodeTracker::start(&session, &format!("/leaks/{number}"), Wait::forever()).unwrap())
+        .collect();
     assert_two_threads();
-    drop(session);
     drop(locks);
+    // Each of the trackers keeps the session open.
+    drop((session, directory, leader, queue));
+    drop(trackers);
     assert_no_threads("zk-");
 }
 
@@ -165,21 +172,6 @@ fn assert_no_growth(server: &Server, ephemerals: usize, call: impl Fn()) {
         println!("more memory is in use: {:?}", region.change());
     }
     panic!("the memory of the calls is not freed");
-}
-
-fn trackers_need_two_threads(server: &Server) {
-    let session = Session::connect(&server.connect_string(), LONG).unwrap();
-    let directory = LockDirectory::new(&session, "/leaks/queue").unwrap();
-    let (leader, queue) =
-        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
-    let trackers: Vec<NodeTracker> = (0..1000)
-        .map(|number| NodeTracker::start(&session, &format!("/leaks/{number}"), Wait::forever()).unwrap())
-        .collect();
-    assert_two_threads();
-    // Each tracker and watch keeps the session open.
-    drop((session, directory, leader, queue));
-    drop(trackers);
-    assert_no_threads("zk-");
 }
 
 fn session_lost_in_silence_leaves_no_thread(server: &Server) {
