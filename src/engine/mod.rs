@@ -299,7 +299,8 @@ impl Engine {
         self.commons.counts_ahead = true;
     }
 
-    /// Keeps the session from being [idle](Engine::is_idle), because there may be something to undo.
+    /// Keeps the session from being [idle](Engine::is_idle), because code outside the engine may
+    /// still have a znode to delete.
     pub(crate) fn pin(&mut self, id: ParticipantId) {
         self.pins.insert(id);
     }

@@ -122,8 +122,8 @@ impl Commons {
         Some(waiting)
     }
 
-    /// Makes a write beside a request's read if the request needs a proof to take the lock. Together, the
-    /// write and the read take one round trip.
+    /// Makes a write beside a request's read if the request needs a proof to take the lock and the client is
+    /// ordered. Together, the write and the read take one round trip.
     pub(super) fn prove_beside(&mut self) {
         if self.settings.is_ordered && self.lease.needs_proof(self.now) {
             // The write is sent before the read. Unlike a proof, it takes up room in the window, because many

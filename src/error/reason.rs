@@ -31,8 +31,8 @@ pub enum ErrorReason {
     /// - The server does not know the scheme of a credential given to
     ///   [`SessionBuilder::auth`](crate::SessionBuilder::auth), or the credential is wrong.
     /// - No server accepts the SASL authentication (`SessionBuilder::sasl_digest`, `SessionBuilder::kerberos`).
-    /// - The server demands authentication, through SASL or another of its `enforce.auth.schemes`, and no server in the
-    ///   list served the client without it.
+    /// - The servers require authentication (SASL, or a scheme named in their `enforce.auth.schemes`), and each of them
+    ///   turned away this client, which did not authenticate that way.
     CredentialsRefused,
     /// The servers are not ZooKeeper, and end sessions too early for a lock to be safe.
     ///
@@ -42,16 +42,18 @@ pub enum ErrorReason {
     ///
     /// The operation may or may not have taken effect. The session may still live: try again.
     ConnectionLoss,
-    /// Contact was lost during an attempt, and nothing shows whether the attempt took effect.
+    /// The reply to an attempt was lost or could not be read, and the state that was read afterwards does not show
+    /// whether the attempt took effect.
     ///
     /// The operation may even take effect later: a server that was paused may still forward a request, for up
     /// to about `syncLimit` of its ticks (10 s by default). Read the znode, and continue from its current
     /// state.
     OutcomeUnknown,
-    /// The session ended, with all its locks and requests. Open a new one, and lock again.
+    /// The session ended with all its locks and requests, or the lease of the lock ended. Open a new session, unless
+    /// this one replaces itself, and lock again.
     ///
-    /// With [`LossReason::LeaseExpired`], the lock's lease ended, but the session may live on.
-    /// [`Session::state`](crate::Session::state) shows whether it does.
+    /// With [`LossReason::LeaseExpired`], only the lease is known to have ended. If
+    /// [`Session::state`](crate::Session::state) shows that the session lives on, lock again on it.
     SessionLost(LossReason),
     /// The connect string names a chroot that does not exist.
     ///
@@ -154,7 +156,7 @@ impl ErrorReason {
         match self {
             ErrorReason::ConnectionLoss => "connection lost; try again, the session may still live",
             ErrorReason::SequenceExhausted => {
-                "the directory has no sequence numbers left; delete it when nobody holds the lock"
+                "the directory has no sequence numbers left; delete it when it is empty"
             }
             ErrorReason::NoSuchRequest => "there is no such lock request (any more); nothing is left to do",
             ErrorReason::RequestDeleted => {

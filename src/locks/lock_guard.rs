@@ -183,8 +183,8 @@ impl LockGuard {
     /// guide](crate::guide::operations) says what to do then.
     ///
     /// # Errors
-    /// On a session that this crate has opened, the call never fails, because the servers report the number
-    /// when they create the znode.
+    /// On a session that this crate has opened, the servers report the number when they create the znode. The call
+    /// fails there only if that reply was lost, the number could not be read afterwards, and cannot be read now.
     ///
     /// With any other client, including the simulated one, the first call asks the server and blocks until it answers.
     /// Make that call as soon as the lock is acquired. It may fail with:
@@ -255,7 +255,7 @@ impl LockGuard {
         self.release()
     }
 
-    /// Like [`unlock`](LockGuard::unlock), for a shared guard.
+    /// Like [`unlock`](LockGuard::unlock), for a guard that cannot be moved out of its owner.
     pub(crate) fn release(&self) -> Result<Released> {
         let released = locking::release(&self.claim);
         if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }
