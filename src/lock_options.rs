@@ -112,8 +112,8 @@ impl LockOptions {
 
     /// Sets whether a missing lock directory is created as a container.
     ///
-    /// The server deletes a container when it has been empty for a while (a minute or two by default), so
-    /// even a program that uses many lock names leaves no directories behind.
+    /// The server deletes empty containers from time to time (once a minute by default), so even a program that
+    /// uses many lock names leaves no directories behind.
     ///
     /// The locks of this crate and of Curator create the directory again when they need it. Other clients may fail if
     /// the directory disappears: kazoo's locks create it only once, and Apache's `WriteLock` only before each request.

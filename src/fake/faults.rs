@@ -29,7 +29,7 @@ pub enum SimOperation {
 }
 
 impl SimOperation {
-    /// Returns whether the leader executes the operation.
+    /// Returns whether the operation changes znodes, and is therefore executed by the leader.
     pub(super) fn is_write(self) -> bool {
         use SimOperation::{Create, Delete, SetData, Transact};
         matches!(self, Create | Delete | SetData | Transact)

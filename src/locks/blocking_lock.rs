@@ -130,8 +130,8 @@ impl BlockingLock {
         LockError::of(ErrorReason::Cancelled, Operation::LOCK, &self.dir)
     }
 
-    /// The latches that end a wait for this lock: one is set when another lock of the set is lost, the other
-    /// when this lock is closed.
+    /// The latches that end a wait for this lock. One is set when this lock is closed. If several locks share
+    /// the signals, another is set when one of them is lost.
     fn ends<'a>(&'a self, signals: &'a GuardSignals) -> Vec<&'a Latch> {
         signals.broken().into_iter().chain([self.support.closed()]).collect()
     }

@@ -17,7 +17,7 @@
 //!   provided that the first request of this pair was sent at least D after the first request of the pair that
 //!   is already proven.
 //!
-//! So each keep-alive proves the touch after the one that the previous keep-alive proved. Apart from round
+//! So the keep-alives prove the touches one by one. Apart from round
 //! trips, a proof is R old when it is made, and R + D old when the next keep-alive replaces it. A proof holds
 //! for the span S, which is the session timeout T less the margin. So it always has at least F left:
 //!
@@ -49,9 +49,9 @@
 //! The session's other reads and writes count as well. A write that has confirmed a newer pair postpones a
 //! keep-alive or replaces its first write.
 //!
-//! The session sends nothing on behalf of a lock until the lock has been held for D/2. If the session owned
-//! nothing before, the lease may have less than F left until the first touch is proven, because until then
-//! only the client's pings make pairs. A client pings every T/6. A pair of pings counts from the first ping, and
+//! Except in the cases named at the end of this paragraph, the session sends nothing on behalf of a lock until
+//! the lock has been held for D/2. If the session owned nothing before, the lease may have less than F left
+//! until the first touch is proven, because until then only the client's pings make pairs. A client pings every T/6. A pair of pings counts from the first ping, and
 //! is complete with the second, T/6 later. The next pair is complete after another T/6. When it becomes known, a
 //! proof by the older pair is therefore R + T/3 old. So if the lease is proven by a write that was made just
 //! before the lock was taken, it has at least S − R − T/3 − D/2 left after the first D/2. If a request takes the

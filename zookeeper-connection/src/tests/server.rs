@@ -16,10 +16,10 @@ use zookeeper_connection::{Call, Names, Reply, Stat, ZkError};
 
 use crate::tests::deadline;
 
-/// The id of every session.
+/// The id of every session, except those of probes.
 pub(super) const SESSION: i64 = 0x77;
 
-/// The session timeout that a server grants to a session that requests less.
+/// The shortest session timeout that a server grants, as a probe learns it.
 pub(super) const MIN_TIMEOUT_MS: i32 = 400;
 
 /// The timeout that a probe requests.
