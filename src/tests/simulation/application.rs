@@ -292,12 +292,12 @@ pub(super) fn hook(world: &Arc<World>) -> impl Fn(&SessionEvent) + Send + Sync +
 }
 
 /// A client of a factory, whose drop runs code of the application.
-pub(super) struct OwnClient {
+pub(super) struct ClientWithDrop {
     pub(super) client: Arc<dyn ZooKeeperClient>,
     pub(super) _value: Value,
 }
 
-impl ZooKeeperClient for OwnClient {
+impl ZooKeeperClient for ClientWithDrop {
     fn run_on(&self, runtime: &SessionRuntime) {
         self.client.run_on(runtime);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::application::{self, CLIENT_DROP, FACTORY, FACTORY_DROP, OwnClient, Value};
+use super::application::{self, CLIENT_DROP, ClientWithDrop, FACTORY, FACTORY_DROP, Value};
 use super::baton::{Wait, pause, role};
 use super::link::{Drift, Heard, Link, Pings};
 use super::locks::new_lock;
@@ -115,7 +115,7 @@ fn factory(world: &Arc<World>, process: usize) -> Factory {
             application::run(&world, FACTORY);
         }
         let client = new.connect(&world)?;
-        Ok(Arc::new(OwnClient { client, _value: Value::new(&world, CLIENT_DROP) })
+        Ok(Arc::new(ClientWithDrop { client, _value: Value::new(&world, CLIENT_DROP) })
             as Arc<dyn ZooKeeperClient>)
     };
     Factory::new(runtime, client)

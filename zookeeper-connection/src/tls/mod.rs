@@ -4,6 +4,7 @@ mod pem;
 mod stream;
 mod unnamed;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -15,8 +16,9 @@ use rustls::client::ClientConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ConfigBuilder, RootCertStore, WantsVerifier};
+use rustls_native_certs::{CertificateResult, ErrorKind};
 
-use self::pem::{Password, refused_file};
+use self::pem::{Password, lacks_descriptors, refused_file};
 pub(crate) use self::stream::{TlsStream, TlsTarget};
 use self::unnamed::AnyName;
 use crate::ConnectError;
@@ -183,13 +185,7 @@ impl TlsConfig {
             }
         }
         if self.ca_files.is_empty() {
-            let found = rustls_native_certs::load_native_certs();
-            let (valid, _) = roots.add_parsable_certificates(found.certs);
-            if valid == 0 {
-                let errors = found.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                let none = "the platform has no certificate authorities; give a file with them";
-                return Err(refused(format!("{none} ({errors})")));
-            }
+            add_platform_roots(&mut roots, rustls_native_certs::load_native_certs())?;
         }
         Ok(roots)
     }
@@ -202,6 +198,21 @@ impl TlsConfig {
             |file: &PathBuf| file.metadata().and_then(|file| Ok((file.modified()?, file.len()))).ok();
         self.ca_files.iter().chain(identity).map(version).collect()
     }
+}
+
+fn add_platform_roots(roots: &mut RootCertStore, found: CertificateResult) -> Result<()> {
+    let is_lack = |error: &&rustls_native_certs::Error| matches!(&error.kind, ErrorKind::Io { inner, .. } if lacks_descriptors(inner));
+    // The files that were not opened may have the authority that is needed.
+    if let Some(lack) = found.errors.iter().find(is_lack) {
+        return Err(ConnectError::thread(io::Error::other(lack.to_string())));
+    }
+    let (valid, _) = roots.add_parsable_certificates(found.certs);
+    if valid == 0 {
+        let errors = found.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let none = "the platform has no certificate authorities; give a file with them";
+        return Err(refused(format!("{none} ({errors})")));
+    }
+    Ok(())
 }
 
 impl Identity {
@@ -321,4 +332,35 @@ fn look_at_files(config: &TlsConfig, mut files: Files, log_target: &'static str,
     }
     // The connection may have ended.
     let _ = outcome.send(files);
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    fn platform_roots(errno: Errno) -> Result<()> {
+        let kind =
+            ErrorKind::Io { inner: io::Error::from(errno), path: PathBuf::from("/etc/ssl/certs/a.pem") };
+        let mut found = CertificateResult::default();
+        found.errors.push(rustls_native_certs::Error { context: "failed to open", kind });
+        add_platform_roots(&mut RootCertStore::empty(), found)
+    }
+
+    fn file(errno: Errno) -> ConnectError {
+        pem::unreadable("a.pem".as_ref(), io::Error::from(errno))
+    }
+
+    #[test]
+    fn lack_of_descriptors_is_no_fault_of_a_file() {
+        for errno in [Errno::MFILE, Errno::NFILE] {
+            assert!(matches!(file(errno), ConnectError::Thread { .. }), "{errno:?}");
+            assert!(matches!(platform_roots(errno), Err(ConnectError::Thread { .. })), "{errno:?}");
+        }
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::IO] {
+            assert!(matches!(file(errno), ConnectError::InvalidTls { .. }), "{errno:?}");
+            assert!(matches!(platform_roots(errno), Err(ConnectError::InvalidTls { .. })), "{errno:?}");
+        }
+    }
 }

@@ -75,8 +75,8 @@ pub(super) enum Meaning {
         zxid: i64,
         watch: Option<(Table, String)>,
     },
-    /// The ensemble declines a request for now. A client that needs the answer before it goes on leaves the
-    /// connection, and is not served.
+    /// The ensemble declines a request. A client that needs the answer before it goes on leaves the connection, and
+    /// is not served.
     Declined,
     Event {
         zxid: i64,

@@ -486,10 +486,7 @@ impl Front<'_> {
         if let Some(error) = self.declines(&call) {
             self.transport.peer.is_waiting = false;
             note_result(self.world, self.client, &call, &Err(error));
-            self.send_events();
-            let mut frame = Vec::new();
-            ReplyHeader { xid, zxid: 0, error: error.code() }.encode(&mut frame);
-            return self.send(&frame, Some(Meaning::Declined));
+            return self.decline(xid, error);
         }
         // The leader accepts nothing more for a session that was closed.
         if !self.world.zookeeper.sessions().contains(&self.transport.peer.session) {
@@ -505,7 +502,7 @@ impl Front<'_> {
             drop(state);
             saw("write-refused-as-moved");
             if answers {
-                self.reply(xid, Err(ZkError::SessionMoved), Some(None));
+                self.decline(xid, ZkError::SessionMoved);
             }
             return self.close();
         }
@@ -609,6 +606,14 @@ impl Front<'_> {
         }
         let meaning = ordinary.map(|watch| Meaning::Reply { zxid, watch });
         self.send(&frame, meaning);
+    }
+
+    /// Answers a request that the ensemble does not carry out.
+    fn decline(&mut self, xid: i32, error: ZkError) {
+        self.send_events();
+        let mut frame = Vec::new();
+        ReplyHeader { xid, zxid: 0, error: error.code() }.encode(&mut frame);
+        self.send(&frame, Some(Meaning::Declined));
     }
 
     /// Announces a frame of permitted length whose bytes arrive slowly.
