@@ -115,8 +115,8 @@ impl Commons {
         }
     }
 
-    /// Does what [`unwatch`](Commons::unwatch) does, after a read that may have set a watch although its participant
-    /// had already ended its wait.
+    /// Removes the watch that a read may have set although its participant had stopped waiting before the answer.
+    /// Unlike [`unwatch`](Commons::unwatch), does not require that the participant is still registered.
     pub(super) fn remove_stray_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
         self.watchers.remove(path, id);
         if !self.watchers.has_any(path) {

@@ -100,8 +100,8 @@ impl Commons {
         Some((self.end_proof(result)?, result))
     }
 
-    /// Returns whether a keep-alive needs no second write. It needs none if its first write has already
-    /// proven a pair that an earlier write, made for a request, had confirmed.
+    /// Returns whether a keep-alive needs no second write. It needs none if an earlier write, made for a request,
+    /// had confirmed a newer pair: the first write then proves that pair.
     fn is_one_write_enough(&self) -> bool {
         let quiet = self.settings.min_idle_for_ping;
         self.lease.has_owners()

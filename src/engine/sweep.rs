@@ -182,10 +182,10 @@ impl Commons {
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         sweep.rounds = sweep.rounds.saturating_add(1);
         let pause = sweep.pause();
+        // After a lost reply without contact, there is nothing to try until the reconnect, which wakes every sweep.
         if std::mem::take(&mut sweep.activity) == Activity::Woken {
             self.wake_sweep(id);
         } else if in_contact || !error.is_reply_lost() {
-            // Without contact there is nothing to try: the reconnect wakes everybody.
             self.alarms.set(id, self.now.after(pause));
         }
     }
@@ -207,8 +207,8 @@ impl Commons {
         }
     }
 
-    /// Starts all sweeps afresh after a reconnect, because the server that has resumed the session may have held a
-    /// create back.
+    /// Starts all sweeps afresh after a reconnect, because the session may now be on the server that holds a create
+    /// back, and that server may now pass it on.
     pub(super) fn sweep_again(&mut self) {
         let all: Vec<ParticipantId> = self.sweeps.by_id.keys().copied().collect();
         for id in all {

@@ -64,7 +64,7 @@ pub(super) enum FaultKind {
     HoldBack,
 }
 
-/// A closure of the test that runs within a call, while no lock of the simulation is held.
+/// A closure of the test that runs within a call, while the simulation's mutex is not held.
 pub(super) type StopPoint = Box<dyn FnOnce() + Send>;
 
 /// The scheduled faults of one client.

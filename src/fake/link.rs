@@ -196,7 +196,8 @@ impl Link {
         result
     }
 
-    /// Blocks for half of the client's delay and for as long as `pass` blocks. Fails as soon as `pass` does.
+    /// Blocks until half of the client's delay has passed and `pass` no longer blocks, whichever is later. Fails as
+    /// soon as `pass` does.
     fn travel(
         &self,
         state: &mut MutexGuard<'_, State>,

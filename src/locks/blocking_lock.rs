@@ -144,7 +144,7 @@ impl BlockingLock {
         }
         if let Some(held) = waiting.request().and_then(|waiting| held_here::held_before(&waiting)) {
             logging::warn!(
-                "this thread waits for {}, which it has acquired itself as {held}: it waits forever unless another \
+                "this thread waits for {}, which it has acquired itself as {held}: it waits in vain unless another \
                  thread releases the lock; use a ReentrantLock, or pass the guard to the inner function",
                 self.dir
             );
@@ -224,7 +224,7 @@ impl Attempt {
 }
 
 impl Drop for Attempt {
-    /// Runs before the session handle is dropped, because that drop may close the session.
+    /// Withdraws the request while the session handle still exists: dropping the handle may close the session.
     fn drop(&mut self) {
         // In a forked child the future belongs to the parent, and a mutex may stay held forever.
         if self.session.process().is_current() {

@@ -228,10 +228,10 @@ impl LockGuard {
     /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read the znodes, or make the
     /// changes [conditional on versions](Transaction::if_version).
     ///
-    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the changes may even be made later, but
-    /// not once the server has answered the next commit under this lock or the release of the lock. The next
-    /// commit makes sure of that: it first raises the version of the lock's own znode by writing the same
-    /// data again, which needs WRITE on that znode.
+    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the changes may even be made later. The
+    /// next commit under this lock rules that out before it makes its own changes: it first raises the version
+    /// of the lock's own znode by writing the same data again, which needs WRITE on that znode. The deletion of
+    /// the znode, when the lock is released, rules it out as well.
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)

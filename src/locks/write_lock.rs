@@ -370,7 +370,7 @@ impl WriteLock {
         self.inner.request()
     }
 
-    /// Returns whether the request was not released since the lock has joined the queue.
+    /// Returns whether the lock has joined the queue and has not released its request since.
     pub(crate) fn has_joined(&self) -> bool {
         matches!(&*self.inner.current.lock(), Some(Current::Joined(_)))
     }

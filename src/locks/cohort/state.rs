@@ -5,8 +5,8 @@
 //! - `Starting`: a thread is making a request. `Joining` follows, or `Idle` if nobody waits any more.
 //! - `Joining`: the request waits, in the queue or for the next session. `Owned` follows when it acquires the lock, or
 //!   `Idle` when it ends or the last thread gives up.
-//! - `Owned`: a thread holds the lock, or the lock is kept. `Idle` follows when the lock is lost or released to other
-//!   processes.
+//! - `Owned`: a thread holds the lock, or the lock is kept. `Idle` follows when the lock is lost, or when the
+//!   process releases it.
 //!
 //! A request reports its events under the mutex of its session. So nothing here may call the session. Instead, such
 //! calls become [`Work`], which a thread does later while it holds no mutex.
@@ -134,7 +134,7 @@ impl CohortShared {
         }
         match mem::replace(&mut state.phase, CohortPhase::Idle) {
             CohortPhase::Joining { request, .. } => Left::Last(request),
-            // In the other phases, the next step shows that nobody waits.
+            // In the other phases, the thread that takes the next step finds that nobody waits.
             other => {
                 state.phase = other;
                 Left::Others

@@ -107,9 +107,9 @@ pub(super) struct Heard {
     pub(super) drift: Drift,
 }
 
-/// How the servers' clocks run, seen from one client: all its sessions' ends, and the servers' reports, are
-/// measured by them. So each client may have a clock of another speed. The difference is the one for which
-/// docs/guarantees.md promises a margin.
+/// How fast the servers' clocks run, compared with one client's clock. The servers' clocks determine when the
+/// client's sessions end and when servers report. The difference is the one for which docs/guarantees.md
+/// promises a margin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drift {
     None,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::time::Moment;
 
 /// Pings are sent at intervals of this fraction of the session timeout, whatever other traffic there is. Two answered
-/// pings prove that the session is alive. Pings are so frequent that silence means trouble.
+/// pings in a row are half of the proof that the session is alive; a write completes it. Pings are so frequent that
+/// silence means trouble.
 const PING_DIVISOR: u32 = 6;
 
 /// The client abandons a server that is silent for two fifths of the session timeout. By then, a ping has been
@@ -42,7 +43,7 @@ pub(super) struct Pacing {
     addresses: u32,
     /// The number of failed attempts since a server last served the session for a while.
     failures: u32,
-    /// The number of attempts that ran out of time.
+    /// The number of attempts since then that ran out of time.
     timeouts: u32,
     random: fastrand::Rng,
 }
@@ -89,16 +90,17 @@ impl Pacing {
         self.with_more_time(self.session_timeout / GREETING_DIVISOR)
     }
 
-    /// Doubles the time for each round over all servers in which the time was too short, because all servers may be
-    /// slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be starting up,
-    /// and may then accept a connection and never answer on it. The client should not wait long for that answer.
+    /// Doubles the time whenever as many attempts have run out of time as there are servers, because then all servers
+    /// may be slow. A server that refuses connections is not slow, so refusals do not count. Such a server may be
+    /// starting up, and may then accept a connection and never answer on it. The client should not wait long for that
+    /// answer.
     fn with_more_time(&self, time: Duration) -> Duration {
         let factor = 1 << (self.timeouts / self.addresses).min(4);
         (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
     }
 
-    /// Notes that an attempt has run out of time. Either the attempt [has failed](Self::attempt_failed), or another one
-    /// begins in parallel.
+    /// Notes that an attempt has run out of time. Does not count it as [failed](Self::attempt_failed): another attempt
+    /// may begin while it goes on.
     pub(super) fn time_was_short(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);
     }
