@@ -117,6 +117,8 @@ pub(super) fn run(world: &Arc<World>, code: Code) {
         Deed::Reenters => {
             saw(code.reenters);
             world.note(format!("{} calls the library", code.what));
+            // What came before is checked first.
+            pause(Pause::Turn);
             reenter(world);
         }
     }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use parking_lot::Mutex;
 
 use super::application::{self, Value, WAKER, WAKER_DROP};
-use super::baton::{Condition, Wait as Pause, pause};
+use super::baton::{Condition, Wait as Pause, pause, role};
 use super::guards::User;
 use super::seen::saw;
 use super::world::World;
@@ -21,6 +21,8 @@ use crate::time::Moment;
 /// What is known of a waker. It outlives the waker.
 #[derive(Default)]
 pub(super) struct Signal {
+    /// The name of the thread on which the task runs.
+    thread: String,
     is_woken: AtomicBool,
     /// How many threads wake the task now: several of its latches may be set.
     wake_ups: AtomicUsize,
@@ -69,7 +71,7 @@ impl Signal {
     pub(super) fn check(&self) -> Option<String> {
         let is_asleep = !self.is_woken() && !self.is_waking() && !self.is_over();
         if is_asleep && self.is_ready.get().is_some_and(|is_ready| is_ready.lock()()) {
-            return Some("a task sleeps although its wait is over".to_owned());
+            return Some(format!("the task of {} sleeps although its wait is over", self.thread));
         }
         if self.waits_for_its_peer() {
             return Some("a task is not woken because the waker of another one blocks".to_owned());
@@ -91,7 +93,8 @@ struct Task {
 impl Task {
     /// Makes a waker. The caller does not keep it, so the library drops it.
     fn waker(world: &Arc<World>) -> (Waker, Arc<Signal>) {
-        let signal = Arc::new(Signal::default());
+        let thread = role().map(|role| role.name).unwrap_or_default();
+        let signal = Arc::new(Signal { thread, ..Signal::default() });
         let _value = Value::new(world, WAKER_DROP);
         let task = Arc::new(Task { world: Arc::downgrade(world), signal: Arc::clone(&signal), _value });
         let _ = signal.waker.set(Arc::downgrade(&task));

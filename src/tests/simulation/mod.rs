@@ -108,6 +108,17 @@ fn no_interleaving_and_no_fault_breaks_a_promise() {
     }
 }
 
+/// Names its seed if the thread of the run panics.
+struct NamedInPanics(u64);
+
+impl Drop for NamedInPanics {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("seed {}: the run panics", self.0);
+        }
+    }
+}
+
 /// Runs these seeds on two threads. Returns the first failure.
 fn run_all(first: u64, runs: u64) -> Option<(u64, Failure)> {
     let next = AtomicU64::new(0);
@@ -122,6 +133,7 @@ fn run_all(first: u64, runs: u64) -> Option<(u64, Failure)> {
                 return;
             }
             let seed = first.wrapping_add(number);
+            let _named = NamedInPanics(seed);
             if let Err(failure) = run::run(seed, &mut pool, runs == 1) {
                 stop.store(true, Ordering::Relaxed);
                 found.lock().get_or_insert((seed, failure));

@@ -29,11 +29,11 @@ impl ClientState {
         self.jobs.insert(place, (priority, job));
     }
 
-    /// Returns whether there is a job and a free worker for it. The session's own jobs have one extra worker.
+    /// Returns whether there is a job and a worker for it. The session's own jobs always find one, as they do in the
+    /// library, whose pool has no limit.
     pub(super) fn may_work(&self) -> bool {
-        self.jobs.front().is_some_and(|(priority, _)| {
-            self.at_work < self.most_workers + usize::from(*priority == Priority::Session)
-        })
+        let is_at_hand = |priority| priority == Priority::Session || self.at_work < self.most_workers;
+        self.jobs.front().is_some_and(|(priority, _)| is_at_hand(*priority))
     }
 }
 

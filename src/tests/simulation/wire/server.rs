@@ -611,6 +611,7 @@ impl Front<'_> {
     /// Answers a request that the ensemble does not carry out.
     fn decline(&mut self, xid: i32, error: ZkError) {
         self.send_events();
+        self.transport.peer.last_xid = xid;
         let mut frame = Vec::new();
         ReplyHeader { xid, zxid: 0, error: error.code() }.encode(&mut frame);
         self.send(&frame, Some(Meaning::Declined));
