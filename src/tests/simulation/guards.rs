@@ -463,7 +463,10 @@ impl User {
             Guard::Write(guard) if !self.world.state().random.one_in(3) => {
                 let guard = self.downgrade(guard);
                 holding = holding.downgraded(guard.guards().into_iter().map(LockGuard::request));
-                self.hold(&guard.guards());
+                let guards = guard.guards();
+                if !self.world.profile.mixes || !self.hold_beyond_the_limit(&guards) {
+                    self.hold(&guards);
+                }
                 guard
             }
             guard => guard,
@@ -511,11 +514,9 @@ impl User {
             faults::perhaps_change_leader_of_owner(&self.world, self.client, &guard.request());
             faults::perhaps_hold_through_stalls(&self.world, &guard.request());
         }
-        let is_limited = |guard: &&&LockGuard| guard.request().max_hold().is_some();
         let holds_on = self.world.in_trouble() && self.world.state().application.one_in(3);
-        if let Some(guard) = guards.first().filter(|guard| holds_on && is_limited(guard)) {
-            self.hold_beyond_the_limit(guard);
-            return self.check_guards(guards);
+        if holds_on && self.hold_beyond_the_limit(guards) {
+            return;
         }
         let awaits_loss = self.world.state().holds_so_far % 2 == 0;
         let uses_register = self.world.state().random.one_in(2);
@@ -545,8 +546,14 @@ impl User {
         self.check_guards(guards);
     }
 
-    /// Holds until the very moment at which the hold ends, perhaps before the library has noticed.
-    fn hold_beyond_the_limit(&self, guard: &LockGuard) {
+    /// Holds until the very moment at which the hold ends, perhaps before the library has noticed. Returns
+    /// `false` at once if the hold has no limit, or if the run calms down.
+    fn hold_beyond_the_limit(&self, guards: &[&LockGuard]) -> bool {
+        let is_limited = |guard: &&&LockGuard| guard.request().max_hold().is_some();
+        let in_trouble = self.world.in_trouble();
+        let Some(guard) = guards.first().filter(|guard| in_trouble && is_limited(guard)) else {
+            return false;
+        };
         saw("held-beyond-the-limit");
         let (world, request) = (Arc::clone(&self.world), guard.request());
         pause(Pause::Until(Box::new(move || !request.is_owner() || !world.in_trouble())));
@@ -555,6 +562,8 @@ impl User {
         if (before, guard.loss()) == (Some(LossReason::LeaseExpired), Some(LossReason::HeldTooLong)) {
             self.world.fail("the end of a lease was reported for a hold that reached its limit");
         }
+        self.check_guards(guards);
+        true
     }
 
     pub(super) fn await_loss(&self, guard: &LockGuard, until: Moment) {

@@ -171,6 +171,11 @@ pub(super) struct ClientState {
 }
 
 impl State {
+    /// Returns whether the scheduler's thread is opening a session, which no fault may hinder.
+    pub(super) fn is_opening(&self) -> bool {
+        self.clients.iter().any(|client| client.opening)
+    }
+
     /// Returns the sessions of a process, one after the other.
     pub(super) fn sessions_of(&self, process: usize) -> Vec<i64> {
         let of_process = self.clients.iter().filter(|client| client.process == process);

@@ -358,7 +358,7 @@ pub(super) fn perhaps_stall_link(world: &World, client: usize) {
     let is_possible = world.in_trouble() && world.profile.faults.stalls;
     let server = {
         let mut state = world.state();
-        let is_possible = is_possible && !state.clients[client].opening && state.random.one_in(3);
+        let is_possible = is_possible && !state.is_opening() && state.random.one_in(3);
         let wired = state.clients[client].wire.as_ref();
         wired.filter(|wired| is_possible && wired.owner.is_some()).map(|wired| wired.owned_by)
     };
@@ -497,9 +497,8 @@ pub(super) fn have_a_well_server(world: &World) {
 /// so when the reply would seem to prove something.
 pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) {
     let is_possible = world.in_trouble() && world.profile.faults.deaths;
-    let is_opening = world.state().clients.iter().any(|client| client.opening);
     let one_in = if is_proof { 4 } else { 16 };
-    if is_possible && !is_opening && world.state().random.one_in(one_in) {
+    if is_possible && !world.state().is_opening() && world.state().random.one_in(one_in) {
         break_server(world, server, Mode::Down);
         saw("wire-server-crashes-after-its-reply");
     }
@@ -568,7 +567,7 @@ pub(super) fn perhaps_hold_back_connect(world: &World, client: usize) {
 fn hold_back(world: &World, client: usize, one_in: u64) -> bool {
     let now = world.now();
     let mut state = world.state();
-    let is_possible = world.in_trouble() && world.profile.holds_back && !state.clients[client].opening;
+    let is_possible = world.in_trouble() && world.profile.holds_back && !state.is_opening();
     if !is_possible || state.ensemble.well_servers().len() < 2 || !state.random.one_in(one_in) {
         return false;
     }

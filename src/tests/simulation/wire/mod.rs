@@ -329,6 +329,10 @@ impl World {
                 let mut state = self.state();
                 let peer = state.ensemble.next_number();
                 endpoint.begin_to_open(link_number, peer, &mut state.random);
+                drop(state);
+                if let Some(transport) = &endpoint.transport {
+                    self.note_routine(format!("client {number} tries server {}", transport.server));
+                }
                 Work::Nothing
             }
             Some((_, Action::Event(event))) => self.on_wire_event(number, endpoint, event),

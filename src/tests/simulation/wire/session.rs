@@ -259,12 +259,15 @@ impl World {
         let (since, clear_since) = (wired.last_touch, wired.clear_since);
         let Some(endpoint) = client.endpoint() else { return };
         let is_over = matches!(endpoint.contact, Contact::Lost | Contact::Closed) || endpoint.has_ended;
+        // The answer was lost, so the client opens another session.
+        let is_unknown = endpoint.ledger.session == 0;
         let is_swallowed = endpoint.transport.as_ref().is_some_and(Transport::loses_packets);
         let is_balanced = endpoint.is_balanced;
         let known_servers = endpoint.servers.clone();
         // A client that has not learned of a shorter grant is too slow.
         // A load balancer may always choose a server that does not serve.
         if is_over
+            || is_unknown
             || is_hindered
             || is_balanced
             || clear_since > since
