@@ -12,9 +12,9 @@ const KEPT_CAPACITY: usize = 256 << 10;
 
 /// Splits a stream into frames. A frame is a length of four bytes, followed by that many bytes.
 ///
-/// The buffer keeps the bytes that have not been read. It drops a frame that has been read at the next
-/// [`push`](Frames::push). If [`next_frame`](Frames::next_frame) is called after each push until it returns `None`, less
-/// than one frame is left unread.
+/// The buffer holds the bytes that have not been read and, until the next [`push`](Frames::push), those that have been
+/// read since the last push. If [`next_frame`](Frames::next_frame) is called after each push until it returns `None`,
+/// less than one frame is left unread.
 pub struct Frames {
     max: usize,
     buffer: Vec<u8>,
