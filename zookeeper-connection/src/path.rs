@@ -39,7 +39,7 @@ pub fn broken_rule(path: &str) -> Option<&'static str> {
 pub fn is_forbidden(character: char) -> bool {
     character.is_control()
         || ('\u{e000}'..='\u{f8ff}').contains(&character)
-        // Servers refuse U+FFF0 to U+FFFF, and surrogates: in their Java, these form the characters beyond U+FFFF.
+        // Servers refuse U+FFF0 to U+FFFF, and also surrogates, which Java uses for the characters beyond U+FFFF.
         || character >= '\u{fff0}'
 }
 
