@@ -8,16 +8,19 @@ use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 
 /// A call of a client.
 ///
-/// Paths are relative to the chroot of the connection, if it has one.
+/// Paths begin with a slash, and are relative to the chroot of the connection, if it has one.
 ///
-/// Each variant lists the errors with which a server may refuse the call. Any call may also fail with `ConnectionLoss`,
-/// with `SessionExpired`, or with `BadArguments` if its request is too long.
+/// Each variant lists the usual errors with which a server refuses the call. Any call may also fail with
+/// `ConnectionLoss`, `SessionExpired` or `Throttled`, with `BadArguments` if its request is too long or a server
+/// refuses its path, or with `MarshallingError` if its reply is too long or cannot be decoded. A write other than a
+/// deletion may fail with `EndsConnection`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Call {
     /// Creates a znode. The answer is [`Reply::Created`].
     ///
-    /// Fails with `NodeExists`, `NoAuth` or `InvalidAcl`, with `NoNode` if the parent is missing, or with
-    /// `Unimplemented` if the server is too old to know containers.
+    /// Fails with `NodeExists`, `NoAuth`, `InvalidAcl`, `QuotaExceeded` or `EphemeralOnLocalSession`, with `NoNode` if
+    /// the parent is missing, with `NoChildrenForEphemerals` if the parent is ephemeral, or with `Unimplemented` if the
+    /// server is too old to know containers.
     Create {
         /// The full path, without the sequence number if `mode` is sequential.
         path: Arc<str>,
@@ -80,7 +83,7 @@ pub enum Call {
     },
     /// Replaces the data. The answer is [`Reply::Stat`].
     ///
-    /// Fails with `NoNode`, `BadVersion` or `NoAuth`.
+    /// Fails with `NoNode`, `BadVersion`, `NoAuth` or `QuotaExceeded`.
     SetData {
         /// The full path.
         path: Arc<str>,

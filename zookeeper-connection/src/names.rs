@@ -30,9 +30,9 @@ struct List {
 }
 
 impl Names {
-    /// Creates a list from the concatenated names and the end of each name, in order.
+    /// Creates a list from the concatenated names and the end of each name, in ascending order.
     ///
-    /// Returns `None` unless every name is UTF-8.
+    /// Returns `None` unless every name is UTF-8 and ends within the text.
     pub fn from_utf8(text: Vec<u8>, ends: Vec<usize>) -> Option<Names> {
         let text = String::from_utf8(text).ok()?;
         // The bytes of one character may be split between two names.

@@ -1,10 +1,11 @@
-//! The servers' rules for paths, checked before anything is sent.
+//! The servers' rules for paths. A connect string's chroot must keep them. A connection does not check the paths of its
+//! calls.
 
 /// The maximum length of a path. Servers have no such limit, but they close the connection if a packet exceeds their
 /// buffer. Without this limit, it would be hard to trace the lost connection to a long path.
 const MAX_LENGTH: usize = 4096;
 
-/// Returns the rule of ZooKeeper's data model that a path breaks, if it breaks one.
+/// Returns the rule that a path breaks, if it breaks a rule of ZooKeeper's data model or is longer than 4096 bytes.
 pub fn broken_rule(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("a path must not be empty");
@@ -22,7 +23,10 @@ pub fn broken_rule(path: &str) -> Option<&'static str> {
         return Some("a path must not be longer than 4096 bytes");
     }
     if path.chars().any(is_forbidden) {
-        return Some("a path must not contain NUL, control or private-use characters, nor any beyond U+FFFF");
+        return Some(
+            "a path must not contain NUL, control or private-use characters, U+FFF0 to U+FFFF, or any beyond \
+             U+FFFF",
+        );
     }
     path[1..].split('/').find_map(|name| match name {
         "" => Some("a path must not contain an empty name (a doubled slash)"),
@@ -35,7 +39,7 @@ pub fn broken_rule(path: &str) -> Option<&'static str> {
 pub fn is_forbidden(character: char) -> bool {
     character.is_control()
         || ('\u{e000}'..='\u{f8ff}').contains(&character)
-        // In the server's Java, characters beyond U+FFFF are surrogates.
+        // Servers refuse U+FFF0 to U+FFFF, and also surrogates, which Java uses for the characters beyond U+FFFF.
         || character >= '\u{fff0}'
 }
 

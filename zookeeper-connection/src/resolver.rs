@@ -1,8 +1,8 @@
 //! [`Resolver`]: resolves names on short-lived threads, because name resolution blocks.
 //!
 //! There is at most one thread per name, because [`Servers`](crate::servers::Servers) does not ask for a name again
-//! before the last answer has arrived. If the name service keeps a thread waiting, nothing else waits. The thread ends
-//! when the answer arrives, even if the connection has ended by then.
+//! before the last answer has arrived. If the name service keeps a thread waiting, neither the I/O thread nor another
+//! lookup waits for that thread. The thread ends when the answer arrives, even if the connection has ended by then.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -23,10 +23,10 @@ pub(super) struct Servers {
     round: Option<Round>,
     /// The address that served the session last.
     last: Option<Destination>,
-    /// The addresses whose last connection the client left because the server fell silent. Such a server may keep
-    /// accepting sessions without serving them.
+    /// The addresses whose last connection the client left, usually because the server fell silent. Such a server may
+    /// keep accepting sessions without serving them.
     silent: Vec<SocketAddr>,
-    /// The longest time for which a round waits for names.
+    /// The longest time for which a round waits for names if any address is known.
     max_wait: Duration,
     random: fastrand::Rng,
 }
@@ -54,7 +54,7 @@ pub(super) enum NextServer {
     Try(Destination),
     /// Wait until a name is resolved, or until this moment if there is one. Then ask again.
     Wait(Option<Moment>),
-    /// No address is known.
+    /// No address is known, or all addresses of the round are being tried already.
     Nothing,
 }
 
@@ -88,7 +88,7 @@ struct Host {
 enum Resolving {
     /// There is nothing to resolve: the host is an address.
     Never,
-    /// The name is to be resolved again in the next round.
+    /// The name is to be resolved in the next round.
     Later,
     /// The name is to be resolved now.
     Due,
@@ -135,7 +135,7 @@ impl Servers {
     }
 
     /// Takes back an address whose attempt was given up in favor of another one. The address becomes the last of the
-    /// current round.
+    /// current round, unless its name no longer has it.
     pub(super) fn put_back(&mut self, target: Destination) {
         let is_known =
             self.hosts.get(target.server).is_some_and(|host| host.addresses.contains(&target.address));
@@ -176,8 +176,8 @@ impl Servers {
         Some(Lookup { server, host: host.host.clone(), port: host.port })
     }
 
-    /// Handles the answer of the name service. After an error, the former addresses remain. Returns whether the
-    /// addresses have changed.
+    /// Handles the answer of the name service. After an error or an empty answer, the former addresses remain. Returns
+    /// whether the addresses have changed.
     pub(super) fn handle_resolved(&mut self, server: usize, answer: io::Result<Vec<SocketAddr>>) -> bool {
         let Some(host) = self.hosts.get_mut(server) else { return false };
         host.lookup = Resolving::Later;
@@ -213,8 +213,9 @@ impl Servers {
         }
     }
 
-    /// Records the end of a connection that served the session, and whether the client left it because the server fell
-    /// silent. Also ends the round, unless the server has refused this client after all.
+    /// Records the end of a connection that served the session. `was_silent` says whether the client left it, usually
+    /// because the server fell silent. `was_refused` says whether a server has refused the session, and none has
+    /// answered a request since. If not, the round ends, too.
     pub(super) fn record_end(&mut self, target: Destination, was_silent: bool, was_refused: bool) {
         if !was_refused {
             self.round = None;
@@ -262,7 +263,7 @@ impl Servers {
         }
     }
 
-    /// Lists the servers, each with the outcome of the last attempt to reach it.
+    /// Lists the servers, each with its last failure since a server last served the session, or with its state.
     pub(super) fn outcomes(&self) -> String {
         let outcomes = self.hosts.iter().map(|host| format!("{} ({})", host.server, host.outcome()));
         outcomes.collect::<Vec<_>>().join(", ")
@@ -281,9 +282,10 @@ impl Servers {
     }
 
     /// Returns all known addresses in random order, with two exceptions:
-    /// - The address that most recently served the session comes second. If its server is gone, another server is
-    ///   therefore tried first. If only the connection was lost, at most one dead address is tried before this server.
-    /// - The servers that fell silent come last.
+    /// - The address that most recently served the session comes second, or first if all others fell silent. If its
+    ///   server is gone, another server is therefore tried first. If only the connection was lost, at most one dead
+    ///   address is tried before this server.
+    /// - The servers that fell silent come last, even the one that most recently served the session.
     fn ordered(&mut self) -> VecDeque<Destination> {
         let hosts = self.hosts.iter().enumerate();
         let mut targets: Vec<Destination> = hosts

@@ -39,7 +39,7 @@ const MAX_OVERLAP: Duration = Duration::from_millis(250);
 /// The likely reasons why a server has closed a connection.
 const CLOSED: &str = "the server closed the connection; it may not be serving, or have too many connections from this \
      machine (maxClientCnxns)";
-/// The likely reasons if no server has served the session yet.
+/// The likely reasons if no server has served the session yet and the connection is not encrypted.
 const CLOSED_AT_FIRST: &str = "the server closed the connection; it may not be serving, expect TLS, or have too many \
      connections from this machine (maxClientCnxns)";
 
@@ -67,7 +67,7 @@ pub(super) struct Io {
     preparing: Vec<Destination>,
     /// When to try another address in parallel.
     opens_another: Option<Moment>,
-    /// Counts how often the machine has asked for a transport or given one up.
+    /// Increases when the machine asks for a transport, and when a transport is given up or lost.
     pub(super) link_number: u64,
     actions: Actions,
     /// `None` once the I/O thread has ended, because connection handles that are kept longer must not keep the poll's
@@ -129,7 +129,8 @@ impl Shared {
     }
 
     /// Submits calls. They are sent in one write if the socket takes them all, and their outcomes come in the same
-    /// order. If the session has ended, their continuations run here, with `SessionExpired`.
+    /// order, unless one is denied early. If the session has ended or is being closed, or if this process is a forked
+    /// child, their continuations run here, with `SessionExpired`.
     pub(super) fn submit<const N: usize>(&self, calls: [(Call, Continuation); N], chroot: &Chroot) {
         // Continuations run and are dropped without the mutex, because they may run any code.
         let mut refused = Vec::new();
@@ -164,7 +165,7 @@ impl Shared {
         }
     }
 
-    /// Begins to close the session. No event is reported afterwards.
+    /// Begins to close the session. No event is reported afterwards, except one whose report has begun.
     pub(super) fn close(&self) {
         if !self.is_in_its_process() {
             return;
@@ -547,7 +548,7 @@ impl Io {
     }
 
     /// Moves the machine's actions to the queue of the I/O thread. A transport that the machine gives up is closed at
-    /// once, so nothing more is written to it. `why` is recorded as the reason.
+    /// once, so nothing more is written to it. Records the reason that the machine gives, or `why` if it gives none.
     fn collect(&mut self, why: &str) {
         while let Some(action) = self.machine.as_mut().and_then(Machine::next_action) {
             match action {

@@ -33,7 +33,7 @@ pub enum Op {
         /// The version that its data must have; `None` for any.
         version: Option<i32>,
     },
-    /// Checks that a znode exists. Changes nothing.
+    /// Checks that a znode exists and has this version. Changes nothing.
     Check {
         /// Its full path.
         path: String,

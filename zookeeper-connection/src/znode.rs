@@ -13,7 +13,7 @@ pub enum CreateMode {
     PersistentSequential,
     /// Ephemeral, with a sequence number appended to its name.
     EphemeralSequential,
-    /// Deleted by the server some time after its last child. Servers support it since version 3.5.
+    /// Deleted by the server some time after its last child. Servers support it since version 3.5.3.
     Container,
 }
 
@@ -42,7 +42,8 @@ pub struct Stat {
     pub cversion: i32,
     /// The number of changes of the ACL.
     pub aversion: i32,
-    /// The session that created an ephemeral znode; zero for other znodes.
+    /// The session that created an ephemeral znode. Zero for most other znodes, but see
+    /// [`is_container`](Stat::is_container).
     pub ephemeral_owner: i64,
     /// The length of the data in bytes.
     pub data_length: i32,

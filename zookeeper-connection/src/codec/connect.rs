@@ -91,7 +91,7 @@ pub enum ConnectAnswer {
     Refused,
     /// The server is read-only, and the client does not accept that. This answer is a reply header with an error.
     ReadOnlyServer,
-    /// ClickHouse Keeper has opened a session.
+    /// ClickHouse Keeper has opened or resumed a session.
     ClickHouseKeeper,
 }
 
@@ -102,8 +102,8 @@ pub enum ConnectAnswer {
 ///
 /// # Errors
 /// - `ConnectError` if the server answers with an error, unless that error says that the server is read-only.
-/// - `UnknownValue` for another version of the protocol. ClickHouse Keeper sends another version while it has no
-///   leader.
+/// - `UnknownValue` for a negative session timeout, or for another version of the protocol. ClickHouse Keeper sends
+///   another version while it has no leader.
 /// - Other errors if the frame is malformed.
 pub fn decode_connect_answer(frame: &[u8]) -> Result<ConnectAnswer, DecodeError> {
     let mut reader = Reader::new(frame);

@@ -7,13 +7,14 @@ use super::DecodeError;
 /// The size of the length in front of a frame.
 const PREFIX: usize = 4;
 
-/// A larger buffer shrinks to this capacity once its frame has been read.
+/// A larger buffer shrinks to this capacity at the first push after its frame has been read.
 const KEPT_CAPACITY: usize = 256 << 10;
 
 /// Splits a stream into frames. A frame is a length of four bytes, followed by that many bytes.
 ///
-/// The buffer holds the bytes that have arrived but have not been read. If [`next_frame`](Frames::next_frame) is called
-/// after each [`push`](Frames::push) until it returns `None`, the buffer holds less than one frame.
+/// The buffer holds the bytes that have not been read and, until the next [`push`](Frames::push), those that have been
+/// read since the last push. If [`next_frame`](Frames::next_frame) is called after each push until it returns `None`,
+/// less than one frame is left unread.
 pub struct Frames {
     max: usize,
     buffer: Vec<u8>,
@@ -56,7 +57,7 @@ impl Frames {
     ///
     /// # Errors
     /// `NegativeLength` or `TooLong`, as soon as the length has arrived. Every later call returns the same error,
-    /// because the stream cannot be read any further.
+    /// because the stream cannot be read any further (unless [`set_max`](Frames::set_max) raises the maximum).
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, DecodeError> {
         // In bounds: `start` only moves past frames that have arrived.
         let Some((prefix, rest)) = self.buffer[self.start..].split_first_chunk::<PREFIX>() else {

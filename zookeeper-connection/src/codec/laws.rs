@@ -62,8 +62,8 @@ fn read_frames<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>,
     (read, None)
 }
 
-/// Checks that a frame that can be decoded stays the same when it is encoded and decoded again, and that no proper
-/// prefix of it can be decoded.
+/// Checks that a frame that can be decoded stays the same when it is encoded and decoded again. Also checks that no
+/// proper prefix of it can be decoded, except for the handshake, whose last byte is optional.
 pub fn check_frame(frame: &[u8]) {
     check_handshake(frame);
     check_request(frame);
@@ -164,7 +164,7 @@ fn delete() -> Op {
     Op::Delete { path: String::new(), version: None }
 }
 
-/// Returns the only frame that `encode` appends.
+/// Returns the contents of the only frame that `encode` appends.
 fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(&mut bytes);

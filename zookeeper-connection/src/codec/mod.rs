@@ -5,7 +5,7 @@
 //! A connection is a stream of frames in each direction ([`Frames`]). The client's first frame is a [`ConnectRequest`];
 //! [`decode_connect_answer`] decodes the server's first frame, the answer. Each further frame of a client is a
 //! [`Call`](crate::Call) or a [`Control`]. Each further frame of a server is a [`ReplyHeader`], followed by a
-//! [`Reply`](crate::Reply) or a [`WatchEvent`].
+//! [`Reply`](crate::Reply), a SASL token or a [`WatchEvent`]. Nothing follows a header with an error.
 //!
 //! This module adds the [`Chroot`](super::Chroot) to the paths of calls, and removes it from the paths of replies.
 //!

@@ -40,11 +40,12 @@ impl ReplyHeader {
 
 impl Reply {
     /// Decodes the reply to a request with this operation, and removes the chroot from its paths. `steps` are the
-    /// operations of a multi. The reply to a [`Control`](super::Control) is `Done`.
+    /// operations of a multi. The reply to a [`Control`](super::Control) is `Done`, except for a barrier, which is a
+    /// `SetData`. The answer to a SASL token is decoded by [`decode_sasl_token`].
     ///
     /// The outer error means that the frame cannot be read. The inner result is the outcome of the request: it fails
     /// with the error that the server reports, or with `MarshallingError` if the results do not fit the steps or a
-    /// path is outside the chroot.
+    /// path is outside the chroot. If the znode of an `Exists` is missing, the outcome is `Found(None)`.
     pub fn decode(
         operation: OpCode,
         steps: &[Op],
@@ -82,8 +83,8 @@ impl Reply {
     }
 }
 
-/// Decodes the path of a new znode, and its metadata. Servers before 3.5 do not send the metadata; within a multi,
-/// servers send it only for a container.
+/// Decodes the path of a new znode, and its metadata. Servers before 3.5 do not send the metadata. Within a multi,
+/// Apache's servers send it only for a container, and others send it for each create.
 fn decode_created(
     operation: OpCode,
     chroot: &Chroot,

@@ -93,7 +93,7 @@ impl Control<'_> {
 }
 
 impl fmt::Debug for Control<'_> {
-    /// Writes the operation, and the path if there is exactly one. Omits credentials, because they are secret.
+    /// Writes the operation and, for a `RemoveWatches`, the path. Omits credentials, because they are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.operation())?;
         match self {

@@ -87,8 +87,9 @@ impl<C> Machine<C> {
         self.authenticate(granted, now)
     }
 
-    /// Notes that the server now serves the session: reports the connection, sets the watches again, and sends the
-    /// calls that have waited.
+    /// Notes that the server now serves the session. Reports the connection, sets the watches again, sends the barrier
+    /// if one is needed, and then sends the calls that have waited. If the session is being closed, sends only the
+    /// close.
     pub(super) fn serve(&mut self, granted: Granted, now: Moment) {
         // If the last connection has not shown that a server serves the session, this one must show it soon.
         let next_ping = if self.service.is_shown() { now.after(self.pacing.ping_interval()) } else { now };

@@ -52,7 +52,7 @@ impl<'a> Bytes<'a> {
 }
 
 /// Checks a history. Its first byte determines the number of credentials, whether SASL is used, and the size of the
-/// pieces in which bytes arrive. Each step takes a byte for its kind, and a few for its arguments.
+/// pieces in which bytes arrive. Each step takes a byte for its kind, and further ones for its arguments.
 ///
 /// The laws:
 /// - Every request has exactly one outcome.

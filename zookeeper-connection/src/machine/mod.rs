@@ -11,10 +11,11 @@
 //! | `Opening` | being opened | [`opened`](Machine::opened) | `Greeting`, or a failed attempt |
 //! | `Greeting` | open | the answer to the connect request | `Authenticating` or `Serving`, the loss of the session, or a failed attempt |
 //! | `Authenticating` | open | answers to SASL tokens, then to credentials | `Serving`, the loss of the session, or a failed attempt |
-//! | `Serving` | open | frames, requests, the next ping | the loss of the connection |
+//! | `Serving` | open | frames, requests, the next ping | the loss of the session or of the connection |
 //! | `Ended` | none | nothing | |
 //!
-//! After a failed attempt or a lost connection, the next attempt (`Opening`) follows at once or after a pause.
+//! After a failed attempt or a lost connection, the next attempt (`Opening`) follows at once or after a pause. The loss
+//! of the session leads to `Ended`, and so does a close in any phase.
 //!
 //! # Rules
 //! - A request is sent at most once. If its connection ends before the reply, the request fails with `ConnectionLoss`. A
@@ -25,7 +26,7 @@
 //! - If nothing is answered on a connection for two fifths of the session timeout, the machine abandons the connection.
 //!   A part of a frame counts as an answer only if it is at least 16 KiB long.
 //! - A server before version 3.5 closes the connection when it receives a `create2`, which it does not know. From the
-//!   next connection on, the session uses `create` instead.
+//!   next connection on, the session uses `create` instead, except within a transaction.
 //! - If a server refuses a credential, the session is reported as lost at once. The machine closes the session on the
 //!   next connection.
 //! - With SASL, only tokens are sent before the exchange is complete. If a server ends the exchange without
@@ -37,17 +38,19 @@
 //!   attempt has ended in a refusal. A session that was served before is lost only after at least three refusals.
 //! - Each connect request renews the session, whose znodes block other clients. So the session is also lost if, for a
 //!   whole session timeout, servers only resume or refuse the session and none answers a request, provided that all
-//!   servers have been tried. The client never presents a lost session again.
+//!   servers have been tried. This does not apply before the first answer or refusal: the session has no znodes then.
+//!   The client never presents a lost session again, except to close it after a refused credential.
 //! - If servers close three connections in a row while a write of the same kind and length is unanswered, the machine
 //!   stops sending writes of that kind that are at least as long: they may be too long for the servers, or unknown to
-//!   them. This does not apply if a server has ever answered such a write.
+//!   them. This does not apply if a server has ever answered such a write. It never applies to deletions, nor to a
+//!   `setData` or a `create` (as opposed to a `create2`) of at most 4 KiB.
 //! - A new session is pinged at once, because only an answer shows that the server admits the client. A session whose
-//!   last connection ended without any answer is also pinged at once.
+//!   last connection ended without any answer, or in a refusal, is also pinged at once.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next attempt.
 //!   [`Event::Connected`] comes before the replies of its connection.
 //! - A server that lags behind what the session has seen, in replies or events, must not serve the session. If an
-//!   event without a transaction number has arrived since the last reply, the machine sends a write ahead of all
-//!   requests on the next connection. The server answers those requests only after it has applied everything before the
+//!   event without a transaction number has arrived since the last reply, the machine sends a write on the next
+//!   connection, ahead of all calls. The server answers the calls only after it has applied everything before that
 //!   write.
 //! - A server's grant counts from the moment at which the server resumes the session. The grant is reported before
 //!   anything that may fail on that connection.
@@ -107,7 +110,9 @@ pub struct Config {
 
 /// An action for the owner of a [`Machine`].
 pub enum Action<C> {
-    /// Open a transport to the next server. No transport is open, but some may still be opening.
+    /// Open a transport to the next server. The machine has no transport, and none is being opened.
+    ///
+    /// If the opening takes long, the owner may open another transport in parallel: see [`Machine::opening_another`].
     Open,
     /// Drop the transport, or the attempt to open one.
     Drop,
@@ -175,7 +180,7 @@ pub enum SessionLoss {
     Expired,
     /// A server refuses a credential.
     CredentialsRefused,
-    /// The servers refuse the SASL authentication.
+    /// The servers refuse the SASL authentication, or have not authenticated themselves.
     SaslRefused,
     /// The servers require authentication that this client has not provided.
     AuthenticationRequired,
@@ -228,7 +233,7 @@ enum Phase {
 struct Serving {
     since: Moment,
     has_answered: bool,
-    /// The time of the last answer, or of the last [`MIN_PROGRESS`] bytes of an unfinished one.
+    /// The time of the last answer, or of the last [`MIN_PROGRESS`] bytes that came without one.
     last_progress: Moment,
     /// The number of bytes received since `last_progress`.
     unread: usize,
@@ -246,11 +251,12 @@ struct Identity {
     /// Zero until a server has opened the session.
     id: i64,
     password: Password,
-    /// The last transaction that a reply has named. Watches are set again from that transaction on. The transaction of
-    /// an event must not be used for this, because further events of the same transaction may be missing.
+    /// The last transaction that a reply has named, apart from the replies to pings and `SetWatches`. When watches are
+    /// set again, servers report the changes after that transaction. The transaction of an event must not be used for
+    /// this, because further events of the same transaction may be missing.
     replied_zxid: i64,
-    /// The last transaction that a reply or an event has named. A server that has not applied this transaction must not
-    /// serve the session, because the application has seen the transaction's effects.
+    /// The last transaction that an event or one of these replies has named. A server that has not applied this
+    /// transaction must not serve the session, because the application has seen the transaction's effects.
     seen_zxid: i64,
     /// Whether an event without a transaction number has arrived since the last reply. Servers before version 3.9 do
     /// not number events.
@@ -279,10 +285,11 @@ pub struct Machine<C> {
     pacing: Pacing,
     phase: Phase,
     identity: Identity,
-    /// The time by which the servers will have ended the session on their own; `Some` while the session is being
-    /// closed.
+    /// When the close of the session is given up; `Some` while the session is being closed. By then, no server has been
+    /// heard for a session timeout, so the servers have probably ended the session on their own.
     closing_until: Option<Moment>,
-    /// When something was last received from a server, on any connection.
+    /// When a server last opened or resumed the session, or sent a frame while it served the session. At first, the
+    /// time at which the machine was created.
     last_heard: Moment,
     service: Service,
     /// The first token of the SASL exchange on the next open transport.
@@ -329,7 +336,7 @@ impl<C> Machine<C> {
 
     // ---- inputs
 
-    /// Sends a call, or keeps it for the next connection.
+    /// Sends a call, or keeps it for the next connection. A call that would end the connection fails at once.
     ///
     /// The paths of the call are relative to the chroot. For a `CreateAndList`, only the create is sent.
     ///
@@ -355,7 +362,7 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    /// Removes the watches on a path, if there are any.
+    /// Removes the watches on a path, if there are any. Does nothing while the session is being closed.
     ///
     /// The path is relative to the servers' root, not to the chroot.
     pub fn remove_watches(&mut self, path: &str) {
@@ -391,7 +398,7 @@ impl<C> Machine<C> {
 
     /// Returns why the session would be lost if the servers went on refusing it.
     ///
-    /// Returns `None` unless a server has refused the session and none has served it since.
+    /// Returns `None` unless a server has refused the session and none has answered a request since.
     pub fn refusal(&self) -> Option<SessionLoss> {
         self.service.refusal()
     }

@@ -29,7 +29,8 @@ const GREETING_DIVISOR: u32 = 6;
 /// The times for opening and for the answer grow when servers are slow, up to this fraction of the session timeout.
 const MAX_ATTEMPT_DIVISOR: u32 = 2;
 
-/// The pause after the first round of attempts has failed. It doubles with each round.
+/// The longest pause after the first round of attempts has failed. It doubles with each round. The pause itself is
+/// random, but at least half as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause as a fraction of the session timeout.
@@ -43,7 +44,7 @@ pub(super) struct Pacing {
     addresses: u32,
     /// The number of failed attempts since a server last served the session for a while.
     failures: u32,
-    /// The number of attempts since then that ran out of time.
+    /// The number of attempts since then that ran out of time, or had not ended when another one began.
     timeouts: u32,
     random: fastrand::Rng,
 }
@@ -99,8 +100,8 @@ impl Pacing {
         (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
     }
 
-    /// Notes that an attempt has run out of time. Does not count it as [failed](Self::attempt_failed): another attempt
-    /// may begin while it goes on.
+    /// Notes that an attempt has run out of time. The caller also counts the attempt as failed, with
+    /// [`attempt_failed`](Self::attempt_failed) or [`another_attempt`](Self::another_attempt).
     pub(super) fn time_was_short(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);
     }

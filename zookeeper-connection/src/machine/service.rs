@@ -4,8 +4,8 @@ use super::SessionLoss;
 use super::pacing::Pacing;
 use crate::time::Moment;
 
-/// A session that was served before ends only after this many refusals in a row, because there may be several servers
-/// behind one address.
+/// Before a session timeout has passed, refusals end a session that was served before only if there are this many in a
+/// row, because there may be several servers behind one address.
 const MIN_REFUSALS: u32 = 3;
 
 /// See the [module](self).
@@ -23,13 +23,13 @@ pub(super) struct Service {
 /// A period in which servers resume or refuse the session, and none answers a request.
 #[derive(Debug)]
 struct Unserved {
-    /// Why the session is lost if no server serves it.
+    /// The reason of the latest refusal; `Unserved` if there was none.
     loss: SessionLoss,
     /// When the first attempt of the period ended.
     since: Moment,
     /// When the latest attempt ended that was refused, or that renewed the session without an answer to a request.
     last: Moment,
-    /// The number of attempts since the first, no matter how they ended.
+    /// The number of attempts in the period, no matter how they ended.
     attempts: u32,
     /// Whether the present attempt was refused.
     is_refused: bool,
@@ -47,7 +47,7 @@ impl Service {
         self.is_admitted && self.unserved.is_none()
     }
 
-    /// Returns why the session would be lost, if a server has refused it and none has served it since.
+    /// Returns why the session would be lost, if a server has refused it and none has answered a request since.
     pub(super) fn refusal(&self) -> Option<SessionLoss> {
         self.unserved.as_ref().map(|unserved| unserved.loss).filter(|loss| *loss != SessionLoss::Unserved)
     }

@@ -168,7 +168,8 @@ impl<C> Traffic<C> {
         }
     }
 
-    /// Notes that the client has abandoned the connection, so the server did not close it.
+    /// Notes that the client has abandoned the connection, or the attempt to open one. Since the server did not close
+    /// it, the connections that end at a request are counted anew.
     pub(super) fn connection_left(&mut self) {
         self.suspect = None;
     }
@@ -189,7 +190,7 @@ impl<C> Traffic<C> {
         matches!(sent.purpose, SentFor::Caller(_)) && is_suspicious && !is_known
     }
 
-    /// Notes that a server knows the operation and accepts requests of this length.
+    /// Notes that a server has answered a request with this operation and length.
     fn note_answered(&mut self, operation: OpCode, bytes: usize) {
         match self.answered.iter_mut().find(|(known, _)| *known == operation) {
             Some((_, longest)) => *longest = bytes.max(*longest),
@@ -265,7 +266,7 @@ impl<C> Traffic<C> {
         self.unsent.pop_front()
     }
 
-    /// Takes the continuations of all requests in flight.
+    /// Takes all requests in flight, and returns the continuations of the calls among them.
     pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
         std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
             SentFor::Caller(Submitted { continuation, .. }) => Some(continuation),
@@ -395,8 +396,8 @@ impl<C> Machine<C> {
         }
         match (sent.operation, header.result()) {
             (OpCode::Create2 | OpCode::RemoveWatches, Err(ZkError::Unimplemented)) => {
-                // The server closes the connection. On the next connection, the client uses only operations that the
-                // server knows.
+                // The server closes the connection. On the next connection, the client uses `Create` instead of
+                // `Create2`, and removes no watches.
                 self.traffic.is_before_3_5 = true;
                 self.note_served();
                 return Err(Malformed);
@@ -407,7 +408,7 @@ impl<C> Machine<C> {
         match sent.decode(header, body) {
             Ok(outcome) => self.finish(now, 0, header, outcome),
             Err(_) => {
-                // Fail the request: on the next connection, its reply would be unreadable again.
+                // Fail the request for good: if it were repeated, its reply would be unreadable again.
                 self.fail_unreadable();
                 Err(Malformed)
             }

@@ -10,7 +10,7 @@ use crate::codec::{
 use crate::error::{ZkError, ZkResult};
 use crate::{Call, CreateMode, Op, OpOutcome, Reply, Stat, Transacted};
 
-/// Returns a `Stat` with a different number in each field.
+/// The bytes of [`stat`], which has a different number in each field.
 const STAT: &str = "
     0000000100000001 0000000100000002 0000000100000003 0000000100000004
     00000005 00000006 00000007 8000000000000008 00000009 0000000a 000000010000000b";

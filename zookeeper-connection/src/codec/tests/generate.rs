@@ -1,4 +1,4 @@
-//! Generators of everything that the codec encodes.
+//! Generators of what the codec encodes, except barriers and the SASL tokens of servers.
 
 use std::borrow::Cow;
 

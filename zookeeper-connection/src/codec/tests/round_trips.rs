@@ -1,4 +1,5 @@
-//! Every frame decodes to what was encoded, and no proper prefix of a frame can be decoded.
+//! Every frame decodes to what was encoded. No proper prefix of a frame can be decoded, except for the handshake, whose
+//! last byte is optional.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ fn prefixes(frame: &[u8]) -> impl Iterator<Item = &[u8]> {
     (0..frame.len()).map(|end| &frame[..end])
 }
 
-/// Returns the frames that have arrived after each chunk.
+/// Returns the frames of a stream that arrives in these chunks.
 fn arrivals<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let mut frames = Frames::new(1 << 20);
     let mut arrived = Vec::new();

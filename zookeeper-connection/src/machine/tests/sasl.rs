@@ -374,7 +374,8 @@ fn refusal_on_the_attempt_during_which_the_addresses_change_is_not_counted() {
     assert!(matches!(scripted.actions().last(), Some(Action::Ended)));
 }
 
-/// Each attempt renews the session: the servers use no SASL, use another mechanism, or fall silent.
+/// Each attempt renews the session: the server uses no SASL, the server closes the connection, or the client cannot
+/// respond to the server's token.
 #[test]
 fn session_that_is_resumed_but_not_served_for_a_session_timeout_is_lost() {
     let ends: [fn(&mut Scripted); 3] = [

@@ -536,7 +536,7 @@ fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_ask
     }
 }
 
-/// None of the session's requests is answered.
+/// A server that refuses to set the watches does not serve the session.
 #[test]
 fn session_whose_watches_cannot_be_set_again_on_any_server_is_lost() {
     let mut scripted = Scripted::serving();
@@ -647,7 +647,7 @@ fn session_that_finds_a_server_each_time_before_it_is_cut_off_lives() {
         scripted.open();
         scripted.answer(&accepted(ID));
         scripted.actions();
-        // The last connection was cut off before a ping was due.
+        // This connection is cut off before the server has answered a request.
         scripted.lose_connection();
         scripted.until_open();
         scripted.open();

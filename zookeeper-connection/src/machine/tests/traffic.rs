@@ -281,7 +281,7 @@ fn answer_to_a_ping_does_not_answer_the_setting_of_watches() {
     assert!(matches!(scripted.actions().first(), Some(Action::Drop)));
 }
 
-/// Runs until the request has its outcome, and returns how long that took.
+/// Runs until the request has its outcome, or for ten session timeouts. Returns how long that took.
 fn time_until_the_outcome(scripted: &mut Scripted, mut step: impl FnMut(&mut Scripted)) -> Duration {
     let begun = scripted.now;
     while scripted.now.since(begun) < 10 * TIMEOUT {
@@ -316,7 +316,8 @@ fn request_without_a_reply_fails_although_events_come() {
     assert_eq!(time, TIMEOUT * 2 / 5);
 }
 
-/// Announces a frame of 16 MiB, and sends this many bytes of it at a time.
+/// Announces a frame of 16 MiB, and delivers this many bytes of it in each quarter of the session timeout. Returns how
+/// long the request waits for its outcome.
 fn time_of_a_frame_in_parts(part: usize) -> Duration {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &read("/a"));
@@ -559,7 +560,7 @@ fn create_of(length: usize) -> Call {
     Call::create("/a/x-", vec![0; length], Acl::open_unsafe(), CreateMode::EphemeralSequential).call
 }
 
-/// Resumes the session, sends this call, and has the server close the connection.
+/// Sends this call, has the server close the connection, and resumes the session.
 fn close_at(scripted: &mut Scripted, number: u32, call: &Call) {
     scripted.submit(number, call);
     let actions = scripted.actions();
