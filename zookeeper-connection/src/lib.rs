@@ -25,9 +25,9 @@
 //! - *Calls*: A method of [`Verbs`] waits for the reply. [`Connection::submit`] does not wait; it passes the outcome to
 //!   a [`Done`]. Calls take effect and are answered in the order in which they were submitted, except that a call may
 //!   be refused before earlier calls are answered. Each call is sent at most once.
-//! - *Watches*: The client sets its watches again after a reconnect, and changes in between fire them. One kind of
-//!   change goes unnoticed, as with every client: a znode that is awaited with [`exists`](Verbs::exists), and that is
-//!   created and deleted before the reconnect. The sink of [`Connection::subscribe`] receives a
+//! - *Watches*: The client sets its watches again after a reconnect, and changes in between fire them. There is one
+//!   exception, as with every client: if a znode did not exist, and is both created and deleted before the reconnect,
+//!   the watch on its creation does not fire. The sink of [`Connection::subscribe`] receives a
 //!   [`ClientEvent::NodeChanged`] for each fired watch. Fired watches and replies are delivered in the order in which
 //!   the server sent them.
 //! - *Reconnects*: If a connection is lost, the client tries all servers in turn. It accepts no server that lags behind

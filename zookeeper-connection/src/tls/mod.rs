@@ -38,8 +38,8 @@ type Result<T> = std::result::Result<T, ConnectError>;
 /// All files are in PEM format. They are read when a session connects, so a slow file system delays the connect. If the
 /// files have changed by the time of a reconnect, another thread reads them again, and the new contents are used from
 /// the next attempt on. A renewed certificate therefore needs no new session. If the new contents cannot be read or
-/// used, the former contents stay in use, and a warning in the log names the file. Changes of the platform's certificate
-/// authorities are not noticed.
+/// used, the former contents stay in use, and a warning in the log names the file. Changes of the platform's
+/// certificate authorities are not noticed.
 ///
 /// ```
 /// # use zookeeper_connection::TlsConfig;
