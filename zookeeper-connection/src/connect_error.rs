@@ -12,7 +12,7 @@ pub enum ConnectError {
         /// The rule that the connect string breaks.
         rule: String,
     },
-    /// The chroot of the connect string breaks a rule of ZooKeeper; nothing was sent.
+    /// The chroot of the connect string breaks a rule for paths; nothing was sent.
     #[error("invalid path '{path}': {rule}")]
     InvalidChroot {
         /// The path, escaped and shortened for display.
@@ -32,10 +32,10 @@ pub enum ConnectError {
         /// The rule that the configuration breaks.
         rule: String,
     },
-    /// No server served the session before the deadline.
+    /// No server served the session before the deadline, or before the session ended.
     #[error("no ZooKeeper server could be reached (tried {tried}); check the connect string and the servers")]
     Unreachable {
-        /// Each server that was tried, with the outcome.
+        /// The servers, with the outcome of the attempts to reach them.
         tried: String,
     },
     /// A server refuses the client's credentials, or requires credentials that the client does not have.

@@ -64,7 +64,7 @@ impl ConnectString {
         &self.servers
     }
 
-    /// Returns the chroot without a trailing slash, or `None` if there is none.
+    /// Returns the chroot, or `None` if there is none or if it is `/`.
     #[must_use]
     pub fn chroot(&self) -> Option<&str> {
         self.chroot.as_deref()

@@ -88,14 +88,17 @@ pub struct ConnectionOptions {
     pub max_frame: usize,
     /// The longest tick of the servers, if it is known.
     ///
-    /// The client never assumes a shorter tick, and assumes this tick for a server that does not reveal its own.
+    /// The client never assumes a shorter tick, and assumes this tick for a server that does not reveal its own. If
+    /// this is `None`, the client assumes no tick below [`DEFAULT_TICK`](crate::DEFAULT_TICK), and half of the session
+    /// timeout for a server that does not reveal its own tick.
     pub max_tick: Option<Duration>,
     /// Whether to log how long the client has been waiting for its first server. `true` by default.
     pub mentions_first_outage: bool,
     /// The path of a znode that does not exist, and a path below it.
     ///
-    /// If a server does not number its events, the client writes to the first path after a reconnect. If an ACL denies
-    /// that write, the client writes to the second path. Neither write changes anything.
+    /// Both are relative to the servers' root, not to the chroot. If a server does not number its events, the client
+    /// writes to the first path after a reconnect. If an ACL denies that write, the client writes to the second path
+    /// on the next connection. Neither write changes anything.
     pub barrier_paths: [&'static str; 2],
     /// The target of the log lines. `zookeeper_connection` by default.
     pub log_target: &'static str,
@@ -103,7 +106,7 @@ pub struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// Creates options without credentials and without TLS.
+    /// Creates options without credentials, without SASL and without TLS.
     #[must_use]
     pub fn new(session_timeout: Duration) -> ConnectionOptions {
         ConnectionOptions {
@@ -158,15 +161,15 @@ impl fmt::Debug for ConnectionOptions {
 /// Dropping it closes the session in the background; [`close`](Connection::close) waits until the session is closed.
 ///
 /// # Threads
-/// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread. A
-/// continuation runs on the calling thread if its outcome is known at once, and so does a sink that is set after the
-/// session was lost. Continuations and sinks must not block: a method of [`Verbs`] called in one of them would wait
-/// forever. In a forked child, every call fails with [`SessionExpired`](ZkError::SessionExpired), and the session still
-/// belongs to the parent.
+/// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread, with
+/// two exceptions. If the session has ended or the request is too long, the continuation runs on the calling thread. If
+/// a sink is set after the session was lost, it runs on the calling thread, too. Continuations and sinks must not
+/// block: a method of [`Verbs`] called in one of them would wait forever. In a forked child, every call fails with
+/// [`SessionExpired`](ZkError::SessionExpired), and the session still belongs to the parent.
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     chroot: Chroot,
-    /// How long closing may take if no server has granted a session timeout yet.
+    /// The requested session timeout. [`Connection::close`] may wait this long even if a server has granted less.
     max_close: Duration,
 }
 
@@ -185,7 +188,7 @@ impl Connection {
 
     /// Opens a session with these options.
     ///
-    /// Blocks until the session is open, or until the deadline if there is one.
+    /// Blocks until the session is open, the servers have refused it, or the deadline has passed, if there is one.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -317,7 +320,8 @@ impl Connection {
 impl Connection {
     /// Makes a call outside the chroot, and waits for the reply.
     ///
-    /// The paths of the call are relative to the servers' root.
+    /// The paths of the call are relative to the servers' root. A watch that the call sets outside the chroot is never
+    /// reported.
     ///
     /// # Errors
     /// The errors of the call, and `ConnectionLoss` if the deadline passes.
@@ -347,16 +351,17 @@ impl Connection {
 
     /// Makes a call without waiting for its reply.
     ///
-    /// `done` receives the outcome on the connection's thread, or on this thread if the call fails without asking a
-    /// server. While no server is connected, the call waits for the next connection, for at most a tenth of the session
-    /// timeout.
+    /// `done` receives the outcome on the connection's thread, or on this thread if the session has ended or the
+    /// request is too long. While no server is connected, the call waits for the next connection, for at most a tenth
+    /// of the session timeout.
     pub fn submit(&self, call: Call, done: Done) {
         self.send(call, &self.chroot, done);
     }
 
     /// Removes the watches that this client has set on `path`, if there are any.
     ///
-    /// Does not wait for the server. The watches of later calls are not removed.
+    /// Does not wait for the server, so an event may still follow. The watches of later calls are not removed. A server
+    /// before version 3.5 keeps its watches.
     pub fn remove_watches(&self, path: &str) {
         self.shared.remove_watches(&self.chroot.full(path));
     }
@@ -401,7 +406,7 @@ impl Connection {
 
     /// Returns the grant on the current connection, or on the last one.
     ///
-    /// Its session timeout is the shortest one that was ever granted to the session.
+    /// Its session timeout is the shortest one that was granted to the session up to that connection.
     #[must_use]
     pub fn granted(&self) -> Granted {
         self.shared.lock().status.granted
@@ -409,8 +414,9 @@ impl Connection {
 
     /// Closes the session, and waits until the server has confirmed this.
     ///
-    /// Waits at most about as long as the session can live without contact. No event is reported afterwards. Closing
-    /// the session again does nothing.
+    /// Waits at most about as long as the session can live without contact. Does not wait if a continuation or an event
+    /// sink calls it, because they run on the thread that closes the session. No event is reported afterwards. Closing
+    /// the session again only waits.
     pub fn close(&self) {
         lock_order::assert_none_held();
         self.shared.close();

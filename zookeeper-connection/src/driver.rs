@@ -1,8 +1,9 @@
 //! [`IoThread`]: the I/O thread of a connection. It provides the machine with sockets, a clock and resolved names.
 //!
-//! The thread runs a loop. It sleeps until a socket is ready, a deadline has passed or a caller wakes it. Then it lets
-//! the machine react, and carries out the machine's actions in order. The event sink and the continuations of replies
-//! run on this thread while the mutex is not held. They must not block. The thread survives their panics.
+//! The thread runs a loop. It sleeps until a socket is ready, a deadline has passed or another thread wakes it: a
+//! caller, or a thread that has resolved a name or made a SASL token. Then it lets the machine react, and carries out
+//! the machine's actions in order. The event sink and the continuations of replies run on this thread while the mutex
+//! is not held. They must not block. The thread survives their panics.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -37,12 +38,13 @@ const PROBE: Token = Token(2);
 /// At the level `info`, at most one new connection is logged per this interval.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After a reconnect, a probe is delayed by up to this fraction of the session timeout, but by no more than
-/// `MAX_PROBE_DELAY`.
+/// Once a server has answered a probe, each further probe after a connect is delayed by up to this fraction of the
+/// session timeout, but by no more than `MAX_PROBE_DELAY`.
 const PROBE_DELAY_DIVISOR: u32 = 8;
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 
-/// The pause after an unanswered probe is the session timeout. It doubles at most this many times.
+/// The pause after the first unanswered probe in a row is the session timeout. Each further one doubles the pause, up
+/// to this many unanswered probes.
 const MAX_PROBE_DOUBLINGS: u32 = 8;
 
 /// The number of unanswered probes in a row after which a warning is logged.
@@ -115,12 +117,13 @@ pub(super) struct ServerNotes {
 
 impl ServerNotes {
     /// Returns whether the tick of the server with this grant is known. If the server's grant was different at the time
-    /// of the probe, the server's configuration has changed, and its tick is unknown.
+    /// of the probe, the server's configuration may have changed, so its tick counts as unknown.
     fn knows(&self, target: Destination, fresh: Granted) -> bool {
         self.probed.get(&target.address) == Some(&fresh)
     }
 
-    /// Returns a server's grant on a new connection, adjusted to the tick if the tick is known.
+    /// Returns a server's grant on a new connection. If the server's tick is known, the grant is adjusted to the
+    /// longest known tick of all servers.
     fn granted(&self, target: Destination, fresh: Granted) -> Granted {
         let known = self.longest_tick.filter(|_| self.knows(target, fresh));
         known.map_or(fresh, |tick| fresh.with_tick(tick))
@@ -352,7 +355,7 @@ impl IoThread {
     }
 
     fn open_to(&mut self, target: Destination, sasl: Option<Prepared>, number: u64) {
-        // Connect without the mutex, because this may read files.
+        // Connect without the mutex, because `security` takes it and may start a thread.
         let opened = self.connect(target, LINK);
         let late = {
             let mut io = self.shared.lock();
@@ -451,9 +454,9 @@ impl IoThread {
         }
     }
 
-    /// Returns the delay of the next probe. A new session probes at once. After a reconnect, the delay is random: if a
-    /// server fails, all its clients move to the other servers at the same time, and each probe costs those servers two
-    /// transactions.
+    /// Returns the delay of the next probe. It is zero until a server has answered a probe. Later, the delay is
+    /// random: if a server fails, all its clients move to the other servers at the same time, and each probe costs
+    /// those servers two transactions.
     fn probe_delay(&mut self, session_timeout: Duration) -> Duration {
         if self.notes.probed.is_empty() {
             return Duration::ZERO;
@@ -561,7 +564,7 @@ impl IoThread {
     }
 
     /// Notes that the server has refused a second connection, or has not answered on it. Until the server answers, the
-    /// tick that the application has stated counts.
+    /// tick that the application has stated counts, if it has stated one, or the longest known tick if that is longer.
     fn note_unanswered(&mut self) {
         let stated =
             self.max_tick.map(|stated| self.notes.longest_tick.map_or(stated, |known| known.max(stated)));
@@ -573,7 +576,7 @@ impl IoThread {
         {
             let server = self.shared.lock().status.server.clone();
             let counted = match stated {
-                Some(tick) => format!("max_tick counts, {tick:?}"),
+                Some(tick) => format!("a tick of {tick:?} counts"),
                 None => {
                     "the longest possible one counts, so the session counts as lost after a shorter outage"
                         .to_owned()
@@ -583,12 +586,12 @@ impl IoThread {
                 self.log_target,
                 Level::Warn,
                 "ZooKeeper server {server} does not answer on a second connection, so its tick is not known: {counted}; \
-                 check its limit of connections (maxClientCnxns), and set max_tick"
+                 check its limit of connections (maxClientCnxns), and the setting max_tick"
             );
         }
     }
 
-    /// Schedules another probe after an unanswered one, with a longer pause each time.
+    /// After an unanswered probe, schedules another one, with a longer pause each time up to a limit.
     fn probe_again(&mut self, now: Moment) {
         let doublings = self.notes.unanswered.min(MAX_PROBE_DOUBLINGS);
         if doublings == 0 {

@@ -12,7 +12,8 @@ pub type ZkResult<T> = std::result::Result<T, ZkError>;
 /// - `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty`, `NoChildrenForEphemerals`: The call had no effect, and fails
 ///   again unless others change the tree. If it was a write, the leader has answered it.
 /// - `NoAuth`, `InvalidAcl`: The same, except that a server may have answered a write without asking the leader.
-/// - All others: The call had no effect, and would fail again on this session.
+/// - All others: The call had no effect, and would fail again on this session. There is one exception: if the client
+///   cannot decode the reply, the error is `MarshallingError`, and the call may have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZkError {
@@ -25,10 +26,10 @@ pub enum ZkError {
     /// The session has ended.
     #[error("session expired")]
     SessionExpired,
-    /// The session has moved to another server, so this server ignores the call.
+    /// The session has moved to another server, so this server does not answer the call.
     #[error("session moved to another server")]
     SessionMoved,
-    /// The server refused the credentials.
+    /// The server refused the credentials, or requires some.
     #[error("authentication failed")]
     AuthFailed,
     /// The ACL grants no permission for the call.
@@ -73,7 +74,7 @@ pub enum ZkError {
     /// or throttling.
     #[error("not implemented")]
     Unimplemented,
-    /// The session has too many ephemeral znodes, so the call was not sent.
+    /// The paths of the session's ephemeral znodes would be too long together, so the call was not sent.
     ///
     /// This error comes from a layer that counts the znodes, not from a server or a [`Connection`](crate::Connection).
     /// Its code is the code of an exceeded quota.

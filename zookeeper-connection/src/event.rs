@@ -20,7 +20,8 @@ pub enum ClientEvent {
     Connected(Granted),
     /// The [report delay](Granted::report_delay) on the current connection has become known.
     ///
-    /// Reported if the delay was not yet known at [`Connected`](ClientEvent::Connected).
+    /// Reported if the delay was not yet known at [`Connected`](ClientEvent::Connected), and again if a better value
+    /// becomes known.
     ReportDelay(Duration),
     /// A server has resumed the session, but does not serve it yet.
     ///
@@ -45,18 +46,19 @@ pub enum ClientEvent {
     Disconnected,
     /// The session has ended for good.
     ///
-    /// There are three possible reasons: a server says that the session has ended, the servers refuse the client, or
-    /// they resume the session but answer nothing for a session timeout. Every later call fails with
-    /// [`SessionExpired`](crate::ZkError::SessionExpired). Open another connection, and set the watches there.
+    /// There are four possible reasons: a server says that the session has ended; a server refuses a credential, or all
+    /// servers refuse the client; the servers resume the session but answer nothing for a session timeout; or the
+    /// client's own thread fails. Every later call fails with [`SessionExpired`](crate::ZkError::SessionExpired). Open
+    /// another connection, and set the watches there.
     ///
     /// No outage causes this event, however long it lasts. A program that must know when the session may have ended
     /// must count the session timeout from the last answer.
     SessionLost,
     /// A watch on this znode has fired.
     ///
-    /// These events come in the order of the changes. An event is reported between the
-    /// [`Connected`](ClientEvent::Connected) and the [`Disconnected`](ClientEvent::Disconnected) of the connection on
-    /// which it was received.
+    /// These events come in the order of the changes, except that changes during an outage are reported after it in any
+    /// order. An event is reported between the [`Connected`](ClientEvent::Connected) and the
+    /// [`Disconnected`](ClientEvent::Disconnected) of the connection on which it was received.
     NodeChanged {
         /// The full path of the znode, as the application spells it.
         path: String,
@@ -82,7 +84,9 @@ pub struct Granted {
     pub report_delay: Duration,
 }
 
-/// The tick that servers are assumed to have: the tick in ZooKeeper's sample configuration.
+/// The shortest tick that is assumed without [`max_tick`](crate::ConnectionOptions::max_tick).
+///
+/// This is the tick in ZooKeeper's sample configuration.
 pub const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 impl Granted {
@@ -91,7 +95,7 @@ impl Granted {
     /// The report delay is the one for the longest tick that a server with this grant may have.
     #[must_use]
     pub fn new(session_timeout: Duration) -> Granted {
-        // A server grants no session timeout below two of its ticks.
+        // Unless it is configured otherwise, a server grants no session timeout below two of its ticks.
         Granted { session_timeout, report_delay: session_timeout / 20 * 11 }
     }
 

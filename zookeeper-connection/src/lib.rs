@@ -2,8 +2,8 @@
 //!
 //! The primary type in this crate is [`Connection`]: one session, connected to one server at a time. It makes calls
 //! and sets watches that survive reconnects. It reports failures honestly: if the reply to a call was lost, the error
-//! says so. A connection has one thread. It starts other threads only to resolve names, to fetch Kerberos tickets and,
-//! with TLS, to check for changed files.
+//! says so. A connection has one thread. It starts other threads only to resolve names, to fetch Kerberos tickets, to
+//! write log lines and, with TLS, to check for changed files.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -25,14 +25,16 @@
 //! - *Calls*: A method of [`Verbs`] waits for the reply. [`Connection::submit`] does not wait; it passes the outcome to
 //!   a [`Done`]. Calls take effect and are answered in the order in which they were submitted, except that a call may
 //!   be refused before earlier calls are answered. Each call is sent at most once.
-//! - *Watches*: The client sets its watches again after a reconnect, and no change in between goes unnoticed. The sink
-//!   of [`Connection::subscribe`] receives a [`ClientEvent::NodeChanged`] for each fired watch. Fired watches and
-//!   replies are delivered in the order in which the server sent them.
-//! - *Reconnects*: If a connection is lost, the client tries the other servers. It accepts no server that lags behind
+//! - *Watches*: The client sets its watches again after a reconnect, and changes in between fire them. There is one
+//!   exception, as with every client: if a znode did not exist, and is both created and deleted before the reconnect,
+//!   the watch on its creation does not fire. The sink of [`Connection::subscribe`] receives a
+//!   [`ClientEvent::NodeChanged`] for each fired watch. Fired watches and replies are delivered in the order in which
+//!   the server sent them.
+//! - *Reconnects*: If a connection is lost, the client tries all servers in turn. It accepts no server that lags behind
 //!   what the session has seen in replies and events. If a server falls silent, the client leaves it while there is
 //!   still time to reach another one.
-//! - *State machine*: [`machine`] makes all decisions. It has no I/O, no clock and no thread, so its behavior under
-//!   any fault can be replayed.
+//! - *State machine*: [`machine`] makes all decisions about the session and its calls. It has no I/O, no clock and no
+//!   thread, so its behavior under any fault can be replayed.
 //!
 //! # Watches
 //! ```no_run
@@ -46,7 +48,7 @@
 //!     _ => {}
 //! }));
 //! loop {
-//!     // Sets a watch. Fails if the session is lost, which ends this loop.
+//!     // Sets a watch. Any error ends this loop, for example that of a lost session.
 //!     let (data, _) = connection.get_data("/config", true)?;
 //!     println!("{data:?}");
 //!     // Waits until the watch has fired or the session is lost.
@@ -62,8 +64,8 @@
 //! # Errors
 //! [`ZkError`] says what each error means for its call. If the chroot does not exist, no znode below it exists, and a
 //! create fails with `NoNode`; [`Connection::call_at_root`] can create the chroot. A session that is lost stays lost:
-//! open another connection. A call waits at most a tenth of the session timeout for a connection, and two fifths of the
-//! session timeout for an answer.
+//! open another connection. A call waits at most a tenth of the session timeout for a connection. Once it is sent, it
+//! fails if the server answers nothing for two fifths of the session timeout.
 //!
 //! # What it does not do
 //! The client never repeats a call and never replaces a lost session. It has no recipes; the package
@@ -71,14 +73,15 @@
 //! znodes, and does not reconfigure ensembles.
 //!
 //! # What servers see
-//! Besides the connection for its session, the client briefly opens a second one to each server, with a session of its
-//! own, to learn the server's minimum session timeout. From this, the client derives the server's tick, on which
-//! [`Granted::report_delay`] depends. If a server does not answer on the second connection, the client uses
-//! [`ConnectionOptions::max_tick`]. A client that uses SASL does not authenticate on the second connection, and lets
-//! the session on it expire.
+//! Besides the connection for its session, the client briefly opens a second one to each server that serves the
+//! session, with a session of its own, to learn the server's minimum session timeout. From this, the client derives the
+//! server's tick, on which [`Granted::report_delay`] depends. If a server does not answer on the second connection, the
+//! client takes [`ConnectionOptions::max_tick`] for the tick, or half of the session timeout if that is not set. A
+//! client that uses SASL does not authenticate on the second connection, and lets the session on it expire.
 //!
 //! # Log
-//! Log lines have the target [`ConnectionOptions::log_target`]; a separate thread writes them.
+//! Log lines have the target [`ConnectionOptions::log_target`]. The connection's own thread writes none of them, so a
+//! logger that blocks does not delay the connection.
 //!
 //! # Stability
 //! This package is released together with `zookeeper-recipes-lock`, under the same version. **Its interface may change

@@ -36,7 +36,7 @@ impl Moment {
         cfg!(any(target_os = "linux", target_os = "android"))
     }
 
-    /// Creates a moment this many nanoseconds after the origin, for tests.
+    /// Creates a moment this many nanoseconds after the origin.
     #[must_use]
     #[inline]
     pub const fn from_nanos(nanos: u64) -> Moment {

@@ -77,7 +77,7 @@ fn reply_decoder(operation: OpCode) -> Decoder {
     let max_growth = match operation {
         // A result of nine bytes becomes an enum of a hundred bytes.
         OpCode::Multi => 16,
-        // A string of four bytes becomes a struct of 24 bytes.
+        // A name of four bytes becomes an end of eight bytes.
         _ => 8,
     };
     let steps = match operation {

@@ -1,4 +1,4 @@
-//! SASL: a client authenticates on each connection before it sends anything else.
+//! SASL: on each connection, a client authenticates before it sends anything but the connect request.
 //!
 //! A ZooKeeper server is configured with one mechanism, either GSSAPI, which means Kerberos (`gss`), or DIGEST-MD5
 //! (`digest`). The server never names its mechanism. The [machine](crate::machine) carries tokens in both directions,

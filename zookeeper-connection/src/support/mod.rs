@@ -1,5 +1,5 @@
-//! What this crate shares with the locks built on it: mutexes with an order, containment of panics, logging that never
-//! blocks, and the detection of a forked child.
+//! What this crate shares with the locks built on it: mutexes with an order, containment of panics, logging to a logger
+//! that may panic or block, limits for repeated log lines, and the detection of a forked child.
 
 pub mod lock_order;
 pub mod logging;

@@ -9,8 +9,9 @@
 /// it once when it begins, and a connection reads it before it writes. Anything else that a process could remember
 /// would be copied to its child. Fork handlers of the C library do not run for a child of `clone` or `_Fork`.
 ///
-/// One child is not detected: a child of process 1 that is itself process 1 of another PID namespace (`clone` with
-/// `CLONE_NEWPID`, without `exec`).
+/// Two kinds of children are not detected: a child of process 1 that is itself process 1 of another PID namespace
+/// (`clone` with `CLONE_NEWPID`, without `exec`), and a descendant that the system gives the id of this process after
+/// this process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u32);
 

@@ -156,7 +156,7 @@ fn request_longer_than_servers_accept_is_refused_before_it_is_sent() {
 fn requests_of_many_threads_are_answered_while_the_socket_is_full() {
     let server = Server::with(|mut client| {
         client.serve_by(|xid, request| match request {
-            // A reply as long as the request.
+            // The reply, and an event about as long as the request.
             Request::Call(Call::SetData { data, .. }) => {
                 let path = "x".repeat(data.len());
                 let mut bytes = answer(xid, request);

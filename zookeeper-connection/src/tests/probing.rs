@@ -162,8 +162,8 @@ fn server_is_probed_again_only_if_it_grants_another_session_timeout() {
     });
     let connection = connect(&server.address());
     eventually("the answer comes", || connection.granted().report_delay == report_delay(8000));
-    // The tick of the server, its grant, and the longest tick known by then. The first change of the tick goes
-    // unnoticed.
+    // The minimum session timeout of the server, how much less than `LONG` it grants, and the longest minimum known by
+    // then. The first and the last change of the minimum go unnoticed.
     let changes = [(20_000, 0, 8000), (2000, 1000, 8000), (10_000, 0, 10_000), (30_000, 0, 10_000)];
     for ((tick, less, longest), questions) in changes.into_iter().zip([1, 2, 3, 3]) {
         let is_known = questions == probes.load(Ordering::SeqCst);

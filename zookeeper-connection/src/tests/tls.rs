@@ -169,7 +169,7 @@ fn renewed_files_are_read_at_the_next_connection() {
     files.write("client.pem", "nothing");
     server.disconnect();
     eventually("a server is connected again", || connection.exists("/a", false).is_ok());
-    // The server does not accept this certificate, so the client cannot connect until the next one is written.
+    // The server does not accept this certificate: an attempt that uses it fails, and a later one uses the next.
     files.write_identity(&Authority::new().issue(&["client of another authority"]));
     let events = events_of(&connection);
     server.disconnect();

@@ -38,7 +38,8 @@ type Result<T> = std::result::Result<T, ConnectError>;
 /// All files are in PEM format. They are read when a session connects, so a slow file system delays the connect. If the
 /// files have changed by the time of a reconnect, another thread reads them again, and the new contents are used from
 /// the next attempt on. A renewed certificate therefore needs no new session. If the new contents cannot be read or
-/// used, the former contents stay in use, and a warning in the log names the file.
+/// used, the former contents stay in use, and a warning in the log names the file. Changes of the platform's
+/// certificate authorities are not noticed.
 ///
 /// ```
 /// # use zookeeper_connection::TlsConfig;
@@ -113,8 +114,8 @@ impl TlsConfig {
 
     /// Sets the name for which the certificate of every server must be valid.
     ///
-    /// The name may be an IP address. It replaces the server's name from the connect string, and is also sent to the
-    /// server (SNI).
+    /// The name replaces the server's name from the connect string, and is also sent to the server (SNI). It may be an
+    /// IP address, which is not sent.
     pub fn server_name(mut self, name: impl Into<String>) -> TlsConfig {
         self.name = NameCheck::Fixed(name.into());
         self
@@ -132,7 +133,8 @@ impl TlsConfig {
     /// Reads the files.
     ///
     /// # Errors
-    /// [`InvalidTls`](ConnectError::InvalidTls), which names the file.
+    /// [`InvalidTls`](ConnectError::InvalidTls), which names the file or the server name at fault, and
+    /// [`Thread`](ConnectError::Thread) if no file descriptor is left.
     pub(crate) fn load(&self, log_target: &'static str) -> Result<TlsClient> {
         // Read the versions before the contents, so a file that changes in between is read again.
         let versions = self.versions();

@@ -59,7 +59,8 @@ pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> 
     Ok(certificates)
 }
 
-/// Returns the first private key in a file. The password is used if the key is encrypted.
+/// Returns the first private key in a file that is not encrypted. If there is none, decrypts the first encrypted one
+/// with the password.
 pub(super) fn private_key(file: &Path, password: Option<&Password>) -> Result<PrivateKeyDer<'static>> {
     let bytes = read(file)?;
     let missing = match PrivateKeyDer::from_pem_slice(&bytes) {

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// Accepts every certificate that a trusted authority has issued.
+/// Accepts every certificate that a trusted authority has issued, for any name, if it has not expired.
 pub(super) struct AnyName {
     roots: RootCertStore,
     algorithms: WebPkiSupportedAlgorithms,
