@@ -77,8 +77,8 @@ impl Request {
 
     /// Does what [`withdraw`](Request::withdraw) does, but makes the callbacks on the calling thread, which
     /// must hold no mutex. Fills `first` with the outcome of the first attempt to delete the znode, or with
-    /// `ConnectionLoss` if contact is lost before. If there is nothing to delete, drops `first`. The caller must
-    /// have checked the process.
+    /// `ConnectionLoss` if contact is missing or lost before that. If there is nothing to delete, drops `first`. The
+    /// caller must have checked the process.
     pub(crate) fn release(&self, first: Filler<ZkResult<()>>) {
         self.core.withdraw(&self.seat, Some(first));
         self.seat.observer.deliver();

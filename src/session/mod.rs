@@ -307,7 +307,8 @@ impl Session {
     ///
     /// A session has at most one hook, which also serves the sessions that replace it. If the session already has a
     /// hook, that hook stays, and the call returns `false`. In a forked child, the call installs nothing, and returns
-    /// `false`, too. If the session is in contact, [`Connected`](events::SessionEvent::Connected) is reported at once.
+    /// `false`, too. If the session is in contact, [`Connected`](crate::events::SessionEvent::Connected) is reported at
+    /// once.
     #[must_use = "the session may already have a hook, which stays"]
     pub fn set_event_hook(&self, hook: impl EventHook + 'static) -> bool {
         self.handle.set_events(Arc::new(hook))
