@@ -45,7 +45,7 @@ ranks! {
     LOCK,
     /// The current core of a session.
     SESSION,
-    /// The subscribers to the replacement of a session.
+    /// The subscribers and followers of a session that is replaced after a loss.
     REPLACEMENT,
     /// The state of a tracker: its session, its pending call, and what it has seen.
     TRACKER,
@@ -55,7 +55,7 @@ ranks! {
     COHORT,
     /// The stage of a request that outlives its session.
     LASTING,
-    /// The pending callbacks of a lock.
+    /// What waits for delivery: the callbacks of a lock, the events for a hook, the calls to a client.
     MAILBOX,
     /// The listener of a lock.
     LISTENER,
@@ -65,7 +65,7 @@ ranks! {
     POOL,
     /// The jobs of the timer.
     TIMER,
-    /// The threads that wait for a latch, and the value of a slot.
+    /// The threads and tasks that wait for a latch, and the value of a slot.
     LATCH,
 }
 

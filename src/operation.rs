@@ -20,8 +20,8 @@ pub trait ZooKeeperOperation {
 
     /// Performs the operation once.
     ///
-    /// After a connection loss, this method is called again. So the operation must either detect whether the
-    /// previous attempt took effect, or be harmless to repeat.
+    /// After a connection loss, this method is called again, unless the retry policy gives up. So the operation must
+    /// either detect whether the previous attempt took effect, or be harmless to repeat.
     ///
     /// # Errors
     /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the operation is retried. Every other error is

@@ -15,7 +15,8 @@ const DELAY: Duration = Duration::from_millis(500);
 
 /// How often, for how long and after which delays an operation is retried.
 ///
-/// The policy applies to operations that have failed because the connection was lost.
+/// The policy applies to operations that have failed because the connection was lost. A lock that joins its queue also
+/// tries again if the server [refuses](crate::ErrorReason::Refused) the request for now, or if a reply cannot be read.
 ///
 /// | policy | delay before the second, third, fourth … attempt |
 /// |---|---|

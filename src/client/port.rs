@@ -64,7 +64,8 @@ pub trait ZooKeeperClient: Send + Sync {
     /// Receives the clock and the threads of the session that uses this client.
     ///
     /// They are meant for clients that simulate time, like the client of the [fake](crate::fake). A client that wraps
-    /// another client passes them on. Called once, before any other call. The default does nothing.
+    /// another client passes them on. Called once. Only [`session_timeout`](ZooKeeperClient::session_timeout) may be
+    /// called before. The default does nothing.
     fn run_on(&self, runtime: &SessionRuntime) {
         let _ = runtime;
     }
@@ -75,7 +76,7 @@ pub trait ZooKeeperClient: Send + Sync {
     /// - A reply is passed on after `submit` has returned, or on another thread. An error may be passed on immediately
     ///   if it is known without asking a server, because the session has ended or the call is refused.
     /// - A pending call fails when contact or the session is lost, or when the client is closed or dropped. If a client
-    ///   leaks a [`Done`], the lock that waits for it blocks forever.
+    ///   leaks a [`Done`], the lock that waits for it blocks until its own wait or the session ends.
     fn submit(&self, call: Call, done: Done);
 
     /// Returns whether calls, replies and events keep their order.
@@ -101,7 +102,8 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Sets the sink of this client's events, and returns whether there is contact now.
     ///
-    /// The session calls this once, before any other call. The sink receives every event after the returned state.
+    /// The session calls this once, before it [submits](ZooKeeperClient::submit) its first call. The sink receives
+    /// every event after the returned state.
     fn subscribe(&self, sink: EventSink) -> bool;
 
     /// Returns the session id.
@@ -152,9 +154,9 @@ pub trait ZooKeeperClient: Send + Sync {
     /// and reports every answer as [`PingAnswered`](ClientEvent::PingAnswered). A ping is an empty request that the
     /// connected server answers on its own.
     ///
-    /// If `true`, the session makes writes only while a lock is held or being acquired. Otherwise it writes at short
-    /// intervals all the time, to prove that it is alive. The default is `false`. Called once, when the session is
-    /// opened.
+    /// The session makes writes to prove that it is alive. If `true`, it makes them only when it is opened, and while a
+    /// lock is held or being acquired. If `false`, it makes them at short intervals all the time. The default is
+    /// `false`. Called once, when the session is opened.
     fn reports_pings(&self) -> bool {
         false
     }
@@ -188,6 +190,7 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Releases the connection.
     ///
-    /// No event is reported afterwards. The call may block. Idempotent.
+    /// Before that, the client ends the session on the server, if [`owns_session`](ZooKeeperClient::owns_session) is
+    /// `true`. No event is reported afterwards. The call may block. Idempotent.
     fn close(&self);
 }

@@ -15,9 +15,10 @@ pub enum LossReason {
     LeaseExpired,
     /// Another client deleted the znode.
     NodeDeleted,
-    /// The server refused a call that a waiting request needs, for example after the ACL was changed.
+    /// A call that a request needs to get its lock has failed for good.
     ///
-    /// An owner does not lose its lock in this way: it tries again while its lease lasts.
+    /// For example, the server refused the call because of an ACL, the retry policy gave up, or the sequence numbers
+    /// are used up. An owner does not lose its lock in this way: it tries again while its lease lasts.
     Refused,
     /// This process closed the [`Session`](crate::Session).
     SessionClosed,

@@ -128,6 +128,8 @@ impl LockError {
     }
 
     /// Returns the path of the znode or directory that the error is about, if any.
+    ///
+    /// For the cancellation of a connect, returns the servers of the connect string.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.parts.path.as_deref()
@@ -173,7 +175,7 @@ impl LockError {
         LockError::connecting(ErrorReason::InvalidTls, format!("invalid TLS configuration: {rule}"))
     }
 
-    /// No server served the session within `timeout`. `tried` names each server, and what happened there.
+    /// No server served the session within `timeout`. `tried` names the servers, and what happened.
     pub(crate) fn no_server(tried: impl fmt::Display, timeout: Duration) -> LockError {
         let message = format!(
             "connect: no ZooKeeper server could be reached within {timeout:?} (tried {tried}); check the connect \
@@ -257,7 +259,7 @@ impl LockError {
         LockError::on(ErrorReason::LeaderPanicked, "lead", dir, text, None)
     }
 
-    /// The system could not start a thread.
+    /// The system could not start a thread, or open a file.
     pub(crate) fn thread(source: impl Into<Arc<std::io::Error>>) -> LockError {
         let source: Arc<std::io::Error> = source.into();
         let message = format!(

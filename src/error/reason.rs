@@ -70,7 +70,7 @@ pub enum ErrorReason {
     /// The data, name or lifetime of the znode shows that it serves another purpose. A
     /// [`Revoker`](crate::queue::Revoker) accepts only requests: their names end in a sequence number, and they are
     /// deleted with their sessions. [`remove_if_empty`](crate::queue::LockDirectory::remove_if_empty) removes
-    /// only a directory that has neither children nor data.
+    /// only a directory that has neither children nor data, and that belongs to no session.
     NotALock,
     /// The request given to a [`Revoker`](crate::queue::Revoker) no longer exists.
     ///

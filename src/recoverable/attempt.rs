@@ -14,7 +14,7 @@ pub(super) struct Attempts<C> {
     pub(super) operation: Operation,
     pub(super) path: ZNodePath,
     call: C,
-    /// The state before the first unanswered attempt. Unanswered attempts may take effect at any time.
+    /// The state before the last unanswered attempt. Unanswered attempts may take effect at any time.
     unanswered_since: Option<Seen>,
 }
 

@@ -131,8 +131,8 @@ impl Change for Create {
     }
 }
 
-/// Returns whether a znode may have been created in this mode. A server without container support creates persistent
-/// znodes instead.
+/// Returns whether a znode may have been created in this mode. Most servers do not reveal that a znode is a container,
+/// so a container may look like a persistent znode.
 fn is_of_mode(stat: &Stat, mode: CreateMode) -> bool {
     match mode {
         CreateMode::Ephemeral => stat.session().is_some(),
@@ -212,8 +212,8 @@ impl Change for Delete {
     }
 }
 
-/// Replaces a znode's data. Each attempt requires a version, and at most one of the attempts at the same version takes
-/// effect.
+/// Replaces a znode's data. Each attempt requires a version, unless the caller accepts any version and the present one
+/// cannot be read. At most one of the attempts at the same version takes effect.
 pub(super) struct SetData {
     pub(super) written: Payload,
     /// The version that the caller requires. Never -1, because to the server -1 means "any version".

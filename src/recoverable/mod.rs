@@ -72,13 +72,14 @@ use crate::session::{Core, Session};
 ///   [`get_children`](RecoverableZooKeeper::get_children) are always sent again, and so is the read before a modifying
 ///   call. Therefore, if contact is missing when a call starts, only a read is lost, and the outcome stays certain.
 ///
-/// A `set_data` always requires a version: the caller's, or the one that was read. At most one of the writes that
-/// require the same version takes effect. So a write may be sent again as often as the policy allows, and undoes
-/// nothing if it arrives late. The outcome is never unknown if the znode exists, no other client changes it, and READ
-/// is granted.
+/// A `set_data` requires a version, if READ is granted: the caller's, or the one that was read. At most one of the
+/// writes that require the same version takes effect. So a write may be sent again as often as the policy allows, and
+/// undoes nothing if it arrives late. The outcome is never unknown if the znode exists, no other client changes it, and
+/// READ is granted.
 ///
-/// Two znodes are the same if they were created by the same transaction. Servers since 3.8.4 and 3.9.2 show the
-/// transaction id and the mark only with READ permission. Without it, the outcome after a lost reply is unknown.
+/// Two znodes are the same if they were created by the same transaction. Servers show the mark only with READ
+/// permission. Servers since 3.8.4 and 3.9.2 also show the transaction id only with READ permission. Without that
+/// permission, the outcome after a lost reply is unknown, except that of a `delete` without a version.
 ///
 /// # The mark
 /// The mark is 21 bytes in front of the data, in HBase's format: the byte 255, the length 16 in four bytes, and a
@@ -87,8 +88,8 @@ use crate::session::{Core, Session};
 /// out](RecoverableZooKeeper::with_plain_data).
 ///
 /// # Sessions
-/// Every call blocks until it is answered or the session ends. A call stays on the session on which it began, even if
-/// that session is [replaced](crate::SessionBuilder::replace_lost_sessions).
+/// Every call blocks until it is answered, the retry policy gives up, or the session ends. A call stays on the session
+/// on which it began, even if that session is [replaced](crate::SessionBuilder::replace_lost_sessions).
 ///
 /// # What it cannot know
 /// - Which client deleted a znode. A server keeps no trace of that. So a `delete` whose request was lost succeeds if
@@ -128,7 +129,8 @@ impl RecoverableZooKeeper {
     /// Omits the mark, so that other programs can read the data.
     ///
     /// Without a mark, a call recognizes its effect only by the data itself. If another client may write the same
-    /// bytes, add something to them that only this writer uses.
+    /// bytes, add something to them that only this writer uses. The calls of this instance do not remove marks from the
+    /// data that they read.
     #[must_use]
     pub fn with_plain_data(self) -> RecoverableZooKeeper {
         RecoverableZooKeeper { form: Form::Plain, ..self }
@@ -145,14 +147,17 @@ impl RecoverableZooKeeper {
     /// request.
     ///
     /// # Errors
-    /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NodeExists` if another client's znode
-    ///   exists, `NoNode` if the parent is missing, `NoChildrenForEphemerals` if the parent is ephemeral. Nothing was
+    /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NodeExists` if a znode already exists at the
+    ///   path, `NoNode` if the parent is missing, `NoChildrenForEphemerals` if the parent is ephemeral. Nothing was
     ///   created.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and the znode does not exist,
-    ///   belongs to another client, was changed, or cannot be read because READ is not granted. It may still be
-    ///   created.
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply could not be read, or was lost, and the znode
+    ///   does not exist, belongs to another client, was changed, or cannot be read because READ is not granted. It may
+    ///   still be created.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): CREATE is not granted on the parent.
     /// - [`InvalidAcl`](crate::ErrorReason::InvalidAcl): the server refused the ACL.
+    /// - [`SessionFull`](crate::ErrorReason::SessionFull), [`Refused`](crate::ErrorReason::Refused),
+    ///   [`Unsupported`](crate::ErrorReason::Unsupported), [`EndsConnection`](crate::ErrorReason::EndsConnection).
+    ///   Nothing was created.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the last attempt that the policy allows has failed.
     ///   The call may have taken effect, or may still do so.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): a pending call may
@@ -181,7 +186,9 @@ impl RecoverableZooKeeper {
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. This call deleted nothing.
     /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost. Either a znode exists at the path,
-    ///   and may still be deleted, or it does not exist, but had children or a different version before the call.
+    ///   and may still be deleted, or none exists, and none that the call could delete was seen before the call: it was
+    ///   missing, had children, or had a version that was different or could not be read.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): DELETE is not granted on the parent.
     /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
         self.write(Operation::DELETE, ZNodePath::parse(path)?, Delete { version: conditional(version) })
@@ -190,14 +197,16 @@ impl RecoverableZooKeeper {
     /// Replaces the data of a znode, and returns its new metadata.
     ///
     /// With `Some(version)`, the data is replaced only if it has that version. With `None`, the call requires the
-    /// version that it has read, and starts again immediately whenever another client has written in between. Without
-    /// READ permission, the call is sent once, without a version.
+    /// version that it has read, and starts again immediately whenever another client has written in between. If the
+    /// server hides the version, because READ is not granted, the call is sent once, without a version.
     ///
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, or `BadVersion`
     ///   if another client has replaced that version. Nothing was written.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost, and other clients have since written
-    ///   the data or deleted the znode. The znode may have had this call's data in the meantime.
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply could not be read, or was lost, and READ is
+    ///   not granted, or other clients have since written the data or deleted the znode. The znode may have had this
+    ///   call's data in the meantime.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): WRITE is not granted.
     /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> Result<Stat> {
         let written = self.written(data)?;
@@ -212,13 +221,15 @@ impl RecoverableZooKeeper {
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the server requires READ.
+    /// - [`Refused`](crate::ErrorReason::Refused): the server throttles its clients.
     pub fn exists(&self, path: &str) -> Result<Option<Stat>> {
         self.read(Operation::READ, path, |path| Call::exists(path, false))
     }
 
     /// Returns a znode's data without the mark, and its metadata.
     ///
-    /// The data length in the metadata includes the mark.
+    /// The data length in the metadata includes the mark. With [plain data](RecoverableZooKeeper::with_plain_data), the
+    /// data is returned as it is.
     ///
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with `NoNode`: the znode does not exist.
@@ -259,7 +270,7 @@ impl RecoverableZooKeeper {
         self.retry(operation, &path, |core| core.call(operation, &path, ask(&path)))
     }
 
-    /// Makes attempts until one is answered.
+    /// Makes attempts until one is answered, the session ends, or the retry policy gives up.
     fn retry<T>(
         &self,
         operation: Operation,

@@ -32,7 +32,7 @@ impl Downgrade {
     /// Chooses the name of the new request's znode. Sends nothing.
     ///
     /// # Errors
-    /// `NotOwner` if the request does not hold the lock.
+    /// `NotOwner` if the request does not hold the lock; `SessionLost` in a forked child.
     pub(crate) fn begin(owner: &Arc<Request>, access: Access) -> Result<Arc<Downgrade>> {
         owner.check_process(Operation::DOWNGRADE)?;
         let spec = &*owner.seat.spec;

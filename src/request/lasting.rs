@@ -8,7 +8,8 @@
 //! - `Unmade`: there was no session to make the request on. The request will be made on the next session.
 //! - `Made`: the request waits, owns the lock, or has ended. If its session is lost while it waits, it is made again on
 //!   the next session.
-//! - `Over`: the request was taken out or withdrawn, or the session was closed. This is final.
+//! - `Over`: the request was taken out or withdrawn, or the session was closed before the request could be made on the
+//!   next session. This is final.
 //!
 //! A lasting request observes the requests that it makes. It passes their events on to the lock's observer,
 //! except the end of a request that will be made again. If the application closes the session before that,
@@ -176,7 +177,8 @@ impl LastingRequest {
         }
     }
 
-    /// Makes the request on the current session. Returns `None` if that session is lost.
+    /// Makes the request on the current session. Returns `None` if that session has ended and the request lasts beyond
+    /// its session.
     fn make(&self, session: &Session) -> Option<Arc<Request>> {
         let core = session.core();
         // A session that is ending counts as lost: we will be notified of the next one.

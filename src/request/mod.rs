@@ -76,7 +76,8 @@ impl Request {
     }
 
     /// Does what [`withdraw`](Request::withdraw) does, but makes the callbacks on the calling thread, which
-    /// must hold no mutex. Fills `first` with the outcome of the first attempt to delete the znode. The
+    /// must hold no mutex. Fills `first` with the outcome of the first attempt to delete the znode, or with
+    /// `ConnectionLoss` if contact is missing or lost before that. If there is nothing to delete, drops `first`. The
     /// caller must have checked the process.
     pub(crate) fn release(&self, first: Filler<ZkResult<()>>) {
         self.core.withdraw(&self.seat, Some(first));
@@ -126,7 +127,8 @@ impl Request {
         self.seat.spec.max_hold.map(|max_hold| limit.before(max_hold / 2))
     }
 
-    /// Returns the id of the transaction that created the znode. Reads it from the server at most once.
+    /// Returns the id of the transaction that created the znode or, after a downgrade, the owner's former znode. Reads
+    /// the id from the server only if it is not known yet.
     pub(crate) fn fencing_token(&self) -> Result<i64> {
         if let Some(token) = self.seat.fencing_token.get() {
             return Ok(*token);

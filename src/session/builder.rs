@@ -139,9 +139,9 @@ impl SessionBuilder {
 
     /// Sets how long an outage a lock survives.
     ///
-    /// The default is 9/16 of the session timeout. While a lock is held, the session writes to the servers so often
-    /// that the remaining lease is never shorter than this time, except in the first seconds. The round trips of these
-    /// writes, and the move to another server, count as part of the outage.
+    /// The default is 9/16 of the session timeout, or the maximum below if that is less. While a lock is held, the
+    /// session writes to the servers so often that the remaining lease is never shorter than this time, except in the
+    /// first seconds. The round trips of these writes, and the move to another server, count as part of the outage.
     ///
     /// A shorter time means fewer writes. Set it if thousands of sessions hold locks. With a session timeout of 30 s,
     /// for example, an owner makes 12 writes a minute by default, but only 6 if it is to survive 7.5 s. The
@@ -179,7 +179,7 @@ impl SessionBuilder {
     /// Adds a credential that is presented to every server.
     ///
     /// This is ZooKeeper's `addauth`. With the scheme `digest`, the credential is `user:password`. The session sends it
-    /// before anything else on every connection, and so does a session that replaces a lost one. Credentials are never
+    /// before any call on every connection, and so does a session that replaces a lost one. Credentials are never
     /// logged.
     ///
     /// If a server refuses a credential, connecting fails with
@@ -283,8 +283,8 @@ impl SessionBuilder {
     ///   shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, or both DIGEST-MD5 and Kerberos
     ///   are set.
     /// - [`InvalidTls`](crate::ErrorReason::InvalidTls): a file of the TLS configuration cannot be used.
-    /// - [`NoServer`](crate::ErrorReason::NoServer): no server accepted the session in time. The message contains the
-    ///   outcome for each server.
+    /// - [`NoServer`](crate::ErrorReason::NoServer): no server served the session in time. If no server even accepted
+    ///   it, the message contains the outcome for each server.
     /// - [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused): a server refused a credential set with
     ///   [`auth`](SessionBuilder::auth), or the servers refused the SASL authentication, or they require authentication
     ///   that is not configured.

@@ -90,7 +90,7 @@ pub enum SessionEvent {
     HandedOver(LockHandedOver),
     /// A lock was released.
     Released(LockReleased),
-    /// A lock was taken away while it was held.
+    /// A lock was taken away while it was held, or this process closed its session.
     Lost(LockLost),
     /// A request ended without having acquired its lock.
     GaveUp(LockGivenUp),
@@ -172,7 +172,8 @@ pub struct LockJoined {
     pub waits_for: String,
     /// The number of requests ahead.
     ///
-    /// `None` if the request ahead is of the same session, because the queue is then not listed.
+    /// `None` if the request queues for an exclusive lock behind another such request of the same session, because the
+    /// queue is then usually not listed.
     pub ahead: Option<usize>,
 }
 
@@ -302,7 +303,8 @@ fn is_for_hook(event: &Event) -> bool {
     }
 }
 
-/// Converts an event to the form that hooks receive. Returns `None` if the session has already been dropped.
+/// Converts an event to the form that hooks receive. Returns `None` for an event that is not for hooks, and for an
+/// event about contact if the session has already been dropped.
 fn hook_event(core: &Weak<Core>, happened: &Happened) -> Option<SessionEvent> {
     match (&happened.event, &happened.seat) {
         (Event::Connected, _) => contact_of(core).map(SessionEvent::Connected),

@@ -47,7 +47,7 @@ impl Happened {
 
     fn level(&self) -> Option<Level> {
         Some(match &self.event {
-            // The driver logs the changes of state that these events cause.
+            // The driver logs the changes of state, and `replacement.rs` logs the replacement.
             Event::Connected | Event::Suspended | Event::SessionReplaced => return None,
             Event::Request(_, event) => return level_of_request(event),
             Event::Removed { was_refused: true, .. } | Event::RemovedWithSession(_) | Event::Stray(_) => {

@@ -167,12 +167,13 @@ impl Session {
 
     /// Creates a session on a client that the application supplies.
     ///
-    /// The age of the client's session is unknown, so no lock is owned until one
+    /// The age of the client's session is unknown, so no lock is owned for at least one
     /// [`report_delay`](crate::client::port::ZooKeeperClient::report_delay) after this call.
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the session timeout is out of bounds.
-    /// - [`NoServer`](crate::ErrorReason::NoServer): the client had no contact within the session timeout.
+    /// - [`NoServer`](crate::ErrorReason::NoServer): no server answered a write of the client within the session
+    ///   timeout, or the client's session has ended.
     /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started.
     pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
@@ -203,12 +204,14 @@ impl Session {
     /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call. If the ZooKeeper
     /// session were older, a lock could seem to be held after the servers have given it to another client.
     ///
-    /// The factory is called on a thread of the session. It may block, preferably for no longer than a session timeout.
-    /// If it fails or panics, it is called again: soon at first, later every three seconds. A client that cannot be
-    /// used is closed. The factory and the lost clients are dropped on a callback thread.
+    /// The first call of the factory is made on the calling thread, and each later one on a thread of the session. The
+    /// factory may block, preferably for no longer than a session timeout. If a later call fails or panics, the factory
+    /// is called again: soon at first, later after at most three seconds. A client that cannot be used is closed. The
+    /// factory and the lost clients are dropped on a callback thread.
     ///
     /// # Errors
-    /// The error of the factory's first call, or the same as [`from_client`](Session::from_client).
+    /// The error of the factory's first call, or the same as [`from_client`](Session::from_client). If the first call
+    /// panics, the reason is [`NoServer`](crate::ErrorReason::NoServer).
     pub fn from_client_factory(
         factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
     ) -> Result<Session> {
@@ -302,8 +305,10 @@ impl Session {
 
     /// Installs a hook that receives the events of the session and its locks.
     ///
-    /// A session has one hook, which also serves the sessions that replace it. If the session already has a hook, that
-    /// hook stays, and the call returns `false`. If the session is connected, the first event says so.
+    /// A session has at most one hook, which also serves the sessions that replace it. If the session already has a
+    /// hook, that hook stays, and the call returns `false`. In a forked child, the call installs nothing, and returns
+    /// `false`, too. If the session is in contact, [`Connected`](crate::events::SessionEvent::Connected) is reported at
+    /// once.
     #[must_use = "the session may already have a hook, which stays"]
     pub fn set_event_hook(&self, hook: impl EventHook + 'static) -> bool {
         self.handle.set_events(Arc::new(hook))
@@ -354,7 +359,8 @@ impl Session {
     }
 
     /// Notifies a follower of each session that replaces a lost one, and of the close, until the follower is dropped.
-    /// If the session is already closed, notifies the follower immediately. The caller must not hold a mutex.
+    /// If the session is already closed, notifies the follower immediately. Does nothing if lost sessions are not
+    /// replaced. The caller must not hold a mutex.
     pub(crate) fn follow(&self, follower: Weak<dyn OnNewSession>) {
         if let Some(replacement) = self.replacement() {
             replacement.follow(follower);

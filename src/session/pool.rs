@@ -3,8 +3,9 @@
 //! A thread is started when a job finds no idle one, and ends when it has been idle for a while. A listener may block
 //! forever, so no job waits for another job, and no thread is ever joined.
 //!
-//! Every job runs. If a thread cannot be started, the timer tries again. After the shutdown there is no timer, so the
-//! submitting thread runs the jobs that no other thread will run.
+//! Every job that is submitted before the shutdown runs, and so does every callback. If a thread cannot be started, the
+//! timer tries again. After the shutdown there is no timer, so the thread that submits a job, or that shuts the pool
+//! down, runs the jobs that no other thread will run.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -42,8 +43,9 @@ struct Crew {
 /// Starts a thread, or fails.
 type Start = Box<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 
-/// The queue of jobs. While there are more jobs than idle threads, a thread is being started. Only one thread is
-/// started at a time, because the existing threads may finish many short jobs in the meantime.
+/// The queue of jobs. While there are more jobs than idle threads, a thread is being started, or the timer is about to
+/// try again. Only one thread is started at a time, because the existing threads may finish many short jobs in the
+/// meantime.
 #[derive(Default)]
 struct Backlog {
     jobs: VecDeque<Job>,
@@ -69,7 +71,7 @@ impl Pool {
         Pool { shared: Arc::new(shared) }
     }
 
-    /// Runs a job soon. After the [shutdown](Pool::shut_down), only callbacks are run.
+    /// Runs a job soon. Of the jobs that are submitted after the [shutdown](Pool::shut_down), only callbacks are run.
     pub(crate) fn submit(&self, priority: Priority, job: Job) {
         let mut queue = self.shared.queue.lock();
         if queue.closed && priority != Priority::Callback {

@@ -53,8 +53,8 @@ impl Factory {
 pub(crate) trait OnNewSession: Send + Sync {
     fn new_session(&self);
 
-    /// Called when the session has been closed, so no other session will follow. May be called twice, and while the
-    /// last session is still alive.
+    /// Called when the session has been closed, so no other session will follow. May be called several times, and while
+    /// the last session is still alive.
     fn closed(&self) {}
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Replacement {
 }
 
 struct Sharing {
-    /// Set when the session is closed. It ends every wait of the replacing thread.
+    /// Set when the session is closed. It ends the replacing thread's wait for a loss, and its pauses between attempts.
     closed: Setter,
     subscribers: Vec<Sender<SessionState>>,
     followers: Vec<Weak<dyn OnNewSession>>,

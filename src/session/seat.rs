@@ -23,7 +23,8 @@ pub(crate) trait Observer: Send + Sync {
     fn deliver(&self) {}
 }
 
-/// The state of one request. The driver writes it under its mutex; any thread reads it without a mutex.
+/// The state of one request. Any thread reads it without a mutex. The driver writes it under its mutex, with two
+/// exceptions: a reader of the ownership may end the hold, and a thread that has read the fencing token may set it.
 pub(crate) struct Seat {
     pub(crate) id: ParticipantId,
     pub(crate) spec: Arc<RequestSpec>,

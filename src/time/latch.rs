@@ -1,6 +1,6 @@
 //! [`Latch`]: a flag that threads and tasks wait for. It is set once, and stays set.
 //!
-//! Every blocking call of the library waits for latches, in [`Runtime::wait`](super::Runtime::wait): for an outcome, a
+//! Every blocking call on a session waits for latches, in [`Runtime::wait`](super::Runtime::wait): for an outcome, a
 //! cancellation, a close, the end of a session. A thread that must wait sleeps at once. It does not spin first, because
 //! it waits for the answer of a server, and its processor has other threads to run meanwhile.
 //!

@@ -67,10 +67,11 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
 
     /// Blocks until one of the latches is set, or until the deadline. Returns whether one of them is set.
     ///
-    /// Every blocking call of the library waits here, even after [`shut_down`](Runtime::shut_down).
+    /// Every blocking call on a session waits here, even after [`shut_down`](Runtime::shut_down).
     fn wait(&self, latches: &[&Latch], deadline: Option<Moment>) -> bool;
 
-    /// Ends all threads once the jobs that were submitted so far are done. Drops the jobs of the timer.
+    /// Ends the threads of [`submit`](Runtime::submit) once the jobs that were submitted so far are done. Ends the
+    /// timer, and drops its jobs.
     fn shut_down(&self);
 
     /// Returns the longest time for which a session relies on its watches. After that, it reads the znodes again.
@@ -79,7 +80,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     }
 
     /// Returns how many calls may be under way at once. Calls of owners, and deletions, may be sent until twice as many
-    /// calls are under way.
+    /// calls are under way. Calls that prove the session are always sent.
     ///
     /// With this number, a session still makes 5,000 calls a second if a round trip takes 100 ms. A keep-alive waits
     /// for at most about 1,000 requests, which is also the number that a server accepts before it throttles

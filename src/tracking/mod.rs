@@ -2,10 +2,11 @@
 //! changed.
 //!
 //! A [`Subject`] defines how its state is read, in one or more calls. Such a read is called a *look*. The
-//! engine decides when to look: after a watch has fired, and after a reconnect. It also keeps account of the
-//! watches (`engine/tracked.rs`). A [`TrackerInner`] does the rest: it carries out the steps of a look, keeps
-//! the value that was seen last, and moves to the session that replaces a lost one. Tracking needs no thread.
-//! A look reads the current state, so several quick changes may appear as one.
+//! engine decides when to look: at the beginning, after a watch has fired, after a reconnect, some time after a failed
+//! look, and now and then without a cause. It also keeps account of the watches (`engine/tracked.rs`). A
+//! [`TrackerInner`] does the rest: it carries out the steps of a look, keeps the value that was seen last, and moves to
+//! the session that replaces a lost one. Tracking needs no thread. A look reads the current state, so several quick
+//! changes may appear as one.
 //!
 //! There is one watch per path and session. When a tracking ends, its watches are removed from the server, if
 //! nobody else waits for them and the client can remove watches.
@@ -109,7 +110,7 @@ impl<S: Subject> Tracking<S> {
     /// Returns the value that was seen last.
     ///
     /// # Errors
-    /// The errors of [`start`](Tracking::start).
+    /// `SessionLost` or `Closed`, and `AccessDenied` or another refusal by the server.
     pub(crate) fn current(&self) -> Result<S::Value> {
         self.check_process()?;
         let state = self.inner.state.lock();
@@ -135,7 +136,7 @@ impl<S: Subject> Tracking<S> {
     /// times out first.
     ///
     /// # Errors
-    /// The errors of [`start`](Tracking::start).
+    /// `SessionLost` or `Closed`, `AccessDenied` or another refusal by the server, and `Cancelled`.
     pub(crate) fn wait_for<T>(
         &self,
         wait: &Wait,

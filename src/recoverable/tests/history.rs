@@ -160,7 +160,7 @@ impl Other {
     }
 }
 
-/// The events during one call. Requests are counted from 0 once the session is open.
+/// The events during one call. Requests are counted from 0, beginning with the call.
 #[derive(Clone, Debug, Default)]
 struct Script {
     losses: BTreeMap<usize, Effect>,

@@ -250,7 +250,8 @@ impl Rig {
         }
     }
 
-    /// Deletes the first two requests, as another client, beginning with the second.
+    /// Deletes the first two requests, as another client, beginning with the second. Does nothing unless the second is
+    /// ours and the first is not.
     fn other_deletes_backwards(&mut self) {
         let queue = self.queue();
         let [first, second, ..] = queue.as_slice() else { return };

@@ -105,7 +105,7 @@ fn routine_look_of_a_waiter_is_a_read_of_its_znode_and_of_its_predecessor() {
     assert_eq!(zk.watch_count(), 2);
 }
 
-/// This holds for a request of any kind behind a request of any kind.
+/// This holds for an exclusive request and for a writer, behind a reader and behind an exclusive request.
 #[test]
 fn waiter_notices_the_deletion_of_its_znode_while_the_queue_stays() {
     let delete_unseen = |fixture: &Fixture, zk: &SimulatedZooKeeper, own: &str| {

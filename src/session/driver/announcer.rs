@@ -13,7 +13,7 @@ use crate::session::SessionState;
 use crate::session::happened::Happened;
 use crate::time::{Latch, Moment, Repetition, Setter};
 
-/// The minimum time between two log lines about suspensions.
+/// For this long after a suspension was logged, no further one is logged.
 const SUSPENSION_PAUSE: Duration = Duration::from_secs(60);
 
 pub(super) struct Announcer {
@@ -118,7 +118,7 @@ impl Core {
         self.driver.lock().subscribe(subscriber);
     }
 
-    /// Adds a subscriber and sends it the current state. Returns `false` if the receiver is gone.
+    /// Adds a subscriber and sends it the state that was announced last. Returns `false` if the receiver is gone.
     pub(in crate::session) fn announce_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
         let mut driver = self.driver.lock();
         let listens = subscriber.send(driver.announcer.announced).is_ok();

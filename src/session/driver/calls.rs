@@ -18,7 +18,7 @@ pub(super) enum Outgoing {
     Call(CallId, Call, Priority),
     RemoveWatch(ZNodePath),
     /// An outcome that the client reported before `submit` returned. It is handled after all items have been sent,
-    /// because handling it may write to the log or wait for calls.
+    /// because handling it may write to the log, and the logger may wait for a call that is still in the outbox.
     Answered(CallId, ZkResult<Reply>),
     /// A panic in the client. Handled like [`Answered`](Outgoing::Answered).
     Panicked(String),
@@ -96,7 +96,8 @@ impl Core {
         }
     }
 
-    /// Converts the error of a failed call. If the session has ended, the result contains the reason.
+    /// Converts the error of a failed call. If the call failed because the session has ended, the result contains the
+    /// reason for that end.
     pub(crate) fn failure(&self, operation: Operation, path: impl fmt::Display, error: ZkError) -> LockError {
         match self.snapshot().end_reason {
             Some(reason) if error == ZkError::SessionExpired => LockError::ended(operation, path, reason),
@@ -117,8 +118,8 @@ impl Core {
         Answer { outcome, read }
     }
 
-    /// Makes a write that changes nothing. A read that follows it shows every write, by any client, that was answered
-    /// before this one was made. See [`Engine::ask_to_write_nothing`].
+    /// Makes a write that changes nothing. A read that follows it on the same connection shows every write, by any
+    /// client, that was answered before this one was made. See [`Engine::ask_to_write_nothing`].
     pub(crate) fn begin_to_write_nothing(self: &Arc<Self>) -> Answer<()> {
         Answer { outcome: self.begin((), Engine::ask_to_write_nothing), read: Reply::done }
     }
@@ -141,8 +142,8 @@ impl Core {
         outcome
     }
 
-    /// Creates an empty znode unless it exists, and its missing parents as persistent znodes. A server without
-    /// container support creates a persistent znode instead of a container.
+    /// Creates an empty znode unless it exists, and its missing parents as persistent znodes. On a server without
+    /// containers, creates a persistent znode instead of a container.
     pub(crate) fn ensure_path(
         self: &Arc<Self>,
         path: &ZNodePath,

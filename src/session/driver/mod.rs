@@ -67,7 +67,8 @@ pub(crate) struct Core {
     /// The deletions that the session did not make before it ended, for the next session.
     orphans: Mutex<ORPHANS, Orphans>,
     events: OnceLock<Arc<Events>>,
-    /// Set when the session has ended. Every thread that waits for something of the session waits for this latch, too.
+    /// Set when the session has ended and all its participants have been notified. A thread that waits for the outcome
+    /// of a call waits for this latch, too.
     ended: Latch,
     /// Set when the client is closed and the threads are ending.
     finished: Latch,
@@ -86,12 +87,12 @@ struct Driver {
     askers: BTreeMap<ParticipantId, OutcomeSink>,
     /// The waiters for the first outcome of a deletion.
     first_outcomes: BTreeMap<ParticipantId, Filler<ZkResult<()>>>,
-    /// Events that arrive before `subscribe` has reported whether there is contact; `None` afterwards.
+    /// Events that arrive before `subscribe` has reported whether there is contact. `None` once they are all handled.
     early: Option<Vec<(ClientEvent, Moment)>>,
     announcer: Announcer,
     alarm: Alarm,
-    /// While deletions remain to be made, a handle to the session itself. It keeps the session alive even if all other
-    /// handles are gone.
+    /// While the session has ended but still deletes znodes, a handle to the session itself. It keeps the session alive
+    /// even if all other handles are gone.
     lingering: Option<Arc<Core>>,
     /// Sets [`Core::ended`].
     end: Setter,

@@ -24,8 +24,8 @@ impl Core {
     /// Creates a core on a client, and subscribes to the client's events. A write then proves that a server serves the
     /// session.
     ///
-    /// `opened_after` is a moment after which the session was opened, if one is known. It is the first proof that the
-    /// session is alive.
+    /// `opened_after` is a moment after which the session was opened, if one is known. Once that write is answered, the
+    /// first proof that the session is alive counts from this moment.
     pub(crate) fn start(
         client: Arc<dyn ZooKeeperClient>,
         runtime: Arc<dyn Runtime>,

@@ -26,7 +26,7 @@ impl Core {
         self.feed(|driver| driver.engine.unpin(id));
     }
 
-    /// Makes all participants read their znodes. Does nothing without contact, because the reconnect makes them do so.
+    /// Makes every request and every tracker look. Does nothing without contact, because the reconnect makes them look.
     #[cfg(test)]
     pub(crate) fn look_routinely(self: &Arc<Self>) {
         self.feed(|driver| driver.engine.look_routinely());
@@ -93,7 +93,8 @@ impl Core {
     }
 
     /// Ends a request and deletes its znode, in the background if necessary. The first outcome of the deletion fills
-    /// `first`. Does nothing if the request has already ended.
+    /// `first`: `ConnectionLoss` if there is no contact. If no deletion begins, `first` is dropped. Does nothing if the
+    /// request has already ended.
     ///
     /// If the observer has callbacks, the caller must call [`deliver`](Observer::deliver) once it holds no mutex. The
     /// observer of a dropped guard has none.

@@ -8,8 +8,8 @@ use crate::client::{Reply, contain_call};
 use crate::engine::{LookStep, ParticipantId};
 use crate::error::{LossReason, ZkResult};
 
-/// Decides what to read for one view. Its methods are called outside every mutex, one at a time for each session. They
-/// must not block, because they may run on a thread of the client.
+/// Decides what to read for one view. Its methods are called outside every mutex. They must not block, because they may
+/// run on a thread of the client. Each session makes one call of `look` at a time; `end` may come during such a call.
 pub(crate) trait Tracker: Send + Sync {
     /// Begins a look (a series of reads) on this session, or continues it with the outcome of its last call.
     fn look(&self, core: &Arc<Core>, outcome: Option<ZkResult<Reply>>) -> LookStep;
