@@ -83,8 +83,8 @@
 //!     }
 //! }
 //! ```
-//! [`SessionBuilder::replace_lost_sessions`] makes a session replace itself after a loss. Calls that wait for a lock then
-//! wait on. Use it when threads share a session; otherwise each thread would open a replacement of its own.
+//! [`SessionBuilder::replace_lost_sessions`] makes a session replace itself after a loss. Calls that wait for a lock
+//! then wait on. Use it when threads share a session; otherwise each thread would open a replacement of its own.
 //!
 //! A lock that is held can be lost. Then [`LockGuard::is_owner`] turns false, [`LockGuard::lost`] receives the
 //! [`LossReason`], and the [`LockListener`] of a [`WriteLock`] is called.
