@@ -63,7 +63,7 @@ fn work(thread: u64, locks: &NamedLocks, shutdown: &CancelToken) -> Result<(), L
             Ok(Some(guard)) => handle(thread, &item, &guard),
             Ok(None) => return Ok(()),
             Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
-            // Another client has deleted the request. Go on with the next item.
+            // For example, another client has deleted the request. Go on with the next item.
             Err(error) if error.kind() != ErrorKind::Permanent => eprintln!("{thread}: {error}"),
             Err(error) => return Err(error),
         }

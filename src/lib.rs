@@ -83,8 +83,8 @@
 //!     }
 //! }
 //! ```
-//! [`SessionBuilder::replace_lost_sessions`] makes a session do this itself, for all its requests. Use it
-//! when threads share a session; otherwise each thread would open a replacement of its own.
+//! [`SessionBuilder::replace_lost_sessions`] makes a session replace itself after a loss. Calls that wait for a lock
+//! then wait on. Use it when threads share a session; otherwise each thread would open a replacement of its own.
 //!
 //! A lock that is held can be lost. Then [`LockGuard::is_owner`] turns false, [`LockGuard::lost`] receives the
 //! [`LossReason`], and the [`LockListener`] of a [`WriteLock`] is called.
@@ -139,7 +139,8 @@
 //!   requested, a lock is downgraded, or an empty lock directory is removed;
 //! - at `warn` and `error`, what an operator should see.
 //!
-//! A line about a lock names its znode or directory. An outage is logged after one second, then at growing intervals.
+//! A line about a request names its znode or directory. A loss of contact is logged immediately, but at most once a
+//! minute. An outage that goes on is logged after one second, then at growing intervals.
 //!
 //! The logger is called on the session's threads, and on threads that call the crate. The crate holds no mutex during
 //! these calls, so the logger may call back into the crate. But the logger must not wait to acquire a ZooKeeper lock,

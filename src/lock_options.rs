@@ -8,7 +8,7 @@ use crate::error::{LockError, Result};
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::retry::RetryPolicy;
 
-/// The maximum length of a znode's data, in bytes. The server's limit of 1 MiB applies to the whole call,
+/// The maximum length of a znode's data, in bytes. The server's limit, by default 1 MiB, applies to the whole call,
 /// including path and ACL.
 const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
 
@@ -63,8 +63,9 @@ impl LockOptions {
 
     /// Sets the ACL of the znodes that the lock creates: its requests, and missing directories.
     ///
-    /// A holder needs READ on its own znode to notice a deletion or a revocation immediately. A waiter needs READ on
-    /// the znode ahead of it. Without READ, both can only check from time to time.
+    /// A holder needs READ on its own znode to notice a deletion immediately, and to notice a revocation at all. A
+    /// waiter needs READ on the znode ahead of it. Without READ, both only check once a second whether the znode
+    /// exists.
     #[must_use]
     pub fn acl(self, acl: impl Into<Vec<Acl>>) -> LockOptions {
         LockOptions { acl: acl.into().into(), ..self }
@@ -131,7 +132,8 @@ impl LockOptions {
     ///
     /// Without a limit, a thread that hangs keeps the lock forever, because its session lives on and its lease never
     /// ends. The time starts when the lock is acquired. It is measured on the clock of the lease, which keeps
-    /// running while the process is stopped or the machine sleeps. Nothing extends the time.
+    /// running while the process is stopped and, on Linux and Android, while the machine sleeps. Nothing extends
+    /// the time.
     ///
     /// When the time is up, the lock is lost with the reason [`HeldTooLong`](crate::LossReason::HeldTooLong),
     /// and the loss is reported like any other. From that moment on, `is_owner()` returns `false` on every
@@ -151,8 +153,8 @@ impl LockOptions {
     /// - [`CohortLock`](crate::locks::CohortLock): the process, from its acquisition until it releases the
     ///   lock to other processes. Once half of the time is over, the process no longer hands the lock to
     ///   another of its threads, so each thread has at least half of the time.
-    /// - [`Candidate`](crate::Candidate): each leadership. When the time is over, the candidate stands again, behind
-    ///   the current waiters.
+    /// - [`Candidate`](crate::Candidate): each leadership. When the time is over and the closure has returned, the
+    ///   candidate stands again, behind the current waiters.
     /// - [`RunOnce`](crate::locks::RunOnce): each job.
     ///
     /// Choose a time far longer than the work can legitimately take. If the time is zero, creating a lock

@@ -108,8 +108,9 @@ impl ProtocolSupport {
     /// ```
     ///
     /// # Errors
-    /// If every attempt lost its connection, the call returns the first error. Any other error of the operation, for
-    /// example [`SessionLost`](crate::ErrorReason::SessionLost), is returned immediately.
+    /// - If every attempt lost its connection, the call returns the first error. Any other error of the operation, for
+    ///   example [`SessionLost`](crate::ErrorReason::SessionLost), is returned immediately.
+    /// - [`Closed`](crate::ErrorReason::Closed): this helper was closed before an attempt.
     pub fn retry_operation<O: ZooKeeperOperation>(&self, operation: O) -> Result<O::Output> {
         self.retry(Operation::RETRY, "an operation", operation)
     }
@@ -153,7 +154,9 @@ impl ProtocolSupport {
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is too long, or the
     ///   mode is sequential. In a sequential mode, every attempt would create another znode.
-    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`InvalidAcl`](crate::ErrorReason::InvalidAcl).
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`InvalidAcl`](crate::ErrorReason::InvalidAcl), or another
+    ///   reason for which the server refused the call.
+    /// - [`NoChroot`](crate::ErrorReason::NoChroot): the chroot of the connect string does not exist.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     pub fn ensure_exists(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<()> {

@@ -54,7 +54,7 @@ impl Wait {
         Wait { deadline, timeout: deadline.map(|_| timeout), ..Wait::default() }
     }
 
-    /// Ends the wait early when the token is cancelled.
+    /// Ends the wait early when the token is cancelled. Replaces an earlier token.
     #[must_use]
     pub fn cancelled_by(self, token: &CancelToken) -> Wait {
         Wait { token: Some(token.clone()), ..self }

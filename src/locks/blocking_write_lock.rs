@@ -83,14 +83,16 @@ impl BlockingWriteLock {
     /// # Errors
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created
     ///   before the retries were used up. Once it is in the queue, the call waits through losses of contact.
-    /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session ended during the wait.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session was lost, before or during the wait. On a
+    ///   session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the call waits on instead.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's
     ///   znode.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
     ///   request.
     /// - [`Closed`](crate::ErrorReason::Closed): the lock or the session was closed.
     ///
-    /// After an error no request is left in the queue.
+    /// After an error, the call has left the queue. If a znode of its request still exists, it is deleted in the
+    /// background, or with the session.
     pub fn lock(&self) -> Result<LockGuard> {
         self.lock.lock()
     }
@@ -131,10 +133,12 @@ impl BlockingWriteLock {
 
     /// Acquires the lock if it is free; returns `None` if somebody holds it or waits for it.
     ///
-    /// Blocks only until the server has answered. During an outage, that includes all retries.
+    /// Blocks only until the server has answered or, during an outage, until the retries are used up or the session is
+    /// lost.
     ///
     /// # Errors
-    /// The same as [`lock`](BlockingWriteLock::lock).
+    /// The same as [`lock`](BlockingWriteLock::lock). After the loss of its session, the call fails even if the session
+    /// replaces itself.
     pub fn try_lock(&self) -> Result<Option<LockGuard>> {
         self.lock.try_lock()
     }
@@ -156,7 +160,7 @@ impl BlockingWriteLock {
     ///     let wait = Wait::forever().cancelled_by(&shutdown);
     ///     let waiter = scope.spawn(|| lock.try_lock_for(wait).map(drop));
     ///     shutdown.cancel();
-    ///     // There is no error if the lock was free.
+    ///     // There is no error if the lock was acquired first.
     ///     if let Err(error) = waiter.join().unwrap() {
     ///         assert_eq!(error.reason(), ErrorReason::Cancelled);
     ///     }

@@ -100,7 +100,7 @@ struct Standing {
     leading: Mutex<Option<Arc<Leadership>>>,
     /// Set when the next leadership begins.
     next_leadership: Mutex<Setter>,
-    /// The error that ended the candidate, if it was not stopped.
+    /// The error that ended the candidate, unless a stop ended it.
     error: OnceLock<LockError>,
 }
 
@@ -155,8 +155,8 @@ impl Candidate {
 
     /// Starts a candidate without a closure, which leads for as long as it can.
     ///
-    /// Once elected, it leads until it is stopped, loses the leadership, or is asked by another client to step down.
-    /// Unless it was stopped, it then stands again.
+    /// Once elected, it leads until it is stopped, loses the leadership, or is asked to step down: by another client,
+    /// or by [`Leadership::step_down`]. Unless it was stopped, it then stands again.
     ///
     /// Use this in an application that checks [`is_leader`](Candidate::is_leader) before each action. Curator
     /// calls this a `LeaderLatch`.
@@ -244,9 +244,10 @@ impl Candidate {
 
     /// Blocks until the candidate has ended; returns `false` if the wait ends first.
     ///
-    /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and its znode is deleted; a
-    /// waiting candidate ends immediately, and its znode is deleted in the background. A candidate also ends after an
-    /// [error](Candidate::error). In a forked child, the call returns `false` immediately.
+    /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and its znode is deleted. During
+    /// an outage, it does not wait for the deletion. A waiting candidate ends immediately, and its znode is deleted in
+    /// the background. A candidate also ends after an [error](Candidate::error). In a forked child, the call returns
+    /// `false` immediately.
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
         self.process.is_current() && wait.into().wait_for(&*self.runtime, &[&self.ended.0]) == Waited::Set
     }
@@ -270,8 +271,9 @@ impl Candidate {
 
     /// Returns the error that ended the candidate.
     ///
-    /// Returns `None` while the candidate runs, and after a [`stop`](Candidate::stop). The possible reasons
-    /// are:
+    /// Returns `None` while the candidate runs, and if a [`stop`](Candidate::stop) ended it. If the closure of a
+    /// stopped leader panics, or the server refuses to delete the leader's znode, that error ends the candidate. The
+    /// possible reasons are:
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session was lost, and is not replaced.
     /// - [`Closed`](crate::ErrorReason::Closed): the session or the lock was closed.
     /// - [`LeaderPanicked`](crate::ErrorReason::LeaderPanicked): the closure panicked.

@@ -133,7 +133,7 @@ impl CohortLock {
     /// Acquires the lock if it is free; returns `None` if somebody holds it or waits for it.
     ///
     /// It does not matter whether that holder or waiter is in this process or in another. The call blocks
-    /// only until the server has answered, and not at all if this process owns the lock.
+    /// only until the server has answered, and not at all if this process owns the lock or already waits for it.
     ///
     /// # Errors
     /// The same as [`lock`](CohortLock::lock).

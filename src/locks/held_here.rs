@@ -37,8 +37,8 @@ pub(super) fn note_downgrade(former: &Request, guard: &LockGuard) {
     }
 }
 
-/// If this thread already holds the lock that `waiting` waits for, on the same session, returns the znode of the
-/// request that holds it.
+/// If this thread has acquired the lock that `waiting` waits for, on the same session, and that lock is still held,
+/// returns the znode of the request that holds it.
 pub(super) fn held_before(waiting: &Request) -> Option<ZNodePath> {
     let live = |held: &RefCell<Vec<Weak<Request>>>| held.borrow().iter().filter_map(Weak::upgrade).collect();
     let held: Vec<Arc<Request>> = HELD.try_with(live).unwrap_or_default();

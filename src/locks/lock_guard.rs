@@ -103,7 +103,7 @@ impl LockGuard {
     ///
     /// The lease is extended each time the session proves that it is alive, several times per session
     /// timeout. If you need time to wind down, start while some lease remains. Once the lock is
-    /// [`lost`](LockGuard::lost), it is too late. The lease ends early if another client deletes the znode.
+    /// [`lost`](LockGuard::lost), it is too late. The lock is lost early if another client deletes the znode.
     #[must_use]
     pub fn lease_remaining(&self) -> Duration {
         self.claim.lease_remaining()
@@ -219,7 +219,8 @@ impl LockGuard {
     /// - [`Server`](crate::ErrorReason::Server), [`AccessDenied`](crate::ErrorReason::AccessDenied) and others, with
     ///   the path of the operation that failed. The check of the lock's own znode needs READ on it.
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the transaction is empty, is too long for
-    ///   a server, has an invalid path, or names the lock's own znode.
+    ///   a server, has an invalid path or a misplaced [`if_version`](Transaction::if_version), or names the lock's own
+    ///   znode.
     /// - [`Unsupported`](crate::ErrorReason::Unsupported): the session's client does not support
     ///   transactions, for example that of the crate `zookeeper`.
     ///

@@ -56,7 +56,7 @@ const MAX_WAITING: usize = 1000;
 /// nothing else.
 ///
 /// A listener that blocks delays only the later calls for its own lock. When 1,000 calls wait for the listener, the
-/// oldest acquisitions are left out, each together with its end, and [counted](LockListener::missed).
+/// oldest requests are left out, each with all its calls, and [counted](LockListener::missed).
 ///
 /// A listener is dropped on a callback thread of the session, soon after the last lock has stopped using it. Its drop
 /// may block, panic or use the crate.

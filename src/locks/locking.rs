@@ -18,7 +18,7 @@ pub enum Released {
     ///
     /// Also returned if there was no znode to delete.
     Deleted,
-    /// The lock is released in this process, but the server could not be reached.
+    /// The lock is released in this process, but no server has confirmed that the znode is deleted.
     ///
     /// The znode is deleted in the background once a server can be reached, and at the latest when the session ends.
     /// Nothing is left to do.
@@ -64,7 +64,7 @@ pub(crate) fn downgrade(
     Ok((request, downgrade.znode().clone()))
 }
 
-/// Ends a request, and waits until its znode is deleted or contact is lost.
+/// Ends a request, and waits for the first outcome of the deletion of its znode, or until contact is lost.
 pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
     request.check_process(Operation::UNLOCK)?;
     Release::begin(request).wait()

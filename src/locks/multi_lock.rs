@@ -59,7 +59,7 @@ pub struct MultiLock {
 impl MultiLock {
     /// Creates a lock on these directories, with the default [`LockOptions`].
     ///
-    /// Sends nothing to the servers. The first request creates the directories that are missing.
+    /// Sends nothing to the servers. Each lock's first request creates the lock's directory if it is missing.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): a path is invalid or occurs twice, or no path is
@@ -103,7 +103,8 @@ impl MultiLock {
     /// Acquires all locks if they are free; returns `None` otherwise.
     ///
     /// A lock is not free if somebody holds it or waits for it.
-    /// Blocks only until the server has answered. During an outage, that includes all retries.
+    /// Blocks only until the server has answered or, during an outage, until the retries are used up or the session is
+    /// lost.
     ///
     /// # Errors
     /// The same as [`lock`](MultiLock::lock).
@@ -114,7 +115,8 @@ impl MultiLock {
     /// Blocks until all locks are acquired or the wait times out; returns `None` on a timeout.
     ///
     /// The time limit is for all locks together. After a timeout, no lock is held. On a session that [replaces
-    /// itself](crate::SessionBuilder::replace_lost_sessions), the call starts over after a loss.
+    /// itself](crate::SessionBuilder::replace_lost_sessions), the call starts over when the session or its lease is
+    /// lost.
     ///
     /// # Errors
     /// The same as [`lock`](MultiLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).

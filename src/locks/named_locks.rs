@@ -43,9 +43,9 @@ use crate::session::Session;
 /// The directory of a lock is `<root>/<name>`, where the name is always a single znode: `reports/daily` becomes
 /// `reports%2Fdaily`, as in a URL. Different names give different locks. These characters are escaped:
 /// - `/` and `%`;
-/// - what ZooKeeper forbids: control and private-use characters, characters beyond U+FFFF, and the names `.` and `..`;
-/// - the last digit of a name that ends in ten digits, because a znode with that name would look like a
-///   request for a lock on `<root>` itself.
+/// - what ZooKeeper forbids: control and private-use characters, characters from U+FFF0 on, and the names `.` and `..`;
+/// - the last digit of a name that ends in a sequence number (ten digits, or a minus and nine), because a znode with
+///   that name would look like a request for a lock on `<root>` itself.
 pub struct NamedLocks {
     session: Session,
     root: ZNodePath,
@@ -116,7 +116,8 @@ impl NamedLocks {
     /// ```
     ///
     /// # Errors
-    /// The same as [`get`](NamedLocks::get).
+    /// The same as [`get`](NamedLocks::get) and, in a forked child,
+    /// [`SessionLost`](crate::ErrorReason::SessionLost).
     pub fn cohort(&self, resource: &str, options: CohortOptions) -> Result<CohortLock> {
         let dir = self.path(resource)?;
         self.session.check_process(Operation::LOCK, &dir)?;

@@ -28,7 +28,8 @@ use crate::locks::locking::Released;
 /// ```
 ///
 /// The [`fencing_token`](LockGuard::fencing_token) of a reader is larger than that of every earlier writer and smaller
-/// than that of every later writer. Among readers the order of the tokens has no meaning.
+/// than that of every later writer. But a reader that was [downgraded](crate::locks::WriteGuard::downgrade) has the
+/// token of its writer. Among readers the order of the tokens has no meaning.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct ReadGuard {
     guard: LockGuard,

@@ -51,8 +51,8 @@ use crate::wait::Wait;
 ///
 /// # Sharing between threads
 /// Any number of threads may share one `ReadWriteLock`, because each call makes its own request. The lock is not
-/// reentrant. A thread waits for itself if it requests the write lock while it holds a read lock, or if it requests a
-/// second read lock after a writer has joined the queue.
+/// reentrant. A thread waits for itself if it requests either lock while it holds the write lock, if it requests the
+/// write lock while it holds a read lock, or if it requests a second read lock after a writer has joined the queue.
 ///
 /// # Changing the access
 /// A write lock can be [downgraded](WriteGuard::downgrade) to a read lock. A read lock cannot be upgraded, because two
@@ -144,7 +144,8 @@ impl ReadWriteLock {
     /// Acquires the read lock if it is free; returns `None` otherwise.
     ///
     /// It is not free if a writer holds the lock or waits for it.
-    /// Blocks only until the server has answered. During an outage, that includes all retries.
+    /// Blocks only until the server has answered or, during an outage, until the retries are used up or the session is
+    /// lost.
     ///
     /// # Errors
     /// The same as [`read`](ReadWriteLock::read).
@@ -186,7 +187,8 @@ impl ReadWriteLock {
     /// Acquires the write lock if it is free; returns `None` otherwise.
     ///
     /// It is not free if anybody holds the lock or waits for it.
-    /// Blocks only until the server has answered. During an outage, that includes all retries.
+    /// Blocks only until the server has answered or, during an outage, until the retries are used up or the session is
+    /// lost.
     ///
     /// # Errors
     /// The same as [`write`](ReadWriteLock::write).

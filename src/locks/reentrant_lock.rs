@@ -81,7 +81,8 @@ impl ReentrantLock {
 
     /// Acquires the lock if it is free or this thread holds it; returns `None` otherwise.
     ///
-    /// Blocks only until the server has answered. During an outage, that includes all retries.
+    /// Blocks only until the server has answered or, during an outage, until the retries are used up or the session is
+    /// lost.
     ///
     /// # Errors
     /// The same as [`lock`](ReentrantLock::lock).

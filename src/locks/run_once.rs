@@ -178,7 +178,8 @@ impl RunOnce {
     /// With [`Repeat::Never`], the job has not run if the call returns an error. But the key may have been marked if
     /// the error is [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
     /// [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed),
-    /// [`NotOwner`](crate::ErrorReason::NotOwner) or [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown).
+    /// [`NotOwner`](crate::ErrorReason::NotOwner), [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown) or, without
+    /// READ or WRITE on the znodes, [`AccessDenied`](crate::ErrorReason::AccessDenied).
     ///
     /// With [`Repeat::UntilSuccess`], the job may have run even if the call returns an error. For example,
     /// [`NotOwner`](crate::ErrorReason::NotOwner) means that the lock was lost before the marker was written.
@@ -303,6 +304,9 @@ impl RunOnce {
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), as in [`run`](RunOnce::run).
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the marker was not deleted.
+    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions.
+    /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request with which the call
+    ///   waited for the lock. The marker was not deleted.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),
     ///   [`Closed`](crate::ErrorReason::Closed): the key may or may not have been forgotten.
     pub fn forget(&self, key: &str) -> Result<bool> {
@@ -394,8 +398,8 @@ impl RunOnce {
         BlockingLock::new(Arc::clone(&self.support), key.dir.clone(), exclusive(&self.support))
     }
 
-    /// Releases the lock of a forgotten key, and removes its directory if nobody uses it. The next request creates the
-    /// directory again.
+    /// Releases the lock of a key, and removes the directory of the key if it is then empty: if the key was forgotten,
+    /// and nobody else has a request there. The next request creates the directory again.
     fn release(&self, key: &Key, guard: LockGuard) {
         if let Err(error) = guard.unlock().and_then(|_| self.delete(&key.dir)) {
             logging::debug!("the directory {} was not removed: {error}", key.dir);

@@ -123,13 +123,15 @@ impl Semaphore {
     /// # Errors
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created before the
     ///   retries were used up. Once it is in the queue, the call waits through losses of contact.
-    /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session ended during the wait.
+    /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session was lost, before or during the wait. On a
+    ///   session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the call starts over instead.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's znode.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
     ///   request.
     /// - [`Closed`](crate::ErrorReason::Closed): the semaphore or the session was closed.
     ///
-    /// After an error, no request is left in the queue.
+    /// After an error, the call has left the queue. If a znode of its requests still exists, it is deleted in the
+    /// background, or with the session.
     pub fn acquire(&self) -> Result<Permit> {
         let acquired = self.acquire_within(&Wait::forever())?;
         // Cannot be `None`: a wait without a deadline does not time out.
@@ -159,16 +161,18 @@ impl Semaphore {
         }
     }
 
-    /// Acquires a permit if one is free; returns `None` if all are held.
+    /// Acquires a permit if one is free; returns `None` if all are held or requested.
     ///
-    /// Blocks only until the server has answered. During an outage, that includes all retries.
+    /// Blocks only until the server has answered or, during an outage, until the retries are used up or the session is
+    /// lost.
     ///
     /// Waiters request their permits one after the other. The call never overtakes a waiter that has made its request,
     /// but it may overtake those behind it: when several permits become free at once, the call may take one before the
     /// next waiter requests it.
     ///
     /// # Errors
-    /// The same as [`acquire`](Semaphore::acquire).
+    /// The same as [`acquire`](Semaphore::acquire). After the loss of its session, the call fails even if the session
+    /// replaces itself.
     pub fn try_acquire(&self) -> Result<Option<Permit>> {
         // Requests the permit without a turn. A call that had to take the turn first would fail while a waiter has it,
         // even if a permit is free.

@@ -61,7 +61,7 @@ impl WriteGuard {
     /// - [`NotOwner`](crate::ErrorReason::NotOwner): the lock was already lost; see
     ///   [`loss`](LockGuard::loss).
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the session ended
-    ///   during the call.
+    ///   during the call. `Closed` is also returned after [`ReadWriteLock::close`](crate::locks::ReadWriteLock::close).
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the call.
     pub fn downgrade(self) -> std::result::Result<ReadGuard, DowngradeError> {
         let WriteGuard { guard, support } = self;

@@ -122,8 +122,7 @@ impl LockInner {
             let former = current.replace(Current::Joined(Arc::clone(&joined)));
             (joined, former)
         };
-        // Outside the mutex: `former` may hold the last handle to a client, and `start` may run callbacks on this
-        // thread.
+        // Outside the mutex: `former` may hold the last handle to a client, and `start` calls the client.
         drop(former.map(Current::take));
         joined.start();
         Some(joined)
@@ -192,8 +191,10 @@ impl WriteLock {
 
     /// Joins the queue, and returns whether the lock is already owned.
     ///
-    /// Blocks until the request's place in the queue is known. During an outage, that includes all retries. The call
-    /// does not wait for the request's turn: the listener reports the acquisition.
+    /// Blocks until the request's place in the queue is known or, during an outage, until the retries are used up or
+    /// the session is lost. The call does not wait for the request's turn: the listener reports the acquisition. If a
+    /// session that [replaces itself](crate::SessionBuilder::replace_lost_sessions) is lost, the call returns `false`,
+    /// and the request joins the queue on the next session.
     ///
     /// If this lock is already in the queue or owned, the call makes no second request and causes no second callback.
     /// After a loss, it makes a new request.
@@ -294,8 +295,10 @@ impl WriteLock {
     /// the request owns the lock.
     ///
     /// # Errors
-    /// - [`NotOwner`](crate::ErrorReason::NotOwner): there is no request, or its znode no longer exists.
-    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss).
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): there is no request, or its znode is not known yet or no longer
+    ///   exists.
+    /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`SessionLost`](crate::ErrorReason::SessionLost),
+    ///   [`Closed`](crate::ErrorReason::Closed), [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
         self.session().check_process(Operation::FENCE, &self.inner.dir)?;
         match self.inner.request().filter(|request| !request.has_ended()) {

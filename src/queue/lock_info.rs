@@ -51,7 +51,8 @@ pub struct LockInfo {
     pub ephemeral_owner: Option<i64>,
     /// Whether the request is known to be persistent. A persistent request outlives every session.
     pub is_persistent: bool,
-    /// The id of the transaction that created the znode, which is the request's fencing token.
+    /// The id of the transaction that created the znode, which is the request's fencing token. (A reader that was
+    /// downgraded from a writer has the writer's token, which is smaller.)
     pub czxid: Option<i64>,
     /// The creation time of the request, by the server's clock.
     pub created: Option<SystemTime>,

@@ -56,8 +56,10 @@ unwind_safe!(LeaderWatch, QueueWatch);
 ///
 /// # What counts as a request
 /// Every child whose name ends in a sequence number counts as a request, whichever library made it. The locks of this
-/// crate use the same rule. Znodes that have or had children are directories, and are ignored. A directory that does
-/// not exist counts as an empty queue.
+/// crate use the same rule. Containers, and znodes that have or had children, are directories, and are ignored. But
+/// [`watch_queue`](LockDirectory::watch_queue) and [`mixed_names`](LockDirectory::mixed_names) see only names, so they
+/// take a directory with the name of a request for a request. A lock directory that does not exist counts as an empty
+/// queue.
 ///
 /// # Calls
 /// Calls block until the server has answered or the session has ended. The results come from the connected server,
@@ -160,9 +162,9 @@ impl LockDirectory {
         QueueWatch::start(&self.session, &self.dir, &wait.into())
     }
 
-    /// Returns a warning if the queue mixes libraries that ignore each other's requests.
+    /// Returns a warning if the queue mixes libraries, and one of them ignores the requests of another.
     ///
-    /// Such libraries do not recognize each other's names, so two of their clients may hold the lock at the same time.
+    /// Such a library does not recognize the other's names, so a client of each may hold the lock at the same time.
     /// The warning names two of the requests, and the [naming scheme](crate::recipe::NamingScheme) to use. Returns
     /// `None` if all requests recognize each other, as far as their libraries are known.
     ///
@@ -227,6 +229,10 @@ impl LockDirectory {
     /// - requests that arrive during the call, even if they reuse a name because the directory was created anew;
     /// - requests whose data is written during the call.
     ///
+    /// The last two rules have exceptions, because a server deletes only by path and version: a request may be deleted
+    /// if it takes over a name between the two calls that check and delete a request, or if this client may not read
+    /// the metadata of the old request.
+    ///
     /// ```no_run
     /// # use std::time::Duration;
     /// # use zookeeper_recipes_lock::Session;
@@ -253,9 +259,10 @@ impl LockDirectory {
 
     /// Removes the directory if it has no children, and returns whether it did.
     ///
-    /// Other clients are not affected. The server does not remove a directory that has a child, and the next request
-    /// creates the directory again. The new directory's sequence numbers start again, but fencing tokens continue to
-    /// grow.
+    /// Locks of this crate and of Curator are not affected. The server does not remove a directory that has a child,
+    /// and the next request creates the directory again. Other clients may fail if the directory
+    /// [disappears](crate::LockOptions::container). The new directory's sequence numbers start again, but fencing
+    /// tokens continue to grow.
     ///
     /// A znode with data is not removed, with one exception. This method makes two calls. If a znode with
     /// data replaces the directory between them, that znode may be removed, because a server deletes only by

@@ -135,9 +135,9 @@ impl Revoker {
     /// the deletion or its lease ends. That takes at most the timeout of its session. Only the [fencing
     /// token](crate::LockGuard::fencing_token) protects a resource from such a holder.
     ///
-    /// The request may also be one that still waits. Its process notices the deletion when the request ahead is gone,
-    /// after a reconnect, or otherwise within half a minute (with a client of the crate `zookeeper`, up to a session
-    /// timeout later).
+    /// The request may also be one that still waits. Its process may notice the deletion only when the request ahead
+    /// is gone or after a reconnect, but at the latest after half a minute (with a client of the crate `zookeeper`, up
+    /// to a session timeout later).
     ///
     /// # Errors
     /// The same as [`request_revocation`](Revoker::request_revocation). DELETE permission on the lock's directory is

@@ -68,7 +68,8 @@ impl Access {
     /// Returns whether a request with the name `ahead`, if it is ahead of this one, makes this one wait or takes a
     /// permit.
     ///
-    /// A request that is not known to be a reader counts as a writer, whichever library made it.
+    /// For a reader, a request without the name of a reader of the same scheme counts as a writer, whichever library
+    /// made it.
     pub(crate) fn waits_for(self, ahead: &str) -> bool {
         match self {
             Access::Exclusive(_) | Access::Write(_) | Access::Permit(_) => true,

@@ -17,8 +17,8 @@ use uuid::Uuid;
 /// The exclusive requests are those of [`WriteLock`](crate::WriteLock),
 /// [`BlockingWriteLock`](crate::BlockingWriteLock), [`ReentrantLock`](crate::locks::ReentrantLock),
 /// [`MultiLock`](crate::locks::MultiLock), [`NamedLocks`](crate::locks::NamedLocks),
-/// [`CohortLock`](crate::locks::CohortLock) and [`Candidate`](crate::Candidate). Readers and writers are those of a
-/// [`ReadWriteLock`](crate::locks::ReadWriteLock).
+/// [`CohortLock`](crate::locks::CohortLock), [`RunOnce`](crate::locks::RunOnce) and [`Candidate`](crate::Candidate).
+/// Readers and writers are those of a [`ReadWriteLock`](crate::locks::ReadWriteLock).
 ///
 /// # Which scheme
 /// All clients of a directory must use one kind of lock, with names that all of them recognize:
@@ -34,14 +34,14 @@ use uuid::Uuid;
 /// | shared locks as on ZooKeeper's recipe page, and in HBase 1, which leave out the GUID | `ReadWriteLock` | `Recipe` |
 ///
 /// Requests of this crate take every other request into account, whatever its name: a reader waits for every request
-/// ahead of it except readers of the same scheme, and any other request waits for all requests ahead. Other libraries
-/// know only the names in these tables. If one of their requests ignores a request of this crate, both may hold the
-/// lock at once.
+/// ahead of it except readers of the same scheme, and a writer or an exclusive request waits for all requests ahead.
+/// Most other libraries know only the names in these tables. If one of their requests ignores a request of this crate,
+/// both may hold the lock at once.
 ///
 /// If a request of this crate finds another request that would ignore it, a warning in the log names the other request
-/// and the scheme to use, once per session and directory. A request looks for such requests when it lists the
-/// queue, and at least every half minute while it holds the lock. It does not list the queue when it joins behind
-/// another request of its session.
+/// and the scheme to use, once per session and directory. A request looks for such requests when it joins the queue,
+/// when a listing makes it the owner, and at least every half minute while it holds the lock. It does not look when it
+/// joins behind another request of its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NamingScheme {

@@ -1,7 +1,6 @@
 //! The queue as a whole, for observers: its requests in order, and how many of them hold the lock.
 //!
-//! A request itself never needs this. It [decides](super::queue::decide) from the requests ahead of it, without
-//! sorting.
+//! A request itself never needs this. It [decides](super::queue::decide) from the requests ahead of it.
 
 use super::kind::LockKind;
 use super::znode_name::generated_sequence;

@@ -59,7 +59,7 @@ impl ZNodePath {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Returns the parent znode, or `None` if the parent is the root, which always exists.
+    /// Returns the parent znode, or `None` if the parent is the root, which is never created with its children.
     pub(crate) fn parent(&self) -> Option<ZNodePath> {
         self.dir().map(|dir| ZNodePath(dir.into()))
     }

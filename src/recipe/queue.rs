@@ -19,7 +19,7 @@ use zookeeper_connection::Names;
 pub(crate) enum Decision<'a> {
     /// No request that excludes this one is ahead.
     Owner,
-    /// This child is the nearest one ahead that excludes this request. Watch no other child.
+    /// This child is the nearest one ahead that excludes this request. The request waits for no other child.
     WaitFor(&'a str),
     /// At least as many requests are ahead as there are permits. Any of them may be the next to
     /// leave, so watch the directory's children.

@@ -19,8 +19,8 @@
 //! - `zookeeper_lock_hold_seconds`, a histogram by `lock`: the time from the acquisition to the release.
 //! - `zookeeper_locks_lost_total`, by `lock` and `reason`: locks that were lost while they were held.
 //! - `zookeeper_lock_waits_given_up_total`, by `lock`: requests that ended without acquiring the lock.
-//! - `zookeeper_lock_hand_overs_total`, by `lock`: hand-overs of a `CohortLock` between threads of this
-//!   process.
+//! - `zookeeper_lock_hand_overs_total`, by `lock`: how often a thread got a `CohortLock` that its process already
+//!   owned, because another thread handed it over or the process had kept it.
 //! - `zookeeper_connections_total`, by `server`: connections to a server.
 //! - `zookeeper_sessions_lost_total`, by `reason`: sessions that were lost.
 //! - `zookeeper_lock_events_missed_total`: events that the other metrics miss because the hook was too slow.
@@ -29,7 +29,7 @@
 //! `LeaseExpired`.
 //!
 //! # Gauges
-//! The gauges cover all sessions of the process and have no labels.
+//! The gauges cover the sessions that are passed to [`update_gauges`], and have no labels.
 //! - `zookeeper_sessions_connected`: the number of sessions in the state `Connected`.
 //! - `zookeeper_session_timeout_seconds`: the shortest session timeout.
 //! - `zookeeper_locks_held`: the number of requests that own a lock.

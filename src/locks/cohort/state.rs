@@ -274,7 +274,7 @@ impl CohortShared {
                 if let Usage::Held { revocation: Some(revocation), .. } = &ownership.usage {
                     let _ = revocation.try_send(());
                 }
-                // The client that asks gets the lock before any other thread of this process.
+                // No other thread of this process gets the lock through this request: the next release frees it.
                 let since = ownership.request.core().now();
                 ownership.behind = Some(Behind { since, handovers: u32::MAX });
                 if state.is_kept() {

@@ -52,7 +52,7 @@ pub(super) enum Entry {
 
 /// What a thread finds when it gives up.
 pub(super) enum Left {
-    /// The lock has just been granted.
+    /// The thread's outcome is already there: the lock, or an error.
     Granted,
     /// No other thread waits, so the request is no longer needed.
     Last(Arc<LastingRequest>),
