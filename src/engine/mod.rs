@@ -363,8 +363,8 @@ impl Engine {
         matches!(self.commons.life, Life::Lingering(..) | Life::Finished(..))
     }
 
-    /// Returns whether the session has ended in this process but may live on at the server. While it does, the engine
-    /// goes on deleting its znodes.
+    /// Returns whether the session has ended in this process, and the engine still deletes the session's znodes
+    /// because the session may live on at the server.
     pub(crate) fn lingers(&self) -> bool {
         matches!(self.commons.life, Life::Lingering(..))
     }
@@ -379,7 +379,8 @@ impl Engine {
             && !self.commons.calls.has_creates()
     }
 
-    /// Returns the number of participants, and the number of paths on which they wait for events.
+    /// Returns the number of participants, and the number of paths on which they wait for events. The first number
+    /// includes the pins, and the sweeps that are owed to a request that has ended.
     pub(crate) fn census(&self) -> (usize, usize) {
         let deletions = self.removals.len() + self.commons.sweeps.owed();
         let participants = self.contenders.len() + deletions + self.tracked.len() + self.pins.len();
