@@ -91,9 +91,9 @@
 //! the new connection is answered.
 //!
 //! # From the loss of a session to the next one
-//! 1. The client reports `SessionLost`, or the [`clock`] gives the session up. The session's [`life`] ends,
-//!    and with it every request and every tracker. A worker of the driver reports to each of them that it has
-//!    ended, sets the latch `ended`, and keeps a list of the znodes that are still to be deleted
+//! 1. The client reports `SessionLost`, a call fails with `SessionExpired`, or the [`clock`] gives the session up. The
+//!    session's [`life`] ends, and with it every request and every tracker. A worker of the driver reports to each of
+//!    them that it has ended, sets the latch `ended`, and keeps a list of the znodes that are still to be deleted
 //!    (`session/driver/orphans.rs`).
 //! 2. The thread of `session/replacement.rs` waits for that latch, opens the next session, and moves to it
 //!    everything that outlives a session: `request/lasting.rs` makes its request again, and `tracking/mod.rs`
