@@ -154,14 +154,15 @@ impl Ahead {
 }
 
 impl Contender {
-    /// Notes the requests ahead in a listing, and goes on waiting.
+    /// Notes the requests ahead in a listing, and goes on waiting. Only exclusive requests use the outlook: writers,
+    /// like readers, decide from listings alone.
     pub(super) fn wait_behind(
         &mut self,
         commons: &mut Commons,
         nearest: ZNodePath,
         outlook: Outlook<'_>,
     ) -> Next {
-        // Readers and writers decide from listings alone.
+        // A request that shares the lock decides from listings alone.
         let uses_outlook = self.spec.access.is_exclusive();
         let second = match outlook {
             Outlook::Behind(second) if uses_outlook => Some(self.spec.dir.child(second)),
@@ -189,10 +190,11 @@ impl Contender {
         self.watch_predecessor(commons, nearest)
     }
 
-    /// Waits for the deletion of the request ahead. An exclusive request needs no watch if the request ahead is another
-    /// exclusive one of this session, whose deletion has not begun. A reader does need a watch, even behind a writer of
-    /// this session: if another client deletes the writer's znode, the writer's request may go on waiting, and wake
-    /// nobody, although the reader need not wait any longer.
+    /// Waits for the deletion of the request ahead. An exclusive request needs no watch if the request ahead is an
+    /// exclusive one of this session, and its deletion has not begun. A reader does need a watch, even behind a writer
+    /// of this session. If another client deletes the writer's znode, the writer's request may go on waiting for the
+    /// readers ahead of it. That request then wakes nobody, although the reader behind it need not wait any
+    /// longer.
     pub(super) fn watch_predecessor(&mut self, commons: &mut Commons, ahead: ZNodePath) -> Next {
         if self.spec.access.is_exclusive() && commons.own_queues.is_in_queue(&ahead) {
             commons.watchers.add(&ahead, self.id);

@@ -156,7 +156,7 @@ impl Commons {
         }
     }
 
-    /// Gives the session up if it has been silent for too long since its first contact. Call this when the clock has
+    /// Gives the session up if it has had contact and has then been silent for too long. Call this when the clock has
     /// reached the deadline of the engine, and when a request's znode is gone. Do not call it on every input: after a
     /// pause of the process, answers may have arrived that nobody has handled yet.
     pub(super) fn give_up_if_silent(&mut self) {

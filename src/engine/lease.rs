@@ -280,9 +280,9 @@ impl Lease {
         held.map(|held| self.hold(other, held)).is_some()
     }
 
-    /// Notes that an owner's znode was seen on `connection`. If that is the present connection, and the present epoch
-    /// is proven and has not ended, the owner holds its lock under that epoch from now on. Returns `false` if the
-    /// owner's hold has ended.
+    /// Notes that an owner's znode was seen on `connection`. If that is the present connection, the owner holds its
+    /// lock under the present epoch from now on, provided that this epoch is proven and has not ended. Returns `false`
+    /// if the owner's hold has ended.
     pub(crate) fn renew(&mut self, owner: ParticipantId, connection: ConnectionNumber, now: Moment) -> bool {
         let Some(held) = self.owners.get(&owner) else { return true };
         if held.until <= now {
