@@ -3,18 +3,19 @@
 //!
 //! The requests ahead of a waiter can only become fewer, because each new request gets a larger number. If a listing
 //! has shown only one request ahead, the deletion of that request therefore ends the wait, however old the listing is.
-//! The waiter then has two things left to find out: whether its session lives, which the lease shows, and
-//! whether its own znode exists. Suppose that it has already set a watch on its own znode, on the same
-//! connection. If its own znode had been deleted before, that watch would have fired first. So the next
-//! waiter in line owns the lock as soon as it receives the event of its predecessor's deletion. The hand-over
-//! takes one round trip; a listing would add another.
+//! (This does not hold if another request may take the number of that request, as in a downgrade. From such a listing,
+//! [`Outlook::Next`] never follows.) The waiter then has two things left to find out: whether its session lives, which
+//! the lease shows, and whether its own znode exists. Suppose that it has already set a watch on its own znode, on the
+//! same connection. If its own znode had been deleted before, that watch would have fired first. So the next waiter in
+//! line owns the lock as soon as it receives the event of its predecessor's deletion. The hand-over takes one round
+//! trip; a listing would add another.
 //!
 //! To learn that it is the next in line, a waiter also watches the request ahead of its predecessor. When
-//! that request is deleted, the waiter lists the queue, while its predecessor still holds the lock.
+//! that request is deleted, the waiter lists the queue, usually while its predecessor holds the lock.
 //!
-//! Two kinds of waiters do none of this: a waiter that shares the lock, and a waiter behind a request of the same
-//! session, which needs no watch. If the client may report replies and events out of order, a waiter sets no
-//! early watches, and reads its own znode after the event.
+//! Only exclusive requests do this. Readers and writers decide from listings alone, and requests for permits watch the
+//! directory. An exclusive request behind a request of the same session needs no watch at all. If the client may report
+//! replies and events out of order, a waiter sets no early watches, and reads its own znode after the event.
 
 use super::border::{CallId, Event};
 use super::calls::Pending;
@@ -44,8 +45,8 @@ pub(super) struct Ahead {
     second: Option<Second>,
     /// The watch on the request's own znode.
     own: Option<OwnWatch>,
-    /// The queue must be listed again: the second request has left since the last listing, our own znode has changed,
-    /// or we reconnected without a watch on our own znode that could stand in for a listing.
+    /// The queue must be listed again: the second request may have left since the last listing or is a directory, our
+    /// own znode has changed, or we reconnected without a watch on our own znode that could stand in for a listing.
     pub(super) is_outdated: bool,
 }
 
@@ -69,8 +70,8 @@ pub(super) enum LearnedBy {
 /// A watch on the request's own znode. An event ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum OwnWatch {
-    /// This call, which sets the watch, is under way. Its number is needed because the reply to an earlier
-    /// call may still come, after an event has ended the watch that the earlier call had set.
+    /// This call, which sets the watch, is under way. Its number is needed because an event or a reconnect may end
+    /// this state before the reply comes. That reply must not be taken for the reply to a later call.
     Setting(CallId),
     /// The znode was seen on this connection, and has been watched since.
     Set(ConnectionNumber),
@@ -83,7 +84,7 @@ pub(crate) enum ZNodeChange {
     Unknown,
     /// An event has reported its deletion.
     Deleted,
-    /// A reply has shown that this session has deleted the znode.
+    /// The reply to a deletion by this session has shown that the znode is gone.
     Removed {
         /// The znode's request was an exclusive owner.
         has_owned: bool,
@@ -91,8 +92,8 @@ pub(crate) enum ZNodeChange {
 }
 
 impl Ahead {
-    /// Returns whether nobody is ahead. No request can get ahead later, so this stays true while the request's own
-    /// znode exists.
+    /// Returns whether it is known without a listing that nobody is ahead. No request can get ahead later, so this
+    /// stays true while the request's own znode exists.
     pub(super) fn is_first(&self) -> bool {
         self.departed.as_ref().is_some_and(|(departed, _)| self.nearest.as_ref() == Some(departed))
     }
@@ -138,10 +139,10 @@ impl Ahead {
         self.departed = Some((path.clone(), by));
     }
 
-    /// Forgets what was seen on the last connection. If the request's own znode was watched there, the
-    /// request reads again each znode that it had watched. These reads show what a listing would. A request
-    /// behind another one of its session watches no znode, so it lists the queue. The requests of the session
-    /// share that listing.
+    /// Forgets what was seen on the last connection. If the request's own znode was watched there, and a watch on it
+    /// still shortens the wait, the request reads again each znode that it had watched. These reads show what a
+    /// listing would. Otherwise it lists the queue, and so does a request behind another one of its session. The
+    /// requests of the session share that listing.
     pub(super) fn on_reconnect(&mut self, is_behind_own: bool) {
         self.is_outdated |= is_behind_own || self.own_watched_on().is_none() || !self.watches_own();
         self.watched_on = None;
@@ -153,7 +154,8 @@ impl Ahead {
 }
 
 impl Contender {
-    /// Notes the requests ahead in a listing, and goes on waiting.
+    /// Notes the requests ahead in a listing, and goes on waiting. Only exclusive requests use the outlook: writers,
+    /// like readers, decide from listings alone.
     pub(super) fn wait_behind(
         &mut self,
         commons: &mut Commons,
@@ -188,9 +190,10 @@ impl Contender {
         self.watch_predecessor(commons, nearest)
     }
 
-    /// Waits for the deletion of the request ahead. An exclusive request needs no watch if the request ahead belongs to
-    /// this session. A request that shares the lock does need one: if another client deletes the znode ahead,
-    /// the request of that znode may go on waiting, and wake nobody, although this request need not wait any
+    /// Waits for the deletion of the request ahead. An exclusive request needs no watch if the request ahead is an
+    /// exclusive one of this session, and its deletion has not begun. A reader does need a watch, even behind a writer
+    /// of this session. If another client deletes the writer's znode, the writer's request may go on waiting for the
+    /// readers ahead of it. That request then wakes nobody, although the reader behind it need not wait any
     /// longer.
     pub(super) fn watch_predecessor(&mut self, commons: &mut Commons, ahead: ZNodePath) -> Next {
         if self.spec.access.is_exclusive() && commons.own_queues.is_in_queue(&ahead) {
@@ -203,8 +206,9 @@ impl Contender {
         self.look(commons, ahead, Purpose::WaitFor)
     }
 
-    /// Handles the read that sets the watch on the request ahead. The waiter waits for no other request, so a
-    /// release wakes one waiter, or the readers behind a writer.
+    /// Handles the read that sets the watch on the request ahead. Except for the early watches, the waiter
+    /// watches no other znode. So a release wakes one waiter, or two with early watches, or the readers behind a
+    /// writer.
     pub(super) fn on_predecessor_seen(
         &mut self,
         commons: &mut Commons,

@@ -34,7 +34,8 @@ pub(crate) struct Settings {
     pub(crate) min_idle_for_ping: Duration,
     /// See [`ZooKeeperClient::chroot`](crate::client::port::ZooKeeperClient::chroot).
     pub(crate) chroot: Option<String>,
-    /// The longest time for which a session relies on its watches without a routine look.
+    /// The longest time for which a session relies on its watches before a [routine look](super::clock::Routine) is
+    /// due.
     pub(crate) routine_pause: Duration,
     /// The number of calls that may be under way before others have to wait: see [`window`](super::window).
     pub(crate) window: usize,
@@ -52,8 +53,8 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestSpec {
     pub(crate) dir: ZNodePath,
-    /// The name of the znode without its sequence number. `Request::new` puts a GUID into the name, so no two
-    /// requests have the same one.
+    /// The name of the znode without its sequence number. [`Engine::name_request`](super::Engine::name_request) puts a
+    /// GUID into the name, so no two requests have the same one.
     pub(crate) prefix: String,
     pub(crate) data: Arc<[u8]>,
     pub(crate) acl: Arc<[Acl]>,
@@ -121,7 +122,8 @@ pub(crate) enum Target {
 /// The place of a request in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
-    /// The request's znode does not exist yet, or its position in the queue is not known yet.
+    /// The request's znode is not known to exist yet, or no other request is known to be ahead, and the request does
+    /// not own the lock yet.
     Unknown,
     /// Another request is known to be ahead.
     Queued,
@@ -149,7 +151,8 @@ pub(crate) enum Event {
         dir: ZNodePath,
         mismatch: String,
     },
-    /// The session begins to delete this znode, which it has created but which belongs to no request.
+    /// The session begins to delete this znode, which belongs to no request, and which the session or one that it has
+    /// replaced has created.
     Stray(ZNodePath),
     Removed {
         path: ZNodePath,
@@ -175,7 +178,8 @@ pub(crate) enum RequestEvent {
     FoundAgain { znode: ZNodePath },
     /// The request's znode exists. `token` is the fencing token, if the server has returned it.
     Joined { znode: ZNodePath, token: Option<i64> },
-    /// Another request is ahead of this one.
+    /// Another request is ahead of this one; reported once. `ahead` is the znode ahead or, for a request for a permit,
+    /// the directory.
     Placed { ahead: ZNodePath, number_ahead: Option<usize> },
     /// The request owns the lock.
     Acquired { waited: Duration },
@@ -197,7 +201,7 @@ pub(crate) enum Ending {
     Withdrawn,
     /// The request has lost the lock.
     Lost(LossReason),
-    /// The request has lost its place in the queue. The failure, if there is one, is the cause.
+    /// The request has ended before it owned the lock. The failure, if there is one, is the cause.
     Dropped(LossReason, Option<Failure>),
 }
 

@@ -117,7 +117,7 @@ impl Calls {
     }
 
     /// Refuses the calls that wait to be sent, because the session has ended. The create of a request needs no
-    /// outcome: the end of the session ends the request, which has left nothing on the server.
+    /// outcome: the end of the session ends the request, and a create that was never sent leaves nothing.
     pub(super) fn refuse_waiting(&mut self) {
         let refused = self.window.take_all().filter(|(_, pending)| pending.creates_for().is_none());
         self.refused.extend(refused.map(|(id, pending)| (id, pending, ZkError::SessionExpired)));
@@ -139,8 +139,9 @@ impl Calls {
 }
 
 impl Commons {
-    /// Makes a call as soon as the [window](super::window) has room. After the session has ended, makes calls
-    /// only if the server may keep the session. Those calls delete what is left on it.
+    /// Makes a call as soon as the [window](super::window) has room. Refuses the call if the [budget](super::budget)
+    /// has no room for its znodes. After the session has ended, makes calls only if the server may keep the session.
+    /// Those calls delete what is left on it.
     pub(super) fn submit<T>(&mut self, ask: Ask<T>, priority: Priority, pending: Pending) -> CallId {
         let id = CallId(self.next_number());
         if self.life.has_ended() && !self.server_may_keep_session() {
@@ -160,9 +161,9 @@ impl Commons {
         self.submit(keep_alive(KEEP_ALIVE_PATH), priority, pending);
     }
 
-    /// Handles the outcome of a keep-alive, and returns what to pass on. If the write was denied, a server
-    /// other than the leader may have denied it, so the write is made again, on the other path, and nothing
-    /// is passed on yet.
+    /// Handles the outcome of a write that changes nothing, and returns what to pass on. If the write was denied, a
+    /// server other than the leader may have denied it. If somebody waits for the outcome, the write is then made once
+    /// more, on the other path, and nothing is passed on yet.
     pub(super) fn on_keep_alive_reply(
         &mut self,
         answered: UnderWay,

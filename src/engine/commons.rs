@@ -115,8 +115,9 @@ impl Commons {
         }
     }
 
-    /// Removes the watch that a read may have set although its participant had stopped waiting before the answer.
-    /// Unlike [`unwatch`](Commons::unwatch), does not require that the participant is still registered.
+    /// Removes the watch that a read may have set although its participant had stopped waiting before the answer. Keeps
+    /// the watch if somebody else waits for its event. Unlike [`unwatch`](Commons::unwatch), does not require that the
+    /// participant is still registered.
     pub(super) fn remove_stray_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
         self.watchers.remove(path, id);
         if !self.watchers.has_any(path) {
@@ -155,8 +156,8 @@ impl Commons {
         }
     }
 
-    /// Gives the session up if it has been silent for too long. Call this when the clock has reached the
-    /// deadline of the engine, and when a request's znode is gone. Do not call it on every input: after a
+    /// Gives the session up if it has had contact and has then been silent for too long. Call this when the clock has
+    /// reached the deadline of the engine, and when a request's znode is gone. Do not call it on every input: after a
     /// pause of the process, answers may have arrived that nobody has handled yet.
     pub(super) fn give_up_if_silent(&mut self) {
         match self.life {

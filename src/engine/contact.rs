@@ -13,8 +13,8 @@ use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
 impl Engine {
-    /// Handles an event of the client that happened at `at`. This moment counts, not the present one, because
-    /// a server may resume the session right after a disconnect.
+    /// Handles an event of the client that happened at `at`. For the beginning and the end of contact, this moment
+    /// counts, not the present one, because a server may resume the session right after a disconnect.
     pub(crate) fn handle_event(&mut self, at: Moment, event: ClientEvent) {
         let commons = &mut self.commons;
         match event {
@@ -36,8 +36,8 @@ impl Engine {
 
     /// Handles the beginning of contact.
     ///
-    /// Owners need a proof before they look; nobody else does. So if a session owns nothing and its client reports
-    /// pings, a reconnect causes no write.
+    /// Owners need a proof before they look; nobody else does. So if a session owns nothing, was proven before, and has
+    /// a client that reports pings, a reconnect by itself causes no write.
     fn handle_connected(&mut self, at: Moment, granted: Granted) {
         let commons = &mut self.commons;
         let former = commons.contact;
@@ -113,8 +113,8 @@ impl Engine {
         let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
         let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
         for id in requests {
-            // If an owner's hold had ended before the session did, the end of the hold is the reason for its
-            // loss.
+            // If an owner's hold had reached its limit before the session ended, the limit is the reason for
+            // the loss.
             let ended = self.commons.lease.ended_at(id, self.commons.now).unwrap_or(self.commons.now);
             self.lose_hold(id, ended);
         }

@@ -3,25 +3,26 @@
 //! A contender is in one of three phases:
 //! - `Joining`: its znode is being created, or the reply to the create was lost. The phase ends when the znode
 //!   exists, or when the retries are used up.
-//! - `Queued`: its znode exists, but its turn has not come or is not known to have come. The phase ends when
-//!   its turn has come and the session's lease allows it to become the owner, when its znode is gone, or when
+//! - `Queued`: its znode exists, but its turn is not known to have come, or the session's lease does not admit owners
+//!   yet. The phase ends when its turn has come and the lease admits it as the owner, when its znode is gone, or when
 //!   the sequence numbers are exhausted.
-//! - `Owner`: it holds the lock while its lease lasts. The phase ends when the lease ends, or when its znode is gone.
+//! - `Owner`: it holds the lock while its lease lasts. The phase ends when the lease ends, when the hold reaches its
+//!   limit, or when its znode is gone.
 //!
-//! Each phase also ends when the request is withdrawn, when the server refuses a call that the request needs, and when
-//! the session ends. The engine then forgets the request. If replies to its calls still arrive, the engine
-//! removes whatever those calls have left on the server.
+//! Each phase also ends when the request is withdrawn, and when the session ends. The first two phases also end when
+//! the server refuses a call that the request needs. When a request ends, the engine forgets it. If replies to its
+//! calls still arrive, the engine removes whatever those calls have left on the server.
 //!
-//! A request takes one step after another, and waits for one outcome at a time. If something wakes it
-//! meanwhile, the cause may be newer than the outcome, so the request takes another step before it rests.
-//! (Reads that only shorten the wait run beside the steps: see [`super::ahead`].)
+//! A request takes one step after another, and waits for one outcome at a time. If something wakes it meanwhile, the
+//! cause may be newer than the outcome, so the request takes another step before it rests. (Some reads run beside the
+//! steps: those that only shorten the wait, which [`super::ahead`] describes, and those of routine looks.)
 //!
-//! A contender depends on no other participant. A method named `on_…` handles an input. A method whose name
-//! is an imperative performs a step. Both return what comes [next](Next), which may be the end of the
-//! request. The files of the contender form layers, and no file calls one above it. From top to bottom:
+//! A contender depends on no other participant. A method named `on_…` handles an input. A method whose name is an
+//! imperative performs a step. Both return what comes [next](Next), which may be the end of the request. The files of
+//! the contender form layers, and no method of a contender calls one in a file above its own. From top to bottom:
 //! [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue), [`ahead`](super::ahead) and
-//! [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) describes how a request
-//! ends, and what it leaves.
+//! [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) describes how a request ends, and
+//! what it leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ use crate::time::{Moment, Priority};
 /// The minimum delay before a failed read is repeated, whatever the retry policy says.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
-/// The number of unreadable replies in a row that makes a request give up.
+/// The number of unreadable replies in a row that makes a request give up before it owns the lock.
 const MAX_UNREADABLE: u8 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,8 +79,8 @@ pub(super) struct Contender {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     Joining {
-        /// The reply to a create was lost. The znode may exist, so the request searches for it before it creates
-        /// another one.
+        /// An attempt has failed, perhaps because the reply to a create was lost. The znode may exist, so the
+        /// request searches for it before it creates another one.
         unconfirmed: bool,
         /// `None` until an attempt has failed.
         failed: Option<Box<RetryCounter<Failure>>>,
@@ -236,7 +237,8 @@ impl Contender {
         }
     }
 
-    /// Returns the znode ahead that wakes the request, or `None` if the request waits for any of the requests ahead.
+    /// Returns the znode ahead that wakes the request. Returns `None` if that znode is not known, or if the request
+    /// waits for any of the requests ahead.
     pub(super) fn predecessor(&self) -> Option<&ZNodePath> {
         let Phase::Queued { znode, .. } = &self.phase else { return None };
         self.watched.as_ref().filter(|watched| *watched != znode && **watched != self.spec.dir)
@@ -289,8 +291,8 @@ impl Contender {
         Next::Rest
     }
 
-    /// Returns whether the request survives an error that is not an outage. An owner does, because what it reads does
-    /// not decide whether it owns the lock; its lease does. A waiter survives a few unreadable replies in a row,
+    /// Returns whether the request survives an error that is not an outage. An owner does, because a failed read does
+    /// not show that the lock is lost; the lease decides that. A waiter survives a few unreadable replies in a row,
     /// because the next one may be readable.
     pub(super) fn tolerates(&mut self, error: ZkError) -> bool {
         if self.is_owner() {

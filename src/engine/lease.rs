@@ -1,6 +1,7 @@
 //! The lease: how long the server provably keeps the session, and with it every lock that this process owns.
 //!
-//! Three things together prove that a session lives. `docs/design.md` explains why, under "The lease".
+//! Three things together prove that a session lives, if its server has to report to the leader. `docs/design.md`
+//! explains why, under "The lease".
 //! - E1: a *pair* of requests was answered.
 //! - E2: a *write* was sent at least a report delay after the pair was answered, and was answered as well.
 //! - E3, only while a lock is held: *another write* was sent after the answer to that write, and was answered
@@ -45,7 +46,7 @@ const RESERVE_DIVISOR: u32 = 32;
 /// write would be due soon anyway, and may take a long time.
 const FRESH_DIVISOR: u32 = 8;
 
-/// The session's lease: its present epoch, the owners, and the evidence for the next epoch.
+/// The session's lease: its present epoch, the owners, and the evidence that may extend the epoch or begin another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lease {
     /// The shortest session timeout that any server has granted since the session was created, and the report
@@ -84,7 +85,7 @@ pub(crate) struct Lease {
     last_contact: Moment,
     /// Whether the lease has ended for good, with the session.
     over: bool,
-    /// The time at which the first of the present owners took its lock.
+    /// The time since which some lock has been held without a break, if one is held now.
     owned_since: Moment,
     /// Whether the lease is kept proven even while no lock is held.
     is_always_proven: bool,
@@ -280,7 +281,8 @@ impl Lease {
     }
 
     /// Notes that an owner's znode was seen on `connection`. If that is the present connection, the owner holds its
-    /// lock under the present epoch from now on. Returns `false` if the owner's lease has ended.
+    /// lock under the present epoch from now on, provided that this epoch is proven and has not ended. Returns `false`
+    /// if the owner's hold has ended.
     pub(crate) fn renew(&mut self, owner: ParticipantId, connection: ConnectionNumber, now: Moment) -> bool {
         let Some(held) = self.owners.get(&owner) else { return true };
         if held.until <= now {

@@ -1,7 +1,7 @@
 //! [`Life`]: whether a session lives, and whether its client has a connection.
 //!
 //! - `Open` becomes `Ending` when the session is closed or lost, or when there has been no contact for a session
-//!   timeout.
+//!   timeout after the first contact.
 //! - `Ending` becomes `Lingering` when every participant has been notified, if the server may keep the
 //!   session. Otherwise it becomes `Finished`.
 //! - `Lingering` becomes `Finished` when the last deletion is done, when the session has expired, or when there has

@@ -1,9 +1,9 @@
 //! [`Listings`]: one listing of a directory at a time, shared by the requests that wait for one.
 //!
-//! After a reconnect, all requests of a session in one queue must find their positions. The listing of a long queue is
-//! the most expensive call, so they share it. A listing that was sent before a request asked for one may be outdated
-//! for that request, which therefore gets the next one. At most one listing of a directory is under way, and at most
-//! one waits for it to end.
+//! After a reconnect, many requests of a session may have to find their positions in one queue. The listing of a long
+//! queue is the most expensive call, so they share it. A listing that was sent before a request asked for one may be
+//! outdated for that request, which therefore gets the next one. At most one shared listing of a directory is under
+//! way, and at most one waits for it to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 

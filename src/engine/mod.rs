@@ -91,9 +91,9 @@
 //! the new connection is answered.
 //!
 //! # From the loss of a session to the next one
-//! 1. The client reports `SessionLost`, or the [`clock`] gives the session up. The session's [`life`] ends,
-//!    and with it every request and every tracker. A worker of the driver reports to each of them that it has
-//!    ended, sets the latch `ended`, and keeps a list of the znodes that are still to be deleted
+//! 1. The client reports `SessionLost`, a call fails with `SessionExpired`, or the [`clock`] gives the session up. The
+//!    session's [`life`] ends, and with it every request and every tracker. A worker of the driver reports to each of
+//!    them that it has ended, sets the latch `ended`, and keeps a list of the znodes that are still to be deleted
 //!    (`session/driver/orphans.rs`).
 //! 2. The thread of `session/replacement.rs` waits for that latch, opens the next session, and moves to it
 //!    everything that outlives a session: `request/lasting.rs` makes its request again, and `tracking/mod.rs`
@@ -363,8 +363,8 @@ impl Engine {
         matches!(self.commons.life, Life::Lingering(..) | Life::Finished(..))
     }
 
-    /// Returns whether the session has ended in this process but may live on at the server. While it does, the engine
-    /// goes on deleting its znodes.
+    /// Returns whether the session has ended in this process, and the engine still deletes the session's znodes
+    /// because the session may live on at the server.
     pub(crate) fn lingers(&self) -> bool {
         matches!(self.commons.life, Life::Lingering(..))
     }
@@ -379,7 +379,8 @@ impl Engine {
             && !self.commons.calls.has_creates()
     }
 
-    /// Returns the number of participants, and the number of paths on which they wait for events.
+    /// Returns the number of participants, and the number of paths on which they wait for events. The first number
+    /// includes the pins, and the sweeps that are owed to a request that has ended.
     pub(crate) fn census(&self) -> (usize, usize) {
         let deletions = self.removals.len() + self.commons.sweeps.owed();
         let participants = self.contenders.len() + deletions + self.tracked.len() + self.pins.len();

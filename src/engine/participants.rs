@@ -125,7 +125,8 @@ impl Engine {
 
     // ---- deletions
 
-    /// Deletes a znode of this session, and tries again until the znode is gone or the session has ended.
+    /// Deletes a znode of this session or of one that it has replaced. Tries again until the znode is gone or nothing
+    /// more can be deleted on this session.
     pub(crate) fn remove(&mut self, path: ZNodePath) -> ParticipantId {
         let id = self.commons.new_id();
         self.commons.own_queues.note_leaving(&path);

@@ -78,8 +78,8 @@ impl Contender {
     }
 
     /// Counts the requests ahead, using a listing that leaves a watch on the children of the directory. Only
-    /// a request for a permit does so, and only the first one in line: a lock in front of the directory holds
-    /// the others back, which prevents a thundering herd.
+    /// a request for a permit does so. A semaphore's own lock, in front of the directory, usually lets only one waiter
+    /// through at a time, which prevents a thundering herd.
     pub(super) fn count(&mut self, commons: &mut Commons) -> Next {
         let dir = self.spec.dir.clone();
         self.watched = Some(dir.clone());

@@ -1,5 +1,6 @@
-//! [`Removal`]: the deletion of a znode, in the background if need be. It follows an unlock, a timeout, or the
-//! discovery of a znode that [belongs to no request](super::sweep).
+//! [`Removal`]: the deletion of a znode, in the background if need be. It follows the end of a request, for example by
+//! an unlock or a timeout, or the discovery of a znode that [belongs to no request](super::sweep). A session also
+//! deletes what the session before it has left behind.
 //!
 //! An unlock during an outage must not leave a znode that blocks others while the session lives. So a
 //! deletion is repeated until it is done or the session has ended: after every reconnect, and now and then

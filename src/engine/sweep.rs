@@ -124,7 +124,7 @@ impl Commons {
     }
 
     /// Searches for the znode of a request. [`Contender::on_searched`](super::contender::Contender::on_searched)
-    /// follows.
+    /// follows or, if the search fails, [`Contender::join_failed`](super::contender::Contender::join_failed).
     pub(super) fn search(&mut self, dir: &ZNodePath, request: ParticipantId) {
         let id = self.sweep_of(dir);
         if let Some(sweep) = self.sweeps.by_id.get_mut(&id) {
@@ -207,8 +207,8 @@ impl Commons {
         }
     }
 
-    /// Starts all sweeps afresh after a reconnect, because the session may now be on the server that holds a create
-    /// back, and that server may now pass it on.
+    /// Starts all sweeps afresh. After a reconnect, this is needed because the session may now be on the server that
+    /// holds a create back, and that server may now pass it on.
     pub(super) fn sweep_again(&mut self) {
         let all: Vec<ParticipantId> = self.sweeps.by_id.keys().copied().collect();
         for id in all {

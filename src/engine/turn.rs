@@ -11,7 +11,8 @@ use crate::recipe::revocation;
 
 /// A new owner reads its znode this long after it has acquired the lock, or up to [`SHARED_STEP`] earlier. A
 /// hold that ends before that saves the round trip. The price: if another client deletes the znode at the
-/// beginning of a hold, the owner learns of it only after this delay and a round trip.
+/// beginning of a hold, the owner learns of it only after this delay and a round trip, unless it has already watched
+/// the znode while it waited.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
 /// New owners first read their znodes at multiples of this step. So even thousands of short holds a second

@@ -57,8 +57,8 @@ impl Contender {
             || (needs_own && self.znode() == Some(path))
     }
 
-    /// Prepares the watches for a request that becomes the owner: keeps a watch on its own znode, and removes the
-    /// others.
+    /// Prepares the watches for a request that becomes the owner: keeps the watch on its own znode, if there is one,
+    /// and removes those on the requests ahead.
     pub(super) fn keep_own_watch(
         &mut self,
         commons: &mut Commons,

@@ -6,7 +6,7 @@
 //! | calls | sent while |
 //! |---|---|
 //! | what proves the session ([`Priority::Session`]) | always |
-//! | what keeps or releases a lock ([`Priority::Owner`]) | the calls under way fill less than two windows |
+//! | what keeps or releases a lock, and sweeps ([`Priority::Owner`]) | the calls under way fill less than two windows |
 //! | all others, and what the application asks for ([`Priority::Other`]) | they fill less than one window |
 //!
 //! A call that may not be sent yet waits here. Calls that keep or release a lock go first; calls of equal priority go

@@ -107,9 +107,9 @@ impl Lease {
         self.last_write = Some(Written { sent, reported });
     }
 
-    /// Returns what the answer to a write on the present connection proves: the moment from which the proof
-    /// counts, or `None` if the answer proves nothing. While a lock is held, only a proof by cause (E3)
-    /// counts, because it assumes nothing about the speed of the links between the servers.
+    /// Returns what the answer to a write on the present connection proves: the moment from which the proof counts, or
+    /// `None` if the answer proves nothing. While a lock is held, a pair counts only if it is proven by cause (E3),
+    /// because such a proof assumes nothing about the speed of the links between the servers.
     pub(super) fn proven_by(&self, sending: Sending) -> Option<Moment> {
         if !self.needs_pairs() {
             return self.taken_up_after.max(Some(sending.at));

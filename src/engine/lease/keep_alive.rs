@@ -49,16 +49,15 @@
 //! The session's other reads and writes count as well. A write that has confirmed a newer pair postpones a
 //! keep-alive or replaces its first write.
 //!
-//! Except in the cases named at the end of this paragraph, the session sends nothing on behalf of a lock until
-//! the lock has been held for D/2. If the session owned nothing before, the lease may have less than F left
-//! until the first touch is proven, because until then only the client's pings make pairs. A client pings every T/6. A pair of pings counts from the first ping, and
-//! is complete with the second, T/6 later. The next pair is complete after another T/6. When it becomes known, a
-//! proof by the older pair is therefore R + T/3 old. So if the lease is proven by a write that was made just
-//! before the lock was taken, it has at least S − R − T/3 − D/2 left after the first D/2. If a request takes the
-//! lock long after the last write, for example because it had to wait, the proof is older. If the lease then has
-//! less than T/8 left, a write extends it before the lock is taken. If the lease does not last for D/2 + F/2
-//! from the moment at which the lock is taken, the session sends touches and keep-alives without waiting for
-//! D/2.
+//! Except in the cases named at the end of this paragraph, the session sends nothing on behalf of a lock until the lock
+//! has been held for D/2. If the session owned nothing before, the lease may have less than F left until the first
+//! touch is proven, because until then only the client's pings are sure to make pairs. A client pings every T/6. A pair
+//! of pings counts from the first ping, and is complete with the second, T/6 later. The next pair is complete after
+//! another T/6. When it becomes known, a proof by the older pair is therefore R + T/3 old. So if the lease is proven by
+//! a write that was made just before the lock was taken, it has at least S − R − T/3 − D/2 left after the first D/2. If
+//! a request takes the lock long after the last write, for example because it had to wait, the proof is older. If the
+//! lease then has less than T/8 left, a write extends it before the lock is taken. If the lease does not last for D/2 +
+//! F/2 from the moment at which the lock is taken, the session sends touches and keep-alives without waiting for D/2.
 
 use std::time::Duration;
 
@@ -123,7 +122,8 @@ impl Lease {
         !quiet.is_zero() || self.due_for_proof() <= now.after(self.least_period())
     }
 
-    /// Returns when a touch is due: never on a connection that wants to be idle.
+    /// Returns when a touch is due. On a connection that wants to be idle, a touch is never due. Neither is one if a
+    /// write needs no pair, while the lease need not be kept proven, or before a write on the connection is answered.
     pub(crate) fn touch_due(&self, quiet: Duration) -> Moment {
         let is_wanted = quiet.is_zero() && self.needs_pairs() && self.is_kept_proven();
         if !is_wanted || self.last_write.is_none() {

@@ -431,7 +431,7 @@ fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
     assert!(lease.covers(second(31)) && !lease.admits_owners(second(31)));
 }
 
-/// Keeps the lease of an idle session alive, as its driver does, on a network with these round trips. Returns
+/// Keeps the lease of an idle session alive, as its engine does, on a network with these round trips. Returns
 /// the shortest time that was ever left of the lease.
 fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_trip: Duration) -> Duration {
     let mut lease = Lease::unproven(granted(timeout, report), second(0));

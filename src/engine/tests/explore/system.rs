@@ -569,8 +569,8 @@ impl State {
         self.deliver(sent);
     }
 
-    /// Lets the ensemble end a session that it has not heard from for a session timeout. At least as much
-    /// time has then passed on the session's own clock.
+    /// Lets the ensemble end a session that was closed, or that it has not heard from for a session timeout. In the
+    /// second case, at least as much time has then passed on the session's own clock.
     fn expire(&mut self, session: usize) {
         if self.members[session].contact == Contact::CutOff {
             self.left.expiries -= 1;
