@@ -1,7 +1,7 @@
 //! Cohort locks beside plain ones, in four cases: one thread that acquires again and again, eight contending
-//! threads of one process, another process that asks for a lock kept idle, and two contending processes. For
-//! comparison with the eight threads, as many threads pass on a token: like each hand-over, each step wakes a
-//! thread.
+//! threads of one process, another process that asks for a lock kept idle, and two contending processes. A second
+//! session of this process stands for another process. For comparison with the eight threads, as many threads pass on
+//! a token: like each hand-over, each step wakes a thread.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
 }
 
 /// Returns the microseconds in which a thread passes a token on to the next thread by a channel, which wakes
-/// that thread. A lock that threads get in turn costs at least this much.
+/// that thread. A hand-over costs about as much if all threads except the owner sleep.
 fn pass_a_token(threads: usize) -> f64 {
     const TIMES: u32 = 50_000;
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| bounded::<u32>(1)).unzip();

@@ -16,7 +16,7 @@ const WAITING: usize = 1_000;
 const WARM_UP: usize = 100;
 
 const AIM_KIB: f64 = 4.0;
-/// The maximum number of workers of a session, however many locks it has.
+/// The aim for the threads that all these locks add.
 const MAX_WORKERS: f64 = 16.0;
 
 struct Idle;

@@ -27,7 +27,7 @@ impl Plan {
         }
     }
 
-    /// Returns the same plan with longer turns, for measurements that need them to settle.
+    /// Returns the same plan with longer turns and fewer rounds, for measurements that need long turns to settle.
     pub(crate) fn with_legs_of(&self, factor: u32) -> Plan {
         Plan { leg: self.leg * factor, rounds: (self.rounds * 2 / 3).max(3), ..*self }
     }

@@ -112,7 +112,7 @@ fn work_and_fail(ensemble: &Ensemble, locks: &[BlockingWriteLock], work: &Work) 
     let over = Instant::now() + ROUND;
     let (end, ended) = bounded::<()>(0);
     thread::scope(move |scope| {
-        // A fault that cannot be injected ends the workers, too.
+        // A panic in this closure ends the workers, too.
         let _end = end;
         for worker in 0..WORKERS {
             let ended = ended.clone();

@@ -1,8 +1,8 @@
 //! How long an outage an owner survives: all servers are cut off for a fraction of the session timeout.
 //!
-//! Each outage hits several owners, of which half are busy and half otherwise idle. They have acquired their
-//! locks at different moments, so the outage hits them between different keep-alives. An owner has survived if
-//! it owns the lock when its lease from before the outage has certainly ended.
+//! Each outage hits several owners: in the first round, half of them are busy and half otherwise idle; in the second,
+//! all are of one kind. They have acquired their locks at different moments, so the outage hits them between different
+//! keep-alives. An owner has survived if it owns the lock when its lease from before the outage has certainly ended.
 //!
 //! Outages of many lengths run at the same time, in two rounds: the first in coarse steps, the second around
 //! the longest length that all owners have survived in the first.

@@ -55,9 +55,9 @@ pub use client::{BlockingClient, on_workers};
 
 /// Opens a session on the application's handle of the crate `zookeeper`.
 ///
-/// **A busy handle loses all its locks on the first disconnect.** The crate `zookeeper` gives up a session if
-/// it has not sent a ping for a session timeout, and it sends a ping only after two thirds of a session timeout
-/// without any request. If a lock must survive a disconnect, take it on a session that [`Session::connect`]
+/// **A busy handle loses all its locks on the first disconnect.** On a disconnect, the crate `zookeeper` gives up the
+/// session if it has not sent a ping for a session timeout, and it sends a ping only after two thirds of a session
+/// timeout without any request. If a lock must survive a disconnect, take it on a session that [`Session::connect`]
 /// opens. If you cannot, use a handle that does nothing else, with a session timeout of at least ten ticks of
 /// the servers (20 s by default).
 ///
@@ -80,9 +80,10 @@ pub use client::{BlockingClient, on_workers};
 /// application makes calls before it calls this function, it should wait for a state first, too.
 ///
 /// # Errors
-/// [`InvalidArgument`](crate::ErrorReason::InvalidArgument) if the timeout is out of bounds,
-/// [`NoServer`](crate::ErrorReason::NoServer) if the handle is closed or has no contact within `session_timeout`,
-/// [`Thread`](crate::ErrorReason::Thread) if no thread can be started.
+/// - [`InvalidArgument`](zookeeper_recipes_lock::ErrorReason::InvalidArgument): the timeout is out of bounds.
+/// - [`NoServer`](zookeeper_recipes_lock::ErrorReason::NoServer): the handle is closed, or has no contact within
+///   `session_timeout`.
+/// - [`Thread`](zookeeper_recipes_lock::ErrorReason::Thread): no thread can be started.
 pub fn session_on(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Result<Session, LockError> {
     Session::from_client(on_workers(adapter(zk, session_timeout)))
 }

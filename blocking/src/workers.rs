@@ -42,8 +42,8 @@ struct Backlog {
     free: usize,
     /// The number of running jobs that share the limit.
     at_work: usize,
-    /// Incremented when the busy threads are abandoned. A thread whose job is from an earlier generation ends
-    /// with that job.
+    /// Incremented when threads are abandoned. A thread whose job shares the limit and is from an earlier generation
+    /// ends with that job.
     generation: u64,
     /// Whether threads end as soon as they have nothing to do.
     is_closed: bool,
@@ -54,8 +54,8 @@ impl Workers {
         Workers { crew: Arc::default() }
     }
 
-    /// Submits a job. The job is dropped if it comes after the [shutdown](Workers::shut_down) or if no thread
-    /// can be started for it.
+    /// Submits a job. The job is dropped if it comes after the [shutdown](Workers::shut_down), or if no thread
+    /// can be started for it and no other thread is left.
     pub(crate) fn submit(&self, urgency: u8, job: Job) {
         let mut backlog = self.crew.backlog.lock();
         if backlog.is_closed {
@@ -66,7 +66,7 @@ impl Workers {
         self.crew.wake_or_start(backlog);
     }
 
-    /// Writes off all busy threads: they may be stuck forever.
+    /// Writes off the threads whose jobs share the limit: they may be stuck forever.
     pub(crate) fn abandon(&self) {
         let mut backlog = self.crew.backlog.lock();
         backlog.generation += 1;

@@ -20,7 +20,7 @@ pub enum Role {
     Conductor(Plan),
     Client(Orders),
     List,
-    /// Does nothing, because a filter selects other tests.
+    /// Does nothing, because a filter or `--ignored` selects other tests.
     Nothing,
 }
 

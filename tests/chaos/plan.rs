@@ -61,7 +61,7 @@ pub const SESSION_TIMEOUT: Duration = Duration::from_secs(3);
 /// The session timeout that the clients ask for, and the limit of a server that is restarted with a larger one.
 pub const RAISED_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The tick of a server that is restarted with a shorter one. The clients rely on no longer tick.
+/// The tick of a server that is restarted with a shorter one. The clients rely on no tick being longer than [`TICK`].
 pub const LOWERED_TICK: Duration = Duration::from_millis(250);
 
 /// After this much chaos, all faults end and every thread must acquire every lock.

@@ -7,7 +7,8 @@
 //!
 //! Each write carries the sequence number of its request, which is a fencing token within one directory, and
 //! the fencing token of the guard, if there is a guard. The register refuses a write if either is older than
-//! the newest one seen. Both must agree: a write that only one of them would refuse is a finding.
+//! the newest one seen. The two tokens contradict each other, which is a finding, if only the guard's token would
+//! refuse a write, or if a later request has the guard's token of an earlier one.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

@@ -107,7 +107,8 @@ pub fn run(plan: &Plan) -> ExitCode {
     report::print(&rows, &left_out, contended.err().as_deref())
 }
 
-/// Runs the rounds of all pairs, in phases. In each phase but the last, a process is killed.
+/// Runs the rounds of all pairs, in phases. In each of the first phases, a process is killed. The last phases, in which
+/// none is, go on until holders with wrong names have overlapped.
 fn contend(
     rounds: usize,
     pairs: &[&'static Pair],
@@ -178,7 +179,7 @@ fn await_all(all: &[Contenders], wait: impl Fn(Duration) -> Result<(), String>) 
     }
 }
 
-/// Starts two processes for each side of each library: one with two contenders of each pair, one with a single
+/// Starts two processes of ours, and two for each library: one with two contenders of each pair, one with a single
 /// contender.
 fn start_all(
     plan: &Plan,

@@ -12,7 +12,7 @@
 //! - [`contender`]: our contenders, which are this program started again
 //! - `peers/`: the contenders of other libraries
 //! - [`report`]: the table and the verdict
-//! - [`revocation`]: one revocation each way with Curator, before the contenders start
+//! - [`revocation`]: revocations each way with Curator, before the contenders start
 
 #![allow(
     unreachable_pub,

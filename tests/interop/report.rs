@@ -6,7 +6,7 @@ use crate::conductor::Killed;
 use crate::pairs::{CONTENDERS, Expected, Pair};
 use crate::referee::Course;
 
-/// The smallest part of an equal share, in addition to one round, that each contender must have had. Contenders
+/// The smallest part of an equal share that each contender must have had, but at least one round. Contenders
 /// that were killed miss some rounds.
 const LEAST_SHARE: f64 = 0.25;
 

@@ -1,4 +1,5 @@
-//! Revocations between our locks and Curator's mutex, once each way.
+//! Revocations between our locks and Curator's mutex: we revoke theirs once, and they revoke ours under each of two
+//! naming schemes.
 
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -39,7 +40,7 @@ impl Drop for Peer {
     }
 }
 
-/// Revokes one lock each way.
+/// Revokes a lock of theirs, and lets them revoke two of ours.
 ///
 /// # Panics
 /// If a holder does not get the message.

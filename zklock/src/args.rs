@@ -75,7 +75,7 @@ Troubleshooting:
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  leader: nobody leads, or the leader's data is not known; doctor: there are warnings
+    1  leader: nobody leads, or the leader's data was overwritten; doctor: there are warnings
    64  wrong usage, connect string or path
    65  the path is not a lock directory, or the holder cannot be asked to release the lock
    66  the directory does not exist
@@ -115,7 +115,7 @@ The command:
   zklock releases the lock when the command has ended.
   A 'zklock run' inside the command, for the same lock, would wait for itself, so it is refused. zklock
   detects this from ZKLOCK_PATH. It cannot do so if that variable is unset, or names another lock that was
-  taken in between.
+  taken in between, or with --permits.
 
 The terminal:
   In the foreground, the command has the terminal, as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.
@@ -133,9 +133,9 @@ The wait:
   To limit the run time of the command as well, use timeout(1): zklock run DIR -- timeout 1h COMMAND.
 
 When the lock is lost:
-  During an outage, another client can get the lock when the lease ends. The command gets SIGTERM when only
-  --grace or a quarter of the session timeout remains, whichever is less. It gets SIGKILL just before the
-  lease ends.
+  During an outage, another client can get the lock soon after the lease ends. The command gets SIGTERM when
+  only --grace or a quarter of the session timeout remains, whichever is less. It gets SIGKILL just before
+  the lease ends.
   If another client deletes the znode of the lock, the next client may own the lock at once. The command
   gets SIGTERM immediately, and SIGKILL after --grace.
   If another client asks for the release of the lock ('zklock revoke'), the command gets SIGTERM, but no
@@ -159,14 +159,16 @@ What is ended:
   A process that a daemon starts for the command (systemd-run, cron, a container runtime) is not a
   descendant, so it runs on.
   If the command ends while the lock is held, its background processes continue without the lock. If a
-  forwarded signal or 'zklock revoke' ends the command, only those that ignore the signal continue.
+  forwarded signal or 'zklock revoke' ends the command, only those continue that ignore the signal or are
+  outside the process group.
 
 A lock shared with another library:
   zklock run --naming kazoo /locks/report -- make report
 
   zklock takes the requests of all libraries into account. Other libraries ignore requests whose names they
   do not know. If a library does not know the names that zklock uses, both can hold the lock at once. zklock
-  warns of requests of such a library when it has acquired the lock, and again before it releases the lock.
+  looks for requests of such a library when it has acquired the lock, and again before it releases the lock.
+  It warns of them once.
   zklock creates a missing directory as a container, which the server deletes after it has been empty for a
   while. After that, kazoo's locks fail, so with '--naming kazoo' the directory is an ordinary znode. Apache's
   locks may fail as well: create their directory beforehand.
@@ -178,7 +180,8 @@ Exit codes:
    70  the system cannot provide a thread or another resource
    73  the request for the lock cannot be created
    75  the lock was not acquired (--try, --timeout)
-   76  the lock was lost, or about to be, before the command started or while it ran
+   76  the lock was lost, or about to be, before the command started or while it ran; or another client
+       deleted the request while zklock waited
    77  access denied, or credentials refused
    78  a file of credentials or certificates cannot be used
   126  the command cannot be executed
@@ -273,7 +276,8 @@ The key:
 Exit codes:
   The exit code of the command, or
    64  wrong usage, connect string, path or key
-   69  no server can be reached, or contact was lost before the command ran
+   69  no server can be reached, or contact was lost before the command ran or, with --until-success, before
+       the key was marked
    70  the system cannot provide a thread or another resource
    73  the key cannot be created
    75  in progress elsewhere
@@ -382,11 +386,11 @@ Examples:
   zklock leader --watch /election | while read -r since leader; do reconfigure \"$leader\"; done
   zklock leader --json /election | jq -r .leader.who",
     after_long_help = "\
-Prints the data of the leader's request on one line. By default, that is its host and process id. Only
-control characters are escaped.
+Prints the data of the leader's request on one line. By default, that is its host and process id. Control
+characters, line separators and marks that change the writing direction are escaped, and nothing else is.
 
---watch prints a line at each change. The line begins with the time; '-' stands for no leader. --watch runs
-until it is ended, even through outages, which it reports on standard error.
+--watch prints a line now and at each change. Without --json, the line begins with the time, and '-' stands
+for no leader. --watch runs until it is ended, even through outages, which it reports on standard error.
 
 A client that asks the leader to step down overwrites the data of the leader. The exit code is then 1.
 With --json, 'who' is null and the exit code is 0. --watch goes on showing the earlier data, or '-'.
@@ -458,8 +462,8 @@ Examples:
   zklock reap --older-than 1d --yes /locks/backup",
     after_long_help = "\
 Deletes only persistent requests, which a client in another language may leave behind. Requests of live
-sessions always stay: see 'zklock revoke'. Requests with names that no known library uses also stay, but
-zklock shows them, and you can delete them by hand.
+sessions always stay: see 'zklock revoke'. Persistent requests with names that no known library uses also
+stay, but zklock shows them, and you can delete them by hand.
 
 Ages are measured by the clock of the servers. To read it, zklock creates a znode in the directory and
 deletes it in the same transaction, even without --yes.

@@ -99,8 +99,10 @@ impl ConnectionArgs {
     /// The settings of a session on these servers.
     ///
     /// # Errors
-    /// An identity or the SASL mechanism is malformed, or a file that contains one of them or the key's password cannot
-    /// be used.
+    /// - An identity or the SASL mechanism is malformed, or a variable with one of them or with the key's password is
+    ///   not valid UTF-8.
+    /// - A file that contains one of them cannot be used.
+    /// - `--principal` is given without Kerberos, or Kerberos to a build that lacks it.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
         let mut builder = Session::builder(servers)
             .session_timeout(self.session_timeout)
@@ -148,7 +150,7 @@ impl ConnectionArgs {
     /// The TLS settings, or `None` if connections are not encrypted.
     ///
     /// # Errors
-    /// The file of the key's password cannot be used.
+    /// The file of the key's password cannot be used, or the variable with it is not valid UTF-8.
     pub(crate) fn tls_config(&self) -> Result<Option<TlsConfig>, Failure> {
         if !self.uses_tls() {
             return Ok(None);

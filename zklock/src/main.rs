@@ -1,6 +1,7 @@
 //! `zklock`: locks for scripts, and a view of the queues for operators.
 //!
-//! It uses only the public interface of `zookeeper-recipes-lock`. Each subcommand has its own module.
+//! It uses only the public interface of `zookeeper-recipes-lock`. Each subcommand has its own module, except that
+//! `completions` and `man` share one.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]

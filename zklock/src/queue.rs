@@ -14,13 +14,13 @@ use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK};
 use crate::output::{Table, one_line, printable};
 use crate::spans::{age, show_duration, show_time};
 
-/// The `ephemeralOwner` of a container, which belongs to no session. Directories of locks are containers.
+/// The `ephemeralOwner` of a container, which belongs to no session. Most directories of locks are containers.
 const CONTAINER: i64 = i64::MIN;
 
 /// Reads the queue of a lock.
 ///
 /// # Errors
-/// The directory does not exist, or is not the directory of a lock.
+/// The directory does not exist, is not the directory of a lock, or cannot be read.
 pub(crate) fn read(session: &Session, dir: &str) -> Result<Vec<LockInfo>, Failure> {
     let queue = LockDirectory::new(session, dir)?.contenders()?;
     if queue.is_empty() {

@@ -12,8 +12,8 @@ use crate::stderr::complain;
 /// How often to check whether the reader of the output has gone.
 const CHECK_OUTPUT: Duration = Duration::from_secs(1);
 
-/// Reads and shows a value now and after each change, until the reader of the output has gone. `show` must ignore a
-/// value that it has just shown.
+/// Reads and shows a value now and after each change, until the reader of the output has gone or an error occurs that
+/// does not pass. `show` must ignore a value that it has just shown.
 pub(crate) fn follow<T>(
     session: &Session,
     changes: &Receiver<()>,

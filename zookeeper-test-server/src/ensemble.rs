@@ -254,7 +254,7 @@ impl TestEnsemble {
         leader.filter(|_| leaders.next().is_none())
     }
 
-    /// Returns `leader`, `follower` or `observer`, or `None` while the server has no quorum.
+    /// Returns `leader`, `follower` or `observer`, or `None` while the server is down or paused, or has no quorum.
     ///
     /// # Panics
     /// If there is no server with this index.

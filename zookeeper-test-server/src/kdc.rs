@@ -206,7 +206,7 @@ impl TestKdc {
         self.daemon.resume();
     }
 
-    /// Returns the process id of the KDC if it is running.
+    /// Returns the process id of the KDC, unless the KDC was stopped.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.daemon.pid()

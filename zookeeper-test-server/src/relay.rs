@@ -76,8 +76,8 @@ impl Relay {
         Relay::new(target, Some(delay))
     }
 
-    /// Starts a relay to a server that may begin to listen later. Until then, clients wait for an answer
-    /// instead of seeing their connections close.
+    /// Starts a relay to a server that may begin to listen later. Until then, but for at most `max_wait` each, clients
+    /// wait for an answer instead of seeing their connections close.
     #[doc(hidden)]
     pub fn waiting_for(target: impl ToSocketAddrs, max_wait: Duration) -> io::Result<Relay> {
         Relay::start(target, None, max_wait)

@@ -188,7 +188,7 @@ impl TestServer {
         self.daemon.is_awake()
     }
 
-    /// Returns the process id of the server's JVM if it is running.
+    /// Returns the process id of the server's JVM, unless the server was stopped or killed through this value.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.daemon.pid()

@@ -66,7 +66,7 @@ struct Adapter {
     watches: HandleWatches,
 }
 
-/// Wraps a handle that the application continues to use. Waits briefly for the handle to report its state,
+/// Wraps a handle that the application continues to use. Waits for the handle to report its state, but only briefly,
 /// because a handle that was opened long ago may not report any. See [`session_on`](crate::session_on) for
 /// the requirements.
 #[must_use]

@@ -118,8 +118,8 @@ impl Contender {
         if lock == SEMAPHORE {
             return self.acquire_permit(session, time_limit);
         }
-        // The last thread of each client waits with a listener. The others make blocking calls; some of the
-        // time they share the lock, or a place in the queue.
+        // The last thread of each client waits with a listener. The others make blocking calls or await futures; some
+        // of the time they share the lock, or a place in the queue.
         if self.thread + 1 == THREADS {
             return self.acquire_listening(session, lock, time_limit);
         }

@@ -1,5 +1,5 @@
-//! Acquires by futures on an executor. Many futures are dropped, at any moment, on a thread other than the
-//! contender's.
+//! Acquires by futures on an executor. Many futures are dropped, at any moment: on the contender's thread or, with a
+//! multi-threaded runtime, on another one.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use crate::support::wait::{holds_within, scaled};
 /// The pause between two calls of `is_owner` by a relaxed owner.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// How long after a loss ownership must not return.
+/// For how long after the report of a loss the former owner checks that ownership does not return.
 const AFTERMATH: Duration = Duration::from_millis(20);
 
 /// A lock that was granted by way of a guard or a listener.
@@ -51,7 +51,7 @@ struct Manner {
     length: Duration,
     /// Whether the owner calls `is_owner` without pausing.
     tight: bool,
-    /// Whether the owner sends nothing after its first write.
+    /// Whether the owner sends nothing between its first write and the end of the hold.
     quiet: bool,
 }
 
@@ -160,8 +160,8 @@ impl Contender {
         looks < 10 || self.conductor.stage() == Stage::Contend
     }
 
-    /// Checks that the loss is reported and that ownership does not return. Some owners also write once more,
-    /// immediately or later, as an application would that does not check.
+    /// Checks that the loss is reported and that ownership does not return. In between, the former owner writes once
+    /// more, immediately or later, as an application would that does not check.
     fn check_after_loss(&mut self, holding: &Holding, held: &dyn Held) {
         let lock = holding.lock;
         let mut reported = None;

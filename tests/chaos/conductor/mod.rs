@@ -37,7 +37,7 @@ use crate::support::wait::scaled;
 /// The exit status of an interrupted program.
 const INTERRUPTED: u8 = 130;
 
-/// How many times a run that proves nothing is repeated.
+/// How many runs there are at most, until one proves something.
 const TRIES: u64 = 3;
 
 /// What a run shows about the promises.
@@ -202,7 +202,7 @@ struct Run {
 }
 
 impl Run {
-    /// Alternates between chaos and calm. Returns how many times a thread failed to acquire a lock in the calm.
+    /// Alternates between chaos and calm. Returns how many threads did not acquire every lock in the last calm.
     fn contend(&mut self, plan: &Plan, interrupted: &AtomicBool) -> usize {
         self.world.clients.iter().for_each(Client::start);
         let mut nemesis = Nemesis::new(&self.world, plan.seed, plan.pause());
@@ -225,7 +225,8 @@ impl Run {
         starved
     }
 
-    /// Waits until every thread has ended its wait and then acquired each lock once.
+    /// Waits until every thread has ended its wait and then acquired each lock once. Returns how many threads have not
+    /// done so in time.
     fn settle(&mut self, round: u64) -> usize {
         let began = now();
         for (index, client) in self.world.clients.iter().enumerate() {

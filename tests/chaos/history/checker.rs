@@ -1,4 +1,5 @@
-//! Checks whether a history keeps the promises. Every finding is proven: none depends on when a clock was read.
+//! Checks whether a history keeps the promises. Every finding except a late return is proven: it does not depend on
+//! when a clock was read.
 
 use std::fmt::Write as _;
 

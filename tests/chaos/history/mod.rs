@@ -123,7 +123,7 @@ pub struct History {
     pub accesses: Vec<Access>,
     /// The number of each error of waits and connection attempts, and of other remarks, by name.
     pub remarks: HashMap<String, usize>,
-    /// Writes that the register refused although the sender reported ownership, and other such cases.
+    /// Writes that the register refused although the sender owned the lock before and after, as far as it knew.
     pub believing: Vec<String>,
     pub late: usize,
     /// Violations that the clients themselves found.

@@ -1,5 +1,5 @@
 //! The exit of a client's namespace: a listener at the machine's end of the client's link, which forwards to
-//! one relay.
+//! one relay or to the KDC.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,8 @@ struct Acceptor {
 }
 
 impl Gate {
-    /// Opens a gate to a relay on this machine, on a free port of this address.
+    /// Opens a gate to this port of this machine, that of a relay or of the KDC. The gate has a free port of this
+    /// address.
     pub fn open(address: IpAddr, relay: u16) -> Gate {
         let listener = TcpListener::bind((address, 0)).expect("the address is ours");
         let gate = Gate {
@@ -41,7 +42,7 @@ impl Gate {
         self.address.to_string()
     }
 
-    /// Refuses new connections. Open connections end with those of the relay.
+    /// Refuses new connections. Open connections end with those behind the gate.
     pub fn close(&self) {
         if let Some(acceptor) = self.acceptor.lock().take() {
             acceptor.stopping.store(true, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! Models of the parts of the crate that several threads use without the engine's mutex, checked under every
-//! interleaving. They compile the crate's own files; loom's atomics and mutexes take the place of the real
-//! ones.
+//! interleaving, some with at most three preemptions. They compile the crate's own files; loom's atomics and mutexes
+//! take the place of the real ones.
 
 #![cfg(all(test, loom))]
 

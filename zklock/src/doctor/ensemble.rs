@@ -108,8 +108,9 @@ fn timing(probe: &Probe) -> Option<String> {
     let Some(tick) = probe.tick else {
         // If the second connection was refused, the tick could not be measured, and another warning says so.
         return probe.refusal.is_none().then(|| format!(
-            "the tick of {name} is not known; a session assumes half of its session timeout, so short outages cost \
-             locks: allow the four letter word 'conf', or leave minSessionTimeout at two ticks"
+            "the tick of {name} is not known; a session assumes its max_tick, 2s by default, and if the tick is longer, \
+             a lock can have two owners when a server dies: allow the four letter word 'conf', so that doctor sees \
+             the tick, or leave minSessionTimeout at two ticks"
         ));
     };
     (granted < tick * 3).then(|| {

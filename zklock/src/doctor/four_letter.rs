@@ -11,7 +11,7 @@ const MAX_ANSWER: u64 = 64 * 1024;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) version: Option<String>,
-    /// `leader`, `follower`, `observer`, `standalone`, `read-only`.
+    /// `leader`, `follower`, `observer`, `standalone`, `read-only` or `not serving`.
     pub(super) mode: Option<String>,
     pub(super) tick: Option<Duration>,
 }

@@ -1,8 +1,8 @@
 //! [`Descendants`] of a command, on Linux: all its processes, including those outside its process group, which
 //! timeout(1) and setsid(1) create.
 //!
-//! This process becomes the parent of every descendant whose parent has ended, so all of them stay its descendants. One
-//! scan of `/proc` finds all generations.
+//! This process becomes the parent of every descendant whose parent has ended, so all of them stay its descendants. A
+//! scan of `/proc` finds all generations, but may miss a process whose parent ends during the scan.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -250,7 +250,7 @@ impl Proc {
                     pidfd_send_signal(descriptor, signal)
                 }
             }
-            // The kernel is too old, or no descriptor is left.
+            // The kernel is too old, no descriptor is left, or a filter of system calls forbids the call.
             Err(Errno::NOSYS | Errno::MFILE | Errno::NFILE | Errno::PERM) => kill_process(process, signal),
             Err(error) => Err(error),
         }

@@ -12,17 +12,18 @@
 //! **End.** Signals that would end this process are forwarded to the group. The command counts as ended when the first
 //! process of the group has ended. When the lock is lost, everything that descends from the command is ended: SIGTERM
 //! goes to the group, SIGKILL to the group and, on Linux, to every descendant. This process is a child subreaper: it
-//! adopts descendants whose parents have ended. So one scan of `/proc` finds them all, whatever their group, session,
-//! namespace or name. They are identified by process id and start time.
+//! adopts descendants whose parents have ended. So a scan of `/proc` finds them, whatever their group, session,
+//! namespace or name, and is repeated until two scans in a row find none. They are identified by process id and start
+//! time.
 //!
-//! If this process itself is killed, the kernel kills the command, unless it has changed its user (sudo) or has
+//! If this process itself is killed, Linux kills the command, unless it has changed its user (sudo) or has
 //! capabilities. The kernel does not kill the children of the command, in its group or outside: it kills a process with
 //! its parent only if the process has asked for that, and children do not inherit the request.
 //!
 //! **The terminal.** Whenever the group of this process has the terminal, this process hands it over to the group of
 //! the command. It does so at once if all three standard descriptors are the terminal. Otherwise, other processes of a
 //! pipeline may read from the terminal, so this process waits until the command is stopped for using it. It takes the
-//! terminal back when the command has stopped or ended.
+//! terminal back when it stops the job, and when the command has ended.
 //!
 //! While the command has the terminal:
 //!
@@ -174,7 +175,7 @@ impl Limit {
     }
 }
 
-/// Returns whether the lock is held by a `zklock run` around this one, which would therefore wait for itself.
+/// Returns whether a `zklock run` around this one holds the lock, so that this one would wait for itself.
 fn is_held_outside(session: &Session, dir: &str) -> bool {
     let Ok(outer) = env::var(PATH) else { return false };
     let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
@@ -340,7 +341,7 @@ enum Acquisition {
     Acquired(Held),
     /// This signal ended the wait.
     Signal(i32),
-    /// Others hold the lock.
+    /// The lock was not acquired in time.
     Taken,
 }
 

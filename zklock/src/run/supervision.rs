@@ -17,8 +17,8 @@ use crate::stderr::complain;
 /// suspended.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest wait before the terminal is checked again, while the command is stopped for using it. A shell that gives
-/// the terminal to a running job does not notify the job.
+/// The longest wait before the terminal is checked again, while the command is stopped. A shell that gives the terminal
+/// to a running job does not notify the job.
 const TERMINAL_WAIT: Duration = Duration::from_millis(100);
 
 /// A change of the state of the command.
@@ -128,8 +128,8 @@ impl<'a> Supervision<'a> {
 
     /// Blocks until the command has ended.
     ///
-    /// Nothing else in the loop blocks, except when the whole job is stopped. Signals are sent before messages are
-    /// reported.
+    /// The loop waits only in `select!`, and while the whole job is stopped. Signals that end the command are sent
+    /// before anything is reported.
     pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> Ended {
         let states = self.session.subscribe();
         let changes = self.child.changes().clone();
@@ -244,7 +244,8 @@ impl<'a> Supervision<'a> {
         until_lease.min(TERMINAL_WAIT)
     }
 
-    /// Ends the command if the lock is lost, or about to be. Returns how long to wait before the next check.
+    /// Ends the command if the lock is lost, or about to be, and kills it if its time to end is over. Returns how long
+    /// to wait before the next check.
     fn check_lease(&mut self) -> Duration {
         if let Some(reason) = self.guard.loss() {
             self.handle_lost_lock(reason);
@@ -297,7 +298,7 @@ impl<'a> Supervision<'a> {
         match reason {
             // Such a loss cannot be foreseen, and the next client may already own the lock.
             LossReason::NodeDeleted | LossReason::Refused if !was_ending => self.end_within(self.grace),
-            // The command has had its time to end.
+            // The command has had its time to end, or this process was suspended for that time.
             _ => {
                 self.kill_at = Some(Instant::now());
                 self.kill();

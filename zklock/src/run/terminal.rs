@@ -1,7 +1,7 @@
 //! [`Terminal`]: the controlling terminal, which a shell gives to one process group at a time.
 //!
-//! This process blocks SIGTTOU and SIGTTIN. Otherwise, the calls here and every message would stop this process when
-//! another group has the terminal.
+//! This process blocks SIGTTOU and SIGTTIN. Otherwise, the calls here would stop this process when another group has
+//! the terminal. After `stty tostop`, so would every message.
 //!
 //! A process group or session outside this PID namespace has the id 0, which the functions of `rustix` do not expect.
 //! Therefore some calls here are those of `nix`.

@@ -243,8 +243,8 @@ impl Child {
         self.signal(Signal::CONT)
     }
 
-    /// Returns whether a stopped command can go on: it was stopped for using the terminal, and the shell has given the
-    /// terminal to this process since.
+    /// Returns whether a stopped command can go on: it should have the terminal, and the shell has given the terminal
+    /// to this process.
     pub(super) fn may_go_on(&self) -> bool {
         self.terminal.as_ref().is_some_and(Terminal::is_wanted_and_ours)
     }

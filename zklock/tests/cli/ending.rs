@@ -282,7 +282,7 @@ fn process_that_may_not_be_signalled_is_reported() {
     assert_eq!(ended.err.matches("cannot end the command").count(), 1, "{ended:?}");
 }
 
-/// Several programs lose and acquire the lock while their commands are trees of processes outside the group.
+/// Two programs lose and acquire the lock in turn while their commands are trees of processes outside the group.
 /// `ZKLOCK_STORM=600` lets the storm last ten minutes.
 #[cfg(target_os = "linux")]
 #[test]
@@ -293,7 +293,7 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
     // The directory is removed when the test ends, however it ends, and then the commands end.
     let running = TempDir::new().unwrap();
     let is_running = running.path().display();
-    // Four generations, each in its own session, whose processes fork without end.
+    // Four generations, all but the first in sessions of their own, whose processes fork without end.
     let beat = format!(
         "trap '' TERM; n=$1; [ $n = 0 ] || setsid sh -c \"$0\" \"$0\" $((n - 1)) &
         while [ -d {is_running} ]; do echo $ZKLOCK_FENCING_TOKEN $n >>{beats}; sleep 0.02; done"

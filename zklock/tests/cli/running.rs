@@ -110,7 +110,7 @@ fn command_without_permission_is_126() {
     zklock(fixture.server, &["run", &fixture.dir, "--", script]).assert_failed(126, script);
 }
 
-/// execvp(3) does the same.
+/// Some implementations of execvp(3) do the same.
 #[test]
 fn script_without_an_interpreter_is_run_by_a_shell() {
     let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());

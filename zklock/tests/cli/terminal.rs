@@ -30,7 +30,7 @@ struct Terminal {
     shell: Child,
     input: File,
     output: Arc<Mutex<String>>,
-    /// The length of the output up to the end of the last expected text.
+    /// The length of the output up to the end of the line that was expected last.
     seen: usize,
 }
 
@@ -81,7 +81,7 @@ impl Terminal {
         self.input.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits for a text in the output after the last expected text. Returns the line from this text on.
+    /// Waits for a text in the output after the line that was expected last. Returns the line from this text on.
     fn expect(&mut self, text: &str) -> String {
         let found = eventually_some(&format!("'{text}' is on the terminal"), || {
             let output = self.output.lock();
@@ -248,7 +248,7 @@ fn waiter_is_stopped_and_continued_as_a_job() {
 
 // ---- signals
 
-/// Sends each signal that ends the program, in each state of the command, at each kind of terminal. Neither the command
+/// Sends four signals that end the program, in each state of the command, at each kind of terminal. Neither the command
 /// nor the request may be left.
 #[test]
 fn signal_ends_the_command_in_each_state_at_each_terminal() {
