@@ -100,7 +100,8 @@ impl SimulatedClient {
     /// Expires the session behind a partition, without notifying the client.
     ///
     /// The session's ephemeral znodes are deleted. The client's calls fail with `ConnectionLoss` until
-    /// [`reconnect`](SimulatedClient::reconnect) or [`report_expiry`](SimulatedClient::report_expiry).
+    /// [`reconnect`](SimulatedClient::reconnect) or [`report_expiry`](SimulatedClient::report_expiry). While packets
+    /// are swallowed, the calls block instead.
     pub fn expire_silently(&self) {
         let mut state = self.shared.lock();
         state.end_session(self.session);
@@ -249,7 +250,8 @@ impl SimulatedClient {
         self.plan(operation, |plan| plan.before.push_back(Box::new(stop_point)));
     }
 
-    /// Runs the closure in the next call of this operation that the server executes or refuses, just after the effect.
+    /// Runs the closure in the next call of this operation that the server executes, even if with an error, just after
+    /// the effect.
     ///
     /// The closure runs after the effect and its events, and before the reply or the fault; but
     /// [swallowing](SimulatedClient::swallow_next) starts before the closure runs. If the closure cuts the connection
