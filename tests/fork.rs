@@ -281,8 +281,8 @@ fn in_each_child(what: &str, holds: impl Fn() -> bool + Sync, child_does: impl F
 
 #[allow(unsafe_code, reason = "no safe function forks")]
 fn fork() -> libc::pid_t {
-    // SAFETY: the child calls only `alarm`, `is_owner` or a drop, and `_exit`. None of these takes a mutex of
-    // another thread.
+    // SAFETY: between `alarm` and `_exit`, the child only uses this library, and the test checks that such a use waits
+    // for no mutex that a thread of the parent held. If one waits, the alarm ends the child.
     unsafe { libc::fork() }
 }
 

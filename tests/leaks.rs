@@ -146,7 +146,7 @@ fn timed_out_attempts_on_a_full_semaphore_leave_nothing(server: &Server) {
     assert_no_threads("zk-");
 }
 
-/// Repeats a call that leaves this many ephemeral znodes, and checks that the memory in use does not grow with
+/// Repeats a call while others have this many ephemeral znodes, and checks that the memory in use does not grow with
 /// the number of calls.
 fn assert_no_growth(server: &Server, ephemerals: usize, call: impl Fn()) {
     // Deletions finish in the background.

@@ -160,7 +160,7 @@ impl Objects {
         }
     }
 
-    /// Makes all calls that do not wait.
+    /// Makes calls of many kinds, none of which waits.
     fn query(&self) {
         let Objects { session, waiting, reading, guard, blocking, .. } = self;
         let _ = (session.state(), session.subscribe(), session.session_timeout(), session.clone());

@@ -343,7 +343,7 @@ mod tls {
         for key in [&other_key, &damaged_key, &no_key, &ca] {
             see_error(&connect(&server, key).unwrap_err());
         }
-        // This key is not encrypted.
+        // This server does not use TLS.
         see_error(&connect(&Server::start(), &key).unwrap_err());
 
         assert_seen("client.key");

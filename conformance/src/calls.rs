@@ -165,7 +165,7 @@ fn children_are_names_without_paths(scene: &Scene<'_>) -> Outcome {
         scene.given(&format!("a/{name}"))?;
     }
     scene.given("a/b/grandchild")?;
-    // The other session created the children, and this one may be on a server that lags behind.
+    // The other session created the children. If this session were on another server, that server might lag behind.
     scene.eventually("the listing is complete", |_| {
         let listed = client.get_children(&path, true).unwrap_or_default();
         listed.len() == names.len() && names.iter().all(|name| listed.contains(name))
@@ -219,7 +219,7 @@ fn permissions_are_enforced(scene: &Scene<'_>) -> Outcome {
     let child = format!("{hidden}/x");
     client.make_ephemeral(&child)?;
     refused("a delete without DELETE", client.delete(&child, None), ZkError::NoAuth)?;
-    // Nobody else can delete that znode.
+    // No client may delete that znode. It is gone once its session ends.
     client.in_time("close", |client| client.close())
 }
 

@@ -234,7 +234,7 @@ fn close_is_idempotent_and_silent(scene: &Scene<'_>) -> Outcome {
     done("set_data", scene.other.set_data(&path, b"1", None))?;
     let _ = client.disconnect();
     client.reconnect();
-    // By the time another session has received an event, this session would have received it, too.
+    // By the time another session has received the event of a later change, this session would have received its own.
     let witness = scene.connect()?;
     witness.fence(scene)?;
     same("the events after the close", client.events.all(), before)

@@ -54,8 +54,9 @@
 //! assert!(report.is_passed(), "{report}");
 //! ```
 //!
-//! Checks whose names begin with `submitted_` make many calls at once. If the fixture can stall the
-//! connection, they make the calls during a stall, so no call is answered before contact is lost.
+//! Checks whose names begin with `submitted_calls_end_with_` make many calls at once. If the fixture can stall the
+//! connection, they make the calls during a stall, so no call is answered before contact is lost. (The check that
+//! closes the client does without a stall.)
 //!
 //! [`checks`] returns the individual checks, for a test harness that lists each of them.
 //!
@@ -137,7 +138,8 @@ pub trait Subject: Send + Sync {
         None
     }
 
-    /// Cuts the connection, prevents new ones until [`reconnect`](Subject::reconnect), and returns `true`.
+    /// Cuts the connection, prevents new ones until [`reconnect`](Subject::reconnect) or [`expire`](Subject::expire),
+    /// and returns `true`.
     ///
     /// The session remains on the server for a while. The default does nothing and returns `false`.
     fn disconnect(&self) -> bool {

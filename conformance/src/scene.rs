@@ -105,7 +105,7 @@ impl Scene<'_> {
         self.other.make(&self.path(name))
     }
 
-    /// Waits until the other session sees the condition.
+    /// Waits until the condition, which gets the other session, holds.
     pub(super) fn eventually(&self, what: &str, condition: impl Fn(&Tested) -> bool) -> Outcome {
         let until = Instant::now() + self.deadline();
         while !condition(&self.other) {

@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
     named!(submitted_calls_end_with_their_client),
 ];
 
-/// How often a check repeats a call if it needs several calls in flight at once.
+/// How often a check repeats its calls.
 const ROUNDS: usize = 20;
 
 /// Returns a `Done` that reads the outcome with `read` and passes it to `then`.

@@ -3,7 +3,7 @@
 use crate::client::{Acl, Permissions};
 use crate::error::{ZkError, ZkResult};
 
-/// The operations that require READ, besides `get_data` and `get_children`.
+/// The operations that require READ, besides `get_data`, `get_children` and the checks of a transaction.
 ///
 /// They differ between ZooKeeper releases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Caller<'_> {
         if granted { Ok(()) } else { Err(ZkError::NoAuth) }
     }
 
-    /// Returns the ACL of a new znode, with the scheme `auth` replaced by the creator's identities.
+    /// Returns the ACL that a znode gets, with the scheme `auth` replaced by the caller's identities.
     pub(super) fn resolve(&self, acl: &[Acl]) -> ZkResult<Vec<Acl>> {
         let mut resolved = Vec::with_capacity(acl.len());
         for entry in acl {

@@ -19,17 +19,17 @@ use crate::time::Runtime;
 /// and `set_min_idle_for_ping` turn it into another kind of client.
 ///
 /// # Threads
-/// Calls are executed one after the other on a thread of the session. The closures of
+/// By default, submitted calls are executed one after the other on a thread of the session. The closures of
 /// [`before_next`](SimulatedClient::before_next) and [`after_next`](SimulatedClient::after_next) run there,
 /// too. A swallowed call holds up the calls behind it. Replies and events are delivered on that thread, or on
 /// the thread that caused them, while no lock of the simulation is held.
 ///
-/// A method returns only after all earlier events have been delivered, with two exceptions. It does not wait
-/// if it is called from a callback, and it does not wait for events behind a reply that is swallowed or waits
-/// for a closure.
+/// A method that can cause events returns only after all earlier events have been delivered, with two exceptions. It
+/// does not wait if it is called from a callback, and it does not wait for events behind a reply that is swallowed or
+/// waits for a closure.
 ///
-/// Pings follow the session's clock. A client that is used without a session starts its own threads on its
-/// first call, and its pings follow real time.
+/// Pings follow the session's clock. A client that is used without a session starts its own threads when a call is
+/// first [submitted](ZooKeeperClient::submit) to it, and its pings follow real time.
 ///
 /// # Closing and dropping
 /// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server,
@@ -198,7 +198,7 @@ impl Drop for SimulatedClient {
         self.shared.notify(&mut state);
         drop(state);
         // Dropped outside the lock: the sink, the stop points and the callbacks of pending replies belong to
-        // the test and may call the client when they are dropped.
+        // the test and may call the simulation when they are dropped.
         if let Some(mut client) = client {
             client.wire.take_threads().iter().for_each(|threads| threads.shut_down());
         }

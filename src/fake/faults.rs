@@ -29,7 +29,8 @@ pub enum SimOperation {
 }
 
 impl SimOperation {
-    /// Returns whether the operation changes znodes, and is therefore executed by the leader.
+    /// Returns whether the operation changes znodes, and is therefore executed by the leader. `Close`, after which a
+    /// client reads nothing, does not count.
     pub(super) fn is_write(self) -> bool {
         use SimOperation::{Create, Delete, SetData, Transact};
         matches!(self, Create | Delete | SetData | Transact)
@@ -40,9 +41,11 @@ impl SimOperation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Effect {
-    /// Before the effect: the request is lost and never reaches the server.
+    /// Before the effect: the call fails without an effect. A swallowed request reaches the server later, if the
+    /// network [releases](super::SimulatedClient::release) it.
     Before,
-    /// After the effect: the server executes the request, and the reply is lost.
+    /// After the effect: the server executes the request, and the reply is lost. A swallowed reply arrives later, if
+    /// the network [releases](super::SimulatedClient::release) it.
     After,
 }
 
@@ -74,7 +77,7 @@ pub(super) struct Script(BTreeMap<SimOperation, Plan>);
 /// The scheduled faults of one operation.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// The number of calls so far, with or without a fault.
+    /// The number of calls that have reached the server so far, with or without a fault.
     calls: u64,
     /// Keyed by the number of the call, starting at 1.
     faults: BTreeMap<u64, Fault>,

@@ -1,8 +1,9 @@
 //! [`Jobs`]: the jobs of sessions on a [`VirtualClock`](super::VirtualClock). Time passes only while none is
 //! running.
 //!
-//! A job that waits for a swallowed reply or a deadline is *parked*: it does not count as running. Whatever
-//! ends the wait makes the job count again before it wakes the job's thread.
+//! A job that waits for a swallowed packet, a latch or a deadline is *parked*: it does not count as running. What ends
+//! the wait for a packet or a deadline makes the job count again before it wakes the job's thread. A job that a latch
+//! wakes counts again only when its thread runs.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::time::Job;
 
-/// How long a job may run, in real time. A job that runs longer may be waiting for the test itself, so it no longer
-/// counts.
+/// How long a clock waits for running jobs, in real time. A job that runs longer may be waiting for the test itself, so
+/// it no longer counts.
 const MAX_RUN: Duration = Duration::from_secs(2);
 
 #[derive(Default)]

@@ -15,7 +15,7 @@ use crate::session::Session;
 
 const DIR: &str = "/election";
 
-/// The session timeout of [`SimulatedLeadership::new`].
+/// The session timeout of every [`SimulatedLeadership`].
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a method waits for its effect: in real time, and on a virtual clock.
@@ -28,7 +28,8 @@ const STEP: Duration = Duration::from_millis(100);
 /// A [`Leadership`] without an election, for testing functions that take one.
 ///
 /// It dereferences to the `Leadership`, and has its own [`SimulatedZooKeeper`]. Each of its methods returns once the
-/// leadership shows the method's effect.
+/// leadership shows the method's effect. Without contact, that may never happen, and the method gives up after ten
+/// seconds, or after it has advanced the clock by a second.
 ///
 /// ```
 /// use zookeeper_recipes_lock::Leadership;
@@ -68,8 +69,8 @@ impl SimulatedLeadership {
 
     /// Creates a leadership on this clock, with a session timeout of 30 seconds.
     ///
-    /// A method may advance the clock by a tenth of a second, because a new owner waits that long before it
-    /// watches its znode.
+    /// A method may advance the clock by a tenth of a second, because a new owner waits that long before it watches its
+    /// znode; without contact, by a second.
     ///
     /// # Errors
     /// The same as [`new`](SimulatedLeadership::new).

@@ -117,7 +117,8 @@ impl SimulatedZooKeeper {
     /// Creates a persistent znode with this ACL. Missing parents are open to everybody.
     ///
     /// # Panics
-    /// In the same cases as [`create`](SimulatedZooKeeper::create), and if the ACL is bad.
+    /// In the same cases as [`create`](SimulatedZooKeeper::create), and if the ACL is bad. An entry with the scheme
+    /// `auth` is bad here, because this other client has no identity.
     #[track_caller]
     pub fn create_with_acl(&self, path: &str, data: &[u8], acl: &[Acl]) {
         let created = self.act(|state| {
@@ -130,12 +131,13 @@ impl SimulatedZooKeeper {
     /// Creates `<dir>/<prefix><sequence>` and returns its path. Creates `dir` if it is missing.
     ///
     /// If `session` is given, the znode is ephemeral and belongs to that session; otherwise, it is persistent.
-    /// `session` may be the id of a client's session. Any other number stands for a session without a client.
+    /// `session` may be the id of a client's session. Any other number but 0 stands for a session without a client.
     /// [`expire_session`](SimulatedZooKeeper::expire_session) ends a session of either kind.
     ///
     /// # Panics
-    /// If the server would refuse: a parent is ephemeral, the path is bad, or `session` is the id of a client's session
-    /// that has ended.
+    /// If the server would refuse: a parent is ephemeral, the path is bad, `session` is the id of a client's session
+    /// that has ended, or a znode with the next number exists (after [`set_sequence`](SimulatedZooKeeper::set_sequence)
+    /// or at the [end of the numbers](SequenceEnd)).
     #[track_caller]
     pub fn create_sequential(&self, dir: &str, prefix: &str, session: Option<i64>) -> String {
         let path = tree::join(dir, prefix);
@@ -156,7 +158,7 @@ impl SimulatedZooKeeper {
     /// Deletes a znode.
     ///
     /// # Panics
-    /// If the server would refuse: the znode does not exist, or it has children.
+    /// If the server would refuse: the znode does not exist, has children, or is the root.
     #[track_caller]
     pub fn delete(&self, path: &str) {
         granted("delete", path, self.act(|state| state.delete(path, None, Requester::Other(0))));
@@ -175,7 +177,8 @@ impl SimulatedZooKeeper {
     /// Replaces a znode's ACL. No watch fires.
     ///
     /// # Panics
-    /// If the znode does not exist, or the ACL is bad.
+    /// If the znode does not exist, or the ACL is bad, as for
+    /// [`create_with_acl`](SimulatedZooKeeper::create_with_acl).
     #[track_caller]
     pub fn set_acl(&self, path: &str, acl: &[Acl]) {
         let set = self.act(|state| state.tree.set_acl(path, acl, &Caller::OTHER_CLIENT));
@@ -269,9 +272,9 @@ impl SimulatedZooKeeper {
         self.shared.lock().watches.count()
     }
 
-    /// Returns all calls of all clients in the order in which they were made.
+    /// Returns the calls of all clients since the log was last cleared, in the order in which they were made.
     ///
-    /// Calls made without contact are included.
+    /// Calls made without contact are included. Calls that are too long for a server are not.
     #[must_use]
     pub fn log(&self) -> Vec<Call> {
         self.shared.lock().log.calls().to_vec()

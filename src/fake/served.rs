@@ -1,6 +1,7 @@
 //! [`ServedConnection`]: a server's side of one connection from a client that speaks the wire protocol.
 //!
-//! Only the crate's own simulation uses it; handshakes, frames and the network are part of that simulation.
+//! Only tests of this crate use it. In the simulation of whole processes, handshakes, frames and the network are parts
+//! of that simulation.
 //!
 //! A server may lag behind the ensemble. Its [`View`] is the tree that it has applied. It answers reads from
 //! that tree, and holds back later events until it has caught up.
@@ -199,7 +200,8 @@ impl ServedConnection {
     }
 }
 
-/// Returns the first event at this path that a server with the tree `applied` has not seen.
+/// Returns the first event at this path that a server with the tree `applied` has not seen, as far as the two trees
+/// show it.
 fn missed(applied: &Tree, present: &Tree, path: &str, is_on_data: bool) -> Option<EventKind> {
     let stat = |tree: &Tree| tree.stat(path).ok().flatten();
     match (stat(applied), stat(present)) {

@@ -25,16 +25,17 @@ const FIRST_SESSION: i64 = 0x0100_0000_0000_0001;
 
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Signalled when an event or a reply has been delivered, and when a client's contact changes.
+    /// Signalled after everything that a thread may wait for: a delivery, a change of a client's contact, the end of a
+    /// closure or of a queue of calls.
     changed: Condvar,
 }
 
 pub(super) struct State {
     pub(super) tree: Tree,
     pub(super) watches: Watches,
-    /// The live sessions on the server, with or without a client.
+    /// The live sessions that clients opened, including those whose client has been dropped.
     pub(super) sessions: BTreeSet<i64>,
-    /// All clients, keyed by the session that each opened, whether live or ended.
+    /// The clients that have not been dropped, keyed by the session that each opened, whether live or ended.
     pub(super) clients: BTreeMap<i64, Client>,
     /// The connections of clients that speak the wire protocol. Their watches are keyed by connection number,
     /// which is never a session's id.
@@ -60,7 +61,7 @@ pub(super) struct Client {
     /// The events of watches that fired while the network swallowed packets.
     pub(super) held: Vec<ClientEvent>,
     pub(super) sink: Option<EventSink>,
-    /// The timeout that the server grants at the next reconnect.
+    /// The timeout that the server has granted or, if a test has changed it since, grants at the next reconnect.
     pub(super) session_timeout: Duration,
     /// How long each call takes.
     pub(super) delay: Duration,
@@ -79,7 +80,8 @@ pub(super) struct Client {
     pub(super) outbox: Outbox,
 }
 
-/// What a client knows about its session. `close` also ends each of the first three states.
+/// What a client knows about its session. `close` and `give_up` also end each of the first three states. While packets
+/// are swallowed, calls block, and `expire` does not end `Connected` before `release` or `report_expiry`.
 ///
 /// | state          | calls                      | left by                                    |
 /// |----------------|----------------------------|--------------------------------------------|

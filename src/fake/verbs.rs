@@ -24,8 +24,9 @@ impl SimulatedClient {
 
     /// Reconnects after [`disconnect`](SimulatedClient::disconnect), without the watches.
     ///
-    /// The sink gets `Connected`, or `SessionLost` if the session has expired in the meantime. With contact, this does
-    /// nothing.
+    /// The sink gets `Connected`, or `SessionLost` if the session has expired in the meantime, even
+    /// [silently](SimulatedClient::expire_silently). If the client is connected, or knows that its session has ended,
+    /// this does nothing.
     pub fn reconnect(&self) {
         let mut state = self.shared.lock();
         let contact = self.client(&mut state).contact;
@@ -47,46 +48,49 @@ impl SimulatedClient {
     }
 
     /// Sets what the server grants at the next [`reconnect`](SimulatedClient::reconnect).
+    ///
+    /// The client's own getters return the new values at once, and the interval between pings follows from them.
     pub fn grant(&self, granted: Granted) {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
         (client.session_timeout, client.report_delay) = (granted.session_timeout, granted.report_delay);
     }
 
-    /// Sets whether the client promises order, as the crate's own connection does.
+    /// Sets whether the client keeps and promises order, as the crate's own connection does.
     ///
-    /// The default is `true`. Call this before a session is opened on the client; a later call has no effect.
+    /// The default is `true`. With `false`, submitted calls are executed concurrently. Call this before a session is
+    /// opened on the client: the session reads the promise only then, and would go on to rely on it.
     pub fn set_ordered(&self, is_ordered: bool) {
         self.client(&mut self.shared.lock()).is_ordered = is_ordered;
     }
 
     /// Sets whether the client sends pings and reports their answers.
     ///
-    /// The crate's own connection does. The default is `true`. Call this before a session is opened on the
-    /// client; a later call has no effect.
+    /// The crate's own connection does. The default is `true`. Call this before a session is opened on the client: the
+    /// session learns only then whether to expect pings.
     pub fn set_reports_pings(&self, reports_pings: bool) {
         self.client(&mut self.shared.lock()).reports_pings = reports_pings;
     }
 
     /// Sets whether closing the client ends the session on the server.
     ///
-    /// The default is `true`. Pass `false` for a client that its owner continues to use. Call this before a
-    /// session is opened on the client; a later call has no effect.
+    /// The default is `true`. Pass `false` for a client that its owner continues to use. Call this before a session is
+    /// opened on the client: the session learns only then whether it must delete its znodes itself.
     pub fn set_owns_session(&self, owns_session: bool) {
         self.client(&mut self.shared.lock()).owns_session = owns_session;
     }
 
-    /// Sets how long the connection must be idle before the client accepts a ping.
+    /// Sets how long the session must leave the connection idle once in every session timeout.
     ///
-    /// Call this before a session is opened on the client; a later call has no effect.
+    /// The default is zero. Call this before a session is opened on the client; a later call has no effect.
     pub fn set_min_idle_for_ping(&self, min_idle_for_ping: Duration) {
         self.client(&mut self.shared.lock()).min_idle_for_ping = min_idle_for_ping;
     }
 
     /// Expires the session on the server, which deletes its ephemeral znodes.
     ///
-    /// The client learns of the expiry at its next contact, or at once if it is connected. Its sink then gets
-    /// `SessionLost`, and its calls fail with `SessionExpired`.
+    /// The client learns of the expiry at once if it is connected and nothing is swallowed; otherwise, at its next
+    /// contact. Its sink then gets `SessionLost`, and its calls fail with `SessionExpired`.
     pub fn expire(&self) {
         let mut state = self.shared.lock();
         state.expire(self.session);
@@ -96,7 +100,8 @@ impl SimulatedClient {
     /// Expires the session behind a partition, without notifying the client.
     ///
     /// The session's ephemeral znodes are deleted. The client's calls fail with `ConnectionLoss` until
-    /// [`reconnect`](SimulatedClient::reconnect) or [`report_expiry`](SimulatedClient::report_expiry).
+    /// [`reconnect`](SimulatedClient::reconnect) or [`report_expiry`](SimulatedClient::report_expiry). While packets
+    /// are swallowed, the calls block instead.
     pub fn expire_silently(&self) {
         let mut state = self.shared.lock();
         state.end_session(self.session);
@@ -131,17 +136,18 @@ impl SimulatedClient {
 
     /// Silently swallows everything that either side sends, as a network partition does.
     ///
-    /// Calls block; requests do not reach the server; replies and events do not reach the client. This lasts
-    /// until [`release`](SimulatedClient::release) or [`disconnect`](SimulatedClient::disconnect). Without
-    /// contact, this does nothing.
+    /// Calls block; requests do not reach the server; replies and events do not reach the client. This lasts until
+    /// [`release`](SimulatedClient::release) or [`disconnect`](SimulatedClient::disconnect), or until the client learns
+    /// that its session is lost. Without contact, this does nothing.
     pub fn swallow(&self) {
         self.client(&mut self.shared.lock()).swallow();
     }
 
-    /// Ends [`swallow`](SimulatedClient::swallow): delivers the held events, then lets the blocked calls
-    /// proceed.
+    /// Ends [`swallow`](SimulatedClient::swallow): the held replies and events arrive, and the blocked requests reach
+    /// the server.
     ///
-    /// If the session has expired in the meantime, the sink gets `SessionLost` and the calls fail.
+    /// On an ordered client, replies and events arrive in the order of the connection. If the session has expired in
+    /// the meantime, the sink gets `SessionLost` and the calls fail.
     pub fn release(&self) {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
@@ -160,7 +166,7 @@ impl SimulatedClient {
     ///
     /// Half of the delay passes before the call takes effect, the other half before the reply arrives. An ordered
     /// client makes one call after the other, and delivers an event after the replies ahead of it. The delay is in real
-    /// time, even on a [`VirtualClock`](super::VirtualClock), which stands still during the delay.
+    /// time, even on a [`VirtualClock`](super::VirtualClock), which waits for the call, but for at most two seconds.
     /// [`Duration::ZERO`] ends the delay.
     pub fn delay(&self, delay: Duration) {
         self.client(&mut self.shared.lock()).delay = delay;
@@ -168,8 +174,8 @@ impl SimulatedClient {
 
     /// Gives the client an identity.
     ///
-    /// ACLs may name the identity. In the ACL of a znode that the client creates, the scheme `auth` stands
-    /// for it.
+    /// ACLs may name the identity. In the ACL of a znode that the client creates, the scheme `auth` stands for all
+    /// identities of the client.
     pub fn authenticate(&self, scheme: &str, id: &str) {
         let identity = Identity { scheme: scheme.to_owned(), id: id.to_owned() };
         self.client(&mut self.shared.lock()).identities.push(identity);
@@ -244,10 +250,12 @@ impl SimulatedClient {
         self.plan(operation, |plan| plan.before.push_back(Box::new(stop_point)));
     }
 
-    /// Runs the closure in the next call of this operation that takes effect, just after the effect.
+    /// Runs the closure in the next call of this operation that the server executes, even if with an error, just after
+    /// the effect.
     ///
-    /// The closure runs after the effect and its events, and before the reply or the fault. If the closure
-    /// cuts the connection or ends the session, the reply is lost. Otherwise this works like
+    /// The closure runs after the effect and its events, and before the reply or the fault; but
+    /// [swallowing](SimulatedClient::swallow_next) starts before the closure runs. If the closure cuts the connection
+    /// or expires the session, the reply is lost. Otherwise this works like
     /// [`before_next`](SimulatedClient::before_next).
     pub fn after_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.after.push_back(Box::new(stop_point)));

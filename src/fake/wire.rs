@@ -1,8 +1,8 @@
 //! [`Wire`]: the calls submitted to a client, which take effect one after the other, and the client's pings.
 //!
-//! Jobs of the session's runtime execute the calls, one at a time. So a virtual clock waits for them, and a
-//! runtime with a single thread suffices. A client without a session starts its own threads on its first
-//! call.
+//! Jobs of the session's runtime execute the calls, one at a time. So a virtual clock waits for them, and a runtime
+//! with a single thread suffices. If the client is not ordered, each call is a job of its own, and nothing orders the
+//! jobs. A client without a session starts its own threads on the first call that is submitted to it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -118,7 +118,8 @@ impl Link {
         runtime.submit(priority, Box::new(make));
     }
 
-    /// Returns the runtime for a call. If the client has no session, its first call also starts its pings.
+    /// Returns the runtime for a submitted call. If the client has no session, the first such call also starts its
+    /// pings.
     fn take_runtime(&self, mut state: MutexGuard<'_, State>) -> Option<Arc<dyn Runtime>> {
         let wire = &mut self.client(&mut state).wire;
         let is_first = wire.runtime.is_none() && wire.threads.is_none();
@@ -233,7 +234,8 @@ impl Link {
         }
     }
 
-    /// Executes the calls that were submitted before, unless the network swallows them.
+    /// Returns once the queued calls have been executed, on this thread or another. Without contact, or while the
+    /// network swallows packets, returns at once.
     pub(super) fn drain(&self) {
         let mut state = self.shared.lock();
         loop {
@@ -274,7 +276,7 @@ impl Link {
             let client = self.client(&mut state);
             client.wire.pings += 1;
             let pings = client.reports_pings && client.contact == Contact::Connected;
-            // A client without a session sends no pings before its first call.
+            // A client without a session sends no pings before the first call that is submitted to it.
             let has_runtime = client.wire.runtime.is_some() || client.wire.threads.is_some();
             (client.wire.pings, (pings && has_runtime).then(|| client.wire.runtime()).flatten())
         };

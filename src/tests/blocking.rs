@@ -63,7 +63,8 @@ pub(crate) fn port(client: Arc<impl BlockingClient + 'static>) -> Arc<dyn ZooKee
     Arc::new(OnWorkers { client, runtime: Mutex::default(), under_way: Arc::default() })
 }
 
-/// Reports each outcome on the thread that made the call.
+/// Reports each outcome on the thread that made the call. When the session or the client ends, the thread that ends it
+/// reports the outcomes of all calls in flight.
 struct OnWorkers<T> {
     client: Arc<T>,
     runtime: Mutex<Option<SessionRuntime>>,
@@ -77,7 +78,8 @@ struct UnderWay {
     calls: BTreeMap<u64, Done>,
 }
 
-/// A call in flight. If it is dropped, for example because its thread has ended, its outcome is unknown.
+/// A call in flight. If this is dropped, for example because the runtime drops the job that would make the call, the
+/// call fails with `ConnectionLoss`.
 struct Ending {
     under_way: Arc<Mutex<UnderWay>>,
     number: u64,

@@ -34,8 +34,8 @@ fn serve(client: &mut Client, mut applied: i64, own: &Mutex<String>, event_zxid:
         let mut bytes = Vec::new();
         let stat = Stat { czxid: 5, ephemeral_owner: SESSION, ..Stat::default() };
         match &call {
-            // A write passes through the leader, so a server that replies to it has applied everything
-            // before. The first server dies before it replies.
+            // A write passes through the leader, so a server that replies to it has applied everything before. The
+            // first server dies as soon as it has reported the deletion, so all its replies come from before.
             Call::SetData { .. } => {
                 if event_zxid.is_none() {
                     applied = DELETED + 1;
@@ -79,7 +79,7 @@ fn owner_by_an_event_reads_what_its_predecessor_wrote_after_losing_its_server() 
             let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
             let mut applied = BEFORE;
             if request.last_zxid > applied {
-                // The server refuses a client that has seen a later transaction, then catches up.
+                // A server refuses a client that has seen a later transaction, until it has caught up. This one has.
                 assert!(numbers_events, "the client cannot know a number that no server sent");
                 applied = DELETED;
             }

@@ -114,7 +114,7 @@ impl Runtime for ManualRuntime {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
         if mem::replace(&mut state.running, true) {
-            return; // an outer call on this thread runs the job
+            return; // the call that is running the other jobs runs this one, too
         }
         while let Some(job) = state.jobs.pop_front() {
             MutexGuard::unlocked(&mut state, job);

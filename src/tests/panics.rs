@@ -18,7 +18,7 @@ const CRATE_THREADS: &str = "zk-";
 
 const ON_PURPOSE: &str = "on purpose";
 
-/// Makes the process end on any panic on a thread of the crate.
+/// Makes the process end if a thread of the crate panics, unless it does so on purpose.
 pub fn watch() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,4 +1,4 @@
-//! Waits for conditions. All time limits in tests come from here.
+//! Waits for conditions. Tests take the time limits of their waits from here, so that slow machines can scale them.
 
 use std::sync::OnceLock;
 use std::thread;

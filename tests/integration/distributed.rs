@@ -9,7 +9,7 @@ use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::deadline;
 
-/// Returns the names of different resources, all of which are difficult to map to a path.
+/// Returns the names of different resources, many of which are difficult to map to a path.
 fn awkward_names() -> Vec<String> {
     let words = [
         "reports/daily",

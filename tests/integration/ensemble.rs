@@ -19,7 +19,7 @@ fn owner_and_waiter_survive_the_death_of_the_leading_server() {
     assert_owner_and_waiter_survive_the_leader_of(&Ensemble::start(3));
 }
 
-/// Such a session is known to its server alone until it creates an ephemeral znode.
+/// Only its server knows a local session, until the session creates an ephemeral znode.
 #[test]
 fn owner_and_waiter_whose_sessions_began_as_local_ones_survive_the_death_of_the_leading_server() {
     let options = ServerOptions::default().published().config("localSessionsEnabled=true");

@@ -318,8 +318,7 @@ fn silently_replaced_session_is_reported_as_lost() {
     let lock = WriteLock::with_listener(&session, &observer_dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
-    // A server that has lost its data does not know the session, so the client silently opens another
-    // session.
+    // A server that has lost its data does not know the session, and refuses to resume it.
     server.stop();
     fs::remove_dir_all(server.dir().join("data").join("version-2")).unwrap();
     server.restart();

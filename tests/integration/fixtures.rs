@@ -64,8 +64,7 @@ pub fn connect(connect_string: &str, timeout: Duration) -> Session {
     builder(connect_string, timeout).connect().unwrap()
 }
 
-/// Returns the path of a directory that no other test uses. Neither the directory nor its parents exist at
-/// first.
+/// Returns the path of a directory that no other test uses. At first, the directory does not exist; its parents may.
 pub fn unique_dir(test: &str) -> String {
     format!("/it/{test}/{}", uuid::Uuid::new_v4())
 }

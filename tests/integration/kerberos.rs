@@ -300,7 +300,7 @@ fn tickets_that_a_client_keytab_fetches_ahead_serve_while_the_kdc_is_down() {
         "tickets_that_a_client_keytab_fetches_ahead_serve_while_the_kdc_is_down",
         |realm| {
             let [first, other] = [0; 2].map(|_| Server::published(&realm.options().require_sasl()));
-            // The ticket for this name is never needed to connect, because the name has no address.
+            // The session never needs the ticket for this name, because the name has no address.
             let name = "nowhere.invalid";
             rename(&other, realm, name);
             let servers = format!("{},{name}:2181", first.connect_string());

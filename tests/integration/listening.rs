@@ -240,7 +240,7 @@ fn listener_may_use_other_locks_of_the_session() {
         }
         fn lock_released(&self) {}
     }
-    // More locks than there are workers.
+    // Enough locks to occupy all threads of a small pool.
     let locks: Vec<WriteLock> = (0..40)
         .map(|number| {
             let next = WriteLock::new(&session, &format!("{dir}/inner-{number}")).unwrap();
@@ -267,7 +267,7 @@ fn blocked_listeners_delay_no_other() {
     let session = session(server::shared());
     let dir = unique_dir("blocks");
     let (release, released) = crossbeam_channel::bounded(0);
-    // More locks than there are workers.
+    // Enough locks to occupy all threads of a small pool.
     let blocked: Vec<WriteLock> = (0..40)
         .map(|number| {
             let listener = Blocks(released.clone());

@@ -70,7 +70,7 @@ fn run() {
     }
     election.assert_only_leader(1);
 
-    // Restart the server, and call `lock` on the nodes.
+    // Restart the server, and call `lock` on the first two nodes.
     election.server.restart();
     for (session, _) in &election.nodes {
         eventually("the session is connected", || session.state() == SessionState::Connected);

@@ -257,7 +257,7 @@ fn serving_server_is_found_beside_one_that_is_none() {
             scope.spawn(move || {
                 for _ in 0..4 {
                     // The server that replies only to pings may come first several times in a row. The client
-                    // leaves that server after a ping. The limit ends the test, not the wait.
+                    // leaves that server after a ping. The wait ends long before this limit.
                     let builder = Session::builder(&*servers).session_timeout(Duration::from_secs(10));
                     let session = builder.wait_for_server(4 * deadline()).connect();
                     let session = session.unwrap_or_else(|error| panic!("{case}: {error}"));
@@ -276,7 +276,7 @@ fn serving_server_is_found_in_a_list_of_servers_that_reply_to_pings_alone() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let builder = Session::builder(&*servers).session_timeout(Duration::from_secs(4));
-                // The limit ends the test, not the wait.
+                // The wait ends long before this limit.
                 let session = builder.wait_for_server(4 * deadline()).connect().unwrap();
                 assert_locks(&session, "pings-alone");
             });

@@ -104,7 +104,7 @@ fn lock_over_tls_survives_the_death_of_the_leading_server() {
     guard.unlock().unwrap();
 }
 
-/// Waits until one handshake succeeds, because the first handshakes of a server are slow.
+/// Waits until an attempt to connect gets an answer, because the first handshakes of a server are slow.
 fn await_first_handshake(servers: &str, tls: &TlsConfig) {
     eventually("the server completes a handshake", || {
         let builder = Session::builder(servers).tls(tls.clone()).wait_for_server(Duration::from_secs(2));

@@ -188,7 +188,7 @@ fn unreadable_znodes_are_hidden_as_each_release_does() {
         let expect = |event, notified| {
             assert_eq!(events.take(), [event][..usize::from(notified)], "{checks:?}");
         };
-        // A watch on a missing znode is always set. Whether it fires depends on the ACL at creation.
+        // A watch on a missing znode is always set. Whether the client gets its event depends on the ACL at creation.
         assert!(client.exists("/h", true).unwrap().is_none());
         zookeeper.create_with_acl("/h", b"", std::slice::from_ref(&hidden));
         expect(changed("/h"), notified);

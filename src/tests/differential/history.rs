@@ -10,7 +10,7 @@ pub(super) const ROOT: &str = "/it";
 /// A container, which the server deletes some time after its last child.
 pub(super) const CONTAINER: &str = "/it/container";
 
-/// The user named by the digest in `ACL_OF_ADA`.
+/// The user as whom clients authenticate themselves. [`Acl::creator_all`] then stands for this user.
 pub(super) const CREDENTIAL: (&str, &str) = ("digest", "ada:secret");
 
 const PATHS: [&str; 9] =
@@ -23,7 +23,7 @@ const MODES: [CreateMode; 5] = [
     CreateMode::Ephemeral,
     CreateMode::PersistentSequential,
     CreateMode::EphemeralSequential,
-    // A container is created only on purpose.
+    // Once more, in place of a container: only `let_a_container_go` creates one.
     CreateMode::Persistent,
 ];
 

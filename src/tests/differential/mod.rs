@@ -1,10 +1,10 @@
 //! Compares the simulated server with real servers. The same random history of requests runs on both, and
 //! both must show the same results in the same order.
 //!
-//! This ensures that the model of the server, on which the simulation relies, behaves as real servers do, not
-//! as its authors believe they do. Only one request, or one burst of requests from one client, is in flight
-//! at a time, so the expected results are fully determined. On an ensemble, a write that changes nothing
-//! precedes each request, so the server has applied what other clients did before.
+//! This ensures that the model of the server, on which the simulation relies, behaves as real servers do, not as its
+//! authors believe they do. Only one request, or one burst of requests from one client, is in flight at a time, so the
+//! expected results are determined, except for the order of some events. On an ensemble, a write that changes nothing
+//! precedes each request or burst, so the server has applied what other clients did before.
 
 // Each test prints what it has compared.
 #![allow(clippy::print_stdout)]
@@ -31,8 +31,7 @@ use crate::tests::simulation::random::Random;
 use zookeeper_connection::codec::{Control, EventKind, Request};
 use zookeeper_test_server::{ServerOptions, TestEnsemble, TestServer};
 
-/// The number of requests in a history, on one server or on an ensemble, unless the environment sets another
-/// number.
+/// The number of requests that each test makes, unless the environment sets another number.
 const CALLS: usize = 6_000;
 const CALLS_VARIABLE: &str = "DIFFERENTIAL_CALLS";
 const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
@@ -440,7 +439,7 @@ impl Comparison {
         assert!(real && model, "real {real}, model {model}");
     }
 
-    /// Deletes the last child of a container and waits until the server has deleted the container.
+    /// Creates a container with a child, deletes the child, and waits until the real server has deleted the container.
     fn let_a_container_go(&mut self, number: usize) {
         let child = format!("{CONTAINER}/child");
         let seen = self.make(
@@ -493,7 +492,7 @@ impl Comparison {
 
     // ---- the end
 
-    /// Compares the whole tree on the two servers.
+    /// Compares [`ROOT`] and everything below it on the two servers.
     fn compare_all_that_is_left(&mut self) {
         self.authenticate(0);
         let mut paths = vec![ROOT.to_owned()];

@@ -25,7 +25,7 @@ const XID_NUDGE: i32 = i32::MAX;
 pub(super) struct RealSession {
     pub(super) id: i64,
     password: Password,
-    /// The last transaction in a reply or an event.
+    /// The last transaction in a reply. Events do not count.
     pub(super) zxid: i64,
 }
 
@@ -128,8 +128,8 @@ impl RealConnection {
         seen
     }
 
-    /// Reads an event or the reply to this request. Returns `true` for the reply or at the end of the
-    /// connection.
+    /// Reads an event or the reply to this request. Returns `true` for the reply, at the end of the connection, or if
+    /// the server stays silent.
     fn read_one(&mut self, request: &Request<'_>, session: &mut RealSession, seen: &mut Vec<Seen>) -> bool {
         let frame = match self.read_frame(deadline()) {
             Ok(frame) => frame,

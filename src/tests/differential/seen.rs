@@ -30,7 +30,8 @@ impl Seen {
         }
     }
 
-    /// Returns a name for what a server has done other than answer with success, as `tests/environment.md` lists it.
+    /// Returns the name, in `tests/environment.md`, of what a server has done. A success has a name only if it commits
+    /// a transaction.
     pub(super) fn name(&self) -> Option<&'static str> {
         Some(match self {
             Seen::Event(EventKind::Created, _) => "creation-notified",

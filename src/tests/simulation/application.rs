@@ -210,7 +210,7 @@ fn act_on_some_lock(world: &Arc<World>) {
     }
 }
 
-/// Acquires a lock with a deadline, on a session of the process to which this thread belongs.
+/// Acquires a lock with a deadline or a token, on the session of the client to which this thread belongs.
 fn acquire_something(world: &Arc<World>) {
     let Some(client) = client_here() else { return };
     let session = world.state().clients[client].session.clone();
@@ -243,7 +243,7 @@ fn client_here() -> Option<usize> {
 }
 
 impl World {
-    /// Leaves guards to whatever code of the application comes next. Returns them if enough are left.
+    /// Sometimes leaves guards to whatever code of the application comes next. Otherwise returns them.
     pub(super) fn leave<T: Send + 'static>(&self, guards: T) -> Option<T> {
         let mut state = self.state();
         let leaves = self.profile.misbehaves && self.in_trouble() && state.left.len() < MAX_LEFT;
@@ -362,8 +362,9 @@ impl ZooKeeperClient for ClientWithDrop {
 }
 
 impl World {
-    /// Checks, when nothing is left to do at this moment, that each task whose wait is over was woken, whatever
-    /// the other wakers do, and that no waker is kept for a future that is gone.
+    /// Checks, when nothing is left to do at this moment, that each task whose wait is over was woken, whatever the
+    /// other wakers do, and that no waker is kept for a future that is gone. Checks nothing while a process is
+    /// suspended.
     pub(super) fn check_tasks(&self) -> Option<String> {
         let now = self.now();
         let tasks: Vec<Arc<Signal>> = {

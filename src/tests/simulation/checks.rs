@@ -129,8 +129,8 @@ impl World {
         }
     }
 
-    /// Checks, when nothing is left to do at this moment, that every lock that lost ownership has reported
-    /// it.
+    /// Checks, when nothing is left to do at this moment, that every lock that lost ownership has reported it, unless
+    /// its process is suspended or has jobs left.
     pub(super) fn check_that_losses_are_reported(&self) -> Option<String> {
         let now = self.now();
         let believing: Vec<(usize, Arc<WriteLock>)> = {

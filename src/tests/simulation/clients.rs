@@ -165,7 +165,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
             world.now(),
             timeout,
             draw_tick(world, &mut state.random, timeout),
-            // These servers do not die after a stall.
+            // Whether the server is an observer. Observers do not die after a stall.
             state.random.one_in(if world.profile.faults.stalls { 8 } else { 2 }),
             drift,
         ),

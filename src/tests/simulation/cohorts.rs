@@ -256,7 +256,7 @@ impl User {
         pause(Pause::Until(Box::new(move || !request.is_owner() || !world.in_trouble())));
     }
 
-    /// Sometimes closes the lock or drops the application's handle.
+    /// Sometimes drops the application's handle, and closes the lock before that in half of the cases.
     fn drop_cohort_lock_sometimes(&self, number: usize) {
         if !self.world.in_trouble() || !self.world.state().random.one_in(30) {
             return;

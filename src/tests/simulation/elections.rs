@@ -18,7 +18,7 @@ use crate::queue::Revoker;
 use crate::{BlockingWriteLock, Candidate, ErrorReason, Leadership, Wait};
 
 impl User {
-    /// Stands for election for a while, or until it leads or its candidate ends.
+    /// Stands for election, mostly until it leads or its candidate ends, and then for a while longer.
     pub(super) fn stand(&self) {
         let lock = BlockingWriteLock::with_options(&self.session, self.dir, options(&self.world));
         let (world, has_led) = (Arc::downgrade(&self.world), Arc::new(AtomicBool::new(false)));

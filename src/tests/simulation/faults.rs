@@ -1,4 +1,4 @@
-//! The faults. Each one is an event at one client or an action of another client.
+//! The faults. Each one is an event at one client, an event at all of them, or an action of another client.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -202,7 +202,7 @@ pub(super) fn reconnect(world: &World, number: usize) {
         link.over = !lives;
         link.connection += 1;
         let deposed = in_trouble && world.profile.faults.deposed && lives && state.random.one_in(3);
-        // Lasts just long enough for the client to learn the grant.
+        // A connection that ends `shortly` lasts just long enough for the client to learn the grant.
         let regrants = in_trouble && world.profile.faults.regrants;
         let shortly = regrants && state.random.one_in(3);
         if !deposed {
@@ -480,7 +480,7 @@ fn change_leader(world: &World, cut_off: Vec<usize>) {
     world.state().change_leader(now);
 }
 
-/// Swallows everything that both sides send.
+/// Swallows everything that both sides send. Sometimes the server crashes at the same time.
 pub(super) fn partition(world: &World, number: usize) {
     let server_dies = world.state().random.one_in(4);
     cut_off(world, number, server_dies);

@@ -213,7 +213,7 @@ impl User {
         }
     }
 
-    /// Draws one of six ways to acquire a lock.
+    /// Draws one of five ways to acquire a lock, as a number below 6. The two highest numbers mean the same way.
     pub(super) fn choose_way(&self) -> u64 {
         let mut state = self.world.state();
         let way = state.random.below(6);
@@ -591,8 +591,8 @@ impl User {
         }
     }
 
-    /// Checks an error. Without faults, a request fails only because of a closed lock or session, or at the
-    /// end of the counter.
+    /// Checks an error. Without faults, a request fails only because of a closed lock or session, a cancellation, the
+    /// limit of a hold, or the end of the counter.
     pub(super) fn check_error(&self, error: &LockError) {
         // A closed session has lost its locks. A commit under such a lock changes nothing, which is what this
         // error says.

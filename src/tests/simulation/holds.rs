@@ -22,7 +22,7 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Returns whether both hold the same guard, or guards of the same thread.
+    /// Returns whether both hold the same request and, if it is a cohort's, belong to the same thread.
     pub(super) fn is_same_as(&self, other: &Hold) -> bool {
         let thread = |hold: &Hold| hold.turn.as_ref().map(|turn| turn.thread.clone());
         Arc::ptr_eq(&self.request, &other.request) && thread(self) == thread(other)

@@ -84,7 +84,7 @@ impl User {
         let tag = self.new_tag();
         let (key, choice) = {
             let mut state = self.world.state();
-            // Most users that meet at one key find more.
+            // Most users get the same key, because they find more when they meet.
             (usize::from(state.random.one_in(4)), state.random.below(8))
         };
         let options = options(&self.world).data(&*tag);

@@ -168,7 +168,8 @@ impl Heard {
         self.late.take_if(|(at, _)| *at <= now);
     }
 
-    /// Returns when the leader ends the session if no news follows that which is already on its way.
+    /// Returns the news and the session timeout from which the leader counts, if no news follows that which is already
+    /// on its way.
     fn end(&self) -> (Moment, Duration) {
         match self.late {
             Some((at, granted))
@@ -498,7 +499,7 @@ impl ClientState {
     pub(super) fn ends_on_the_server_at(&self, now: Moment) -> Option<Moment> {
         let (last, counts) = self.link.heard.end();
         // A server may grant less than before. If the process is paused just before it learns of that, it
-        // keeps its lease too long; docs/guarantees.md names this gap.
+        // keeps its lease too long; docs/faults.md names this gap.
         let counts = self.link.heard.drift.by_the_servers(counts.max(self.known_timeout));
         (!self.is_in_contact(now)).then(|| last.after(counts).after(self.link.heard.grace))
     }

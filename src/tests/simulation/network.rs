@@ -1,6 +1,6 @@
 //! [`Wire`]: the client of a session, and the network between it and the simulated server.
 //!
-//! Every call returns the baton twice: when its request is in transit and when its reply is. Messages from
+//! Every call returns the baton at least twice: when its request is in transit and when its reply is. Messages from
 //! the server (replies and watch events) are numbered in the order in which they happened there. A lost
 //! connection loses every message after some number. Earlier messages have arrived, even if the client has
 //! not read them yet.
@@ -368,7 +368,7 @@ impl World {
         }
     }
 
-    /// Records that a client has deleted a znode of this session.
+    /// Records that a client has deleted a znode that belonged to the session `owner`.
     pub(super) fn record_deletion(&self, client: usize, path: &str, owner: i64) {
         let state = self.state();
         let is_revoked = state.revoked.contains(path);

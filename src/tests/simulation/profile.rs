@@ -17,7 +17,7 @@ pub(super) const APPLICATION: u64 = 0xa991;
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
     pub(super) clients: usize,
-    /// The number of sessions that may be opened later to replace ended ones.
+    /// The number of further sessions that may be opened later.
     pub(super) later_clients: usize,
     pub(super) locks_per_client: usize,
     pub(super) dirs: usize,
@@ -37,7 +37,7 @@ pub(super) struct Profile {
     pub(super) weights: Weights,
     /// Whether there are users of blocking locks, and candidates.
     pub(super) blocks: bool,
-    /// Whether threads share cohort locks and use hardly anything else.
+    /// Whether threads share cohort locks, and whether they use hardly anything else.
     pub(super) cohorts: bool,
     pub(super) mostly_cohorts: bool,
     /// The number of permits of the semaphore; 0 if it is not used.

@@ -96,7 +96,7 @@ impl<'a> Scheduler<'a> {
             }
         }
         if let Some(next) = self.next_time() {
-            // If no other step is possible, time passes.
+            // If no other step is possible, time most likely passes; a user or a fault may come first.
             let weight = if is_idle { 1000 } else { weights.time };
             if next > self.world.now() && !self.must_return(&steps) && !self.is_wire_overdue() {
                 steps.push((weight, Step::PassTime));
@@ -485,7 +485,8 @@ impl<'a> Scheduler<'a> {
         self.world.set_now(now.after(by));
     }
 
-    /// Records delays. Work or an answer that is held up for this long counts as a fault.
+    /// Records delays. Work or an answer that is held up for more than a quarter of the session timeout counts as a
+    /// fault.
     fn note_delays(&self, by: Duration) {
         let is_long = |client: &ClientState| by > client.session_timeout / 4;
         if !self.world.state().clients.iter().any(is_long) {

@@ -61,7 +61,7 @@ impl Scheduler<'_> {
         self.act(lock, Action::Unlock);
     }
 
-    /// Starts a thread that uses a blocking lock, stands for election, or asks for a lock.
+    /// Starts a thread that may block: it uses a lock, the semaphore or a job, stands for election, or revokes a lock.
     fn use_blocking_lock(&mut self) {
         if self.blocking_users() >= MAX_BLOCKING {
             return;

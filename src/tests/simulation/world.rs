@@ -62,7 +62,7 @@ pub(super) struct State {
     pub(super) node_deleted: BTreeSet<i64>,
     /// Sessions that their clients have given up because servers refused them.
     pub(super) given_up: BTreeSet<i64>,
-    /// Those of them whose turn had not come: no session may own with them.
+    /// The znodes that another client deleted before their turn had come: no session may own with them.
     pub(super) deleted_in_the_queue: BTreeSet<String>,
     /// The requests in the queues whose turn has come.
     pub(super) turns: BTreeMap<String, Turn>,
@@ -140,7 +140,7 @@ pub(super) struct ClientState {
     /// Ordered by time.
     pub(super) timers: Vec<Timer>,
     pub(super) shut_down: bool,
-    /// The number of busy workers, and its maximum.
+    /// The number of busy workers, and its maximum, which the session's own jobs may exceed.
     pub(super) at_work: usize,
     pub(super) most_workers: usize,
 

@@ -95,7 +95,8 @@ impl SimulatedConnection {
         pause(Wait::Signals(vec![Box::new(condition)], Some(deadline)));
     }
 
-    /// Works with the endpoint while holding the lock. Returns `None` once the run is over.
+    /// Works with the endpoint while holding the lock. Returns `None` once the run is over, and during a step of the
+    /// endpoint.
     fn with_endpoint<T>(&self, work: impl FnOnce(&mut Endpoint) -> T) -> Option<T> {
         self.world.state().clients.get_mut(self.client)?.endpoint().map(work)
     }

@@ -219,8 +219,9 @@ impl Endpoint {
         })
     }
 
-    /// Returns whether the client may give up its session: all servers have refused it since a server last
-    /// answered a request, or no server has answered for a session timeout.
+    /// Returns whether the client may give up its session: all servers have refused it since a server last answered a
+    /// request (at least three times in all if any server has answered one), or no server has answered for a session
+    /// timeout.
     pub(super) fn may_give_up(&self, loss: SessionLoss, now: Moment) -> bool {
         // Behind one address there may be several servers.
         let are_enough = self.refusals.len() >= if self.is_admitted { 3 } else { 1 };

@@ -273,8 +273,8 @@ pub(super) fn end_stall(world: &World) {
     wired.for_each(|wired| wired.disturb(now));
 }
 
-/// Makes a server fail. Unless it only becomes silent, its connections end, and whatever it has not reported
-/// of its sessions is lost.
+/// Makes a server fail. If its process ends or is restarted, its connections end, and whatever it has not reported of
+/// its sessions is lost.
 fn break_server(world: &World, server: usize, mode: Mode) {
     if world.state().ensemble.servers[server].mode != Mode::Serving {
         return;
@@ -285,7 +285,7 @@ fn break_server(world: &World, server: usize, mode: Mode) {
         saw("servers-fail-in-different-ways");
     }
     match mode {
-        // An operator has restarted it with another configuration.
+        // It has crashed, or an operator has restarted it with another configuration.
         Mode::Down
         | Mode::Electing
         | Mode::ReadOnly
@@ -504,7 +504,7 @@ pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) 
     }
 }
 
-/// Sometimes crashes the server of a new owner and makes another server lag behind from then on. The owner's
+/// Sometimes crashes the server of a new owner, or makes another server lag behind from then on. The owner's
 /// successor may then lose its server and find the one that lags.
 pub(in crate::tests::simulation) fn perhaps_strike_at_hand_over(world: &World, client: usize) {
     if !world.profile.on_wire || !world.profile.faults.any() {
@@ -557,7 +557,7 @@ impl Held {
     }
 }
 
-/// Sometimes pauses a server before it reads a connect request. It may open or renew the session late.
+/// Sometimes pauses a server before it reads a connect request. It may renew the session late.
 pub(super) fn perhaps_hold_back_connect(world: &World, client: usize) {
     if hold_back(world, client, 12) {
         saw("connect-request-held-back");
@@ -679,8 +679,8 @@ fn send_all_events(world: &World, server: usize) {
     }
 }
 
-/// Ends all faults. Connections whose packets are swallowed stay so. Frames that trickle in do arrive: byte
-/// by byte, each reply is in time, and keeps a client on its connection for long.
+/// Ends all faults. Connections whose packets are swallowed stay so. Frames that trickle in now arrive at once: byte by
+/// byte, each reply would be in time, and keep a client on its connection for long.
 pub(in crate::tests::simulation) fn stop(world: &World) {
     let (servers, clients) = {
         let state = world.state();
@@ -715,8 +715,8 @@ pub(in crate::tests::simulation) fn stop(world: &World) {
     }
 }
 
-/// In some runs, makes all servers refuse clients that authenticate by SASL from now on. Then returns the
-/// znodes of these clients.
+/// In some runs, keeps all clients that authenticate by SASL from being served from now on: the servers let none of
+/// them in, or they get no tickets. Then returns the znodes of these clients.
 pub(in crate::tests::simulation) fn lock_out(world: &World) -> Option<Vec<String>> {
     if !world.profile.sasl || world.profile.is_calm() || world.state().random.one_in(2) {
         return None;
@@ -771,7 +771,7 @@ pub(in crate::tests::simulation) fn transports(world: &World) -> Vec<Option<u64>
     world.state().clients.iter_mut().map(number).collect()
 }
 
-/// Suspends a process until this moment.
+/// Restarts the time limits of a process that is suspended until this moment.
 pub(in crate::tests::simulation) fn suspend(state: &mut State, number: usize, until: Moment) {
     disturb(&mut state.clients[number], until);
 }

@@ -5,9 +5,9 @@
 //! write is proposed to the leader, which commits it at a later step; until then the connection answers
 //! nothing else. A proposal is committed even if its client has lost the connection meanwhile.
 //!
-//! Once a session has moved to another server, its writes on earlier connections are refused. The exception
-//! are writes that a server reads late after the session has come back to it, or has asked to, which the
-//! client may have forgotten.
+//! Once a session has moved to another server, its writes on earlier connections are refused. But a server accepts
+//! writes that it reads late if the session has come back to it, even by a connect request that the client has given
+//! up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,10 +40,11 @@ pub(super) struct Peer {
     held: VecDeque<Vec<u8>>,
     /// Whether it sends nothing more.
     pub(super) is_mute: bool,
-    /// The number of bytes sent, and the meaning of each frame by the position of its last byte.
+    /// The number of bytes sent.
     written: u64,
     /// The number of the last ordinary request that it has answered.
     last_xid: i32,
+    /// The meaning of each frame sent, by the position of its last byte.
     meanings: VecDeque<(u64, Meaning)>,
     /// What the client knew when it learned that its session is served.
     pub(super) at_greeting: Option<Ledger>,
@@ -240,7 +241,7 @@ impl Front<'_> {
     fn renew(&mut self, session: i64, sent: &Password, asked: Duration, mode: Mode) {
         let view = self.view();
         if mode == Mode::Deposed {
-            // The client may not have learned of the session's beginning or its end.
+            // The server may not have learned of the session's beginning or its end.
             return match view.is_some_and(|view| view.has_session(session)) && *sent == password(session) {
                 true => {
                     saw("wire-resumed-by-deposed-server");
@@ -283,8 +284,8 @@ impl Front<'_> {
 
     // ---- requests
 
-    /// Denies a write without asking the leader, as servers with `enableEagerACLCheck` do. The reply comes
-    /// ahead of the replies that the server owes.
+    /// Denies a deletion without asking the leader, as servers with `enableEagerACLCheck` do. The reply comes ahead of
+    /// the replies that the server owes. Returns whether the frame was such a deletion.
     fn deny_at_once(&mut self, frame: &[u8]) -> bool {
         let is_serving = matches!(self.transport.peer.stage, Stage::Serving(_));
         if !is_serving || !self.world.profile.denies_at_once {
