@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
+use crate::locks::transaction;
 use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
@@ -59,7 +60,11 @@ pub(crate) fn downgrade(
     observer: Arc<dyn Observer>,
 ) -> Result<(Arc<Request>, ZNodePath)> {
     let downgrade = Downgrade::begin(owner, access)?;
-    let prepared = support.retry(Operation::DOWNGRADE, downgrade.znode(), || downgrade.prepare());
+    let prepared = support.retry(Operation::DOWNGRADE, downgrade.znode(), || {
+        // The new request's transactions check only its own znode.
+        transaction::rule_out_lost(owner, downgrade.owners_znode(), Operation::DOWNGRADE)?;
+        downgrade.prepare()
+    });
     let request = downgrade.complete(prepared?, observer)?;
     Ok((request, downgrade.znode().clone()))
 }

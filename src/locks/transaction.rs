@@ -129,13 +129,7 @@ pub(crate) fn commit(
         return Err(not_owner(znode));
     }
     loop {
-        let version = match request.commit_fence().version() {
-            Ok(version) => version,
-            Err(version) => {
-                raise_version(request, znode, version)?;
-                continue;
-            }
-        };
+        let version = rule_out_lost(request, znode, Operation::COMMIT)?;
         // The znode has a GUID in its name, so it is created only once, and nobody can get ahead of an owner.
         // Therefore the lock is held for as long as the znode exists. The version rules out earlier
         // transactions whose replies were lost.
@@ -162,9 +156,20 @@ pub(crate) fn commit(
     }
 }
 
+/// Rules out that a transaction of this request whose reply was lost still takes effect. Asks no server if none was
+/// lost. Returns the version that the next transaction checks.
+pub(crate) fn rule_out_lost(request: &Request, znode: &ZNodePath, operation: Operation) -> Result<i32> {
+    loop {
+        match request.commit_fence().version() {
+            Ok(version) => return Ok(version),
+            Err(version) => raise_version(request, znode, version, operation)?,
+        }
+    }
+}
+
 /// Raises the version of the znode by writing the same data again. From then on, any transaction that checks the old
 /// version fails.
-fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<()> {
+fn raise_version(request: &Request, znode: &ZNodePath, version: i32, operation: Operation) -> Result<()> {
     let core = request.core();
     let raised = || -> ZkResult<i32> {
         let (mut data, stat) = core.ask(Call::get_data(znode, false))?;
@@ -186,8 +191,8 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<(
             request.commit_fence().advance_to(reached);
             Ok(())
         }
-        Err(ZkError::NoNode) => Err(not_owner(znode)),
-        Err(error) => Err(core.failure(Operation::COMMIT, znode, error)),
+        Err(ZkError::NoNode) => Err(LockError::of(ErrorReason::NotOwner, operation, znode)),
+        Err(error) => Err(core.failure(operation, znode, error)),
     }
 }
 
@@ -233,8 +238,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::client::Permissions;
     use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
-    use crate::locks::CohortLock;
+    use crate::locks::{CohortLock, ReadWriteLock, WriteGuard};
     use crate::{BlockingWriteLock, LockGuard, Session};
 
     const DIR: &str = "/locks/a";
@@ -359,6 +365,43 @@ mod tests {
         assert_eq!(zookeeper.stat(guard.id()).unwrap().version, 2);
     }
 
+    /// A writer whose last commit is held back by a server.
+    fn writer_with_a_lost_commit() -> (SimulatedZooKeeper, Arc<crate::fake::SimulatedClient>, WriteGuard) {
+        crate::tests::begin();
+        let zookeeper = SimulatedZooKeeper::new();
+        zookeeper.create("/report", b"old");
+        let client = zookeeper.connect(TIMEOUT);
+        let session = Session::from_client(Arc::<crate::fake::SimulatedClient>::clone(&client)).unwrap();
+        let writing = ReadWriteLock::new(&session, DIR).unwrap().write().unwrap();
+        client.hold_back_next(SimOperation::Transact);
+        let error = writing.commit(|changes| changes.set_data("/report", "lost")).unwrap_err();
+        assert!(error.is_connection_loss(), "{error:?}");
+        (zookeeper, client, writing)
+    }
+
+    #[test]
+    fn commit_that_a_server_passes_on_late_undoes_none_after_a_downgrade() {
+        let (zookeeper, client, writing) = writer_with_a_lost_commit();
+        // The writer's znode cannot be deleted, so the check in the lost transaction finds it.
+        let no_delete = Permissions::READ | Permissions::WRITE | Permissions::CREATE;
+        zookeeper.set_acl(DIR, &[Acl::new(no_delete, "world", "anyone")]);
+        let writer = writing.id().to_owned();
+        let reading = writing.downgrade().unwrap();
+        reading.commit(|changes| changes.set_data("/report", "new")).unwrap();
+        client.pass_on();
+        assert!(zookeeper.exists(&writer));
+        assert_eq!(report(&zookeeper), "new");
+    }
+
+    #[test]
+    fn downgrade_that_cannot_rule_out_a_lost_commit_fails() {
+        let (zookeeper, _client, writing) = writer_with_a_lost_commit();
+        zookeeper.set_acl(writing.id(), &[Acl::new(Permissions::READ, "world", "anyone")]);
+        let failed = writing.downgrade().unwrap_err();
+        assert!(failed.error.is_access_denied(), "{failed:?}");
+        assert!(failed.guard.is_owner());
+    }
+
     #[test]
     fn commits_without_a_lost_one_cost_one_call_each() {
         let Held { zookeeper, guard, .. } = held();
@@ -400,7 +443,7 @@ mod tests {
     #[test]
     fn owner_that_may_not_write_its_znode_commits_nothing_after_a_lost_commit() {
         let Held { zookeeper, client, guard } = held();
-        let read = [Acl::new(crate::client::Permissions::READ, "world", "anyone")];
+        let read = [Acl::new(Permissions::READ, "world", "anyone")];
         zookeeper.set_acl(guard.id(), &read);
         guard.commit(|changes| changes.set_data("/report", "new")).unwrap();
         client.hold_back_next(SimOperation::Transact);

@@ -53,6 +53,10 @@ impl Downgrade {
         &self.znode
     }
 
+    pub(crate) fn owners_znode(&self) -> &ZNodePath {
+        &self.owners_znode
+    }
+
     /// Creates the new znode, then checks that the owner's znode still exists. If it does, no other request
     /// has acquired the lock in between. Returns the owner's fencing token.
     ///

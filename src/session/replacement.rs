@@ -252,6 +252,8 @@ fn install(
     let after = outage.map(|outage| format!(", after {outage:.1?} without contact")).unwrap_or_default();
     logging::info!("a new ZooKeeper session replaces the lost one{after}");
     core.deliver_events();
+    // A kept guard may keep the lost session, which must not keep the channels connected.
+    lost.disconnect_subscribers();
     handle.replacement.as_ref()?.replaced(&core);
     Some(core)
 }
@@ -264,7 +266,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
 
-    use crossbeam_channel::unbounded;
+    use crossbeam_channel::{RecvTimeoutError, unbounded};
 
     use crate::client::{Call, EventSink, Reply};
     use crate::error::ZkResult;
@@ -273,7 +275,7 @@ mod tests {
     use crate::tests::{
         BlockingClient, await_replacement, deadline, eventually, next, port, replacing_session,
     };
-    use crate::{Session, WriteLock};
+    use crate::{BlockingWriteLock, Session, WriteLock};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -482,6 +484,25 @@ mod tests {
         assert_eq!(next(&changes), SessionState::Connected);
         assert_eq!(server.sessions().len(), 1, "clients on which no session was made are closed");
         session.core().end(LossReason::SessionClosed);
+    }
+
+    #[test]
+    fn close_disconnects_the_state_channels_although_a_guard_keeps_a_lost_session() {
+        let server = SimulatedZooKeeper::new();
+        let (made, clients) = unbounded();
+        let session = Session::from_client_factory(move || {
+            let client = server.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            Ok(client)
+        });
+        let session = session.unwrap();
+        let states = session.subscribe();
+        let _lost = BlockingWriteLock::new(&session, "/locks/a").unwrap().lock().unwrap();
+        next(&clients).expire();
+        assert_eq!(next(&states), SessionState::Lost);
+        assert_eq!(next(&states), SessionState::Connected);
+        session.close();
+        assert_eq!(states.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use crossbeam_channel::Sender;
 use log::Level;
 
 use super::{Core, Driver};
-use crate::error::LossReason;
 use crate::logging;
 use crate::session::SessionState;
 use crate::session::happened::Happened;
@@ -21,7 +20,8 @@ pub(super) struct Announcer {
     announced: SessionState,
     /// Set when the next state is announced.
     changed: Setter,
-    subscribers: Vec<Sender<SessionState>>,
+    /// `None` once nothing more will be announced to them.
+    subscribers: Option<Vec<Sender<SessionState>>>,
     /// Limits the log lines about suspensions of the session.
     suspension: Repetition,
     /// Limits the log lines about suspensions of its locks.
@@ -42,11 +42,16 @@ impl Announcer {
         Announcer {
             announced: SessionState::Suspended,
             changed: Setter::new(),
-            subscribers: Vec::new(),
+            subscribers: Some(Vec::new()),
             suspension: Repetition::default(),
             suspensions: Repetition::default(),
             is_quiet: false,
         }
+    }
+
+    /// Disconnects the channels of the subscribers, and those of later ones.
+    pub(super) fn disconnect(&mut self) {
+        self.subscribers = None;
     }
 
     /// Removes repeated lines, so that a connection that comes and goes does not fill the log.
@@ -77,7 +82,7 @@ impl Driver {
 
     /// If the state has changed, sends it to the subscribers and returns it.
     pub(super) fn announce(&mut self) -> Option<SessionState> {
-        let (state, is_closed) = (self.state(), self.is_closed());
+        let state = self.state();
         let announcer = &mut self.announcer;
         if state == announcer.announced {
             return None;
@@ -85,26 +90,19 @@ impl Driver {
         announcer.announced = state;
         // Dropping the old setter sets its latch.
         announcer.changed = Setter::new();
-        if is_closed {
-            // The application itself has closed the session, so its channels are only disconnected.
-            announcer.subscribers.clear();
-        }
         // The channels are unbounded, so this never waits. Subscribers without a receiver are removed.
-        announcer.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
+        if let Some(subscribers) = &mut announcer.subscribers {
+            subscribers.retain(|subscriber| subscriber.send(state).is_ok());
+        }
         Some(state)
     }
 
     /// Adds a subscriber. Idempotent, because two threads may add the same channel when a session is replaced.
     fn subscribe(&mut self, subscriber: Sender<SessionState>) {
-        let subscribers = &self.announcer.subscribers;
-        let is_known = subscribers.iter().any(|other| other.same_channel(&subscriber));
-        if !self.is_closed() && !is_known {
-            self.announcer.subscribers.push(subscriber);
+        let Some(subscribers) = &mut self.announcer.subscribers else { return };
+        if !subscribers.iter().any(|other| other.same_channel(&subscriber)) {
+            subscribers.push(subscriber);
         }
-    }
-
-    fn is_closed(&self) -> bool {
-        self.engine.end_reason() == Some(LossReason::SessionClosed)
     }
 }
 
@@ -116,6 +114,11 @@ impl Core {
 
     pub(crate) fn subscribe(&self, subscriber: Sender<SessionState>) {
         self.driver.lock().subscribe(subscriber);
+    }
+
+    /// Disconnects the channels of the subscribers, unless others send to them as well.
+    pub(in crate::session) fn disconnect_subscribers(&self) {
+        self.driver.lock().announcer.disconnect();
     }
 
     /// Adds a subscriber and sends it the state that was announced last. Returns `false` if the receiver is gone.

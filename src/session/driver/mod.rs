@@ -139,7 +139,13 @@ impl Core {
 
     /// Ends the session for good. Owners are notified, waiters get an error, and the threads end.
     pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
-        self.feed(|driver| driver.engine.end(reason));
+        self.feed(|driver| {
+            if reason == LossReason::SessionClosed {
+                // Subscribers learn only of changes that the application has not caused itself.
+                driver.announcer.disconnect();
+            }
+            driver.engine.end(reason);
+        });
     }
 
     fn complete_end(self: &Arc<Self>) {

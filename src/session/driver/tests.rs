@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{RecvTimeoutError, TryRecvError, bounded};
 use parking_lot::Mutex;
 
 use crate::client::KEEP_ALIVE_PATH;
@@ -15,7 +15,7 @@ use crate::recipe::path::ZNodePath;
 use crate::session::threads::Threads;
 use crate::session::{FirstContact, MAX_CLOSE_SILENCE};
 use crate::tests::{
-    BlockingClient, ManualRuntime, in_background, next, open_client_on_manual_runtime,
+    BlockingClient, ManualRuntime, deadline, in_background, next, open_client_on_manual_runtime,
     open_on_manual_runtime, port,
 };
 use crate::time::Runtime;
@@ -260,6 +260,22 @@ fn session_is_suspended_when_writes_fail_although_reads_succeed() {
     // Writes succeed again.
     runtime.advance(TIMEOUT / 2);
     assert_eq!(states.try_iter().collect::<Vec<_>>(), [SessionState::Suspended, SessionState::Connected]);
+}
+
+#[test]
+fn close_disconnects_the_state_channels_even_after_a_loss() {
+    for is_lost in [false, true] {
+        let client = SimulatedZooKeeper::new().connect(TIMEOUT);
+        let session = Session::from_client(client.clone()).unwrap();
+        let states = session.subscribe();
+        if is_lost {
+            client.expire();
+            assert_eq!(next(&states), SessionState::Lost);
+        }
+        session.close();
+        assert_eq!(states.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected), "lost: {is_lost}");
+        assert_eq!(session.subscribe().try_recv(), Err(TryRecvError::Disconnected), "lost: {is_lost}");
+    }
 }
 
 /// A server with `enableEagerACLCheck` denies a write without asking the leader.
