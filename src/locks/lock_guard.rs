@@ -231,8 +231,9 @@ impl LockGuard {
     ///
     /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the changes may even be made later. The
     /// next commit under this lock rules that out before it makes its own changes: it first raises the version
-    /// of the lock's own znode by writing the same data again, which needs WRITE on that znode. The deletion of
-    /// the znode, when the lock is released, rules it out as well.
+    /// of the lock's own znode by writing the same data again, which needs WRITE on that znode. So does
+    /// a [downgrade](crate::locks::WriteGuard::downgrade). The deletion of the znode, when the lock is released, rules it
+    /// out as well.
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)

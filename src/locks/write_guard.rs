@@ -63,6 +63,7 @@ impl WriteGuard {
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the session ended
     ///   during the call. `Closed` is also returned after [`ReadWriteLock::close`](crate::locks::ReadWriteLock::close).
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the call.
+    ///   After a [commit](LockGuard::commit) whose reply was lost, a downgrade needs WRITE on the writer's znode.
     pub fn downgrade(self) -> std::result::Result<ReadGuard, DowngradeError> {
         let WriteGuard { guard, support } = self;
         let access = Access::Read(support.options().naming_scheme());
