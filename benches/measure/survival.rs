@@ -1,11 +1,12 @@
 //! How long an outage an owner survives: all servers are cut off for a fraction of the session timeout.
 //!
-//! Each outage hits several owners: in the first round, half of them are busy and half otherwise idle; in the second,
-//! all are of one kind. They have acquired their locks at different moments, so the outage hits them between different
-//! keep-alives. An owner has survived if it owns the lock when its lease from before the outage has certainly ended.
+//! Outages of many lengths run at the same time, in two rounds: the first in coarse steps; the second, for each kind of
+//! owner, around the longest length up to which all of them have survived every length in the first.
 //!
-//! Outages of many lengths run at the same time, in two rounds: the first in coarse steps, the second around
-//! the longest length that all owners have survived in the first.
+//! Each outage hits several owners. In the first round, half of them also make requests (they are busy), and half only
+//! own a lock (they are idle). In the second, all are of one kind. They have acquired their locks at different moments,
+//! so the outage hits each at another point of its keep-alive period. An owner has survived if it owns the lock when its
+//! lease from before the outage has certainly ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -28,7 +29,7 @@ const FINE: u32 = 5 * COARSE;
 /// The shortest of the coarse lengths, in steps.
 const SHORTEST: u32 = 2;
 
-/// The moments of a round, which is the number of owners of either kind that an outage hits.
+/// The number of moments at which the owners of an outage acquire their locks: at each, one owner of each kind.
 const COARSE_MOMENTS: u32 = 4;
 const FINE_MOMENTS: u32 = 8;
 
@@ -61,7 +62,7 @@ pub(crate) struct Survival {
     pub(crate) traffic: Traffic,
     /// The longest length that all owners survived, along with all shorter lengths.
     pub(crate) certain: Option<Duration>,
-    /// The longest length that at least half of the owners survived in the first round.
+    /// The longest length that at least half of the owners survived in the first round, along with all shorter lengths.
     pub(crate) typical: Option<Duration>,
     /// The number of owners that went through an outage.
     pub(crate) owners: usize,
@@ -94,7 +95,7 @@ pub(crate) fn run(session_timeouts: &[Duration], cut: Cut) {
     print_survival(cut, &survived);
 }
 
-/// What all outages of a row have in common.
+/// What all outages with one session timeout on the same servers have in common.
 struct Field<'a> {
     servers: &'a Ensemble,
     timeout: Duration,
@@ -214,7 +215,7 @@ impl Requests {
         let stop = Arc::clone(&stopping);
         let thread = thread::spawn(move || {
             for () in iter::repeat(()).take_while(|()| !stop.load(Ordering::Relaxed)) {
-                // This fails during an outage.
+                // This may fail during an outage.
                 let _ = zk.exists("/");
                 thread::sleep(PAUSE);
             }

@@ -17,8 +17,8 @@ use crate::time::{Latch, Priority, Slot};
 pub(super) enum Outgoing {
     Call(CallId, Call, Priority),
     RemoveWatch(ZNodePath),
-    /// An outcome that the client reported before `submit` returned. It is handled after all items have been sent,
-    /// because handling it may write to the log, and the logger may wait for a call that is still in the outbox.
+    /// An outcome that the client reported within `submit`, on the same thread. It is handled after all items have
+    /// been sent, because handling it may write to the log, and the logger may wait for a call that is still in the outbox.
     Answered(CallId, ZkResult<Reply>),
     /// A panic in the client. Handled like [`Answered`](Outgoing::Answered).
     Panicked(String),
@@ -34,7 +34,8 @@ pub(crate) struct Answer<T> {
 }
 
 impl Core {
-    /// Passes the items of the outbox to the client. To keep the order, only one thread does so at a time, and other
+    /// Passes the calls of the outbox to the client, and then handles the outcomes and panics that this has caused. To
+    /// keep the order, only one thread does so at a time, and other
     /// threads leave their items to it.
     pub(super) fn send_all(self: &Arc<Self>) {
         let (mut answered, mut panics) = (Vec::new(), Vec::new());
@@ -59,7 +60,7 @@ impl Core {
             // This runs on a thread of the client, which a blocking logger must not delay.
             false => logging::deferring(|| core.replied(id, outcome)),
         });
-        // A panic drops `done`, so the outcome is unknown.
+        // If the client panics before it has stored or completed `done`, the outcome is unknown.
         self.contained(|| self.client.submit(call, done.with_urgency(priority.urgency())));
     }
 
@@ -78,7 +79,7 @@ impl Core {
     /// Makes a call, and waits for the outcome.
     ///
     /// # Errors
-    /// The same as [`failure`](Core::failure).
+    /// If the call fails. [`failure`](Core::failure) converts its error.
     pub(crate) fn call<T>(
         self: &Arc<Self>,
         operation: Operation,
@@ -161,7 +162,7 @@ impl<T> Answer<T> {
     pub(crate) fn wait(&self, core: &Core) -> ZkResult<T> {
         core.wait(&[self.outcome.latch(), &core.ended], None);
         match self.get() {
-            // If the end of the session lost the reply, the caller must not try again.
+            // After the end of the session, the caller must not try again.
             Some(Err(error)) if error.is_reply_lost() && core.snapshot().end_reason.is_some() => {
                 Err(ZkError::SessionExpired)
             }

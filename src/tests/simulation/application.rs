@@ -1,5 +1,5 @@
-//! The code of the application, wherever the library runs it or drops its values: it may block, panic, or call
-//! the library.
+//! Plays the application's code. Wherever the library runs that code, or drops a value of the application, the
+//! code may block, panic, or call the library.
 //!
 //! None of this may delay a session or another lock. A [`Code`] names a place where the library runs such code,
 //! and the threads on which it may do so.
@@ -20,8 +20,8 @@ use super::world::World;
 use crate::client::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
 use crate::events::SessionEvent;
 
-/// A place where the library runs or drops what is the application's, with the names under which the acts are
-/// counted.
+/// A place where the library runs code of the application or drops one of its values, with the name of the
+/// counter for each [`Deed`].
 #[derive(Clone, Copy)]
 pub(super) struct Code {
     what: &'static str,
@@ -35,7 +35,7 @@ pub(super) struct Code {
 /// The threads on which code of the application may run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Threads {
-    /// Only those that run nothing else.
+    /// Only the library's threads for callbacks, which run nothing but such code.
     Callbacks,
     /// Those of the application and those of the library for callbacks, leaders and replacements.
     MayBlock,
@@ -117,7 +117,7 @@ pub(super) fn run(world: &Arc<World>, code: Code) {
         Deed::Reenters => {
             saw(code.reenters);
             world.note(format!("{} calls the library", code.what));
-            // What came before is checked first.
+            // The scheduler gets a turn, so that its checks see the state before this call.
             pause(Pause::Turn);
             reenter(world);
         }
@@ -166,8 +166,8 @@ pub(super) fn panic_on_purpose() -> ! {
     resume_unwind(Box::new(ON_PURPOSE))
 }
 
-/// Runs code on a thread of the application, which survives the panics of the code. Returns `None` after a
-/// panic. Panics of the library go on.
+/// Runs code, and catches a panic that the application makes on purpose. Returns `None` after such a panic.
+/// Any other panic goes on.
 pub(super) fn survive<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(value) => Some(value),
@@ -243,7 +243,7 @@ fn client_here() -> Option<usize> {
 }
 
 impl World {
-    /// Sometimes leaves guards to whatever code of the application comes next. Otherwise returns them.
+    /// Sometimes leaves guards for other code of the application to drop, on any thread. Otherwise returns them.
     pub(super) fn leave<T: Send + 'static>(&self, guards: T) -> Option<T> {
         let mut state = self.state();
         let leaves = self.profile.misbehaves && self.in_trouble() && state.left.len() < MAX_LEFT;
@@ -293,7 +293,7 @@ pub(super) fn hook(world: &Arc<World>) -> impl Fn(&SessionEvent) + Send + Sync +
     }
 }
 
-/// A client of a factory, whose drop runs code of the application.
+/// A client that the application's factory has made. Dropping it runs code of the application.
 pub(super) struct ClientWithDrop {
     pub(super) client: Arc<dyn ZooKeeperClient>,
     pub(super) _value: Value,
@@ -362,9 +362,9 @@ impl ZooKeeperClient for ClientWithDrop {
 }
 
 impl World {
-    /// Checks, when nothing is left to do at this moment, that each task whose wait is over was woken, whatever the
-    /// other wakers do, and that no waker is kept for a future that is gone. Checks nothing while a process is
-    /// suspended.
+    /// Returns what is wrong with a task. To be called only when no other step is possible. Each task whose wait is
+    /// over must have been woken, even if the waker of another task blocks. No waker may be kept for a future that
+    /// is gone. Checks nothing while a process is suspended.
     pub(super) fn check_tasks(&self) -> Option<String> {
         let now = self.now();
         let tasks: Vec<Arc<Signal>> = {

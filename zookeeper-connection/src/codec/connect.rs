@@ -48,7 +48,7 @@ impl fmt::Debug for Password {
 /// The first frame of a client. It requests a new session, or asks to resume an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
-    /// The last transaction that the client has seen. A server that has not applied it refuses the client.
+    /// The last transaction that the client has seen. A server that has not applied it closes the connection.
     pub last_zxid: i64,
     pub timeout_ms: i32,
     /// Zero for a new session.
@@ -72,7 +72,7 @@ impl ConnectRequest {
     }
 }
 
-/// The grant of a server.
+/// The answer of a server that has opened or resumed the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectResponse {
     /// The session timeout, greater than zero.
@@ -89,9 +89,10 @@ pub enum ConnectAnswer {
     Accepted(ConnectResponse),
     /// The session has expired, or the password is wrong. The response has a timeout of zero.
     Refused,
-    /// The server is read-only, and the client does not accept that. This answer is a reply header with an error.
+    /// The server is read-only and cannot open a session. This answer is a reply header with an error. Only a client
+    /// that accepts a read-only server gets it; for others, the server closes the connection.
     ReadOnlyServer,
-    /// ClickHouse Keeper has opened or resumed a session.
+    /// ClickHouse Keeper has opened a session. It never resumes one.
     ClickHouseKeeper,
 }
 
