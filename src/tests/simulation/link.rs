@@ -431,6 +431,11 @@ impl ClientState {
         }
     }
 
+    /// The session timeout on which the client counts: a longer one that is granted later does not count.
+    pub(super) fn counted_timeout(&self) -> Duration {
+        self.session_timeout.min(self.known_timeout)
+    }
+
     /// Returns whether the session timeout is longer than when the session was created. A new leader forgets
     /// that.
     pub(super) fn has_a_raised_timeout(&self) -> bool {

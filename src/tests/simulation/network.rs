@@ -206,8 +206,11 @@ impl Wire {
     /// Occupies the worker that receives a long listing.
     fn perhaps_take_a_while(&self, what: &str) {
         if what == "list" && self.world.profile.is_busy && self.world.in_trouble() {
-            let longest = self.session_timeout().as_nanos() as u64 / 4;
-            let length = Duration::from_nanos(self.world.state().random.below(longest));
+            let length = {
+                let mut state = self.world.state();
+                let longest = state.clients[self.client].counted_timeout().as_nanos() as u64 / 4;
+                Duration::from_nanos(state.random.below(longest))
+            };
             saw("listing-takes-long");
             pause(Wait::Time(self.world.now().after(length)));
         }

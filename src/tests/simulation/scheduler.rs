@@ -488,8 +488,7 @@ impl<'a> Scheduler<'a> {
     /// Records delays. Work or an answer that is held up for more than a quarter of the session timeout counts as a
     /// fault.
     fn note_delays(&self, by: Duration) {
-        // A longer timeout, granted later, does not count for the client.
-        let is_long = |client: &ClientState| by > client.session_timeout.min(client.known_timeout) / 4;
+        let is_long = |client: &ClientState| by > client.counted_timeout() / 4;
         if !self.world.state().clients.iter().any(is_long) {
             return;
         }
