@@ -103,8 +103,8 @@ impl LockGuard {
     ///
     /// The lease is extended each time the session proves that it is alive: by default several times per session
     /// timeout, but never beyond [`max_hold`](crate::LockOptions::max_hold). If you need time to wind down, start while
-    /// some lease remains. Once the lock is [`lost`](LockGuard::lost), it is too late. The lock is lost early if another
-    /// client deletes the znode.
+    /// some lease remains. Once the lock is [`lost`](LockGuard::lost), it is too late. The lock is lost early if
+    /// another client deletes the znode.
     #[must_use]
     pub fn lease_remaining(&self) -> Duration {
         self.claim.lease_remaining()
