@@ -2,8 +2,9 @@
 //! order of the connection.
 //!
 //! Any thread may deliver the items, but only one at a time for each client, and only while it holds no lock of the
-//! simulation. A method or a blocking call returns once all items that were queued before it have been
-//! delivered.
+//! simulation. A method or a blocking call returns once all items have been delivered that were queued earlier or by
+//! itself, with two exceptions. It does not wait if it is called from a callback, and it does not wait for items behind
+//! a reply that is swallowed or held up by a running stop point.
 
 use std::collections::VecDeque;
 use std::thread::{self, ThreadId};
@@ -89,7 +90,7 @@ impl Outbox {
     }
 
     /// Returns whether an item up to this ticket is still to be delivered, and will be soon. An item does not
-    /// count if it is behind a reply that is swallowed or waits for a closure.
+    /// count if it is behind a reply that is swallowed, or that a running stop point holds up.
     fn is_awaited(&self, until: Ticket, is_swallowed: bool) -> bool {
         let is_held_up = is_swallowed || self.stopped > 0;
         let is_under_way = self.under_way.is_some_and(|(_, ticket)| ticket <= until);
@@ -101,7 +102,8 @@ impl Outbox {
 }
 
 impl Shared {
-    /// Delivers everything that can be delivered on this thread, except for items that another thread is delivering.
+    /// Delivers, on this thread, everything that can be delivered now. While another thread delivers an item of a
+    /// client, neither that item nor those behind it can.
     ///
     /// Does nothing when a callback makes calls or injects faults, because the thread of the callback
     /// continues the delivery when the callback returns.
@@ -131,7 +133,8 @@ impl Shared {
         state
     }
 
-    /// Releases the lock. Returns once this thread or another has delivered everything that was queued.
+    /// Releases the lock. Returns once this thread or another has delivered everything that was queued, with the
+    /// exceptions that the [module](self) names.
     pub(super) fn deliver<'a>(&'a self, state: MutexGuard<'a, State>) {
         let (this, until) = (thread::current().id(), state.last_ticket);
         let mut state = self.flush(state);

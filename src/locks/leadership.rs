@@ -44,7 +44,7 @@ use crate::wait::CancelToken;
 /// never leads again, even if the candidate is elected again.
 pub struct Leadership {
     guard: LockGuard,
-    /// Cancelled when the leadership should end.
+    /// Cancelled by a stop or a step-down, and when the term has ended. A loss or a revocation does not cancel it.
     stop: CancelToken,
 }
 
@@ -101,11 +101,11 @@ impl Leadership {
         }
     }
 
-    /// Returns a channel that is disconnected when the term ends or should end.
+    /// Returns a channel that is disconnected when the candidate is stopped or asked to step down.
     ///
-    /// It is disconnected when the candidate is stopped or asked to step down, and when the closure has
-    /// returned. Losses and revocations have their own channels. No message ever arrives on this channel. Use
-    /// it in a [`select!`](crossbeam_channel::select).
+    /// It is also disconnected when the closure has returned. A loss or a revocation does not disconnect it: they have
+    /// their own channels, [`lost`](LockGuard::lost) and [`revocation`](LockGuard::revocation). No message ever arrives
+    /// on this channel. Use it in a [`select!`](crossbeam_channel::select).
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
         self.stop.cancelled()

@@ -91,7 +91,7 @@ impl LockGuard {
     /// Returns whether the lock is provably held at this moment.
     ///
     /// Does no I/O and does not block. Once `false`, it stays `false`. It is always `false` in a forked child of the
-    /// holder.
+    /// holder. If another client deletes the lock's znode, the result becomes `false` only a moment later.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.claim.is_owner()
@@ -101,9 +101,10 @@ impl LockGuard {
     ///
     /// Returns zero if the lock is not held. Does no I/O and does not block.
     ///
-    /// The lease is extended each time the session proves that it is alive, several times per session
-    /// timeout. If you need time to wind down, start while some lease remains. Once the lock is
-    /// [`lost`](LockGuard::lost), it is too late. The lock is lost early if another client deletes the znode.
+    /// The lease is extended each time the session proves that it is alive: by default several times per session
+    /// timeout, but never beyond [`max_hold`](crate::LockOptions::max_hold). If you need time to wind down, start while
+    /// some lease remains. Once the lock is [`lost`](LockGuard::lost), it is too late. The lock is lost early if
+    /// another client deletes the znode.
     #[must_use]
     pub fn lease_remaining(&self) -> Duration {
         self.claim.lease_remaining()
@@ -141,7 +142,8 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn lost_async(&self) -> LossReason {
-        // Checked first, because a forked child must take no mutex.
+        // In a forked child, `loss` returns a reason. The child must not touch the latch, which another thread may have
+        // been creating when the process forked.
         if let Some(reason) = self.loss() {
             return reason;
         }
@@ -165,19 +167,23 @@ impl LockGuard {
     /// other client may eventually take the lock [by force](crate::queue::Revoker::force_revocation_after).
     /// Use the channel in a [`select!`](crossbeam_channel::select).
     ///
-    /// At most one message arrives, and never within the first 100 ms or so after the acquisition. No message
-    /// arrives if the ACL denies this client READ.
+    /// At most one message arrives for each lock. In the first 100 ms or so after the acquisition, the message may be
+    /// delayed until their end. No message arrives if the ACL denies this client READ.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.signals.revocation()
     }
 
-    /// Returns a number that is larger for every later owner of the lock.
+    /// Returns a number that is larger for every later exclusive owner of the lock.
+    ///
+    /// The numbers of readers and permits are different: see [`ReadGuard`](crate::locks::ReadGuard) and
+    /// [`Permit`](crate::locks::Permit).
     ///
     /// The number is the id of the transaction that created the znode, so it grows across all locks of the ensemble.
-    /// Send it along with each write to the resource that the lock protects. The resource must store the largest number
-    /// that it has seen, and refuse smaller ones. Then an owner that was paused and has not noticed its loss does no
-    /// harm.
+    /// After a [downgrade](crate::locks::WriteGuard::downgrade), it is still that of the writer's znode. Send it along
+    /// with each write to the resource that the lock protects. The resource must store the largest number that it has
+    /// seen, and refuse smaller ones. Then an owner that was paused and has not noticed its loss changes nothing once a
+    /// later owner has written. An owner that begins by reading the resource must first write its number there.
     ///
     /// The numbers go backwards if the ensemble loses data or is restored from a backup. The [operations
     /// guide](crate::guide::operations) says what to do then.
@@ -191,7 +197,7 @@ impl LockGuard {
     /// - [`NotOwner`](crate::ErrorReason::NotOwner): the znode no longer exists.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): newer servers require READ.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed),
-    ///   [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss).
+    ///   [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`Refused`](crate::ErrorReason::Refused).
     #[doc(alias = "fencing")]
     pub fn fencing_token(&self) -> Result<i64> {
         self.claim.fencing_token()
@@ -229,11 +235,11 @@ impl LockGuard {
     /// [`Closed`](crate::ErrorReason::Closed). Before you commit the changes again, read the znodes, or make the
     /// changes [conditional on versions](Transaction::if_version).
     ///
-    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the changes may even be made later. The
-    /// next commit under this lock rules that out before it makes its own changes: it first raises the version
-    /// of the lock's own znode by writing the same data again, which needs WRITE on that znode. So does
-    /// a [downgrade](crate::locks::WriteGuard::downgrade). The deletion of the znode, when the lock is released, rules it
-    /// out as well.
+    /// After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost)
+    /// and [`Closed`](crate::ErrorReason::Closed), the changes may even be made later, until the lock's own znode is
+    /// deleted. After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the next commit under this lock rules
+    /// that out before it makes its own changes: it first raises the version of the lock's own znode by writing the
+    /// same data again, which needs WRITE on that znode. So does a [downgrade](crate::locks::WriteGuard::downgrade).
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)

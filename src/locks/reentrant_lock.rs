@@ -49,9 +49,8 @@ use crate::wait::Wait;
 /// # When not to use it
 /// - The inner function can know that the lock is held: let it take a `&LockGuard`. That costs nothing, and the
 ///   compiler checks it.
-/// - The work under the lock continues on other threads: a helper thread is not the holder. If the helper
-///   requests the lock while the holder waits for the helper, both wait forever. For the same reason, guards
-///   cannot be sent to other threads.
+/// - The work under the lock continues on other threads: a helper thread is not the holder, so guards cannot be sent
+///   to it. If the helper requests the lock while the holder waits for the helper, both wait forever.
 /// - The inner call needs consistent data: the outer call may be halfway through a change.
 pub struct ReentrantLock {
     lock: BlockingWriteLock,
@@ -70,8 +69,8 @@ impl ReentrantLock {
     ///
     /// # Errors
     /// - The same as [`BlockingWriteLock::lock`].
-    /// - [`NotOwner`](crate::ErrorReason::NotOwner): this thread still has a guard, but the lock was lost. Drop that
-    ///   guard first.
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): this thread still has guards, but the lock was lost. Drop all of
+    ///   them first.
     pub fn lock(&self) -> Result<ReentrantGuard<'_>> {
         match self.enter_again()? {
             Some(guard) => Ok(guard),

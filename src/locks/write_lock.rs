@@ -298,7 +298,8 @@ impl WriteLock {
     /// - [`NotOwner`](crate::ErrorReason::NotOwner): there is no request, or its znode is not known yet or no longer
     ///   exists.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`SessionLost`](crate::ErrorReason::SessionLost),
-    ///   [`Closed`](crate::ErrorReason::Closed), [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss).
+    ///   [`Closed`](crate::ErrorReason::Closed), [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
+    ///   [`Refused`](crate::ErrorReason::Refused).
     pub fn fencing_token(&self) -> Result<i64> {
         self.session().check_process(Operation::FENCE, &self.inner.dir)?;
         match self.inner.request().filter(|request| !request.has_ended()) {

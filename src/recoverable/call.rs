@@ -1,9 +1,10 @@
 //! [`Change`]: a modifying call that can determine whether a lost attempt took effect.
 //!
 //! A lost attempt may take effect long after the next one was answered, because a paused server passes on what it has
-//! received as soon as it resumes. So "not yet" is not a verdict. An attempt is repeated only if the servers accept at
-//! most one of the two attempts, no matter when each of them arrives. A verdict must hold whatever other clients have
-//! done in the meantime.
+//! received as soon as it resumes. So a lost attempt without a visible effect may still take effect. An attempt is
+//! repeated only if the servers accept at most one of the two attempts, no matter when each of them arrives. A verdict
+//! must hold whatever other clients have done in the meantime. The exceptions are listed in the documentation of
+//! [`RecoverableZooKeeper`](super::RecoverableZooKeeper), under "What it cannot know".
 
 use std::sync::Arc;
 
@@ -19,11 +20,11 @@ pub(super) trait Change {
     /// What the call reads after a lost attempt.
     type Found;
 
-    /// Returns the call for the server if the znode is in this state.
+    /// Returns the call to send, given the state `before` in which the znode was last seen.
     fn ask(&self, path: &ZNodePath, before: Seen) -> Ask<Self::Output>;
 
-    /// Returns whether the caller accepts any version. Each attempt then requires the version that was read, and may be
-    /// made again at a later version.
+    /// Returns whether the caller accepts any version. Each attempt then requires the version that was read, if one
+    /// could be read, and may be made again at a later version.
     fn takes_any_version(&self) -> bool {
         false
     }
@@ -51,7 +52,7 @@ pub(super) enum Verdict<T> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Seen {
     Missing,
-    /// READ is not granted. In that case, servers since 3.8.4 show nothing of the znode.
+    /// READ is not granted. Servers since 3.8.4 and 3.9.2 then show only that the znode exists.
     Unreadable,
     Present(Stat),
 }
@@ -225,7 +226,8 @@ impl SetData {
     /// cannot be read and the caller accepts any version.
     fn version_at(&self, before: Seen) -> Option<i32> {
         self.version.or(match before {
-            // A server that shows the znode as missing either lags behind, or will refuse the write.
+            // The server that shows the znode as missing lags behind, or the znode is created before the write arrives,
+            // or the write is refused.
             Seen::Missing => Some(0),
             Seen::Unreadable => None,
             Seen::Present(stat) => Some(stat.version),

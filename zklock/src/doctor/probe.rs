@@ -9,7 +9,7 @@ use super::four_letter;
 use crate::connection::ConnectionArgs;
 use crate::failure::{DENIED, Failure, code_of, describe};
 
-/// A server that is asked for this timeout grants the shortest one that it allows.
+/// A server that is asked for this timeout grants the shortest one that it allows, unless it allows even less.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long to wait for a server to accept a connection, and to serve a second one.
@@ -78,7 +78,7 @@ impl Target {
     /// Asks the server for its status, opens a session, and opens a second one beside it.
     ///
     /// # Errors
-    /// A file of the arguments cannot be used.
+    /// The same as [`ConnectionArgs::builder`].
     pub(super) fn probe(self, connection: &ConnectionArgs) -> Result<Probe, Failure> {
         let mut probe = Probe {
             version: None,
@@ -132,7 +132,7 @@ impl Target {
     /// Opens a session at this address, or returns why that fails.
     ///
     /// # Errors
-    /// A file of the arguments cannot be used.
+    /// The same as [`ConnectionArgs::builder`].
     fn open(
         &self,
         connection: &ConnectionArgs,
