@@ -233,7 +233,7 @@ pub(crate) struct CommandArgs {
     /// How long a stopped command may keep the lock before it is ended; 0 means forever
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "1m")]
     pub(crate) stopped_for: Duration,
-    /// Does not report who holds the lock, or why the command was not run
+    /// Does not report that others hold the lock or have run the key, or that the session timeout is short
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// The command and its arguments
@@ -242,10 +242,10 @@ pub(crate) struct CommandArgs {
 }
 
 impl CommandArgs {
-    /// Reports something that is not a failure, unless `--quiet` is given.
-    pub(crate) fn mention(&self, message: &str) {
+    /// Reports something that is not a failure. With `--quiet`, does not even find out what to say.
+    pub(crate) fn mention(&self, message: impl FnOnce() -> String) {
         if !self.quiet {
-            complain(message);
+            complain(&message());
         }
     }
 }

@@ -112,7 +112,7 @@ pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Fai
         Err(signal) => return Ok(code_of_signal(signal)),
     };
     if let Some(warning) = short_timeout(connection, &session) {
-        args.command.mention(&warning);
+        args.command.mention(|| warning);
     }
     finish(&session, lock_and_run(&session, args, limit, &signals).map_err(explained))
 }
@@ -228,7 +228,7 @@ fn lock_and_run(
         Acquisition::Acquired(held) => held,
         Acquisition::Signal(signal) => return Ok(code_of_signal(signal).into()),
         Acquisition::Taken => {
-            complain(&refusal(session, args, signals));
+            args.command.mention(|| refusal(session, args, signals));
             return Ok(NOT_ACQUIRED.into());
         }
     };
