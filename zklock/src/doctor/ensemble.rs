@@ -1,6 +1,7 @@
 //! Checks whether the servers of a connect string are one sound ensemble.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::probe::Probe;
 use crate::spans::show_duration;
@@ -16,8 +17,8 @@ pub(super) fn is_member(probe: &Probe) -> bool {
     MEMBERS.contains(&&*probe.mode)
 }
 
-/// Returns a warning for each fault.
-pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
+/// Returns a warning for each fault. `stated` is the longest tick that the user has stated.
+pub(super) fn findings(probes: &[Probe], stated: Option<Duration>) -> Vec<String> {
     let mut findings = Vec::new();
     // A server with several addresses counts once.
     let with_mode = |mode: &str| -> BTreeSet<&str> {
@@ -56,8 +57,8 @@ pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
         ));
     }
     findings.extend(flawed_releases(probes));
-    findings.extend(probes.iter().filter_map(refusal));
-    findings.extend(probes.iter().filter_map(timing));
+    findings.extend(probes.iter().filter(|_| stated.is_none()).filter_map(refusal));
+    findings.extend(probes.iter().filter_map(|probe| timing(probe, stated)));
     findings
 }
 
@@ -92,6 +93,14 @@ fn flaw_of(version: &str) -> Option<String> {
     (release < SOUND).then(|| format!("{version}: {}", issues.join(", ")))
 }
 
+/// Returns a note if the server refuses a second connection, but the user has stated the tick.
+pub(super) fn harmless_refusal(probe: &Probe, stated: Option<Duration>) -> Option<String> {
+    let (name, refusal, tick) = (probe.target.name(), probe.refusal.as_ref()?, show_duration(stated?));
+    Some(format!(
+        "{name} refuses this machine a second connection ({refusal}), so zklock assumes a tick of {tick} there (--max-tick)"
+    ))
+}
+
 /// Returns a warning if the server refuses a second connection, on which a session asks for the tick.
 fn refusal(probe: &Probe) -> Option<String> {
     let (name, refusal) = (probe.target.name(), probe.refusal.as_ref()?);
@@ -103,9 +112,9 @@ fn refusal(probe: &Probe) -> Option<String> {
 }
 
 /// Returns a warning if the tick is not known, or the session timeout is too short for it.
-fn timing(probe: &Probe) -> Option<String> {
+fn timing(probe: &Probe, stated: Option<Duration>) -> Option<String> {
     let (name, granted) = (probe.target.name(), probe.granted?);
-    let Some(tick) = probe.tick else {
+    let Some(tick) = probe.tick.or(stated) else {
         // If the second connection was refused, the tick could not be measured, and another warning says so.
         return probe.refusal.is_none().then(|| format!(
             "the tick of {name} is not known; a session assumes half of its session timeout, so short outages cost \
@@ -126,8 +135,6 @@ fn timing(probe: &Probe) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-
     use crate::doctor::probe::Target;
 
     fn probe(server: &str, mode: &str) -> Probe {
@@ -144,18 +151,18 @@ mod tests {
     }
 
     fn only_finding(probes: &[Probe]) -> String {
-        let findings = findings(probes);
+        let findings = findings(probes, None);
         assert_eq!(findings.len(), 1, "{findings:?}");
         findings[0].clone()
     }
 
     #[test]
     fn sound_servers_have_no_findings() {
-        assert_eq!(findings(&[probe("zk1", "standalone"), probe("zk1", "standalone")]), [""; 0]);
+        assert_eq!(findings(&[probe("zk1", "standalone"), probe("zk1", "standalone")], None), [""; 0]);
         let ensemble = [probe("zk1", "follower"), probe("zk2", "leader"), probe("zk3", "observer")];
-        assert_eq!(findings(&ensemble), [""; 0]);
+        assert_eq!(findings(&ensemble, None), [""; 0]);
         // The modes of these servers are not known.
-        assert_eq!(findings(&[probe("zk1", "serves"), probe("zk2", "serves")]), [""; 0]);
+        assert_eq!(findings(&[probe("zk1", "serves"), probe("zk2", "serves")], None), [""; 0]);
     }
 
     #[test]
@@ -186,10 +193,10 @@ mod tests {
             let member = Probe { version: Some(version.to_owned()), ..probe("zk1", "leader") };
             match flaw {
                 Some(flaw) => assert!(only_finding(&[member]).contains(&format!("({version}: {flaw})"))),
-                None => assert_eq!(findings(&[member]), [""; 0], "{version}"),
+                None => assert_eq!(findings(&[member], None), [""; 0], "{version}"),
             }
             let alone = Probe { version: Some(version.to_owned()), ..probe("zk1", "standalone") };
-            assert_eq!(findings(&[alone]), [""; 0]);
+            assert_eq!(findings(&[alone], None), [""; 0]);
         }
     }
 
@@ -198,15 +205,24 @@ mod tests {
         let found =
             only_finding(&[Probe { granted: Some(Duration::from_secs(5)), ..probe("zk1", "standalone") }]);
         assert!(found.contains("a session timeout of 5s") && found.contains("ask for 6s or more"), "{found}");
-        let found = only_finding(&[Probe { tick: None, ..probe("zk1", "standalone") }]);
+        let unknown = [Probe { tick: None, ..probe("zk1", "standalone") }];
+        // The session timeout is 20 s.
+        assert_eq!(findings(&unknown, Some(Duration::from_secs(2))), [""; 0]);
+        assert!(findings(&unknown, Some(Duration::from_secs(7)))[0].contains("ask for 21s or more"));
+        let found = only_finding(&unknown);
         assert!(found.contains("the tick of zk1 is not known"), "{found}");
     }
 
     #[test]
-    fn refused_second_connection_is_one_finding() {
+    fn refused_second_connection_is_one_finding_unless_the_tick_is_stated() {
         for tick in [None, Some(Duration::from_secs(2))] {
             let refusal = Some("no session".to_owned());
-            let found = only_finding(&[Probe { tick, refusal, ..probe("zk1", "standalone") }]);
+            let probes = [Probe { tick, refusal, ..probe("zk1", "standalone") }];
+            let stated = Some(Duration::from_secs(2));
+            assert_eq!(findings(&probes, stated), [""; 0]);
+            assert!(harmless_refusal(&probes[0], stated).unwrap().contains("assumes a tick of 2s"));
+            assert_eq!(harmless_refusal(&probes[0], None), None);
+            let found = only_finding(&probes);
             assert!(found.contains("zk1 refuses this machine a second connection (no session)"), "{found}");
             assert!(found.contains("raise maxClientCnxns, or state the tick"), "{found}");
         }

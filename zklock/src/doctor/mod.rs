@@ -145,7 +145,9 @@ impl Findings {
             self.notes.push("a single server: while it is down, no lock can be taken".to_owned());
         }
         self.notes.push(NOT_SHOWN.to_owned());
-        self.warnings.extend(ensemble::findings(probes));
+        let stated = connection.max_tick;
+        self.notes.extend(probes.iter().filter_map(|probe| ensemble::harmless_refusal(probe, stated)));
+        self.warnings.extend(ensemble::findings(probes, stated));
         self.differences("session timeouts", probes.iter().filter_map(|probe| probe.granted));
         self.differences("ticks", probes.iter().filter_map(|probe| probe.tick));
         let asked = connection.session_timeout;
@@ -156,8 +158,8 @@ impl Findings {
             self.warn(format!("the servers grant a session timeout of {granted}, not the {asked} asked for"));
         }
         let longest = probes.iter().filter_map(|probe| probe.tick).max().unwrap_or_default();
-        if longest > connection.max_tick {
-            let (longest, assumed) = (show_duration(longest), show_duration(connection.max_tick));
+        if longest > connection.shortest_tick() {
+            let (longest, assumed) = (show_duration(longest), show_duration(connection.shortest_tick()));
             self.warn(format!(
                 "a tick lasts {longest}, but clients assume {assumed} at most: run zklock with --max-tick {longest}, and set \
                  SessionBuilder::max_tick in the other programs, or a lock can have two owners when a server dies"

@@ -132,7 +132,7 @@ fn begin(connection: &ConnectionArgs, dir: &str) -> Result<(SessionBuilder, Rece
 
 /// Returns a warning if the session timeout is so short that a reconnect can cost the lock.
 fn short_timeout(connection: &ConnectionArgs, session: &Session) -> Option<String> {
-    let (timeout, tick) = (session.session_timeout(), connection.max_tick);
+    let (timeout, tick) = (session.session_timeout(), connection.shortest_tick());
     (timeout < tick * 3).then(|| {
         format!(
             "a session timeout of {} is less than three ticks, so a reconnect can cost the lock: use {} or more \

@@ -5,11 +5,12 @@ use std::fs;
 use tempfile::TempDir;
 use zookeeper_recipes_lock::client::CreateMode;
 
-use crate::program::{Ended, Fixture, command, run, zklock};
+use crate::program::{Ended, Fixture, Program, command, run, zklock};
 use crate::support::certificates::{Authority, Files};
 use crate::support::ensemble::Ensemble;
 use crate::support::server::{self, Server, ServerOptions, ServerTls};
 use crate::support::test_server;
+use crate::support::wait::eventually_some;
 
 fn doctor(connect: &str, args: &[&str]) -> Ended {
     run(command(connect, &[&["doctor"], args].concat()))
@@ -118,6 +119,26 @@ fn refused_second_connection_is_a_warning() {
     assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
     // Two are enough, because a session needs its second connection only for a moment.
     zklock(&Server::with(of_one_machine(2)), &["doctor"]).assert_succeeded();
+}
+
+#[test]
+fn stated_tick_counts_even_if_it_is_the_default() {
+    let config = vec!["maxClientCnxns=1".to_owned()];
+    let server = Server::with(ServerOptions { config, ..ServerOptions::default() });
+    let logged = |options: &[&str]| {
+        let watch = ["who", "--watch", "-v", "--session-timeout", "6s", "/locks/a"];
+        let program = Program::start(&server, &[options, &watch].concat());
+        eventually_some("the refusal is logged", || {
+            program.err().lines().find(|line| line.contains("its tick is not known")).map(str::to_owned)
+        })
+    };
+    let line = logged(&["--max-tick", "2s"]);
+    assert!(line.contains("a tick of 2s counts"), "{line}");
+    let line = logged(&[]);
+    assert!(line.contains("the longest possible one counts"), "{line}");
+    let ended = zklock(&server, &["doctor", "--max-tick", "2s"]);
+    assert!(ended.code == 0 && ended.out.ends_with("all is well\n"), "{ended:?}");
+    assert!(ended.out.contains("refuses this machine a second connection"), "{ended:?}");
 }
 
 #[test]
