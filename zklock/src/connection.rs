@@ -18,7 +18,7 @@ use crate::spans::parse_duration;
 const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// The shortest tick that a session assumes without `--max-tick`.
-const DEFAULT_TICK: Duration = Duration::from_secs(2);
+pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 /// The variable with an identity. Other users can see a program's arguments, but not its variables.
 const AUTH_VARIABLE: &str = "ZK_AUTH";

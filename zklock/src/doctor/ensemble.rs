@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::probe::Probe;
+use crate::connection::DEFAULT_TICK;
 use crate::spans::show_duration;
 
 /// The modes of the members of an ensemble.
@@ -117,8 +118,11 @@ fn timing(probe: &Probe, stated: Option<Duration>) -> Option<String> {
     let Some(tick) = probe.tick.or(stated) else {
         // If the second connection was refused, the tick could not be measured, and another warning says so.
         return probe.refusal.is_none().then(|| format!(
-            "the tick of {name} is not known; a session assumes half of its session timeout, so short outages cost \
-             locks: allow the four letter word 'conf', or leave minSessionTimeout at two ticks"
+            "the tick of {name} is not known, because its minSessionTimeout is too short to show it; a session \
+             assumes {}, so if the tick is longer, a lock can have two owners when a server dies: leave \
+             minSessionTimeout at two ticks, allow the four letter word 'conf', or state the tick (zklock --max-tick, \
+             SessionBuilder::max_tick)",
+            show_duration(DEFAULT_TICK)
         ));
     };
     (granted < tick * 3).then(|| {
@@ -211,6 +215,8 @@ mod tests {
         assert!(findings(&unknown, Some(Duration::from_secs(7)))[0].contains("ask for 21s or more"));
         let found = only_finding(&unknown);
         assert!(found.contains("the tick of zk1 is not known"), "{found}");
+        // Half of the session timeout is assumed only if a server refuses the second connection.
+        assert!(found.contains("a session assumes 2s, so if the tick is longer"), "{found}");
     }
 
     #[test]
