@@ -18,40 +18,47 @@ pub(super) fn is_member(probe: &Probe) -> bool {
     MEMBERS.contains(&&*probe.mode)
 }
 
-/// Returns a warning for each fault. `stated` is the longest tick that the user has stated.
-pub(super) fn findings(probes: &[Probe], stated: Option<Duration>) -> Vec<String> {
-    let mut findings = Vec::new();
-    // A server with several addresses counts once.
-    let with_mode = |mode: &str| -> BTreeSet<&str> {
-        probes.iter().filter(|probe| probe.mode == mode).map(|probe| &*probe.target.server).collect()
-    };
+/// The servers that report this mode. A server with several addresses counts once.
+fn with_mode<'a>(probes: &'a [Probe], mode: &str) -> BTreeSet<&'a str> {
+    probes.iter().filter(|probe| probe.mode == mode).map(|probe| &*probe.target.server).collect()
+}
+
+/// Returns a warning for each mode that shows that the servers are not one ensemble.
+pub(super) fn splits(probes: &[Probe]) -> Vec<String> {
+    let mut splits = Vec::new();
     let names = |servers: &BTreeSet<&str>| servers.iter().copied().collect::<Vec<_>>().join(" and ");
-    let standalone = with_mode("standalone");
-    let members: BTreeSet<&str> = MEMBERS.iter().flat_map(|mode| with_mode(mode)).collect();
+    let standalone = with_mode(probes, "standalone");
+    let members: BTreeSet<&str> = MEMBERS.iter().flat_map(|mode| with_mode(probes, mode)).collect();
     if standalone.len() > 1 {
-        findings.push(format!(
+        splits.push(format!(
             "{} are standalone and share nothing, so a lock has an owner on each: connect clients to one of them, or \
              make them an ensemble",
             names(&standalone)
         ));
     }
     if !standalone.is_empty() && !members.is_empty() {
-        findings.push(format!(
+        splits.push(format!(
             "{} is standalone beside the ensemble of {}, so a lock can have two owners: take it out of the connect \
              string, or make it a member of the ensemble",
             names(&standalone),
             names(&members)
         ));
     }
-    let leaders = with_mode("leader");
+    let leaders = with_mode(probes, "leader");
     if leaders.len() > 1 {
-        findings.push(format!(
+        splits.push(format!(
             "{} both lead: they belong to two ensembles, or the leader is changing right now; run doctor again, and connect \
              clients to one ensemble",
             names(&leaders)
         ));
     }
-    for server in with_mode("not serving") {
+    splits
+}
+
+/// Returns a warning for each fault. `stated` is the longest tick that the user has stated.
+pub(super) fn findings(probes: &[Probe], stated: Option<Duration>) -> Vec<String> {
+    let mut findings = splits(probes);
+    for server in with_mode(probes, "not serving") {
         findings.push(format!(
             "{server} does not serve, because it is in contact with too few servers of its ensemble: start the other \
              servers, or check the network between them"

@@ -86,6 +86,12 @@ fn ensemble_is_distinguished_from_a_server_beside_it_and_local_sessions_are_a_wa
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.out.contains("WARN: the servers open local sessions"), "{}", ended.out);
     assert!(!ended.out.contains("standalone"), "{}", ended.out);
+    assert!(!ended.out.contains(", one ensemble"), "{}", ended.out);
+    assert!(
+        ended.out.contains("not checked: whether the servers are one ensemble, because"),
+        "{}",
+        ended.out
+    );
     let standalone = server::shared().connect_string();
     let ended = doctor(&format!("{},{standalone}", members.join(",")), &[]);
     assert!(
@@ -93,6 +99,40 @@ fn ensemble_is_distinguished_from_a_server_beside_it_and_local_sessions_are_a_wa
         "{}",
         ended.out
     );
+}
+
+#[test]
+fn members_of_one_ensemble_know_a_znode_that_is_created_through_one_of_them() {
+    let ensemble = Ensemble::start(3);
+    let members: Vec<String> = (0..3).map(|index| ensemble.connect_string_of(index)).collect();
+    for chroot in ["", "/app"] {
+        let ended = doctor(&format!("{}{chroot}", members.join(",")), &["--create-chroot"]);
+        assert!(ended.out.contains(", one ensemble"), "{}", ended.out);
+        assert!(!ended.out.contains("not know a znode"), "{}", ended.out);
+    }
+    // A single server has nothing to be compared with.
+    let ended = doctor(&members[0], &[]);
+    assert!(!ended.out.contains("one ensemble"), "{}", ended.out);
+}
+
+/// With TLS, the modes of the servers are not known.
+#[test]
+fn servers_of_unknown_modes_that_share_nothing_are_a_warning() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let identity = files.write_server_identity(&authority.issue(&["localhost"]));
+    let authorities = files.write_authority(&authority);
+    let (certificate, key) = files.write_identity(&authority.issue(&["client"]));
+    let servers = [(); 2].map(|()| {
+        let tls = ServerTls { identity: identity.clone(), authorities: authorities.clone() };
+        Server::with(ServerOptions { tls: Some(tls), ..ServerOptions::default() })
+    });
+    let connect = servers.each_ref().map(Server::tls_connect_string).join(",");
+    let [authorities, certificate, key] =
+        [&authorities, &certificate, &key].map(|file| file.to_str().unwrap());
+    let ended = doctor(&connect, &["--ca", authorities, "--cert", certificate, "--cert-key", key]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.out.contains("does not know a znode that was created through"), "{}", ended.out);
+    assert!(ended.out.contains(", one ensemble"), "{}", ended.out);
 }
 
 #[test]
