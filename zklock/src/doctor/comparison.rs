@@ -51,8 +51,8 @@ impl Findings {
             match has_lasted.clone().and(answer) {
                 Ok(true) => {}
                 Ok(false) => self.warn(format!(
-                    "{name} does not know a znode that was created through {creator}: they are not one ensemble, so a lock \
-                     can have two owners; connect clients to the servers of one ensemble"
+                    "{name} does not know a znode that was created through {creator}: they are not one ensemble, so a \
+                     lock can have two owners; connect clients to the servers of one ensemble"
                 )),
                 Err(why) => {
                     is_complete = false;
@@ -93,8 +93,9 @@ fn ask_all(connection: &ConnectionArgs, probes: &[Probe], path: &str) -> Vec<(St
 
 /// Returns whether the server of this session knows a temporary znode.
 ///
-/// A read could miss it, because a server may lag behind its leader. Therefore, this asks for a child of the znode to be
-/// created, which only the leader can answer. The leader never creates it, because a temporary znode has no children.
+/// A read could miss it, because a server may lag behind its leader. Therefore, this asks for a child of the znode to
+/// be created, which only the leader can answer. The leader never creates the child, because a temporary znode has no
+/// children.
 fn knows(session: &Session, path: &str) -> Answer {
     let zookeeper = RecoverableZooKeeper::new(session, retry());
     let child = format!("{path}/child");

@@ -70,6 +70,14 @@ pub(super) fn findings(probes: &[Probe], stated: Option<Duration>) -> Vec<String
     findings
 }
 
+/// Returns the servers that may be members of an ensemble, and whose releases are not known.
+pub(super) fn hidden_releases(probes: &[Probe]) -> Vec<&str> {
+    let hidden =
+        |probe: &&Probe| probe.granted.is_some() && probe.mode != "standalone" && probe.version.is_none();
+    let servers: BTreeSet<&str> = probes.iter().filter(hidden).map(|probe| &*probe.target.server).collect();
+    servers.into_iter().collect()
+}
+
 /// Returns a warning for each member of an ensemble whose release can lose changes.
 fn flawed_releases(probes: &[Probe]) -> Vec<String> {
     let members = probes.iter().filter(|probe| is_member(probe));
@@ -105,7 +113,8 @@ fn flaw_of(version: &str) -> Option<String> {
 pub(super) fn harmless_refusal(probe: &Probe, stated: Option<Duration>) -> Option<String> {
     let (name, refusal, tick) = (probe.target.name(), probe.refusal.as_ref()?, show_duration(stated?));
     Some(format!(
-        "{name} refuses this machine a second connection ({refusal}), so zklock assumes a tick of {tick} there (--max-tick)"
+        "{name} refuses this machine a second connection ({refusal}), so zklock assumes a tick of {tick} there \
+         (--max-tick)"
     ))
 }
 
@@ -209,6 +218,16 @@ mod tests {
             let alone = Probe { version: Some(version.to_owned()), ..probe("zk1", "standalone") };
             assert_eq!(findings(&[alone], None), [""; 0]);
         }
+    }
+
+    #[test]
+    fn releases_that_no_server_shows_are_hidden() {
+        let hidden = |server: &str| Probe { version: None, ..probe(server, "serves") };
+        let probes = [hidden("zk2"), probe("zk1", "leader"), hidden("zk3"), hidden("zk3")];
+        assert_eq!(hidden_releases(&probes), ["zk2", "zk3"]);
+        assert_eq!(hidden_releases(&[probe("zk1", "leader"), probe("zk2", "standalone")]), [""; 0]);
+        // This server cannot be used at all.
+        assert_eq!(hidden_releases(&[Probe { granted: None, ..hidden("zk1") }]), [""; 0]);
     }
 
     #[test]

@@ -148,7 +148,12 @@ impl Findings {
             self.checked.push("one ensemble");
         }
         // A single server cannot lose what another one has confirmed.
-        if probes.iter().any(ensemble::is_member) {
+        let hidden = ensemble::hidden_releases(probes);
+        if !hidden.is_empty() {
+            let hidden = hidden.join(" and ");
+            self.notes
+                .push(format!("not checked: the release of {hidden}, which only 'srvr' shows, without TLS"));
+        } else if probes.iter().any(ensemble::is_member) {
             self.checked.push("releases");
         } else if probes.len() == 1 && probes[0].mode == "standalone" {
             self.notes.push("a single server: while it is down, no lock can be taken".to_owned());
@@ -272,19 +277,26 @@ impl Findings {
                 return self.note_uncompared(probes, &why);
             }
         };
-        self.checked.extend(["sessions may own znodes", "the clock of the servers"]);
+        self.checked.push("sessions may own znodes");
         let made = zookeeper.exists(&path).ok().flatten();
         let after = SystemTime::now();
         self.compare(session, &path, connection, probes);
         // If this fails, the server deletes the znode with the session.
         let _ = zookeeper.delete(&path, None);
-        if let Some(made) = made.and_then(|stat| u64::try_from(stat.ctime).ok()) {
-            self.check_clock_of_servers(before, SystemTime::UNIX_EPOCH + Duration::from_millis(made), after);
+        match made.and_then(|stat| u64::try_from(stat.ctime).ok()) {
+            Some(made) => {
+                let made = SystemTime::UNIX_EPOCH + Duration::from_millis(made);
+                self.check_clock_of_servers(before, made, after);
+            }
+            None => self
+                .notes
+                .push("not checked: the clock of the servers, because no znode can be read".to_owned()),
         }
     }
 
     /// Checks the time at which the servers say that they created a znode. It was created between two other times.
     fn check_clock_of_servers(&mut self, before: SystemTime, made: SystemTime, after: SystemTime) {
+        self.checked.push("the clock of the servers");
         let ahead = made.duration_since(after).or_else(|_| before.duration_since(made)).unwrap_or_default();
         if ahead > MAX_CLOCK_DIFFERENCE {
             self.warn(format!(

@@ -240,6 +240,7 @@ fn connections_are_encrypted() {
     assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{ended:?}");
     // The tick is half of the shortest session timeout that the server grants.
     assert!(ended.out.lines().nth(1).unwrap().ends_with("serves  20s      0.5s"), "{}", ended.out);
+    assert!(ended.out.contains("\nnot checked: the release of localhost:"), "{}", ended.out);
     let untrusted = command(&server.tls_connect_string(), &["who", "/a", "--tls", "--session-timeout", "5s"]);
     run(untrusted).assert_failed(69, "certificate");
     let mut no_file = command(&server.tls_connect_string(), &["who", "/a", "--ca", "/nowhere"]);
