@@ -236,7 +236,7 @@ pub(crate) struct CommandArgs {
     /// How long a stopped command may keep the lock before it is ended; 0 means forever
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "1m")]
     pub(crate) stopped_for: Duration,
-    /// Does not report who holds the lock, or why the command was not run
+    /// Does not report that others hold the lock or have run the key, or that the session timeout is short
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// The command and its arguments
@@ -245,10 +245,10 @@ pub(crate) struct CommandArgs {
 }
 
 impl CommandArgs {
-    /// Reports something that is not a failure, unless `--quiet` is given.
-    pub(crate) fn mention(&self, message: &str) {
+    /// Reports something that is not a failure. With `--quiet`, does not even find out what to say.
+    pub(crate) fn mention(&self, message: impl FnOnce() -> String) {
         if !self.quiet {
-            complain(message);
+            complain(&message());
         }
     }
 }
@@ -503,7 +503,9 @@ Examples:
 Connects to every address of every server, and waits at most 3s for each connection. Opens a session there,
 and then a second one beside it, again within 3s. Reads version, mode and tick with the four letter words
 'srvr' and 'conf', if the server allows them and TLS is not used. If permitted, creates a temporary znode
-/zklock-doctor-… to read the clock of the servers. The output lists what was checked, and what was not.
+/zklock-doctor-…, which shows the clock of the servers. If several addresses serve, opens another session at
+each, and asks for that znode: only servers of one ensemble know it. The output lists what was checked, and
+what was not.
 
 Exit codes:
     0  all is well

@@ -17,8 +17,8 @@ use crate::spans::parse_duration;
 /// The longest wait for the first server. The session timeout limits it as well.
 const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
 
-/// The default of `--max-tick`.
-const DEFAULT_MAX_TICK: Duration = Duration::from_secs(2);
+/// The shortest tick that a session assumes without `--max-tick`.
+pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 /// The variable with an identity. Other users can see a program's arguments, but not its variables.
 const AUTH_VARIABLE: &str = "ZK_AUTH";
@@ -47,9 +47,11 @@ pub(crate) struct ConnectionArgs {
     /// number without a unit is in seconds
     #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
     pub(crate) session_timeout: Duration,
-    /// The longest tick (tickTime) of the servers
-    #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
-    pub(crate) max_tick: Duration,
+    /// The longest tick (tickTime) of the servers. zklock measures the ticks on a second connection to each
+    /// server, but assumes at least this tick, or 2s without this option. If a server refuses the second
+    /// connection, zklock assumes this tick, or half of the session timeout without this option
+    #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) max_tick: Option<Duration>,
     /// Creates the chroot and its parents if they are missing. Everybody gets all permissions there
     #[arg(long, global = true, hide_short_help = true)]
     create_chroot: bool,
@@ -108,9 +110,8 @@ impl ConnectionArgs {
             .session_timeout(self.session_timeout)
             .create_chroot(self.create_chroot)
             .wait_for_server(self.wait());
-        // The default of the option says nothing about these servers.
-        if self.max_tick != DEFAULT_MAX_TICK {
-            builder = builder.max_tick(self.max_tick);
+        if let Some(tick) = self.max_tick {
+            builder = builder.max_tick(tick);
         }
         for Identity { scheme, credential } in self.identities()? {
             builder = builder.auth(scheme, credential);
@@ -120,6 +121,11 @@ impl ConnectionArgs {
             Some(tls) => builder.tls(tls),
             None => builder,
         })
+    }
+
+    /// The shortest tick that a session assumes, whatever it measures.
+    pub(crate) fn shortest_tick(&self) -> Duration {
+        self.max_tick.unwrap_or(DEFAULT_TICK)
     }
 
     /// Returns how long to wait for the first server, from now on.
@@ -314,6 +320,12 @@ mod tests {
     fn help_names_the_port_that_is_tried_without_one() {
         let (_, port) = servers_of("zk1").ok().unwrap()[0];
         assert!(help_of("who").contains(&format!("The servers, with port {port} by default")));
+    }
+
+    #[test]
+    fn help_names_the_shortest_tick_that_is_assumed_by_default() {
+        let tick = show_duration(DEFAULT_TICK);
+        assert!(help_of("who").contains(&format!("at least this tick, or {tick} without this option")));
     }
 
     #[test]

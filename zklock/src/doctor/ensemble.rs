@@ -1,8 +1,10 @@
 //! Checks whether the servers of a connect string are one sound ensemble.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::probe::Probe;
+use crate::connection::DEFAULT_TICK;
 use crate::spans::show_duration;
 
 /// The modes of the members of an ensemble.
@@ -16,49 +18,64 @@ pub(super) fn is_member(probe: &Probe) -> bool {
     MEMBERS.contains(&&*probe.mode)
 }
 
-/// Returns a warning for each fault.
-pub(super) fn findings(probes: &[Probe]) -> Vec<String> {
-    let mut findings = Vec::new();
-    // A server with several addresses counts once.
-    let with_mode = |mode: &str| -> BTreeSet<&str> {
-        probes.iter().filter(|probe| probe.mode == mode).map(|probe| &*probe.target.server).collect()
-    };
+/// The servers that report this mode. A server with several addresses counts once.
+fn with_mode<'a>(probes: &'a [Probe], mode: &str) -> BTreeSet<&'a str> {
+    probes.iter().filter(|probe| probe.mode == mode).map(|probe| &*probe.target.server).collect()
+}
+
+/// Returns a warning for each mode that shows that the servers are not one ensemble.
+pub(super) fn splits(probes: &[Probe]) -> Vec<String> {
+    let mut splits = Vec::new();
     let names = |servers: &BTreeSet<&str>| servers.iter().copied().collect::<Vec<_>>().join(" and ");
-    let standalone = with_mode("standalone");
-    let members: BTreeSet<&str> = MEMBERS.iter().flat_map(|mode| with_mode(mode)).collect();
+    let standalone = with_mode(probes, "standalone");
+    let members: BTreeSet<&str> = MEMBERS.iter().flat_map(|mode| with_mode(probes, mode)).collect();
     if standalone.len() > 1 {
-        findings.push(format!(
+        splits.push(format!(
             "{} are standalone and share nothing, so a lock has an owner on each: connect clients to one of them, or \
              make them an ensemble",
             names(&standalone)
         ));
     }
     if !standalone.is_empty() && !members.is_empty() {
-        findings.push(format!(
+        splits.push(format!(
             "{} is standalone beside the ensemble of {}, so a lock can have two owners: take it out of the connect \
              string, or make it a member of the ensemble",
             names(&standalone),
             names(&members)
         ));
     }
-    let leaders = with_mode("leader");
+    let leaders = with_mode(probes, "leader");
     if leaders.len() > 1 {
-        findings.push(format!(
+        splits.push(format!(
             "{} both lead: they belong to two ensembles, or the leader is changing right now; run doctor again, and connect \
              clients to one ensemble",
             names(&leaders)
         ));
     }
-    for server in with_mode("not serving") {
+    splits
+}
+
+/// Returns a warning for each fault. `stated` is the longest tick that the user has stated.
+pub(super) fn findings(probes: &[Probe], stated: Option<Duration>) -> Vec<String> {
+    let mut findings = splits(probes);
+    for server in with_mode(probes, "not serving") {
         findings.push(format!(
             "{server} does not serve, because it is in contact with too few servers of its ensemble: start the other \
              servers, or check the network between them"
         ));
     }
     findings.extend(flawed_releases(probes));
-    findings.extend(probes.iter().filter_map(refusal));
-    findings.extend(probes.iter().filter_map(timing));
+    findings.extend(probes.iter().filter(|_| stated.is_none()).filter_map(refusal));
+    findings.extend(probes.iter().filter_map(|probe| timing(probe, stated)));
     findings
+}
+
+/// Returns the servers that may be members of an ensemble, and whose releases are not known.
+pub(super) fn hidden_releases(probes: &[Probe]) -> Vec<&str> {
+    let hidden =
+        |probe: &&Probe| probe.granted.is_some() && probe.mode != "standalone" && probe.version.is_none();
+    let servers: BTreeSet<&str> = probes.iter().filter(hidden).map(|probe| &*probe.target.server).collect();
+    servers.into_iter().collect()
 }
 
 /// Returns a warning for each member of an ensemble whose release can lose changes.
@@ -92,6 +109,15 @@ fn flaw_of(version: &str) -> Option<String> {
     (release < SOUND).then(|| format!("{version}: {}", issues.join(", ")))
 }
 
+/// Returns a note if the server refuses a second connection, but the user has stated the tick.
+pub(super) fn harmless_refusal(probe: &Probe, stated: Option<Duration>) -> Option<String> {
+    let (name, refusal, tick) = (probe.target.name(), probe.refusal.as_ref()?, show_duration(stated?));
+    Some(format!(
+        "{name} refuses this machine a second connection ({refusal}), so zklock assumes a tick of {tick} there \
+         (--max-tick)"
+    ))
+}
+
 /// Returns a warning if the server refuses a second connection, on which a session asks for the tick.
 fn refusal(probe: &Probe) -> Option<String> {
     let (name, refusal) = (probe.target.name(), probe.refusal.as_ref()?);
@@ -103,14 +129,16 @@ fn refusal(probe: &Probe) -> Option<String> {
 }
 
 /// Returns a warning if the tick is not known, or the session timeout is too short for it.
-fn timing(probe: &Probe) -> Option<String> {
+fn timing(probe: &Probe, stated: Option<Duration>) -> Option<String> {
     let (name, granted) = (probe.target.name(), probe.granted?);
-    let Some(tick) = probe.tick else {
+    let Some(tick) = probe.tick.or(stated) else {
         // If the second connection was refused, the tick could not be measured, and another warning says so.
         return probe.refusal.is_none().then(|| format!(
-            "the tick of {name} is not known; a session assumes its max_tick, 2s by default, and if the tick is longer, \
-             a lock can have two owners when a server dies: allow the four letter word 'conf', so that doctor sees \
-             the tick, or leave minSessionTimeout at two ticks"
+            "the tick of {name} is not known, because its minSessionTimeout is too short to show it; a session \
+             assumes {}, so if the tick is longer, a lock can have two owners when a server dies: leave \
+             minSessionTimeout at two ticks, allow the four letter word 'conf', or state the tick (zklock --max-tick, \
+             SessionBuilder::max_tick)",
+            show_duration(DEFAULT_TICK)
         ));
     };
     (granted < tick * 3).then(|| {
@@ -127,8 +155,6 @@ fn timing(probe: &Probe) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-
     use crate::doctor::probe::Target;
 
     fn probe(server: &str, mode: &str) -> Probe {
@@ -145,18 +171,18 @@ mod tests {
     }
 
     fn only_finding(probes: &[Probe]) -> String {
-        let findings = findings(probes);
+        let findings = findings(probes, None);
         assert_eq!(findings.len(), 1, "{findings:?}");
         findings[0].clone()
     }
 
     #[test]
     fn sound_servers_have_no_findings() {
-        assert_eq!(findings(&[probe("zk1", "standalone"), probe("zk1", "standalone")]), [""; 0]);
+        assert_eq!(findings(&[probe("zk1", "standalone"), probe("zk1", "standalone")], None), [""; 0]);
         let ensemble = [probe("zk1", "follower"), probe("zk2", "leader"), probe("zk3", "observer")];
-        assert_eq!(findings(&ensemble), [""; 0]);
+        assert_eq!(findings(&ensemble, None), [""; 0]);
         // The modes of these servers are not known.
-        assert_eq!(findings(&[probe("zk1", "serves"), probe("zk2", "serves")]), [""; 0]);
+        assert_eq!(findings(&[probe("zk1", "serves"), probe("zk2", "serves")], None), [""; 0]);
     }
 
     #[test]
@@ -187,11 +213,21 @@ mod tests {
             let member = Probe { version: Some(version.to_owned()), ..probe("zk1", "leader") };
             match flaw {
                 Some(flaw) => assert!(only_finding(&[member]).contains(&format!("({version}: {flaw})"))),
-                None => assert_eq!(findings(&[member]), [""; 0], "{version}"),
+                None => assert_eq!(findings(&[member], None), [""; 0], "{version}"),
             }
             let alone = Probe { version: Some(version.to_owned()), ..probe("zk1", "standalone") };
-            assert_eq!(findings(&[alone]), [""; 0]);
+            assert_eq!(findings(&[alone], None), [""; 0]);
         }
+    }
+
+    #[test]
+    fn releases_that_no_server_shows_are_hidden() {
+        let hidden = |server: &str| Probe { version: None, ..probe(server, "serves") };
+        let probes = [hidden("zk2"), probe("zk1", "leader"), hidden("zk3"), hidden("zk3")];
+        assert_eq!(hidden_releases(&probes), ["zk2", "zk3"]);
+        assert_eq!(hidden_releases(&[probe("zk1", "leader"), probe("zk2", "standalone")]), [""; 0]);
+        // This server cannot be used at all.
+        assert_eq!(hidden_releases(&[Probe { granted: None, ..hidden("zk1") }]), [""; 0]);
     }
 
     #[test]
@@ -199,15 +235,26 @@ mod tests {
         let found =
             only_finding(&[Probe { granted: Some(Duration::from_secs(5)), ..probe("zk1", "standalone") }]);
         assert!(found.contains("a session timeout of 5s") && found.contains("ask for 6s or more"), "{found}");
-        let found = only_finding(&[Probe { tick: None, ..probe("zk1", "standalone") }]);
+        let unknown = [Probe { tick: None, ..probe("zk1", "standalone") }];
+        // The session timeout is 20 s.
+        assert_eq!(findings(&unknown, Some(Duration::from_secs(2))), [""; 0]);
+        assert!(findings(&unknown, Some(Duration::from_secs(7)))[0].contains("ask for 21s or more"));
+        let found = only_finding(&unknown);
         assert!(found.contains("the tick of zk1 is not known"), "{found}");
+        // Half of the session timeout is assumed only if a server refuses the second connection.
+        assert!(found.contains("a session assumes 2s, so if the tick is longer"), "{found}");
     }
 
     #[test]
-    fn refused_second_connection_is_one_finding() {
+    fn refused_second_connection_is_one_finding_unless_the_tick_is_stated() {
         for tick in [None, Some(Duration::from_secs(2))] {
             let refusal = Some("no session".to_owned());
-            let found = only_finding(&[Probe { tick, refusal, ..probe("zk1", "standalone") }]);
+            let probes = [Probe { tick, refusal, ..probe("zk1", "standalone") }];
+            let stated = Some(Duration::from_secs(2));
+            assert_eq!(findings(&probes, stated), [""; 0]);
+            assert!(harmless_refusal(&probes[0], stated).unwrap().contains("assumes a tick of 2s"));
+            assert_eq!(harmless_refusal(&probes[0], None), None);
+            let found = only_finding(&probes);
             assert!(found.contains("zk1 refuses this machine a second connection (no session)"), "{found}");
             assert!(found.contains("raise maxClientCnxns, or state the tick"), "{found}");
         }

@@ -1,5 +1,6 @@
 //! `zklock doctor`.
 
+mod comparison;
 mod ensemble;
 mod four_letter;
 mod identity;
@@ -57,11 +58,16 @@ pub(crate) fn doctor(connection: &ConnectionArgs, args: &DoctorArgs) -> Result<u
         return Err(Failure::new(code, format!("no server serves this client: {}", connection.connect)));
     }
     let session = connection.session()?;
-    let checked = findings.check_session(&session, &connection.connect, args.dir.as_deref());
+    let checked = findings.check_session(&session, connection, &probes, args.dir.as_deref());
     session.close();
     checked?;
     findings.show(args, &probes)?;
     Ok(if findings.warnings.is_empty() { 0 } else { WARNINGS })
+}
+
+/// How calls are retried after a lost connection.
+fn retry() -> RetryPolicy {
+    RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3)
 }
 
 /// Probes every address of every server.
@@ -137,15 +143,25 @@ impl Findings {
         if probes.iter().all(|probe| probe.granted.is_none()) {
             return;
         }
-        self.checked.extend(["one ensemble", "session timeouts and ticks", "a second connection"]);
+        self.checked.extend(["session timeouts and ticks", "a second connection"]);
+        if !ensemble::splits(probes).is_empty() {
+            self.checked.push("one ensemble");
+        }
         // A single server cannot lose what another one has confirmed.
-        if probes.iter().any(ensemble::is_member) {
+        let hidden = ensemble::hidden_releases(probes);
+        if !hidden.is_empty() {
+            let hidden = hidden.join(" and ");
+            self.notes
+                .push(format!("not checked: the release of {hidden}, which only 'srvr' shows, without TLS"));
+        } else if probes.iter().any(ensemble::is_member) {
             self.checked.push("releases");
         } else if probes.len() == 1 && probes[0].mode == "standalone" {
             self.notes.push("a single server: while it is down, no lock can be taken".to_owned());
         }
         self.notes.push(NOT_SHOWN.to_owned());
-        self.warnings.extend(ensemble::findings(probes));
+        let stated = connection.max_tick;
+        self.notes.extend(probes.iter().filter_map(|probe| ensemble::harmless_refusal(probe, stated)));
+        self.warnings.extend(ensemble::findings(probes, stated));
         self.differences("session timeouts", probes.iter().filter_map(|probe| probe.granted));
         self.differences("ticks", probes.iter().filter_map(|probe| probe.tick));
         let asked = connection.session_timeout;
@@ -156,8 +172,8 @@ impl Findings {
             self.warn(format!("the servers grant a session timeout of {granted}, not the {asked} asked for"));
         }
         let longest = probes.iter().filter_map(|probe| probe.tick).max().unwrap_or_default();
-        if longest > connection.max_tick {
-            let (longest, assumed) = (show_duration(longest), show_duration(connection.max_tick));
+        if longest > connection.shortest_tick() {
+            let (longest, assumed) = (show_duration(longest), show_duration(connection.shortest_tick()));
             self.warn(format!(
                 "a tick lasts {longest}, but clients assume {assumed} at most: run zklock with --max-tick {longest}, and set \
                  SessionBuilder::max_tick in the other programs, or a lock can have two owners when a server dies"
@@ -187,21 +203,26 @@ impl Findings {
         }
     }
 
-    fn check_session(&mut self, session: &Session, connect: &str, dir: Option<&str>) -> Result<(), Failure> {
-        if let Some((_, chroot)) = connect.split_once('/').filter(|(_, chroot)| !chroot.is_empty()) {
-            let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
-            if RecoverableZooKeeper::new(session, retry).exists("/")?.is_none() {
-                self.warn(format!(
-                    "the chroot /{chroot} does not exist, so no lock can be taken: create it (--create-chroot)"
-                ));
-                return Ok(());
-            }
+    fn check_session(
+        &mut self,
+        session: &Session,
+        connection: &ConnectionArgs,
+        probes: &[Probe],
+        dir: Option<&str>,
+    ) -> Result<(), Failure> {
+        let chroot = connection.chroot();
+        let has_chroot = !chroot.trim_matches('/').is_empty();
+        if has_chroot && RecoverableZooKeeper::new(session, retry()).exists("/")?.is_none() {
+            self.warn(format!(
+                "the chroot {chroot} does not exist, so no lock can be taken: create it (--create-chroot)"
+            ));
+            self.note_uncompared(probes, "the chroot does not exist");
+            return Ok(());
         }
-        self.check_znode(session);
+        self.check_znode(session, connection, probes);
         let Some(dir) = dir else { return Ok(()) };
         self.checked.push("the queue");
-        let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
-        let stat = RecoverableZooKeeper::new(session, retry).exists(dir)?;
+        let stat = RecoverableZooKeeper::new(session, retry()).exists(dir)?;
         let children = stat.map_or(0, |stat| stat.num_children);
         if children >= MANY_CHILDREN {
             self.warn(format!(
@@ -235,35 +256,47 @@ impl Findings {
         Ok(())
     }
 
-    /// Creates a temporary znode of this session, as a lock does. Checks the servers' clock with it.
-    fn check_znode(&mut self, session: &Session) {
-        let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
-        let zookeeper = RecoverableZooKeeper::new(session, retry).with_plain_data();
+    /// Creates a temporary znode of this session, as a lock does. Compares the servers with it, and checks their clock.
+    fn check_znode(&mut self, session: &Session, connection: &ConnectionArgs, probes: &[Probe]) {
+        let zookeeper = RecoverableZooKeeper::new(session, retry()).with_plain_data();
         let before = SystemTime::now();
         let path = match zookeeper.create(PROBE, b"", &Acl::open_unsafe(), CreateMode::EphemeralSequential) {
             Ok(path) => path,
             Err(error) if error.reason() == ErrorReason::Server(ZkError::EphemeralOnLocalSession) => {
                 self.checked.push("sessions may own znodes");
-                return self.warn(
+                self.warn(
                     "the servers open local sessions, which cannot own a znode, so no lock can be taken: set \
                      localSessionsUpgradingEnabled=true"
                         .to_owned(),
                 );
+                return self.note_uncompared(probes, "a local session cannot create a temporary znode");
             }
             Err(error) => {
-                let error = describe(&error);
-                self.notes.push(format!(
-                    "not checked: the clock of the servers, because no znode can be created: {error}"
-                ));
-                return;
+                let why = format!("no znode can be created: {}", describe(&error));
+                self.notes.push(format!("not checked: the clock of the servers, because {why}"));
+                return self.note_uncompared(probes, &why);
             }
         };
-        self.checked.extend(["sessions may own znodes", "the clock of the servers"]);
+        self.checked.push("sessions may own znodes");
         let made = zookeeper.exists(&path).ok().flatten();
+        let after = SystemTime::now();
+        self.compare(session, &path, connection, probes);
         // If this fails, the server deletes the znode with the session.
         let _ = zookeeper.delete(&path, None);
-        let Some(made) = made.and_then(|stat| u64::try_from(stat.ctime).ok()) else { return };
-        let (made, after) = (SystemTime::UNIX_EPOCH + Duration::from_millis(made), SystemTime::now());
+        match made.and_then(|stat| u64::try_from(stat.ctime).ok()) {
+            Some(made) => {
+                let made = SystemTime::UNIX_EPOCH + Duration::from_millis(made);
+                self.check_clock_of_servers(before, made, after);
+            }
+            None => self
+                .notes
+                .push("not checked: the clock of the servers, because no znode can be read".to_owned()),
+        }
+    }
+
+    /// Checks the time at which the servers say that they created a znode. It was created between two other times.
+    fn check_clock_of_servers(&mut self, before: SystemTime, made: SystemTime, after: SystemTime) {
+        self.checked.push("the clock of the servers");
         let ahead = made.duration_since(after).or_else(|_| before.duration_since(made)).unwrap_or_default();
         if ahead > MAX_CLOCK_DIFFERENCE {
             self.warn(format!(
@@ -303,7 +336,9 @@ impl Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Cli;
 
+    use clap::Parser;
     use zookeeper_recipes_lock::fake::SimulatedZooKeeper;
 
     #[test]
@@ -315,7 +350,8 @@ mod tests {
             zookeeper.advance_clock(clock);
             let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).unwrap();
             let mut findings = Findings::default();
-            findings.check_znode(&session);
+            let Cli { connection, .. } = Cli::try_parse_from(["zklock", "doctor"]).unwrap();
+            findings.check_znode(&session, &connection, &[]);
             let found: Vec<_> = findings.warnings.iter().map(|warning| warning.as_str()).collect();
             match differs {
                 true => {

@@ -7,7 +7,7 @@ use zookeeper_recipes_lock::{Session, Wait};
 
 use super::four_letter;
 use crate::connection::ConnectionArgs;
-use crate::failure::{DENIED, Failure, code_of, describe};
+use crate::failure::{DENIED, Failure, UNAVAILABLE, code_of, describe};
 
 /// A server that is asked for this timeout grants the shortest one that it allows, unless it allows even less.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
@@ -127,6 +127,13 @@ impl Target {
         }
         session.close();
         Ok(probe)
+    }
+
+    /// Opens a session at this address.
+    pub(super) fn open_session(&self, connection: &ConnectionArgs) -> Result<Session, Failure> {
+        let no_address = || Failure::new(UNAVAILABLE, "the name has no address");
+        let address = self.address.ok_or_else(no_address)?;
+        self.open(connection, address, connection.session_timeout, connection.wait())?
     }
 
     /// Opens a session at this address, or returns why that fails.

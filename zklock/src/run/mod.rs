@@ -113,7 +113,7 @@ pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Fai
         Err(signal) => return Ok(code_of_signal(signal)),
     };
     if let Some(warning) = short_timeout(connection, &session) {
-        args.command.mention(&warning);
+        args.command.mention(|| warning);
     }
     finish(&session, lock_and_run(&session, args, limit, &signals).map_err(explained))
 }
@@ -133,7 +133,7 @@ fn begin(connection: &ConnectionArgs, dir: &str) -> Result<(SessionBuilder, Rece
 
 /// Returns a warning if the session timeout is so short that a reconnect can cost the lock.
 fn short_timeout(connection: &ConnectionArgs, session: &Session) -> Option<String> {
-    let (timeout, tick) = (session.session_timeout(), connection.max_tick);
+    let (timeout, tick) = (session.session_timeout(), connection.shortest_tick());
     (timeout < tick * 3).then(|| {
         format!(
             "a session timeout of {} is less than three ticks, so a reconnect can cost the lock: use {} or more \
@@ -229,7 +229,7 @@ fn lock_and_run(
         Acquisition::Acquired(held) => held,
         Acquisition::Signal(signal) => return Ok(code_of_signal(signal).into()),
         Acquisition::Taken => {
-            complain(&refusal(session, args, signals));
+            args.command.mention(|| refusal(session, args, signals));
             return Ok(NOT_ACQUIRED.into());
         }
     };

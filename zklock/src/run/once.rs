@@ -82,11 +82,11 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
             Ended { end, .. } => end.map_err(system)?,
         },
         RunOutcome::AlreadyDone { by, at, .. } => {
-            args.command.mention(&format!("'{key}' was run by {} at {}", one_line(&by), show_time(at)));
+            args.command.mention(|| format!("'{key}' was run by {} at {}", one_line(&by), show_time(at)));
             ALREADY_DONE.into()
         }
         _ => {
-            args.command.mention(&format!("'{key}' is in progress elsewhere"));
+            args.command.mention(|| format!("'{key}' is in progress elsewhere"));
             NOT_ACQUIRED.into()
         }
     };

@@ -5,11 +5,12 @@ use std::fs;
 use tempfile::TempDir;
 use zookeeper_recipes_lock::client::CreateMode;
 
-use crate::program::{Ended, Fixture, command, run, zklock};
+use crate::program::{Ended, Fixture, Program, command, run, zklock};
 use crate::support::certificates::{Authority, Files};
 use crate::support::ensemble::Ensemble;
 use crate::support::server::{self, Server, ServerOptions, ServerTls};
 use crate::support::test_server;
+use crate::support::wait::eventually_some;
 
 fn doctor(connect: &str, args: &[&str]) -> Ended {
     run(command(connect, &[&["doctor"], args].concat()))
@@ -85,6 +86,12 @@ fn ensemble_is_distinguished_from_a_server_beside_it_and_local_sessions_are_a_wa
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.out.contains("WARN: the servers open local sessions"), "{}", ended.out);
     assert!(!ended.out.contains("standalone"), "{}", ended.out);
+    assert!(!ended.out.contains(", one ensemble"), "{}", ended.out);
+    assert!(
+        ended.out.contains("not checked: whether the servers are one ensemble, because"),
+        "{}",
+        ended.out
+    );
     let standalone = server::shared().connect_string();
     let ended = doctor(&format!("{},{standalone}", members.join(",")), &[]);
     assert!(
@@ -92,6 +99,40 @@ fn ensemble_is_distinguished_from_a_server_beside_it_and_local_sessions_are_a_wa
         "{}",
         ended.out
     );
+}
+
+#[test]
+fn members_of_one_ensemble_know_a_znode_that_is_created_through_one_of_them() {
+    let ensemble = Ensemble::start(3);
+    let members: Vec<String> = (0..3).map(|index| ensemble.connect_string_of(index)).collect();
+    for chroot in ["", "/app"] {
+        let ended = doctor(&format!("{}{chroot}", members.join(",")), &["--create-chroot"]);
+        assert!(ended.out.contains(", one ensemble"), "{}", ended.out);
+        assert!(!ended.out.contains("not know a znode"), "{}", ended.out);
+    }
+    // A single server has nothing to be compared with.
+    let ended = doctor(&members[0], &[]);
+    assert!(!ended.out.contains("one ensemble"), "{}", ended.out);
+}
+
+/// With TLS, the modes of the servers are not known.
+#[test]
+fn servers_of_unknown_modes_that_share_nothing_are_a_warning() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let identity = files.write_server_identity(&authority.issue(&["localhost"]));
+    let authorities = files.write_authority(&authority);
+    let (certificate, key) = files.write_identity(&authority.issue(&["client"]));
+    let servers = [(); 2].map(|()| {
+        let tls = ServerTls { identity: identity.clone(), authorities: authorities.clone() };
+        Server::with(ServerOptions { tls: Some(tls), ..ServerOptions::default() })
+    });
+    let connect = servers.each_ref().map(Server::tls_connect_string).join(",");
+    let [authorities, certificate, key] =
+        [&authorities, &certificate, &key].map(|file| file.to_str().unwrap());
+    let ended = doctor(&connect, &["--ca", authorities, "--cert", certificate, "--cert-key", key]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.out.contains("does not know a znode that was created through"), "{}", ended.out);
+    assert!(ended.out.contains(", one ensemble"), "{}", ended.out);
 }
 
 #[test]
@@ -118,6 +159,26 @@ fn refused_second_connection_is_a_warning() {
     assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
     // Two are enough, because a session needs its second connection only for a moment.
     zklock(&Server::with(of_one_machine(2)), &["doctor"]).assert_succeeded();
+}
+
+#[test]
+fn stated_tick_counts_even_if_it_is_the_default() {
+    let config = vec!["maxClientCnxns=1".to_owned()];
+    let server = Server::with(ServerOptions { config, ..ServerOptions::default() });
+    let logged = |options: &[&str]| {
+        let watch = ["who", "--watch", "-v", "--session-timeout", "6s", "/locks/a"];
+        let program = Program::start(&server, &[options, &watch].concat());
+        eventually_some("the refusal is logged", || {
+            program.err().lines().find(|line| line.contains("its tick is not known")).map(str::to_owned)
+        })
+    };
+    let line = logged(&["--max-tick", "2s"]);
+    assert!(line.contains("a tick of 2s counts"), "{line}");
+    let line = logged(&[]);
+    assert!(line.contains("the longest possible one counts"), "{line}");
+    let ended = zklock(&server, &["doctor", "--max-tick", "2s"]);
+    assert!(ended.code == 0 && ended.out.ends_with("all is well\n"), "{ended:?}");
+    assert!(ended.out.contains("refuses this machine a second connection"), "{ended:?}");
 }
 
 #[test]
@@ -179,6 +240,7 @@ fn connections_are_encrypted() {
     assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{ended:?}");
     // The tick is half of the shortest session timeout that the server grants.
     assert!(ended.out.lines().nth(1).unwrap().ends_with("serves  20s      0.5s"), "{}", ended.out);
+    assert!(ended.out.contains("\nnot checked: the release of localhost:"), "{}", ended.out);
     let untrusted = command(&server.tls_connect_string(), &["who", "/a", "--tls", "--session-timeout", "5s"]);
     run(untrusted).assert_failed(69, "certificate");
     let mut no_file = command(&server.tls_connect_string(), &["who", "/a", "--ca", "/nowhere"]);

@@ -242,6 +242,31 @@ fn lock_that_is_not_acquired_is_75_and_names_the_holder() {
     assert!(guard.is_owner());
 }
 
+#[test]
+fn lock_that_is_not_acquired_is_not_reported_with_quiet() {
+    let fixture = Fixture::new();
+    let _guard = fixture.hold();
+    for options in [&["--quiet", "--try"][..], &["--quiet", "--timeout", "200ms"]] {
+        let ended = fixture.run(options, "echo mine").end();
+        assert_eq!((ended.code, ended.out.as_str(), ended.err.as_str()), (75, "", ""), "{ended:?}");
+    }
+}
+
+#[test]
+fn failures_are_reported_even_with_quiet() {
+    let fixture = Fixture::new();
+    let run = |args: &[&str]| zklock(fixture.server, &[args, &[&*fixture.dir, "no-such-command"]].concat());
+    run(&["run", "--quiet"]).assert_failed(127, "no-such-command: ");
+    run(&["once", "--quiet", "--key", "a"]).assert_failed(127, "no-such-command: ");
+    run(&["run", "--quiet", "-c", "127.0.0.1:1", "--session-timeout", "300ms"]).assert_failed(69, "refused");
+    // A command that was started, and then lost its lock.
+    let program = fixture.run(&["--quiet"], WAITING);
+    program.line_with("pid");
+    let path = fixture.directory().current_owner().unwrap().unwrap().path;
+    fixture.zookeeper().delete(&path, None).unwrap();
+    program.end().assert_failed(76, "the lock is lost");
+}
+
 // ---- signals
 
 #[test]
