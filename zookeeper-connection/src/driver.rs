@@ -107,7 +107,7 @@ pub(super) struct ServerNotes {
     slow_pings: u32,
     /// The number of probes in a row that the current server has not answered.
     unanswered: u32,
-    /// The servers whose tick is known, each with its grant at the time of the probe.
+    /// The servers whose tick is known, each with its grant at the time of the probe, not adjusted to the tick.
     probed: HashMap<SocketAddr, Granted>,
     /// The longest known tick of the servers.
     longest_tick: Option<Duration>,
@@ -620,9 +620,10 @@ impl IoThread {
     fn note_probed(&mut self) {
         let io = self.shared.lock();
         if let Some(target) = io.target().filter(|_| io.status.contact == ContactState::Connected) {
-            self.notes.probed.insert(target.address, io.status.granted);
+            self.notes.probed.insert(target.address, fresh);
         }
     }
+        let Some(fresh) = self.notes.fresh else { return };
 
     /// Reports the report delay of servers with this tick.
     fn report_tick(&mut self, tick: Duration) {
