@@ -42,8 +42,9 @@
 //!   The client never presents a lost session again, except to close it after a refused credential.
 //! - If servers close three connections in a row while a write of the same kind and length is unanswered, the machine
 //!   stops sending writes of that kind that are at least as long: they may be too long for the servers, or unknown to
-//!   them. This does not apply if a server has ever answered such a write. It never applies to deletions, nor to a
-//!   `setData` or a `create` (as opposed to a `create2`) of at most 4 KiB.
+//!   them. Attempts in between on which no server serves the session do not count. This does not apply if a server has
+//!   ever answered such a write. It never applies to deletions, nor to a `setData` or a `create` (as opposed to a
+//!   `create2`) of at most 4 KiB.
 //! - A new session is pinged at once, because only an answer shows that the server admits the client. A session whose
 //!   last connection ended without any answer, or in a refusal, is also pinged at once.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next attempt.
