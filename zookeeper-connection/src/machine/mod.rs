@@ -287,7 +287,8 @@ pub struct Machine<C> {
     phase: Phase,
     identity: Identity,
     /// When the close of the session is given up; `Some` while the session is being closed. By then, no server has been
-    /// heard for a session timeout, so the servers have probably ended the session on their own.
+    /// heard for a session timeout, so the servers have probably ended the session on their own. A handshake that was
+    /// under way when the close began has also ended by then.
     closing_until: Option<Moment>,
     /// When a server last opened or resumed the session, or sent a frame while it served the session. At first, the
     /// time at which the machine was created.
@@ -512,7 +513,12 @@ impl<C> Machine<C> {
     }
 
     fn begin_close(&mut self, now: Moment) {
-        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout).max(now));
+        let least = match self.phase {
+            // The server may be opening or resuming the session just now.
+            Phase::Greeting { give_up_at } => give_up_at,
+            _ => now,
+        };
+        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout).max(least));
         self.fail_unsent(ZkError::SessionExpired);
     }
 
