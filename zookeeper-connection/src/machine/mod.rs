@@ -382,8 +382,10 @@ impl<C> Machine<C> {
     /// `count` is the new number of addresses. `are_all` says whether every server in the list has an address.
     pub fn set_addresses(&mut self, count: usize, are_all: bool) {
         self.pacing.set_addresses(count);
-        // If the action to open has not been taken yet, the present attempt will use the new addresses.
-        let is_to_known = self.actions.iter().any(|action| matches!(action, Action::Open));
+        // The present attempt will use the new addresses if its action to open has not been taken yet. So will the
+        // attempt after a pause.
+        let is_to_known = matches!(self.phase, Phase::Pausing { .. })
+            || self.actions.iter().any(|action| matches!(action, Action::Open));
         self.service.addresses_changed(are_all, is_to_known);
     }
 

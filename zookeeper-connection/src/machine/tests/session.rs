@@ -515,6 +515,18 @@ fn session_is_lost_when_each_server_was_asked_and_all_demand_an_authentication()
     assert_eq!(scripted.machine.deadline(), None, "the session is not presented again");
 }
 
+#[test]
+fn refusal_of_an_address_that_became_known_during_a_pause_counts() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    scripted.machine.failed(scripted.now);
+    assert!(matches!(scripted.machine.phase, Phase::Pausing { .. }));
+    scripted.machine.set_addresses(1, true);
+    scripted.until_open();
+    demand(&mut scripted);
+    assert!(lost_for(&scripted.actions(), SessionLoss::AuthenticationRequired));
+}
+
 /// One of the three servers cannot be reached, or its address is unknown. Each connect request renews the session, so a
 /// session that is presented forever blocks others with its znodes.
 #[test]
