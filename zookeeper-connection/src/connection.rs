@@ -363,6 +363,9 @@ impl Connection {
     ///
     /// Does not wait for the server, so an event may still follow. The watches of later calls are not removed. A server
     /// before version 3.5 keeps its watches.
+    ///
+    /// The fate of a watch is undefined if the call that sets it is unanswered: the watch may stay, or it may be removed
+    /// and then be set again on the next connection. So await the replies of such calls first.
     pub fn remove_watches(&self, path: &str) {
         // Another path could lead out of the chroot, and no call can have set a watch on it.
         if is_absolute(path) {
